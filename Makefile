@@ -1,0 +1,62 @@
+# Everything a checkout needs: `make demo` runs the main job, `make test` passes the tests.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV     := $(BIN)/uv
+ARGS   ?=
+
+.PHONY: demo test check bench evaluate wheel clean setup
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo [ARGS=--once]   set up, fill a simulated shop, monitor it"
+	@echo "make test                 set up, lint, type-check, run all tests"
+	@echo "make check                ruff and mypy only"
+	@echo "make bench                benchmarks, as ratios against floors and peers"
+	@echo "make evaluate             the long runs (many kills, larger data); results under tests/benchmarks"
+	@echo "make wheel                build dist/*.whl"
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit("rankmon needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try make PYTHON=python3.12") if sys.version_info < (3, 11) else 0'
+	$(PYTHON) -m venv $(VENV)
+
+$(UV): $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5,<1'
+	@touch $(UV)
+
+$(VENV)/.run: pyproject.toml uv.lock $(UV)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) sync --quiet --frozen --active --inexact --no-default-groups
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml uv.lock $(UV)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) sync --quiet --frozen --active --inexact --group dev
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.bench: pyproject.toml uv.lock $(UV)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) sync --quiet --frozen --active --inexact --group dev --group bench
+	@touch $@ $(VENV)/.dev $(VENV)/.run
+
+setup: $(VENV)/.dev
+
+demo: $(VENV)/.run
+	$(BIN)/rankmon demo $(ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+evaluate: $(VENV)/.bench
+	$(BIN)/python -m tests.evaluate $(ARGS)
+
+wheel: $(VENV)/.dev
+	$(UV) build --quiet --wheel
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

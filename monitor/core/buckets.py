@@ -1,0 +1,137 @@
+"""Partials: the sums that a bucket keeps of a measure, and how they merge and become a value.
+
+Partials are arrays whose last axis is `FIELDS`; merging those of disjoint requests is `+`, and zeros change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.core.kernels import Scores
+from monitor.core.measures import Aggregate, Empty, Measure
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+FIELDS = (
+    "requests",
+    "empty",
+    "total",
+    "squares",
+    "numerator",
+    "denominator",
+    "numerator_squares",
+    "denominator_squares",
+    "products",
+)
+"""Of one measure: requests with data, those of them without a value, sum and sum of squares of the per-request value
+(of the others), and sums, squares and cross products of numerator and denominator for the pooled reading."""
+
+TRAFFIC_FIELDS = ("requests", "labelled", "impressions", "judged", "events", "unmatched")
+"""Of the traffic: requests, those with a label, items shown within the depth and those of them with a label, events that
+count, and events that match no impression (these by their own time, for overall alone)."""
+
+REQUESTS, EMPTY, TOTAL, SQUARES, NUM, DEN, NUM2, DEN2, NUM_DEN = range(len(FIELDS))
+
+
+def bucket_of(instant: int, width: int) -> int:
+    """Start of the bucket that holds `instant`; both in seconds.
+
+    >>> bucket_of(7199, 3600)
+    3600
+    """
+    return instant - instant % width
+
+
+def starts(since: int, until: int, width: int) -> range:
+    """Starts of the whole buckets in [since, until).
+
+    >>> list(starts(1, 10801, 3600))
+    [3600, 7200]
+    """
+    return range(-(-since // width) * width, until - width + 1, width)
+
+
+def sums(scores: Scores, sampled: Bools, cell: Ints, cells: int) -> Floats:
+    """Partials of each cell, shape (cells, 9), of the requests that fall into it.
+
+    Args:
+        scores: per request, shape (n,).
+        sampled: (n,) requests that are data; the others are left out.
+        cell: (n,) from 0 to cells - 1.
+    """
+    kept = np.flatnonzero(sampled)
+    value = np.where(scores.empty[kept], 0.0, scores.value[kept])
+    num, den = scores.numerator[kept], scores.denominator[kept]
+    columns = [None, scores.empty[kept], value, value**2, num, den, num**2, den**2, num * den]
+    return np.stack([count(cell[kept], c, cells) for c in columns], axis=1)
+
+
+def count(cell: Ints, weight: NDArray[np.generic] | None, cells: int) -> Floats:
+    """Sum of `weight` (None: 1 each) over each cell, shape (cells,)."""
+    weights = None if weight is None else weight.astype(np.float64, copy=False)
+    return np.bincount(cell, weights=weights, minlength=cells).astype(np.float64, copy=False)
+
+
+def value(partials: Floats, aggregate: Aggregate, empty: Empty) -> Floats:
+    """The number that partials read as, shape (...,); nan where there is no data.
+
+    >>> p = np.array([4, 1, 1.5, 0, 3, 6, 0, 0, 0])
+    >>> [float(value(p, "mean", e)) for e in ("skip", "zero", "one")] + [float(value(p, "pooled", "skip"))]
+    [0.5, 0.375, 0.625, 0.5]
+    """
+    over, under = parts(partials, aggregate, empty)
+    number: Floats = np.divide(over, under, out=np.full(over.shape, np.nan), where=under > 0)
+    return number
+
+
+def parts(partials: Floats, aggregate: Aggregate, empty: Empty) -> tuple[Floats, Floats]:
+    """(what is divided, what it is divided by) in this reading, shape (...,) each."""
+    if aggregate == "pooled":
+        return partials[..., NUM], partials[..., DEN]
+    requests = partials[..., REQUESTS]
+    if empty == "skip":
+        return partials[..., TOTAL], requests - partials[..., EMPTY]
+    return partials[..., TOTAL] + (partials[..., EMPTY] if empty == "one" else 0.0), requests
+
+
+def sampling_variance(partials: Floats, aggregate: Aggregate, empty: Empty, level: Floats) -> Floats:
+    """Variance of `parts`' numerator about `level` times its denominator if requests were independent, shape (...,).
+
+    The sum over requests of (numerator - level * denominator)^2, the linearised variance of a ratio (Cochran 1977, 6.4).
+    """
+    if aggregate == "pooled":
+        p = partials
+        spread = p[..., NUM2] - 2 * level * p[..., NUM_DEN] + level**2 * p[..., DEN2]
+    else:
+        over, under = parts(partials, aggregate, empty)
+        squares = partials[..., SQUARES] + (partials[..., EMPTY] if empty == "one" else 0.0)
+        spread = squares - 2 * level * over + level**2 * under
+    return np.maximum(spread, 0.0)
+
+
+def read_as(measure: Measure, partials: Floats) -> Floats:
+    """`value` with the measure's own reading."""
+    return value(partials, measure.aggregate, measure.empty)
+
+
+def runs(instants: list[int], width: int, most: int) -> Iterator[tuple[int, int]]:
+    """[start, end) of runs of neighbouring buckets, each of at most `most` buckets.
+
+    >>> list(runs([0, 10, 20, 50], 10, 2))
+    [(0, 20), (20, 30), (50, 60)]
+    """
+    start = end = None
+    for instant in instants:
+        if end == instant and start is not None and instant - start < most * width:
+            end = instant + width
+            continue
+        if start is not None and end is not None:
+            yield start, end
+        start, end = instant, instant + width
+    if start is not None and end is not None:
+        yield start, end

@@ -1,0 +1,309 @@
+"""Measures as values: `ndcg(gain=exp2,ideal=global)@5` is a hashable value whose text parses back.
+
+A measure has two halves. The *kernel* decides what is computed and stored for each request: gain,
+discount, ideal, cut-off. The *reading* (`aggregate`, `empty`) decides how stored sums become one number,
+so it can be changed without computing anything again.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+Gain = Literal["linear", "exp2"] | tuple[tuple[float, float], ...]
+Discount = Literal["log2", "jarvelin", "reciprocal"]
+Ideal = Literal["local", "recall", "global", "max"]
+Aggregate = Literal["mean", "pooled"]
+Empty = Literal["skip", "zero", "one"]
+Unit = Literal["ratio", "gain", "position"]
+
+
+HIGHEST_GAIN = 1e100
+"""Gains are summed over lists and requests and the sums are squared: up to here, none of it can overflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a kind of measure accepts and how it is read unless told otherwise."""
+
+    title: str
+    unit: Unit
+    options: frozenset[str]
+    aggregate: Aggregate = "mean"
+    empty: Empty = "zero"
+    empties: tuple[Empty, ...] = ("skip", "zero")
+    ideals: tuple[Ideal, ...] = ()
+    depends_on_list_length: bool = False
+
+
+def _spec(title: str, unit: Unit, options: str, **more: object) -> Spec:
+    return Spec(title, unit, frozenset(options.split()), **more)  # type: ignore[arg-type]
+
+
+_ALL: tuple[Empty, ...] = ("skip", "zero", "one")
+
+# Where a request without anything relevant has no defined value (0/0), it is skipped unless told otherwise;
+# where the formula gives 0, 0 it is.
+SPECS: dict[str, Spec] = {
+    "ndcg": _spec(
+        "normalised discounted cumulated gain",
+        "ratio",
+        "gain discount ideal max_grade aggregate empty",
+        empty="skip",
+        empties=_ALL,
+        ideals=("local", "recall", "global", "max"),
+    ),
+    "dcg": _spec("discounted cumulated gain", "gain", "gain discount empty"),
+    "cg": _spec("cumulated gain", "gain", "gain empty"),
+    "precision": _spec("precision", "ratio", "rel empty aggregate", depends_on_list_length=True),
+    "recall": _spec(
+        "recall",
+        "ratio",
+        "rel ideal empty aggregate",
+        empty="skip",
+        empties=_ALL,
+        ideals=("recall", "global"),
+    ),
+    "map": _spec(
+        "average precision",
+        "ratio",
+        "rel ideal empty",
+        empty="skip",
+        empties=_ALL,
+        ideals=("local", "recall", "global"),
+    ),
+    "mrr": _spec("reciprocal rank", "ratio", "rel empty"),
+    "hit_rate": _spec("hit rate", "ratio", "rel empty"),
+    "err": _spec("expected reciprocal rank", "ratio", "max_grade empty"),
+    "rbp": _spec("rank-biased precision", "ratio", "rel p empty"),
+    "ctr": _spec(
+        "share of shown items that are relevant (clicked)",
+        "ratio",
+        "rel aggregate",
+        aggregate="pooled",
+        empty="skip",
+        empties=("skip",),
+        depends_on_list_length=True,
+    ),
+    "click_position": _spec(
+        "mean position of the relevant (clicked) items",
+        "position",
+        "rel aggregate",
+        aggregate="pooled",
+        empty="skip",
+        empties=("skip",),
+    ),
+}
+
+_TEXT = re.compile(r"\s*(?P<name>[a-z_]+)\s*(?:\((?P<options>.*)\))?\s*(?:@\s*(?P<k>[^@]+?))?\s*", re.DOTALL)
+_DISCOUNTS = ("log2", "jarvelin", "reciprocal")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One measure. Build it with `parse`, which checks it and fills the defaults in.
+
+    Attributes:
+        name: key of `SPECS`.
+        k: cut-off rank, 1 or more; None is the whole list.
+        gain: `linear` (the grade), `exp2` (2^grade - 1), or pairs (grade, gain) sorted by grade.
+        discount: of rank r from 1: `log2` 1/log2(r + 1) (Burges et al. 2005), `jarvelin` 1 up to rank 2 and
+            then 1/log2(r) (Jarvelin and Kekalainen 2002, base 2), `reciprocal` 1/r.
+        ideal: what the best possible list is made of; see `kernels.score`.
+        max_grade: highest grade there can be; for `ideal=max` and `err`.
+        rel: lowest grade that counts as relevant in the binary measures; None is any grade above 0.
+        p: persistence of `rbp`, between 0 and 1.
+        aggregate: `mean` over requests, or `pooled` = sum of numerators / sum of denominators.
+        empty: what a request without a defined value counts as.
+    """
+
+    name: str
+    k: int | None = None
+    gain: Gain = "linear"
+    discount: Discount = "log2"
+    ideal: Ideal = "recall"
+    max_grade: float | None = None
+    rel: float | None = None
+    p: float | None = None
+    aggregate: Aggregate = "mean"
+    empty: Empty = "skip"
+
+    @property
+    def spec(self) -> Spec:
+        """What this kind of measure accepts."""
+        return SPECS[self.name]
+
+    @property
+    def kernel(self) -> Measure:
+        """The half that is stored: this measure with the reading set back to its defaults.
+
+        >>> str(parse("ndcg(aggregate=pooled,gain=exp2)@5").kernel)
+        'ndcg(gain=exp2)@5'
+        """
+        return replace(self, aggregate=self.spec.aggregate, empty=self.spec.empty)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether items of grade 0 add nothing, so that only relevant rows need to be read."""
+        return not isinstance(self.gain, tuple) or dict(self.gain).get(0.0, 0.0) == 0.0
+
+    @property
+    def highest_grade(self) -> float:
+        """The highest grade that can be scored: `max_grade`, or the one whose gain comes to `HIGHEST_GAIN`.
+
+        >>> parse("ndcg@10").highest_grade, parse("ndcg(gain=exp2)@10").highest_grade
+        (1e+100, 332.0)
+        """
+        return _limit(self.gain) if self.max_grade is None else self.max_grade
+
+    def __str__(self) -> str:
+        """Canonical text; `parse` gives the same value back."""
+        options = ",".join(f"{f}={_show(getattr(self, f))}" for f in self._written())
+        return self.name + (f"({options})" if options else "") + ("" if self.k is None else f"@{self.k}")
+
+    def _written(self) -> list[str]:
+        defaults = _defaults(self.name)
+        names = [f.name for f in fields(self) if f.name not in ("name", "k")]
+        return [n for n in names if n in self.spec.options and getattr(self, n) != getattr(defaults, n)]
+
+
+def parse(text: str, max_grade: float | None = None) -> Measure:
+    """The measure that `text` names.
+
+    Args:
+        text: e.g. `ndcg@10`, `ndcg(gain={0:0,1:1,2:3},ideal=max,max_grade=2)@5`, `rbp(p=.8)`, `mrr`.
+        max_grade: highest grade that the data's label recipe allows, for a measure that needs one and names
+            none.
+
+    Raises:
+        ValueError: unknown name or option, a value out of range, or options that contradict each other;
+            the message says what would be right.
+
+    >>> parse("ndcg( ideal=global , gain=exp2 )@5")
+    Measure(name='ndcg', k=5, gain='exp2', discount='log2', ideal='global', max_grade=None, rel=None, \
+p=None, aggregate='mean', empty='skip')
+    >>> str(parse("rbp(p=.5)"))
+    'rbp(p=0.5)'
+    """
+    match = _TEXT.fullmatch(text)
+    if match is None or match["name"] not in SPECS:
+        raise ValueError(f"{text!r} is no measure; known are {', '.join(SPECS)}, e.g. ndcg@10")
+    name = match["name"]
+    options = _options(name, match["options"] or "", text)
+    measure = replace(_defaults(name), k=_cutoff(match["k"], text), **options)  # type: ignore[arg-type]
+    if measure.max_grade is None and (measure.ideal == "max" or name == "err"):
+        measure = replace(measure, max_grade=max_grade)
+    _check(measure, text)
+    return measure
+
+
+def _defaults(name: str) -> Measure:
+    spec = SPECS[name]
+    return Measure(name, p=0.8 if name == "rbp" else None, aggregate=spec.aggregate, empty=spec.empty)
+
+
+def _cutoff(text: str | None, whole: str) -> int | None:
+    if text is None:
+        return None
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", text):
+        raise ValueError(f"{whole!r}: the cut-off must be a whole number from 1 to 999999, not {text!r}")
+    return int(text)
+
+
+def _options(name: str, text: str, whole: str) -> dict[str, object]:
+    found: dict[str, object] = {}
+    outside_braces = r",(?![^{]*\})"
+    for part in re.split(outside_braces, text) if text.strip() else []:
+        key, equals, value = (s.strip() for s in part.partition("="))
+        if not equals or key not in SPECS[name].options:
+            known = ", ".join(sorted(SPECS[name].options))
+            raise ValueError(f"{whole!r}: {part.strip()!r} is no option of {name}; it has {known}")
+        if key in found:
+            raise ValueError(f"{whole!r}: {key} is given twice")
+        found[key] = _value(name, key, value, whole)
+    return found
+
+
+def _value(name: str, key: str, value: str, whole: str) -> object:
+    choices: dict[str, tuple[str, ...]] = {
+        "discount": _DISCOUNTS,
+        "ideal": SPECS[name].ideals,
+        "aggregate": ("mean", "pooled"),
+        "empty": SPECS[name].empties,
+    }
+    if key == "gain":
+        return _gain(value, whole)
+    if key in choices:
+        if value not in choices[key]:
+            raise ValueError(f"{whole!r}: {key} must be one of {', '.join(choices[key])}, not {value!r}")
+        return value
+    return _number(value, f"{whole!r}: {key}")
+
+
+def _gain(value: str, whole: str) -> Gain:
+    if value == "linear" or value == "exp2":
+        return value  # type: ignore[return-value]
+    if not (value.startswith("{") and value.endswith("}")):
+        raise ValueError(f"{whole!r}: gain must be linear, exp2 or a table like {{0:0,1:1,2:3}}, not {value!r}")
+    table: dict[float, float] = {}
+    for pair in value[1:-1].split(","):
+        grade, colon, gain = pair.partition(":")
+        if not colon:
+            raise ValueError(f"{whole!r}: {pair!r} in the gain table is not grade:gain")
+        key = _number(grade, f"{whole!r}: grade")
+        if key in table:
+            raise ValueError(f"{whole!r}: grade {_show(key)} is given twice in the gain table")
+        table[key] = _number(gain, f"{whole!r}: gain")
+    return tuple(sorted(table.items()))
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{what} must be a number, not {text.strip()!r}")
+    return value
+
+
+def _limit(gain: Gain) -> float:
+    return float(math.floor(math.log2(HIGHEST_GAIN))) if gain == "exp2" else HIGHEST_GAIN
+
+
+def _check(m: Measure, text: str) -> None:
+    def refuse(why: str) -> None:
+        raise ValueError(f"{text!r}: {why}")
+
+    if m.name == "err" and m.max_grade is None:
+        refuse("err needs the highest grade there can be, e.g. err(max_grade=4)@20")
+    if m.ideal == "max" and m.max_grade is None:
+        refuse("ideal=max needs the highest grade there can be, e.g. ndcg(ideal=max,max_grade=3)@10")
+    if m.ideal == "max" and m.k is None:
+        refuse("ideal=max needs a cut-off, e.g. @10")
+    if m.name == "ndcg" and m.max_grade is not None and m.ideal != "max":
+        refuse("max_grade goes with ideal=max")
+    if m.max_grade is not None and not 0 < m.max_grade <= _limit(m.gain):
+        refuse(f"max_grade must be above 0 and at most {_limit(m.gain):g}")
+    if m.rel is not None and m.rel <= 0:
+        refuse("rel must be above 0: a grade of 0 is not relevant")
+    if m.p is not None and not 0 < m.p < 1:
+        refuse("p must lie between 0 and 1")
+    if isinstance(m.gain, tuple):
+        gains = [gain for _, gain in m.gain]
+        if m.gain[0][0] < 0:
+            refuse("grades in the gain table must be 0 or more")
+        if min(gains) < 0 or max(gains) > HIGHEST_GAIN or gains != sorted(gains):
+            refuse(f"gains must lie from 0 to {HIGHEST_GAIN:g} and must not fall with the grade")
+        if m.ideal == "max" and m.max_grade not in dict(m.gain):
+            refuse("the gain table must hold max_grade")
+
+
+def _show(value: object) -> str:
+    if isinstance(value, tuple):
+        return "{" + ",".join(f"{_show(g)}:{_show(v)}" for g, v in value) + "}"
+    if isinstance(value, float):
+        return repr(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    return str(value)

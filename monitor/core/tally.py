@@ -1,0 +1,207 @@
+"""From one read of the source to partials per bucket and slice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.core.buckets import TRAFFIC_FIELDS, count, sums
+from monitor.core.kernels import Rankings, score
+from monitor.core.measures import Measure
+from monitor.core.relevance import Refusals
+from monitor.core.types import NONE, OTHER, OVERALL, Slice
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+MICROS = 1_000_000
+LONGEST_VALUE = 120
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the source held of the requests served in [since, until), R of them.
+
+    Attributes:
+        since, until: seconds.
+        served: (R,) microseconds, time of each request's earliest row.
+        rankings: the graded rows.
+        impressions, judged, events: (R,) items shown within the depth, those with a label, events that count.
+        labelled: (R,) whether the request has a label by the recipe's own meaning.
+        slices: dimension -> (R,) value of each request, as text.
+        refusals: refused rows by reason and request.
+        strays: reason -> microseconds of the refused rows that belong to no request.
+        unmatched: microseconds of the events that match no impression.
+        rows: how many rows the source sent.
+        fingerprint: of the judgments that were used; empty for other recipes.
+    """
+
+    since: int
+    until: int
+    served: Ints
+    rankings: Rankings
+    impressions: Ints
+    judged: Ints
+    events: Ints
+    labelled: Bools
+    slices: Mapping[str, Sequence[str | None]]
+    refusals: Refusals
+    strays: Mapping[str, Ints] = field(default_factory=dict)
+    unmatched: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    rows: int = 0
+    fingerprint: str = ""
+
+
+Cell = tuple[int, str, str]
+"""(bucket start, dimension, value) of one row of partials."""
+
+
+@dataclass
+class Tally:
+    """Partials of the buckets in [since, until).
+
+    Attributes:
+        traffic: cell -> (6,) as `buckets.TRAFFIC_FIELDS`. Every bucket has a row for overall, of zeros if need be.
+        measures: kernel text -> cell -> (9,) as `buckets.FIELDS`.
+        refused: (cell, reason) -> rows.
+        admitted: slice values that are new, in the order in which they were admitted.
+    """
+
+    since: int
+    until: int
+    traffic: dict[Cell, Floats] = field(default_factory=dict)
+    measures: dict[str, dict[Cell, Floats]] = field(default_factory=dict)
+    refused: dict[tuple[Cell, str], int] = field(default_factory=dict)
+    admitted: list[tuple[str, str]] = field(default_factory=list)
+    fingerprint: str = ""
+    rows: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        """Both together; their requests must be disjoint."""
+        kernels = {k: merged(self.measures[k], other.measures[k]) for k in self.measures}
+        refused = dict(self.refused)
+        for key, rows in other.refused.items():
+            refused[key] = refused.get(key, 0) + rows
+        return Tally(
+            min(self.since, other.since),
+            max(self.until, other.until),
+            merged(self.traffic, other.traffic),
+            kernels,
+            refused,
+            list(dict.fromkeys(self.admitted + other.admitted)),
+            self.fingerprint + other.fingerprint,
+            self.rows + other.rows,
+        )
+
+
+def merged(one: Mapping[Cell, Floats], other: Mapping[Cell, Floats]) -> dict[Cell, Floats]:
+    """Sums of both by cell."""
+    both = dict(one)
+    for cell, partial in other.items():
+        both[cell] = both[cell] + partial if cell in both else partial
+    return both
+
+
+def tally(
+    reading: Reading, width: int, kernels: Iterable[Measure], slices: Sequence[Slice], known: Mapping[str, set[str]]
+) -> Tally:
+    """Partials per bucket and slice of what was read.
+
+    Args:
+        width: of a bucket, in seconds. Buckets that `reading` covers in part are fine: partials add up.
+        kernels: the measures to compute.
+        slices: the dimensions, each with its cap.
+        known: dimension -> values admitted before.
+    """
+    first = reading.since // width
+    bucket = reading.served // (width * MICROS) - first
+    total = -(-reading.until // width) - first
+    result = Tally(reading.since, reading.until, fingerprint=reading.fingerprint, rows=reading.rows)
+    cells = _Cells(first * width, width, total)
+    groups = [(OVERALL[0], bucket, cells.of(OVERALL[0], [OVERALL[1]]))]
+    for dimension in slices:
+        values = [_clean(v) for v in reading.slices[dimension.dimension]]
+        names, code, new = _admit(values, bucket, dimension, known.get(dimension.dimension, set()))
+        result.admitted += [(dimension.dimension, v) for v in new]
+        groups.append((dimension.dimension, bucket * len(names) + code, cells.of(dimension.dimension, names)))
+    scores = {str(k): score(k, reading.rankings) for k in kernels}
+    for dimension_name, cell, keys in groups:
+        traffic = _traffic(reading, cell, len(keys))
+        if dimension_name == OVERALL[0]:
+            traffic[:, TRAFFIC_FIELDS.index("unmatched")] = _by_bucket(reading.unmatched, first, width, total)
+        kept = np.flatnonzero((traffic[:, 0] > 0) | (dimension_name == OVERALL[0])).tolist()
+        result.traffic |= {keys[i]: traffic[i] for i in kept}
+        for text, scored in scores.items():
+            partials = sums(scored, reading.rankings.sampled, cell, len(keys))
+            result.measures.setdefault(text, {}).update({keys[i]: partials[i] for i in kept})
+        _count_refused(result, reading, cell, keys)
+    _count_strays(result, reading, first, width, total)
+    return result
+
+
+@dataclass(frozen=True)
+class _Cells:
+    start: int
+    width: int
+    buckets: int
+
+    def of(self, dimension: str, names: Sequence[str]) -> list[Cell]:
+        starts = (self.start + i * self.width for i in range(self.buckets))
+        return [(start, dimension, name) for start in starts for name in names]
+
+
+def _traffic(reading: Reading, cell: Ints, cells: int) -> Floats:
+    columns = [None, reading.labelled, reading.impressions, reading.judged, reading.events]
+    counted = [count(cell, c, cells) for c in columns]
+    return np.stack([*counted, np.zeros(cells)], axis=1)
+
+
+def _by_bucket(micros: Ints, first: int, width: int, total: int) -> Floats:
+    return count(micros // (width * MICROS) - first, None, total)
+
+
+def _count_refused(result: Tally, reading: Reading, cell: Ints, keys: Sequence[Cell]) -> None:
+    for reason, rows in reading.refusals.counts.items():
+        refused = count(cell, rows, len(keys))
+        result.refused |= {(keys[i], reason): int(refused[i]) for i in np.flatnonzero(refused).tolist()}
+
+
+def _count_strays(result: Tally, reading: Reading, first: int, width: int, total: int) -> None:
+    for reason, micros in reading.strays.items():
+        rows = _by_bucket(micros, first, width, total)
+        for i in np.flatnonzero(rows):
+            key = (((first + int(i)) * width, *OVERALL), reason)
+            result.refused[key] = result.refused.get(key, 0) + int(rows[i])
+
+
+def _clean(value: str | None) -> str:
+    if value is None:
+        return NONE
+    text = str(value)
+    return text if len(text) <= LONGEST_VALUE and "\x00" not in text else OTHER
+
+
+def _admit(values: Sequence[str], bucket: Ints, dimension: Slice, known: set[str]) -> tuple[list[str], Ints, list[str]]:
+    """(names, code of each request's name, newly admitted names).
+
+    Values are admitted bucket by bucket, the busier first, so that the outcome does not depend on how many buckets
+    were read at once.
+    """
+    names, code = np.unique(np.array([*values, OTHER], dtype=object).astype(str), return_inverse=True)
+    code = code[:-1]
+    allowed = set(known) | {OTHER}
+    new: list[str] = []
+    for one in np.unique(bucket) if not set(names) <= allowed else ():
+        seen = np.bincount(code[bucket == one], minlength=len(names))
+        for i in sorted(np.flatnonzero(seen), key=lambda i: (-seen[i], names[i])):
+            if names[i] not in allowed and len(allowed) - 1 < dimension.max_values:
+                allowed.add(str(names[i]))
+                new.append(str(names[i]))
+    target = {name: name if name in allowed else OTHER for name in names.tolist()}
+    final = sorted(set(target.values()))
+    lookup = np.array([final.index(target[name]) for name in names.tolist()], dtype=np.int64)
+    return final, lookup[code], new

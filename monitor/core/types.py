@@ -1,0 +1,264 @@
+"""The nouns of rankmon as frozen values. Instants are whole seconds since 1970 in UTC unless a name says otherwise."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from monitor.core.measures import Measure
+
+ALGORITHM = 1
+"""Version of how partials are computed. A change that moves any stored number raises it and starts new series."""
+
+OVERALL = ("", "")
+NONE, OTHER, MIXED = "(none)", "other", "(mixed)"
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def parse_duration(text: str) -> int:
+    """Seconds in a duration such as `90s`, `15m`, `24h`, `7d`, `1h30m`.
+
+    Raises:
+        ValueError: the text is no duration of a whole number of seconds.
+
+    >>> parse_duration("1h30m")
+    5400
+    """
+    if not re.fullmatch(r"(\d+[smhdw])+", text.strip()):
+        raise ValueError(f"{text!r} is no duration; write e.g. 90s, 15m, 24h or 7d")
+    return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", text))
+
+
+def format_duration(seconds: int) -> str:
+    """The one text of a duration, used as a label: days from two days on, else the largest unit that fits.
+
+    >>> [format_duration(s) for s in (604800, 86400, 5400, 90)]
+    ['7d', '24h', '90m', '90s']
+    """
+    for unit in ("d", "h", "m"):
+        size = _UNITS[unit]
+        if seconds and seconds % size == 0 and (unit != "d" or seconds >= 2 * size):
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeColumn:
+    """A column of instants and how it writes them.
+
+    `format` is `native` (the database's own type), `epoch_s`, `epoch_ms`, `epoch_us`, or a strftime pattern of a
+    text column that sorts as time does. `timezone` names the zone of values that carry none; None: they carry one.
+    """
+
+    column: str
+    format: str = "native"
+    timezone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Where rows come from: a table, as its name's parts, or the user's own SELECT. Just one of them is set."""
+
+    table: tuple[str, ...] = ()
+    select: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rankings:
+    """The logged lists: one row per item shown, and which column is what."""
+
+    relation: Relation
+    request: str
+    item: str
+    position: str
+    time: TimeColumn
+    position_base: int = 1
+    query: str | None = None
+    model_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRule:
+    """What one kind of event is worth. `grade` None: the event's own value. `minimum`: only values from there on."""
+
+    grade: float | None
+    type: str | None = None
+    minimum: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Label recipe: grades from what people did within `attribution` seconds after the request was served."""
+
+    relation: Relation
+    request: str
+    item: str
+    time: TimeColumn
+    rules: tuple[EventRule, ...]
+    attribution: int
+    type: str | None = None
+    value: str | None = None
+    combine: Literal["max", "sum"] = "max"
+    max_grade: float | None = None
+    count_unmatched: bool = True
+
+    @property
+    def bound(self) -> float | None:
+        """The highest grade there can be: as configured, or what the rules allow; None where they set no limit."""
+        grades = [r.grade for r in self.rules]
+        if self.max_grade is not None or self.combine == "sum" or None in grades:
+            return self.max_grade
+        return max(g for g in grades if g is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgments:
+    """Label recipe: grades given to (query, item) beforehand."""
+
+    relation: Relation
+    query: str
+    item: str
+    grade: str
+    max_grade: float | None = None
+    attribution: int = 0
+
+    @property
+    def bound(self) -> float | None:
+        """The highest grade there can be, as configured."""
+        return self.max_grade
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Label recipe: the grade stands in the rankings themselves, and may arrive up to `attribution` seconds late."""
+
+    grade: str
+    max_grade: float | None = None
+    attribution: int = 0
+
+    @property
+    def bound(self) -> float | None:
+        """The highest grade there can be, as configured."""
+        return self.max_grade
+
+
+Recipe = Events | Judgments | Column
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A dimension to slice by: a column of the rankings, and how many of its values get a series."""
+
+    dimension: str
+    column: str
+    max_values: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Monitor:
+    """One watched ranking: what to read, what to compute, when. All durations in seconds.
+
+    Attributes:
+        max_request_span: most seconds between the first and the last row of one request.
+        ingest_delay: how long after its end a bucket's rankings may still be on their way.
+        lateness: how long after the attribution labels may still be on their way.
+        final_timeout: a bucket becomes final this long after its labels' time even if the source shows nothing newer.
+        refresh: time between cycles.
+        history: how far back the daemon reads by itself.
+        min_completeness: least share of a window's buckets that must have been read for a gauge.
+    """
+
+    name: str
+    source: str
+    rankings: Rankings
+    recipe: Recipe
+    measures: tuple[Measure, ...]
+    slices: tuple[Slice, ...] = ()
+    bucket: int = 3600
+    windows: tuple[int, ...] = (86400,)
+    max_request_span: int = 60
+    ingest_delay: int = 300
+    lateness: int = 0
+    final_timeout: int = 86400
+    refresh: int = 300
+    deadline: int = 600
+    history: int = 604800
+    min_completeness: float = 0.9
+    labels: tuple[tuple[str, str], ...] = ()
+    runbook_url: str = ""
+
+    @property
+    def label_delay(self) -> int:
+        """Seconds after a bucket's end until all its labels have had their time."""
+        return self.recipe.attribution + self.lateness
+
+    @property
+    def depth(self) -> int | None:
+        """The rank down to which traffic counts impressions: the largest cut-off, None (all) where one has none."""
+        cutoffs = [m.k for m in self.measures]
+        return None if None in cutoffs else max(k for k in cutoffs if k is not None)
+
+    def definition(self, measure: Measure) -> Definition:
+        """Identity of the series of `measure`."""
+        kernel = measure.kernel
+        return _define(self, str(kernel), {"measure": str(kernel), "max_grade": kernel.max_grade})
+
+    @property
+    def traffic(self) -> Definition:
+        """Identity of the traffic partials."""
+        return _define(self, TRAFFIC, {"depth": self.depth})
+
+    @property
+    def definitions(self) -> tuple[Definition, ...]:
+        """What one read of this monitor computes: the traffic first, then each kernel once."""
+        kernels = dict.fromkeys(self.definition(m) for m in self.measures)
+        return (self.traffic, *kernels)
+
+
+TRAFFIC = "traffic"
+"""Name under which traffic partials are stored beside the measures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a stored series is of. Two series with different ids are never mixed or compared.
+
+    Attributes:
+        monitor: name of the monitor.
+        kernel: canonical text of the measure's stored half, or `traffic`.
+        id: ten hexadecimal digits over all that decides the numbers, and nothing else.
+        text: the same in full, as JSON, for people.
+    """
+
+    monitor: str
+    kernel: str
+    id: str
+    text: str = field(compare=False, repr=False, default="")
+
+
+def _define(monitor: Monitor, kernel: str, more: dict[str, Any]) -> Definition:
+    # Only what decides the numbers: renaming the source or raising a limit on slices keeps a series going.
+    parts = {
+        "algorithm": ALGORITHM,
+        "rankings": _plain(monitor.rankings),
+        "recipe": {"kind": type(monitor.recipe).__name__.lower(), **_plain(monitor.recipe)},
+        "bucket": monitor.bucket,
+        **more,
+    }
+    parts["recipe"].pop("count_unmatched", None)
+    text = json.dumps(parts, sort_keys=True)
+    return Definition(monitor.name, kernel, hashlib.sha256(text.encode()).hexdigest()[:10], text)
+
+
+def _plain(value: Any) -> Any:
+    """Frozen values as plain JSON data, without what is at its default, so that a new option changes no identity."""
+    if hasattr(value, "__dataclass_fields__"):
+        items = ((n, f, getattr(value, n)) for n, f in value.__dataclass_fields__.items())
+        return {n: _plain(v) for n, f, v in items if v != f.default}
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    return value

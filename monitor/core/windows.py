@@ -1,0 +1,165 @@
+"""Windows: merged buckets, read as one number with what stands behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.core import buckets as b
+from monitor.core.intervals import interval
+from monitor.core.measures import Measure
+from monitor.core.types import OVERALL
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+SliceKey = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class History:
+    """The stored buckets of one series, oldest first: B buckets, S slices, F fields.
+
+    Attributes:
+        starts: (B,) seconds. A bucket that was not read is absent.
+        final: (B,)
+        slices: S pairs (dimension, value); the first is overall.
+        sums: (B, S, F); zeros where a slice had no request.
+    """
+
+    starts: Ints
+    final: Bools
+    slices: tuple[SliceKey, ...]
+    sums: Floats
+
+    @classmethod
+    def of(cls, columns: Sequence[Sequence[Any]], fields: int) -> History:
+        """From columns of rows in any order: start, final, dimension, value, and the fields."""
+        start, at = np.unique(np.array(columns[0], dtype=np.int64), return_inverse=True)
+        keys = list(zip(columns[2], columns[3], strict=True))
+        names: tuple[SliceKey, ...] = (OVERALL, *sorted(set(keys) - {OVERALL}))
+        number = {name: i for i, name in enumerate(names)}
+        which = np.fromiter((number[k] for k in keys), np.int64, len(keys))
+        sums = np.zeros((len(start), len(names), fields))
+        if len(keys):
+            sums[at, which] = np.array(columns[4:], dtype=np.float64).T
+        final = np.zeros(len(start), bool)
+        overall = which == 0
+        final[at[overall]] = np.array(columns[1], dtype=bool)[overall]
+        return cls(start, final, names, sums)
+
+    def between(self, since: int, until: int) -> History:
+        """The buckets that start in [since, until)."""
+        lo, hi = np.searchsorted(self.starts, [since, until])
+        return History(self.starts[lo:hi], self.final[lo:hi], self.slices, self.sums[lo:hi])
+
+    def slice(self, key: SliceKey) -> Floats:
+        """(B, F) sums of one slice; zeros if it is unknown."""
+        if key not in self.slices:
+            return np.zeros((len(self.starts), self.sums.shape[2]))
+        return self.sums[:, self.slices.index(key)]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One measure over one window and slice.
+
+    Attributes:
+        end, length: seconds; the window is [end - length, end).
+        value: None where there is no data.
+        lower, upper: 95 % interval; None where it cannot be given.
+        method: how the interval came about; see `intervals`.
+        requests: with data.
+        empty_ratio: share of them without a value (nothing relevant); None without requests.
+        label_coverage: by the recipe's meaning; None without traffic.
+        completeness: share of the window's buckets that were read.
+        final: every bucket that was read was final.
+    """
+
+    dimension: str
+    slice: str
+    end: int
+    length: int
+    value: float | None
+    lower: float | None
+    upper: float | None
+    method: str
+    requests: int
+    empty_ratio: float | None
+    label_coverage: float | None
+    completeness: float
+    final: bool
+
+
+def points(
+    measure: Measure,
+    history: History,
+    traffic: History,
+    width: int,
+    length: int,
+    end: int,
+    keys: Sequence[SliceKey] | None = None,
+    by_judgments: bool = False,
+) -> list[Point]:
+    """The measure over [end - length, end), for overall and each slice that had traffic.
+
+    Args:
+        history: of the measure's kernel; what lies before the window serves the interval.
+        traffic: of the same monitor.
+        width: of a bucket, seconds.
+        keys: slices wanted; None is all.
+        by_judgments: coverage is the share of judged impressions, not of requests with a label.
+    """
+    window, seen = history.between(end - length, end), traffic.between(end - length, end)
+    completeness = len(window.starts) * width / length
+    final = bool(window.final.all()) and len(window.starts) > 0
+    found = []
+    for key in history.slices if keys is None else keys:
+        merged = window.slice(key).sum(axis=0)
+        crowd = seen.slice(key).sum(axis=0)
+        if key != OVERALL and not crowd[0] and not merged[b.REQUESTS]:
+            continue
+        low, high, method = interval(measure, history.starts, history.slice(key), width, length, end)
+        requests = int(merged[b.REQUESTS])
+        found.append(
+            Point(
+                *key,
+                end=end,
+                length=length,
+                value=_number(b.read_as(measure, merged)),
+                lower=low,
+                upper=high,
+                method=method,
+                requests=requests,
+                empty_ratio=float(merged[b.EMPTY] / requests) if requests else None,
+                label_coverage=_coverage(crowd, by_judgments),
+                completeness=completeness,
+                final=final,
+            )
+        )
+    return found
+
+
+def _coverage(crowd: Floats, by_judgments: bool) -> float | None:
+    names = ("judged", "impressions") if by_judgments else ("labelled", "requests")
+    some, every = (crowd[b.TRAFFIC_FIELDS.index(n)] for n in names)
+    return float(some / every) if every else None
+
+
+def _number(value: Floats) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def latest_final_end(starts: Ints, final: Bools, width: int) -> int | None:
+    """End of the newest bucket that is final with every older one that was read; None if there is none.
+
+    >>> latest_final_end(np.array([0, 10, 20]), np.array([True, True, False]), 10)
+    20
+    """
+    settled = int(np.argmin(final)) if len(final) and not final.all() else len(final)
+    return int(starts[settled - 1]) + width if settled else None

@@ -1,0 +1,49 @@
+"""Everything that can go wrong on purpose, shaped by what the caller can do about it."""
+
+
+class RankmonError(Exception):
+    """Base of all errors with a message meant for a person: what, where, and the remedy."""
+
+
+class ConfigError(RankmonError):
+    """The configuration is wrong; nothing was started. `problems` holds one text per mistake."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class InputError(RankmonError):
+    """A file or argument given on the command line is wrong; giving another one helps."""
+
+
+class SourceError(RankmonError):
+    """The user's database did not answer as it must. Trying again later may help.
+
+    `reason` is a short fixed word for the failure counter: `connect`, `timeout`, `permission`,
+    `missing`, `driver`, `query` or `data`.
+    """
+
+    def __init__(self, message: str, reason: str = "query") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class StoreError(RankmonError):
+    """rankmon's own database is out of reach, or not at the schema that this version needs."""
+
+
+class LeaseLost(RankmonError):
+    """Another process writes this monitor; this one steps aside and writes nothing."""
+
+
+class Shrinks(RankmonError):
+    """A new read of a final bucket holds less than the stored one; needs to be forced."""
+
+
+class Stopped(RankmonError):
+    """The process was asked to end; the chunk under way was left out whole."""
+
+
+class TooMany(RankmonError):
+    """An answer is larger than what is held in memory at once; a shorter time range is to be read."""

