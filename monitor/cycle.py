@@ -132,7 +132,7 @@ def run_backfill(
     again: bool = False,
     force: bool = False,
 ) -> Iterator[Outcome]:
-    """Read the buckets in `span` = [since, until) seconds that are not final yet, oldest first; yields after each stretch.
+    """Read the buckets in `span` = [since, until) seconds that are not final yet, oldest first, stretch by stretch.
 
     Stopped anywhere and started again, it goes on where it was. `again` reads final buckets too, and a read that holds
     less than what is stored is refused unless `force`.
@@ -205,7 +205,7 @@ def _middle(since: int, until: int, width: int) -> int:
 
 
 def _states(monitor: Monitor, store: Store, since: int) -> dict[Definition, dict[int, BucketState]]:
-    """What is stored of each series from `since` on; and at least its newest bucket, so that no gap is left after it."""
+    """What is stored of each series from `since` on, and its newest bucket in any case: no gap is left after it."""
     found = {}
     for definition in monitor.definitions:
         newest = store.newest_bucket(definition)

@@ -32,8 +32,8 @@ FIELDS = (
 (of the others), and sums, squares and cross products of numerator and denominator for the pooled reading."""
 
 TRAFFIC_FIELDS = ("requests", "labelled", "impressions", "judged", "events", "unmatched")
-"""Of the traffic: requests, those with a label, items shown within the depth and those of them with a label, events that
-count, and events that match no impression (these by their own time, for overall alone)."""
+"""Of the traffic: requests, those with a label, items shown within the depth and those of them with a label, events
+that count, and events that match no impression (these by their own time, for overall alone)."""
 
 REQUESTS, EMPTY, TOTAL, SQUARES, NUM, DEN, NUM2, DEN2, NUM_DEN = range(len(FIELDS))
 
@@ -102,7 +102,7 @@ def parts(partials: Floats, aggregate: Aggregate, empty: Empty) -> tuple[Floats,
 def sampling_variance(partials: Floats, aggregate: Aggregate, empty: Empty, level: Floats) -> Floats:
     """Variance of `parts`' numerator about `level` times its denominator if requests were independent, shape (...,).
 
-    The sum over requests of (numerator - level * denominator)^2, the linearised variance of a ratio (Cochran 1977, 6.4).
+    The sum over requests of (numerator - level * denominator)^2, linearised as for any ratio (Cochran 1977, 6.4).
     """
     if aggregate == "pooled":
         p = partials

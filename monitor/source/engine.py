@@ -131,7 +131,7 @@ class Reader:
             Stopped: the process is to end.
         """
         result, fetch = self._stream(query)
-        gathered: list[list[Any]] = [[] for _ in result.keys()]
+        gathered: list[list[Any]] = [[] for _ in list(result.keys())]
         while rows := fetch(FETCH):
             self.rows += len(rows)
             for column, part in zip(gathered, zip(*rows, strict=True), strict=True):

@@ -277,7 +277,7 @@ class _Read:
         return {s.dimension: v for s, v in zip(self.monitor.slices, values, strict=True)}
 
     def _rows(self, columns: list[list[Any]], grades: list[Any] | None = None) -> tuple[Rows, Ints]:
-        """(rows of the requests at hand, which entries of `columns` they are). Bad positions and grades are inf or nan."""
+        """(rows of the requests at hand, which entries of `columns` they are). What is no number is inf."""
         request = np.fromiter((self.number.get(i, -1) for i in columns[0]), np.int64, len(columns[0]))
         kept = np.flatnonzero(request >= 0)
         item = np.fromiter((self.items.setdefault(i, len(self.items)) for i in columns[1]), np.int64, len(columns[1]))

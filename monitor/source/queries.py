@@ -25,7 +25,7 @@ def relation(source: Relation, alias: str, columns: list[str]) -> sa.FromClause:
         escaped = re.sub(r"(?<!\\):", r"\\:", source.select.strip().rstrip(";"))
         return sa.text(escaped).columns(*(sa.column(sa.quoted_name(c, True)) for c in columns)).subquery(alias)
     *schema, table = source.table
-    names = [sa.column(sa.quoted_name(c, True)) for c in columns]
+    names: list[sa.ColumnClause[Any]] = [sa.column(sa.quoted_name(c, True)) for c in columns]
     return sa.table(
         sa.quoted_name(table, True), *names, schema=sa.quoted_name(".".join(schema), True) if schema else None
     ).alias(alias)
@@ -44,7 +44,7 @@ def _counted(condition: Condition) -> ColumnElement[int]:
 
 @dataclass(frozen=True)
 class Queries:
-    """The statements of one monitor. `boolean_grade`: the grade column is a boolean, which SQL does not compare to 0."""
+    """The statements of one monitor. `boolean_grade`: the grade column is a boolean, which cannot be compared to 0."""
 
     monitor: Monitor
     cutoffs: tuple[int | None, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -56,16 +57,20 @@ def to_micros(column: TimeColumn, values: Sequence[object]) -> tuple[Ints, Bools
     sample = next((v for v in values if v is not None), None)
     if column.format == "native":
         _check_native(column, sample)
-        parsed = pd.to_datetime(pd.Series(values, dtype=object), errors="coerce", utc=column.timezone is None)
+        parsed = pd.to_datetime(_series(values), errors="coerce", utc=column.timezone is None)
     else:
         parsed = _from_text(column, values, sample)
     return _to_utc(column, parsed)
 
 
+def _series(values: Sequence[object]) -> pd.Series[Any]:
+    return pd.Series(np.array(values, dtype=object))
+
+
 def _from_epoch(values: Sequence[object], per_second: int) -> tuple[Ints, Bools, Bools]:
     if any(isinstance(v, str) for v in values[:1]):
         raise SourceError("the time column holds text, not epoch numbers; declare its format", "data")
-    number = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    number = pd.to_numeric(_series(values), errors="coerce").to_numpy(dtype=float, na_value=np.nan)
     bad = ~np.isfinite(number) | (np.abs(number) > 2**62 / (1_000_000 / per_second))
     # Whole numbers stay whole: floats above 2^53 microseconds would not.
     scale = 1_000_000 // per_second
@@ -91,7 +96,7 @@ def _from_text(column: TimeColumn, values: Sequence[object], sample: object) -> 
         raise SourceError(f"time column {column.column!r} is no text ({sample!r}); take its format away", "data")
     style = "ISO8601" if column.format.startswith("%Y-%m-%d") else column.format
     zoneless = column.timezone is not None
-    parsed = pd.to_datetime(pd.Series(values, dtype=object), format=style, errors="coerce", utc=not zoneless)
+    parsed = pd.to_datetime(_series(values), format=style, errors="coerce", utc=not zoneless)
     if zoneless and getattr(parsed.dt, "tz", None) is not None:
         raise SourceError(f"time column {column.column!r} names a zone in its text; take timezone: away", "data")
     return parsed

@@ -1,4 +1,4 @@
-"""rankmon's own database: what was computed, until when, and who may write.
+"""What was computed and until when.
 
 Every write is one transaction, fenced by the writer's lease, and replaces whole buckets; so a write that is repeated
 changes nothing, and one that is cut short never was.
@@ -6,57 +6,28 @@ changes nothing, and one that is cut short never was.
 
 from __future__ import annotations
 
-import os
-import socket
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
 from monitor.core.tally import Cell, Tally
 from monitor.core.types import OVERALL, TRAFFIC, Definition, Monitor
 from monitor.core.watermark import BucketState
 from monitor.core.windows import History
-from monitor.errors import LeaseLost, StoreError
-from monitor.schema import (
-    judgments_used,
-    leases,
-    metadata,
-    monitors,
-    partials,
-    refusals,
-    restatements,
-    series,
-    slices,
-    traffic,
-)
+from monitor.schema import judgments_used, monitors, partials, refusals, restatements, series, slices, traffic
+from monitor.store.engine import Connected, create, insert_new
+from monitor.store.lease import Lease, Leases
+from monitor.store.migrate import Schema
 
 Floats = NDArray[np.float64]
-
-_NOW = {
-    "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
-    "postgresql": "extract(epoch from clock_timestamp())::double precision",
-}
 _BATCH = 500
-_MIGRATION_LOCK = 7_265_616
-
-
-@dataclass(frozen=True)
-class Lease:
-    """The right to write one monitor, until it expires or somebody takes it over. `token` rises with each holder."""
-
-    monitor: str
-    holder: str
-    token: int
 
 
 @dataclass(frozen=True)
@@ -77,117 +48,22 @@ class Written:
     kept: tuple[int, ...]
 
 
-class Store:
-    """The tables of `schema`, in SQLite (WAL) or PostgreSQL. Safe to share between threads."""
+class Store(Connected):
+    """The tables of `monitor.schema`. Safe to share between threads."""
 
     def __init__(self, url: URL, lease_seconds: float = 30) -> None:
-        """`lease_seconds`: how long a writer that has died keeps others out, at most."""
-        self.url = url
-        self.lease_seconds = lease_seconds
-        self.holder = _process_identity()
-        self._engine = _engine(url)
-        self._ids: dict[Definition, int] = {}
-
-    @property
-    def dialect(self) -> str:
-        """`sqlite` or `postgresql`."""
-        return self._engine.dialect.name
+        """`lease_seconds`: how long a writer that has died keeps others out, at most. Raises StoreError."""
+        super().__init__(create(url), url)
+        self.leases = Leases(self.engine, url, lease_seconds)
+        self.schema = Schema(self.engine, url)
 
     def close(self) -> None:
         """Give the connections back."""
-        self._engine.dispose()
+        self.engine.dispose()
 
-    @contextmanager
-    def _write(self) -> Iterator[sa.Connection]:
-        with _explained(self.url), self._engine.begin() as connection:
-            yield connection
-
-    @contextmanager
-    def _read(self) -> Iterator[sa.Connection]:
-        with _explained(self.url), self._engine.connect() as connection:
-            yield connection.execution_options(isolation_level="AUTOCOMMIT")
-
-    # ---- schema ----------------------------------------------------------------------------------------------
-
-    def migrate(self) -> tuple[str | None, str]:
-        """Bring the tables to this version's schema; (revision before, revision now). Two at once wait in line.
-
-        Raises:
-            StoreError: out of reach, or written by a newer rankmon.
-        """
-        from alembic import command
-
-        with self._write() as connection:
-            if self.dialect == "postgresql":
-                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
-            config, before = _alembic(connection), _revision(connection)
-            _refuse_newer(config, before)
-            command.upgrade(config, "head")
-            return before, str(_revision(connection))
-
-    def check_schema(self) -> None:
-        """Raises StoreError unless the tables are just as this version needs them."""
-        with self._write() as connection:
-            config, current = _alembic(connection), _revision(connection)
-        _refuse_newer(config, current)
-        if current != _head(config):
-            raise StoreError(
-                f"the store is at schema {current or 'none'}, needed is {_head(config)}; run rankmon migrate"
-            )
-
-    # ---- leases ----------------------------------------------------------------------------------------------
-
-    def acquire(self, monitor: str) -> Lease | None:
-        """The right to write `monitor`, or None while another living process has it."""
-        now = sa.literal_column(_NOW[self.dialect], sa.Double)
-        with self._write() as connection:
-            row = connection.execute(
-                sa.select(leases, (leases.c.expires_at < now).label("expired"))
-                .where(leases.c.monitor == monitor)
-                .with_for_update()
-            ).one_or_none()
-            if row is None:
-                return self._first_lease(connection, monitor, now)
-            if row.holder != self.holder and not row.expired and not _is_dead(row.holder, self.holder):
-                return None
-            token = row.token if row.holder == self.holder else row.token + 1
-            connection.execute(
-                leases.update()
-                .where(leases.c.monitor == monitor)
-                .values(holder=self.holder, token=token, expires_at=now + self.lease_seconds)
-            )
-            return Lease(monitor, self.holder, token)
-
-    def _first_lease(self, connection: sa.Connection, monitor: str, now: sa.ColumnElement[float]) -> Lease | None:
-        added = connection.execute(
-            _insert_new(self.dialect, leases).from_select(
-                ["monitor", "holder", "token", "expires_at"],
-                sa.select(sa.literal(monitor), sa.literal(self.holder), sa.literal(1), now + self.lease_seconds),
-            )
-            if self.dialect == "postgresql"
-            else leases.insert().values(
-                monitor=monitor, holder=self.holder, token=1, expires_at=now + self.lease_seconds
-            )
-        )
-        return Lease(monitor, self.holder, 1) if added.rowcount == 1 else None
-
-    def renew(self, lease: Lease) -> None:
-        """Keep the lease for another while. Raises LeaseLost if somebody took it over."""
-        with self._write() as connection:
-            self._fence(connection, lease)
-
-    def release(self, lease: Lease) -> None:
-        """Let others write at once. The row stays, so that tokens go on rising."""
-        mine = (leases.c.monitor == lease.monitor, leases.c.holder == lease.holder, leases.c.token == lease.token)
-        with self._write() as connection:
-            connection.execute(leases.update().where(*mine).values(expires_at=0.0))
-
-    def _fence(self, connection: sa.Connection, lease: Lease) -> None:
-        now = sa.literal_column(_NOW[self.dialect], sa.Double)
-        mine = (leases.c.monitor == lease.monitor, leases.c.holder == lease.holder, leases.c.token == lease.token)
-        kept = connection.execute(leases.update().where(*mine).values(expires_at=now + self.lease_seconds))
-        if kept.rowcount != 1:
-            raise LeaseLost(f"monitor {lease.monitor}: another process took over writing; this one stepped aside")
+    def hold(self, monitor: str) -> AbstractContextManager[Lease]:
+        """The right to write `monitor` for as long as the block runs. Raises LeaseLost while another has it."""
+        return self.leases.hold(monitor)
 
     # ---- what is stored --------------------------------------------------------------------------------------
 
@@ -201,21 +77,21 @@ class Store:
             .where(*_is(definition), slices.c.dimension == OVERALL[0])
             .where(sa.or_(table.c.bucket_start >= since, ~table.c.final))
         )
-        with self._read() as connection:
+        with self.reading() as connection:
             return {start: BucketState(read_at, bool(final)) for start, read_at, final in connection.execute(query)}
 
     def newest_bucket(self, definition: Definition) -> int | None:
         """Start of the newest bucket that is stored of a series."""
         table = _table(definition)
         query = sa.select(sa.func.max(table.c.bucket_start)).join(series, series.c.id == table.c.series_id)
-        with self._read() as connection:
+        with self.reading() as connection:
             return connection.execute(query.where(*_is(definition))).scalar()
 
     def known_slices(self, monitor: str) -> dict[str, set[str]]:
         """Dimension -> values that were admitted."""
         known: dict[str, set[str]] = {}
         query = sa.select(slices.c.dimension, slices.c.value).where(slices.c.monitor == monitor)
-        with self._read() as connection:
+        with self.reading() as connection:
             for dimension, value in connection.execute(query):
                 known.setdefault(dimension, set()).add(value)
         return known
@@ -234,7 +110,7 @@ class Store:
         )
         if overall_only:
             query = query.where(slices.c.dimension == OVERALL[0])
-        with self._read() as connection:
+        with self.reading() as connection:
             cursor: Any = connection.execute(query).cursor
             columns = [list(c) for c in zip(*cursor.fetchall(), strict=True)]
         return History.of(columns or [[] for _ in range(4 + len(fields))], len(fields))
@@ -249,7 +125,7 @@ class Store:
             .where(refusals.c.bucket_start >= since, refusals.c.bucket_start < until)
             .group_by(refusals.c.reason)
         )
-        with self._read() as connection:
+        with self.reading() as connection:
             return {reason: int(rows) for reason, rows in connection.execute(query)}
 
     # ---- writing ---------------------------------------------------------------------------------------------
@@ -272,8 +148,8 @@ class Store:
             LeaseLost: another process writes this monitor now; nothing was stored.
         """
         final = set(finals)
-        with self._write() as connection:
-            self._fence(connection, lease)
+        with self.writing() as connection:
+            self.leases.fence(connection, lease)
             numbers = self._slice_ids(connection, monitor.name, tally)
             ids = {d: self._series_id(connection, monitor, d) for d in targets}
             kept = () if force else _shrinking(connection, ids, targets, tally)
@@ -349,8 +225,8 @@ class Store:
 
     def log_restatement(self, lease: Lease, since: int, until: int, now: float, forced: bool, buckets: int) -> None:
         """Note that final buckets in [since, until) were read again."""
-        with self._write() as connection:
-            self._fence(connection, lease)
+        with self.writing() as connection:
+            self.leases.fence(connection, lease)
             connection.execute(
                 restatements.insert().values(
                     monitor=lease.monitor, since=since, until=until, restated_at=now, forced=forced, buckets=buckets
@@ -362,20 +238,16 @@ class Store:
     def progress(self, monitor: str) -> Progress:
         """What is known of a monitor's runs."""
         columns = [monitors.c[f] for f in Progress.__dataclass_fields__]
-        with self._read() as connection:
+        with self.reading() as connection:
             row = connection.execute(sa.select(*columns).where(monitors.c.monitor == monitor)).one_or_none()
         return Progress(*row) if row is not None else Progress()
 
-    def record(self, monitor: str, **changes: float | str | None) -> Progress:
+    def record(self, monitor: str, **changes: float | str | None) -> None:
         """Note some fields of `Progress`; the others stay."""
-        with self._write() as connection:
+        with self.writing() as connection:
             updated = connection.execute(monitors.update().where(monitors.c.monitor == monitor).values(**changes))
             if updated.rowcount == 0:
-                connection.execute(_insert_new(self.dialect, monitors).values(monitor=monitor, **changes))
-        return replace(Progress(), **changes)  # type: ignore[arg-type]
-
-
-# ---- helpers -------------------------------------------------------------------------------------------------
+                connection.execute(insert_new(self.dialect, monitors).values(monitor=monitor, **changes))
 
 
 def _table(definition: Definition) -> sa.Table:
@@ -410,17 +282,6 @@ def _delete(connection: sa.Connection, table: sa.Table, number: int, starts: Seq
         connection.execute(table.delete().where(table.c.series_id == number, some))
 
 
-def _insert_new(dialect: str, table: sa.Table) -> Any:
-    """An INSERT that leaves a row that is there alone."""
-    if dialect == "postgresql":
-        from sqlalchemy.dialects import postgresql
-
-        return postgresql.insert(table).on_conflict_do_nothing()
-    from sqlalchemy.dialects import sqlite
-
-    return sqlite.insert(table).on_conflict_do_nothing()
-
-
 def _shrinking(
     connection: sa.Connection, ids: Mapping[Definition, int], targets: Mapping[Definition, Sequence[int]], tally: Tally
 ) -> tuple[int, ...]:
@@ -442,115 +303,3 @@ def _shrinking(
                 if now[0] < requests or now[1] < labelled:
                     found.append(start)
     return tuple(found)
-
-
-def _engine(url: URL) -> sa.Engine:
-    if url.get_backend_name() == "sqlite":
-        return _sqlite_engine(url)
-    arguments = {"connect_timeout": 10, "application_name": "rankmon-store"}
-    return sa.create_engine(url, pool_pre_ping=True, pool_recycle=3600, connect_args=arguments)
-
-
-def _sqlite_engine(url: URL) -> sa.Engine:
-    folder = Path(url.database or "").parent
-    if not folder.is_dir():
-        raise StoreError(f"store: there is no folder {folder.absolute()}; make it, or change store.url")
-    engine = sa.create_engine(url, connect_args={"timeout": 30})
-
-    @sa.event.listens_for(engine, "connect")
-    def _configure(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # transactions begin below, and at once as writers
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA foreign_keys = ON")
-
-    @sa.event.listens_for(engine, "begin")
-    def _begin(connection: sa.Connection) -> None:
-        if connection.get_isolation_level() != "AUTOCOMMIT":
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    return engine
-
-
-@contextmanager
-def _explained(url: URL) -> Iterator[None]:
-    try:
-        yield
-    except (DBAPIError, SQLAlchemyError, ModuleNotFoundError) as error:
-        cause = getattr(error, "orig", None) or error
-        said = " ".join(str(cause).split())
-        if url.password:
-            said = said.replace(str(url.password), "***")
-        raise StoreError(f"store {url.render_as_string(hide_password=True)}: {said}") from error
-
-
-def _alembic(connection: sa.Connection) -> Any:
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(migrations_folder()))
-    config.attributes["connection"] = connection
-    return config
-
-
-def migrations_folder() -> Path:
-    """Where the migration scripts are: inside the installed package, or beside it in a checkout."""
-    inside = Path(__file__).parent / "_migrations"
-    return inside if inside.is_dir() else Path(__file__).parent.parent / "migrations"
-
-
-def _head(config: Any) -> str:
-    from alembic.script import ScriptDirectory
-
-    return str(ScriptDirectory.from_config(config).get_current_head())
-
-
-def _refuse_newer(config: Any, current: str | None) -> None:
-    from alembic.script import ScriptDirectory
-
-    known = {s.revision for s in ScriptDirectory.from_config(config).walk_revisions()}
-    if current is not None and current not in known:
-        raise StoreError(f"the store is at schema {current}, written by a newer rankmon; upgrade this one")
-
-
-def _revision(connection: sa.Connection) -> str | None:
-    from alembic.runtime.migration import MigrationContext
-
-    return MigrationContext.configure(connection).get_current_revision()
-
-
-def _process_identity() -> str:
-    """host|boot|process namespace|pid|nonce: enough to tell on the same machine whether a holder still lives."""
-    return "|".join([socket.gethostname(), _boot(), _namespace(), str(os.getpid()), uuid.uuid4().hex[:8]])
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
-    except OSError:
-        return "?"
-
-
-def _namespace() -> str:
-    try:
-        return str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        return "?"
-
-
-def _is_dead(holder: str, own: str) -> bool:
-    """Whether the holder was a process of this very machine that is no more."""
-    theirs, mine = holder.split("|"), own.split("|")
-    if len(theirs) != len(mine) or theirs[:3] != mine[:3] or "?" in theirs[:3]:
-        return False
-    if theirs[3] == mine[3]:
-        return False  # another store in this very process, or its number used again: wait for the lease to expire
-    try:
-        os.kill(int(theirs[3]), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
-
-
-__all__ = ["Lease", "Progress", "Store", "Written", "metadata", "migrations_folder"]

@@ -1,0 +1,201 @@
+"""`rankmon score`: the product's measures on files, without a database."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from monitor.core.measures import Measure, parse
+
+if TYPE_CHECKING:  # pandas and rich take a second to import, which no other command should wait for
+    from rich.table import Table
+
+    from monitor.scoring import Report
+
+FILE = click.Path(path_type=Path)
+
+HELP = """\
+Compute ranking measures on files, as the daemon computes them.
+
+RANKINGS is a TREC run, or a .csv, .tsv, .jsonl, .ndjson or .parquet file with a row for each item (each but Parquet
+may end in .gz). Its columns are found by name: request or request_id (else query, query_id, qid, topic); item,
+item_id, docno, docid or doc_id; position or rank, else score; grade, relevance, rel or label. An empty grade is no
+judgment, not a 0, and a request without any grade is left out. A query in a column of its own ties requests to
+judgments that are made by query.
+
+\b
+  rankmon score shown.csv --grade clicked -m ndcg@10 -m mrr -m 'recall(aggregate=pooled)@20'
+  rankmon score bm25.run --qrels qrels.txt -m 'ndcg(ideal=global,empty=zero)@10' --complete
+  rankmon score old.csv --ideal-from judged.csv -m 'ndcg(ideal=global)@10' --per-request --output csv
+
+What is trec_eval's under another name: the ideal of plain ndcg@10 is taken over the items that were listed, while
+trec_eval takes it over all judged ones and counts queries with nothing relevant as 0.
+
+\b
+  ndcg_cut_10   ndcg(ideal=global,empty=zero)@10     map       map(ideal=global,empty=zero)
+  recall_100    recall(ideal=global,empty=zero)@100  P_5       precision@5
+  ndcg          ndcg(ideal=global,empty=zero)        recip_rank  mrr
+
+Without -m it is ndcg@10, or ndcg(ideal=global)@10 where judgments are given. A negative judgment in TREC qrels is
+none; queries of the run that are not judged are left out; the run's rank column is ignored.
+"""
+
+
+def _measures(context: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> list[Measure]:
+    try:
+        return list(dict.fromkeys(parse(text, context.params.get("max_grade")) for text in texts))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command(help=HELP, short_help="Compute ranking measures on files.")
+@click.argument("rankings", type=FILE)
+@click.option("--qrels", type=FILE, help="Judgments for the grades and the ideal: TREC qrels, or query, item, grade.")
+@click.option("-m", "--measure", "measures", multiple=True, metavar="MEASURE", callback=_measures, help="Repeatable.")
+@click.option("--grade", metavar="COLUMN", help="Relevance of the item, 0 or more.")
+@click.option("--ideal-from", type=FILE, help="Judged items for ideal=global, the same for every ranker.")
+@click.option("--request", metavar="COLUMN", help="Which list a row belongs to.")
+@click.option("--query", metavar="COLUMN", help="What judgments go by, where it is not the request.")
+@click.option("--item", metavar="COLUMN", help="What is listed.")
+@click.option("--position", metavar="COLUMN", help="Rank from 1 on.")
+@click.option("--score", metavar="COLUMN", help="Order by this, highest first, instead of by a position.")
+@click.option(
+    "--ties",
+    type=click.Choice(["trec", "file"]),
+    help="Order of equal scores: trec compares 32-bit scores, then item names, last first; file keeps its order. "
+    "[default: trec for a TREC run, else file]",
+)
+@click.option("--complete", is_flag=True, help="Count queries of the qrels that have no ranking as 0 (trec_eval -c).")
+@click.option(
+    "--max-grade",
+    type=click.FloatRange(0, min_open=True),
+    is_eager=True,
+    help="Highest grade there can be, for err and ideal=max.",
+)
+@click.option("--per-request", is_flag=True, help="Also every request's values; in CSV instead of the means.")
+@click.option("--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+def score(
+    rankings: Path,
+    qrels: Path | None,
+    measures: list[Measure],
+    ideal_from: Path | None,
+    ties: Literal["trec", "file"] | None,
+    complete: bool,
+    max_grade: float | None,
+    per_request: bool,
+    output: str,
+    **columns: str | None,
+) -> None:
+    """Print the measures of a file of rankings."""
+    _refuse_contradictions(qrels, complete, columns)
+    from monitor import scoring
+
+    judged = qrels is not None or ideal_from is not None
+    measures = measures or [parse("ndcg(ideal=global)@10" if judged else "ndcg@10")]
+    names = scoring.Names(**columns)
+    lists = scoring.read(rankings, names, qrels=qrels, ideal_from=ideal_from, ties=ties, complete=complete)
+    report = scoring.evaluate(lists, measures)
+    if output == "table":
+        _print_tables(report, per_request)
+    else:
+        write = {"json": _json, "csv": _csv}[output]
+        click.echo(write(report, per_request), nl=False)
+
+
+def _refuse_contradictions(qrels: Path | None, complete: bool, columns: dict[str, str | None]) -> None:
+    if complete and qrels is None:
+        raise click.UsageError("--complete counts the queries of the qrels; give --qrels")
+    if qrels is not None and columns["grade"] is not None:
+        raise click.UsageError("--grade and --qrels both give the grades; leave one of them out")
+    if columns["position"] is not None and columns["score"] is not None:
+        raise click.UsageError("--position and --score both order the items; leave one of them out")
+
+
+def _lines(report: Report) -> Iterator[tuple[str, str, float | None, bool]]:
+    """(request, measure, value, is empty), request by request; the value is None where it is left out of the mean."""
+    columns = [(str(r.measure), r.values.tolist(), r.is_empty.tolist()) for r in report.results]
+    for i, request in enumerate(report.requests):
+        for measure, values, is_empty in columns:
+            yield request, measure, None if math.isnan(values[i]) else values[i], is_empty[i]
+
+
+def _json(report: Report, per_request: bool) -> str:
+    document: dict[str, Any] = {
+        "rankings": str(report.path),
+        "requests": len(report.requests),
+        "unlabelled": report.unlabelled,
+        "measures": [
+            {"measure": str(r.measure), "value": r.value, "requests": r.requests, "empty": r.empty}
+            for r in report.results
+        ],
+    }
+    if per_request:
+        keys = ("request", "measure", "value", "empty")
+        document["per_request"] = [dict(zip(keys, line, strict=True)) for line in _lines(report)]
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _csv(report: Report, per_request: bool) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if per_request:
+        writer.writerow(["request", "measure", "value", "empty"])
+        writer.writerows([request, m, value, int(empty)] for request, m, value, empty in _lines(report))
+    else:
+        writer.writerow(["measure", "value", "requests", "empty"])
+        writer.writerows([str(r.measure), r.value, r.requests, r.empty] for r in report.results)
+    return text.getvalue()
+
+
+def _print_tables(report: Report, per_request: bool) -> None:
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console(markup=False, highlight=False)
+    for table in [_request_table(report)] * per_request + [_table(report)]:
+        if not console.is_terminal:  # a pipe has no width, and rich would cut to 80
+            console.width = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
+        console.print(table)
+    if report.unlabelled:
+        console.print(f"{report.unlabelled} more without a label, left out", soft_wrap=True)
+
+
+def _table(report: Report) -> Table:
+    table = _new_table("measure", value="right", requests="right", empty="right")
+    for r in report.results:
+        table.add_row(str(r.measure), _digits(r.value), str(r.requests), str(r.empty))
+    return table
+
+
+def _request_table(report: Report) -> Table:
+    table = _new_table("request", measure="left", value="right", empty="left")
+    for request, measure, value, empty in _lines(report):
+        table.add_row(_printable(request), measure, _digits(value), "empty" if empty else "")
+    return table
+
+
+def _new_table(first: str, **columns: Literal["left", "right"]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column(first, overflow="fold")
+    for name, justify in columns.items():
+        table.add_column(name, justify=justify, overflow="fold")
+    return table
+
+
+def _digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:#.6g}"
+
+
+def _printable(text: str) -> str:
+    """Names come out of a file, and a terminal obeys control characters."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

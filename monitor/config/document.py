@@ -1,0 +1,214 @@
+"""Reads a YAML file into plain data: the line of every value is noted, ${NAME} is filled in.
+
+Words are read as YAML 1.2 does: only `true` and `false` are truth values, so that `no`, `on` and `12:30` stay text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+from monitor.config.report import Report, Where
+from monitor.errors import ConfigError
+
+MOST_NODES = 100_000
+"""Values a file may hold once its aliases are written out; more is a mistake, or an attack."""
+
+_TAG = "tag:yaml.org,2002:"
+_VARIABLE = re.compile(r"\$\$\{|\$\{[^}]*\}?")
+_REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<has_default>:-(?P<default>[^}]*))?\}")
+
+
+def read(path: Path, environ: Mapping[str, str], report: Report) -> dict[str, Any]:
+    """The file's data. Mistakes that leave the rest readable go into `report`.
+
+    Raises:
+        ConfigError: the file is not there, is no UTF-8, no YAML, or no mapping of keys to values.
+    """
+    node = _compose(_text(path, report), report)
+    if not isinstance(node, yaml.MappingNode):
+        what = "is empty" if node is None else "is no mapping"
+        report.add((), f"{what}; write keys and values, beginning with `store:`, `sources:` and `monitors:`")
+        report.raise_if_any()
+    data: dict[str, Any] = _Reading(environ, report).value(node, ())
+    return data
+
+
+def _text(path: Path, report: Report) -> str:
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError([f"{path}: there is no such file; give the path of rankmon's configuration"]) from None
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read ({error.strerror}); give a file this user may read"]) from None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        report.add_line(raw.count(b"\n", 0, error.start) + 1, "is not written in UTF-8; save the file as UTF-8")
+    report.raise_if_any()
+    return ""
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+
+_FLOAT = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+for _kind, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]{1,18}|0x[0-9a-fA-F]{1,15}|0o[0-7]{1,20}", list("-+0123456789")),
+    ("float", _FLOAT, list("-+.0123456789")),
+    ("merge", r"<<", ["<"]),
+):
+    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"(?:{_pattern})\Z"), _first)
+
+
+def _integer(text: str) -> int:
+    return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+
+
+_SCALARS: dict[str, Callable[[str], Any]] = {
+    _TAG + "null": lambda text: None,
+    _TAG + "bool": lambda text: text.lower() == "true",
+    _TAG + "int": _integer,
+    _TAG + "float": lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
+}
+
+
+def _compose(text: str, report: Report) -> yaml.Node | None:
+    try:
+        node: yaml.Node | None = _Loader(text).get_single_node()
+        return node
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, int(error.position)) + 1
+        report.add_line(line, "holds a control character; take it out")
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        report.add_line(1 if mark is None else mark.line + 1, _what_is_wrong(error.problem or ""))
+    except RecursionError:
+        report.add_line(1, "is nested too deeply; write it flatter")
+    report.raise_if_any()
+    return None
+
+
+_SYNTAX = (
+    (r"'\\t' that cannot start", "a tab stands where spaces must; indent with spaces"),
+    (r"(.) that cannot start|'(.)' that cannot start", "a value begins with {}; put it in quotes"),
+    (r"mapping values are not allowed", "a colon where none can stand; put text that holds ': ' in quotes"),
+    (r"could not find expected ':'", "a key without its colon; write `key: value`, or mind the indentation above"),
+    (r"undefined alias", "a value begins with *; put it in quotes"),
+    (r"duplicate anchor|alphabetic or numeric", "a value begins with & or *; put it in quotes"),
+    (r"expected <block end>", "the line does not fit those above; compare its indentation and quotes with theirs"),
+    (r"expected ',' or '[\]}]'", "a list [...] or mapping {{...}} is not closed, or lacks a comma"),
+    (r"single document", "a second document begins with ---; keep one in a file"),
+    (r"unexpected end of stream", "a quoted text is not closed; add the quote at its end"),
+)
+
+
+def _what_is_wrong(problem: str) -> str:
+    """PyYAML's complaint in plain words, and without what stands in the file: that might be a secret."""
+    for pattern, text in _SYNTAX:
+        if found := re.search(pattern, problem):
+            return "no valid YAML: " + text.format(next((g for g in found.groups() if g), ""))
+    return "no valid YAML; look at the quotes, colons and indentation around here"
+
+
+class _Reading:
+    """Turns nodes into data and notes where each value stands."""
+
+    def __init__(self, environ: Mapping[str, str], report: Report) -> None:
+        self._environ = environ
+        self._report = report
+        self._merged: set[int] = set()
+        self._nodes = 0
+
+    def value(self, node: yaml.Node, where: Where) -> Any:
+        """The data of a node, and of all it holds."""
+        self._count(node, where)
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, where)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._item(item, (*where, index)) for index, item in enumerate(node.value)]
+        return self._mapping(node, where)
+
+    def _count(self, node: yaml.Node, where: Where) -> None:
+        self._nodes += 1
+        if self._nodes > MOST_NODES or len(where) > 50:
+            self._report.add_line(node.start_mark.line + 1, "holds too much; do not let an alias hold itself")
+            self._report.raise_if_any()
+
+    def _item(self, node: yaml.Node, where: Where) -> Any:
+        self._report.lines[where] = node.start_mark.line + 1
+        return self.value(node, where)
+
+    def _mapping(self, node: yaml.Node, where: Where) -> dict[str, Any]:
+        self._merge(node, where)
+        data: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if (key := self._key(key_node, where)) is not None:
+                self._report.lines[*where, key] = key_node.start_mark.line + 1
+                data[key] = self.value(value_node, (*where, key))
+        return data
+
+    def _merge(self, node: yaml.Node, where: Where) -> None:
+        """Fill `<<: *anchor` in. It comes first, so that the mapping's own keys win over it."""
+        if id(node) in self._merged:
+            return
+        self._merged.add(id(node))
+        self._refuse_twice(node, where)
+        try:
+            yaml.constructor.SafeConstructor().flatten_mapping(node)
+        except yaml.constructor.ConstructorError as error:
+            line = node.start_mark.line + 1 if error.problem_mark is None else error.problem_mark.line + 1
+            self._report.add_line(line, "<< takes a mapping; write e.g. `<<: *common` after `&common` on a mapping")
+            node.value = [pair for pair in node.value if pair[0].tag != _TAG + "merge"]
+
+    def _refuse_twice(self, node: yaml.Node, where: Where) -> None:
+        seen: dict[str, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode) and (first := seen.setdefault(key.value, line)) != line:
+                self._report.lines[*where, key.value] = line
+                self._report.add((*where, key.value), f"stands twice, first in line {first}; keep one of them")
+
+    def _key(self, node: yaml.Node, where: Where) -> str | None:
+        if isinstance(node, yaml.ScalarNode) and node.tag == _TAG + "str":
+            return str(node.value)
+        self._report.lines.setdefault(where, 1)
+        self._report.add_line(node.start_mark.line + 1, "a key must be text; put it in quotes")
+        return None
+
+    def _scalar(self, node: yaml.ScalarNode, where: Where) -> Any:
+        if node.tag == _TAG + "str":
+            return self._filled_in(str(node.value), where)
+        if node.tag in _SCALARS:
+            return _SCALARS[node.tag](str(node.value))
+        self._report.add_unknown(where, "begins with ! or is <<; put it in quotes")
+        return ""
+
+    def _filled_in(self, text: str, where: Where) -> str:
+        filled = _VARIABLE.sub(lambda found: self._variable(found[0], where), text)
+        if filled != text:
+            self._report.written[where] = (text, filled)
+        return filled
+
+    def _variable(self, written: str, where: Where) -> str:
+        if written == "$${":
+            return "${"
+        reference = _REFERENCE.fullmatch(written)
+        if reference is None:
+            self._report.add_unknown(where, "holds a ${ that is no ${NAME} or ${NAME:-default}; a literal ${ is $${")
+            return ""
+        name, value = reference["name"], self._environ.get(reference["name"])
+        if reference["has_default"]:
+            return value or reference["default"]
+        if value is None:
+            remedy = f"set it, or give a default as ${{{name}:-default}}"
+            self._report.add_unknown(where, f"the environment variable {name} is not set; {remedy}")
+            return ""
+        return value

@@ -1,0 +1,73 @@
+"""Gathers the mistakes of one configuration file, so that all of them are told at once, each with its line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+from monitor.errors import ConfigError
+
+Where = tuple[str | int, ...]
+"""Place of a value in the file, as keys and list indexes: ("monitors", 0, "bucket")."""
+
+
+class Report:
+    """The mistakes found in one file so far.
+
+    Attributes:
+        file: named in front of every mistake.
+        lines: line of each place, from 1.
+        written: what stands in the file, and what it became, where a value holds ${NAME}.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.lines: dict[Where, int] = {}
+        self.written: dict[Where, tuple[str, str]] = {}
+        self._problems: dict[tuple[int, str], None] = {}
+        self._unknown: set[Where] = set()
+
+    def add(self, where: Where, text: str) -> None:
+        """Note a mistake at `where`, unless the value there could not be made out in the first place."""
+        if where not in self._unknown:
+            self.add_line(self.line(where), f"{_path(where)}: {self._as_written(where, text)}" if where else text)
+
+    def add_unknown(self, where: Where, text: str) -> None:
+        """Note why the value at `where` cannot be made out; whatever else is said about it would mislead."""
+        self.add(where, text)
+        self._unknown.add(where)
+
+    def add_line(self, line: int, text: str) -> None:
+        """Note a mistake by its line alone."""
+        self._problems[line, f"{self.file}:{line}: {text}"] = None
+
+    def line(self, where: Where) -> int:
+        """Line of a place; of what holds it, where it is missing."""
+        while where and where not in self.lines:
+            where = where[:-1]
+        return self.lines.get(where, 1)
+
+    def raise_if_any(self) -> None:
+        """Raise ConfigError with every mistake, in the file's order, if there is one."""
+        if self._problems:
+            # No exception is passed on as the cause: pydantic's would show the values, and with them the secrets.
+            raise ConfigError([text for _, text in sorted(self._problems, key=lambda p: p[0])]) from None
+
+    def _as_written(self, where: Where, text: str) -> str:
+        written, became = self.written.get(where, ("", ""))
+        return text.replace(became, written) if became else text
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A remedy for an unknown word: the known one it resembles, else all there are."""
+    choices = list(known)
+    close = difflib.get_close_matches(word, choices, 1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(choices)}"
+
+
+def _path(where: Where) -> str:
+    text = ""
+    for step in where:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text

@@ -1,0 +1,79 @@
+"""The store's schema: brought to this version's, or found to be another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from monitor.errors import StoreError
+from monitor.store.engine import Connected
+
+PACKAGE = Path(__file__).parent.parent
+_LOCK = 7_265_616
+
+
+class Schema(Connected):
+    """The tables of `monitor.schema` and the scripts that lead there."""
+
+    def migrate(self) -> tuple[str | None, str]:
+        """Bring the tables to this version's schema; (revision before, revision now). Two at once wait in line.
+
+        Raises:
+            StoreError: out of reach, or written by a newer rankmon.
+        """
+        from alembic import command
+
+        with self.writing() as connection:
+            if self.dialect == "postgresql":
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+            config, before = _alembic(connection), _revision(connection)
+            _refuse_newer(config, before)
+            command.upgrade(config, "head")
+            return before, str(_revision(connection))
+
+    def check(self) -> None:
+        """Raises StoreError unless the tables are just as this version needs them."""
+        with self.writing() as connection:
+            config, current = _alembic(connection), _revision(connection)
+        _refuse_newer(config, current)
+        if current != _head(config):
+            raise StoreError(
+                f"the store is at schema {current or 'none'}, needed is {_head(config)}; run rankmon migrate"
+            )
+
+
+def _alembic(connection: sa.Connection) -> Any:
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()))
+    config.attributes["connection"] = connection
+    return config
+
+
+def migrations_folder() -> Path:
+    """Where the migration scripts are: inside the installed package, or beside it in a checkout."""
+    inside = PACKAGE / "_migrations"
+    return inside if inside.is_dir() else PACKAGE.parent / "migrations"
+
+
+def _head(config: Any) -> str:
+    from alembic.script import ScriptDirectory
+
+    return str(ScriptDirectory.from_config(config).get_current_head())
+
+
+def _refuse_newer(config: Any, current: str | None) -> None:
+    from alembic.script import ScriptDirectory
+
+    known = {s.revision for s in ScriptDirectory.from_config(config).walk_revisions()}
+    if current is not None and current not in known:
+        raise StoreError(f"the store is at schema {current}, written by a newer rankmon; upgrade this one")
+
+
+def _revision(connection: sa.Connection) -> str | None:
+    from alembic.runtime.migration import MigrationContext
+
+    return MigrationContext.configure(connection).get_current_revision()
