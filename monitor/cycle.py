@@ -226,4 +226,3 @@ def _all_final(states: Mapping[Definition, Mapping[int, BucketState]], start: in
 
 def _open_buckets(states: Mapping[int, BucketState], since: int, until: int, width: int) -> list[int]:
     return [s for s in range(since, until, width) if s not in states or not states[s].final]
-

@@ -438,7 +438,7 @@ def _numbers(sheet: _Sheet, name: str) -> Floats:
     try:
         number[given] = values.to_numpy(dtype=float)
         exact = not np.isnan(number[given]).any()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         exact = False
     if not exact:
         number[given] = [_number(sheet, name, int(row), value) for row, value in zip(given, values, strict=True)]
@@ -450,7 +450,7 @@ def _number(sheet: _Sheet, name: str, row: int, value: object) -> float:
         return np.nan
     try:
         number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = np.nan
     if np.isnan(number):
         sheet.refuse_value(row, name, "is not a number; correct it, or leave it empty where there is none")

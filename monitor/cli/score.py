@@ -58,7 +58,15 @@ def _measures(context: click.Context, _: click.Parameter, texts: tuple[str, ...]
 @click.command(help=HELP, short_help="Compute ranking measures on files.")
 @click.argument("rankings", type=FILE)
 @click.option("--qrels", type=FILE, help="Judgments for the grades and the ideal: TREC qrels, or query, item, grade.")
-@click.option("-m", "--measure", "measures", multiple=True, metavar="MEASURE", callback=_measures, help="Repeatable.")
+@click.option(
+    "-m",
+    "--measure",
+    "measures",
+    multiple=True,
+    metavar="MEASURE",
+    callback=_measures,
+    help="As in the configuration, e.g. mrr@10 or ndcg(gain=exp2,ideal=max,max_grade=3)@5; repeatable.",
+)
 @click.option("--grade", metavar="COLUMN", help="Relevance of the item, 0 or more.")
 @click.option("--ideal-from", type=FILE, help="Judged items for ideal=global, the same for every ranker.")
 @click.option("--request", metavar="COLUMN", help="Which list a row belongs to.")
@@ -76,7 +84,8 @@ def _measures(context: click.Context, _: click.Parameter, texts: tuple[str, ...]
 @click.option(
     "--max-grade",
     type=click.FloatRange(0, min_open=True),
-    is_eager=True,
+    is_eager=True,  # before the measures, which are parsed with it
+    metavar="GRADE",
     help="Highest grade there can be, for err and ideal=max.",
 )
 @click.option("--per-request", is_flag=True, help="Also every request's values; in CSV instead of the means.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -172,14 +173,15 @@ class _Reading:
         seen: dict[str, int] = {}
         for key, _ in node.value:
             line = key.start_mark.line + 1
-            if isinstance(key, yaml.ScalarNode) and (first := seen.setdefault(key.value, line)) != line:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
                 self._report.lines[*where, key.value] = line
-                self._report.add((*where, key.value), f"stands twice, first in line {first}; keep one of them")
+                self._report.add((*where, key.value), f"stands twice, first in line {seen[key.value]}; keep one")
+            elif isinstance(key, yaml.ScalarNode):
+                seen[key.value] = line
 
     def _key(self, node: yaml.Node, where: Where) -> str | None:
         if isinstance(node, yaml.ScalarNode) and node.tag == _TAG + "str":
             return str(node.value)
-        self._report.lines.setdefault(where, 1)
         self._report.add_line(node.start_mark.line + 1, "a key must be text; put it in quotes")
         return None
 
@@ -187,7 +189,8 @@ class _Reading:
         if node.tag == _TAG + "str":
             return self._filled_in(str(node.value), where)
         if node.tag in _SCALARS:
-            return _SCALARS[node.tag](str(node.value))
+            with suppress(ValueError):
+                return _SCALARS[node.tag](str(node.value))
         self._report.add_unknown(where, "begins with ! or is <<; put it in quotes")
         return ""
 

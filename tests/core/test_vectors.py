@@ -97,9 +97,10 @@ def peer_value(case: Case) -> float:
 
 
 def peer_cutoff(case: Case) -> int | None:
-    if case["ideal"] != "judged_cut_at_num_retrieved":
-        return case["k"]
-    return min(case["k"], max(1, len(case["grades_in_rank_order"])))
+    k: int | None = case["k"]
+    if k is None or case["ideal"] != "judged_cut_at_num_retrieved":
+        return k
+    return min(k, max(1, len(case["grades_in_rank_order"])))
 
 
 def peer_requests(case: Case) -> Iterator[Request]:

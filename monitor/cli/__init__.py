@@ -1,0 +1,81 @@
+"""The command `rankmon`.
+
+Exit codes: 0 done; 1 a fault in rankmon itself; 2 wrong usage, configuration or input file; 3 a source did not answer
+as it must; 4 the store did not; 5 another process is writing the monitor; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from monitor import __version__
+from monitor.errors import ConfigError, InputError, LeaseLost, RankmonError, SourceError, Stopped, StoreError
+
+EXIT_CODES: tuple[tuple[type[RankmonError], int], ...] = (
+    (ConfigError, 2),
+    (InputError, 2),
+    (SourceError, 3),
+    (StoreError, 4),
+    (LeaseLost, 5),
+    (Stopped, 130),
+)
+
+_COMMANDS = {
+    "run": "daemon:run",
+    "once": "daemon:once",
+    "backfill": "backfill:backfill",
+    "series": "series:series",
+    "score": "score:score",
+    "inspect": "inspect:inspect",
+    "status": "status:status",
+    "check-config": "check:check_config",
+    "migrate": "daemon:migrate",
+    "demo": "demo:demo",
+    "version": "version:version",
+}
+
+
+class _Commands(click.Group):
+    """Imports a command's module when it is asked for, so that `rankmon version` need not load pandas."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[name].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"monitor.cli.{module}"), attribute)
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=__doc__)
+@click.version_option(__version__, prog_name="rankmon")
+def cli() -> None:
+    """Watches ranking models in production: windowed NDCG@k and its peers, from your own SQL logs."""
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; its exit code. Errors are written to standard error, without a traceback."""
+    try:
+        result = cli.main(arguments, prog_name="rankmon", standalone_mode=False)
+    except click.exceptions.Abort:
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except RankmonError as error:
+        click.echo(f"rankmon: {error}", err=True)
+        return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,87 @@
+"""`rankmon status`."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monitor.cli.common import config_option, load_config
+from monitor.core.types import OVERALL, format_duration
+
+if TYPE_CHECKING:
+    from monitor.core.types import Monitor
+    from monitor.snapshot import MonitorSnapshot
+
+
+@click.command()
+@config_option
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def status(config_path: Path, as_json: bool) -> None:
+    """What the store knows of each monitor: last success, newest request, newest windows. Needs no running daemon."""
+    from monitor.snapshot import take_snapshot
+    from monitor.store import Store
+
+    config = load_config(config_path)
+    store = Store(config.store.url, config.scheduler.lease)
+    store.schema.check()
+    now = time.time()
+    entries = [entry(m, take_snapshot(m, store, now)) for m in config.monitors]
+    store.close()
+    if as_json:
+        click.echo(json.dumps(entries, indent=2))
+        return
+    for found in entries:
+        _show(found, now)
+
+
+def entry(monitor: Monitor, snapshot: MonitorSnapshot) -> dict[str, Any]:
+    """A monitor's state as plain data; instants in seconds since 1970."""
+    progress = snapshot.progress
+    return {
+        "monitor": monitor.name,
+        "last_success_at": progress.last_success_at,
+        "last_attempt_at": progress.last_attempt_at,
+        "last_error": progress.last_error,
+        "newest_source_at": progress.newest_source_at,
+        "provisional_buckets": snapshot.provisional_buckets,
+        "refused_rows": dict(snapshot.refused),
+        "windows": [
+            {
+                "measure": str(s.measure),
+                "window": format_duration(s.length),
+                "definition": s.definition.id,
+                "end": p.end,
+                "value": p.value,
+                "lower": p.lower,
+                "upper": p.upper,
+                "requests": p.requests,
+                "completeness": p.completeness,
+            }
+            for s in snapshot.series
+            for p in s.final
+            if (p.dimension, p.slice) == OVERALL
+        ],
+    }
+
+
+def _show(found: dict[str, Any], now: float) -> None:
+    from monitor.web import ago, utc
+
+    def since(instant: float | None) -> str:
+        return ago(None if instant is None else now - instant)
+
+    click.echo(
+        f"{found['monitor']}: last success {since(found['last_success_at'])}, newest request {since(found['newest_source_at'])}"
+    )
+    if found["last_error"]:
+        click.echo(f"  last error: {found['last_error']}")
+    for window in found["windows"]:
+        value = "no data" if window["value"] is None else f"{window['value']:.4f}"
+        span = "" if window["lower"] is None else f" [{window['lower']:.4f}, {window['upper']:.4f}]"
+        click.echo(
+            f"  {window['measure']} {window['window']}: {value}{span}, {window['requests']} requests, until {utc(window['end'])}"
+        )

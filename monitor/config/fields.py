@@ -1,0 +1,225 @@
+"""The kinds of values that stand in the configuration, and what is wrong with one taken by itself."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from monitor.core.measures import HIGHEST_GAIN
+from monitor.core.types import parse_duration
+
+T = TypeVar("T")
+
+LONGEST = 3650 * 86400
+"""Seconds of the longest duration taken, ten years: far beyond any use, and within what every database can hold."""
+
+RESERVED_LABELS = frozenset(
+    "monitor measure window definition dimension value severity verdict state reason stage channel source version "
+    "revision le quantile job instance".split()
+)
+"""Label names that rankmon's own metrics or Prometheus itself use."""
+
+TIME_FORMATS = ("native", "epoch_s", "epoch_ms", "epoch_us")
+_BIG_ENDIAN = ["Y", "m", "d", "H", "M", "S"]
+_ZONE = re.compile(r"(Z|[ ]?UTC|[+-]00:?00)\Z")
+_OTHER_ZONE = re.compile(r"[+-]\d\d(:?\d\d)?\Z")
+
+
+def _given(value: Any) -> Any:
+    if value is None:
+        raise PydanticCustomError("empty", "is empty")
+    return value
+
+
+Maybe = Annotated[T | None, BeforeValidator(_given)]
+"""May be left out; but where the key stands, it has a value."""
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise PydanticCustomError("empty", "is empty")
+    return text.strip()
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[a-zA-Z0-9_.-]+", text):
+        raise ValueError(f"{text!r} is no name; use letters, digits, `_`, `.` and `-`")
+    return text
+
+
+def _duration(value: Any) -> int:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError("is a bare number; write the unit, e.g. 90s, 15m, 24h or 7d")
+    if value is None:
+        raise PydanticCustomError("empty", "is empty")
+    if not isinstance(value, str):
+        raise ValueError("is no duration; write e.g. 90s, 15m, 24h or 7d")
+    seconds = parse_duration(value)
+    if seconds > LONGEST:
+        raise ValueError(f"{value!r} is longer than ten years")
+    return seconds
+
+
+def _positive(seconds: int) -> int:
+    if seconds < 1:
+        raise ValueError("must be at least 1s")
+    return seconds
+
+
+def _no_truth_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not true or false")
+    return value
+
+
+def _grade(value: float) -> float:
+    if value < 0:
+        raise ValueError(f"a grade is 0 or more, not {value:g}; 0 is not relevant")
+    if value > HIGHEST_GAIN:
+        raise ValueError(f"a grade is at most {HIGHEST_GAIN:g}")
+    return value
+
+
+def _highest_grade(value: float) -> float:
+    if value <= 0:
+        raise ValueError(f"must be above 0, not {value:g}")
+    return value
+
+
+def _grade_or_value(given: Any) -> Any:
+    """A rule's grade: a number, or None for the event's own value."""
+    if isinstance(given, str) and given.strip() == "value":
+        return None
+    if given is None:
+        raise PydanticCustomError("empty", "is empty")
+    return given
+
+
+def _label_name(name: str) -> str:
+    if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) or name.startswith("__"):
+        raise ValueError("is no Prometheus label name; use letters, digits and `_`, and begin with a letter")
+    if name in RESERVED_LABELS:
+        raise ValueError(f"is a label that the metrics have already; take another name, e.g. my_{name}")
+    return name
+
+
+def _web_address(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ValueError(f"{text!r} is no web address; write e.g. https://wiki.example.com/ranking")
+    return text
+
+
+def _select(text: str) -> str:
+    # Blanks around it and the last semicolon mean nothing; without them they do not change a series' identity either.
+    text = text.strip().rstrip(";").rstrip()
+    if not re.search(r"\bselect\b", text, re.IGNORECASE):
+        raise ValueError("is no SELECT; give a table's name as `table:`")
+    return text
+
+
+def _table(text: str) -> str:
+    if not table_parts(text):
+        raise ValueError(f"{text!r} is no table; write e.g. search_log, public.search_log, or `select:` for a query")
+    return text
+
+
+def table_parts(text: str) -> tuple[str, ...]:
+    """A table's schema and name; empty if the text names none. A part in double quotes may hold anything.
+
+    >>> table_parts('public."search.log"')
+    ('public', 'search.log')
+    """
+    part = r'(?:"(?:[^"]|"")+"|[^\s".;()]+)'
+    if not re.fullmatch(rf"{part}(?:\.{part}){{0,3}}", text):
+        return ()
+    return tuple(p[1:-1].replace('""', '"') if p.startswith('"') else p for p in re.findall(part, text))
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:9184` or `[::1]:9184`; port 0 is any free one.
+
+    Raises:
+        ValueError: no host and port.
+    """
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:\[\]/]+)):([0-9]{1,5})", text)
+    if match is None or int(match[3]) > 65535:
+        raise ValueError(f"{text!r} is no host:port; write e.g. 127.0.0.1:9184, or 0.0.0.0:9184 for all interfaces")
+    return match[1] or match[2], int(match[3])
+
+
+def _listen(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        raise ValueError(f"is a port alone; write the address too, e.g. 127.0.0.1:{value}")
+    if isinstance(value, str):
+        parse_listen(value)
+    return value
+
+
+def check_time(form: str, zone: str | None) -> None:
+    """Refuse a time format and zone that cannot be read back, or do not sort as time does.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    if zone is not None:
+        _check_zone(zone)
+    if form in TIME_FORMATS:
+        if form != "native" and zone is not None:
+            raise ValueError(f"{form} counts from 1970 in UTC and has no timezone; take `timezone` away")
+        return
+    _check_pattern(form)
+    tail = form.rpartition("%S")[2]
+    if _OTHER_ZONE.search(tail) and not _ZONE.search(tail):
+        raise ValueError("the format ends in an offset other than +00:00; convert to UTC in a `select:`")
+    if _ZONE.search(tail) and zone is not None:
+        raise ValueError("the format names its zone (UTC) already; take `timezone` away")
+    if not _ZONE.search(tail) and zone is None:
+        raise ValueError("text without a zone; add the `timezone` it is written in, e.g. UTC")
+
+
+def _check_zone(zone: str) -> None:
+    try:
+        ZoneInfo(zone)
+    except (LookupError, ValueError, OSError):
+        raise ValueError(f"there is no timezone {zone!r}; write e.g. UTC or Europe/Berlin") from None
+
+
+def _check_pattern(form: str) -> None:
+    directives = re.findall(r"%(.?)", form)
+    if not directives:
+        known = ", ".join(TIME_FORMATS)
+        raise ValueError(f"{form!r} is no time format; use {known}, or a pattern such as '%Y-%m-%d %H:%M:%S'")
+    if "z" in directives or "Z" in directives:
+        raise ValueError("text with changing offsets does not sort as time does; convert to UTC in a `select:`")
+    if directives not in (_BIG_ENDIAN, [*_BIG_ENDIAN, "f"]):
+        raise ValueError(
+            f"{form!r} does not sort as time does; it must hold %Y, %m, %d, %H, %M and %S once each, in this order"
+        )
+
+
+_DURATION_SCHEMA = WithJsonSchema({"type": "string", "pattern": r"^\s*([0-9]+[smhdw])+\s*$", "examples": ["90s", "24h"]})
+
+Text = Annotated[str, AfterValidator(_not_blank)]
+Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"pattern": "^[a-zA-Z0-9_.-]+$"})]
+LabelName = Annotated[str, AfterValidator(_label_name)]
+Duration = Annotated[int, BeforeValidator(_duration), _DURATION_SCHEMA]
+PositiveDuration = Annotated[int, BeforeValidator(_duration), AfterValidator(_positive), _DURATION_SCHEMA]
+Count = Annotated[int, BeforeValidator(_no_truth_value)]
+Number = Annotated[float, BeforeValidator(_no_truth_value), Field(allow_inf_nan=False)]
+Grade = Annotated[Number, AfterValidator(_grade)]
+HighestGrade = Annotated[Number, AfterValidator(_grade), AfterValidator(_highest_grade)]
+RuleGrade = Annotated[
+    Grade | None,
+    BeforeValidator(_grade_or_value),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"const": "value"}]}),
+]
+WebAddress = Annotated[str, AfterValidator(_web_address)]
+Table = Annotated[str, AfterValidator(_table)]
+Select = Annotated[str, AfterValidator(_select)]
+Listen = Annotated[str, BeforeValidator(_listen)]

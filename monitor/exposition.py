@@ -1,0 +1,194 @@
+"""`/metrics`: one collector over the board of snapshots. It asks no database; what vanished there vanishes here."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Sequence
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.registry import Collector
+
+from monitor import __version__
+from monitor.core.measures import Measure
+from monitor.core.types import OVERALL, format_duration
+from monitor.core.windows import Point
+from monitor.snapshot import Board, MonitorSnapshot, Series
+from monitor.telemetry import COUNTERS, Telemetry
+
+LABELS = ("monitor", "measure", "window", "definition")
+SLICE_LABELS = (*LABELS, "dimension", "value")
+
+
+class RankmonCollector(Collector):
+    """Builds every family afresh from the board and the process's own counts."""
+
+    def __init__(self, board: Board, telemetry: Telemetry) -> None:
+        self._board = board
+        self._telemetry = telemetry
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, in a fixed order."""
+        snapshots = [self._board.snapshots[n] for n in sorted(self._board.snapshots)]
+        yield from _quality(snapshots)
+        yield from _windows(snapshots)
+        yield from _progress(snapshots)
+        yield from _own(self._telemetry)
+        build = GaugeMetricFamily("rankmon_build_info", "Version of rankmon.", labels=["version", "python"])
+        build.add_metric([__version__, platform.python_version()], 1)
+        yield build
+
+
+def registry(board: Board, telemetry: Telemetry) -> CollectorRegistry:
+    """A fresh registry with the collector and the process's memory, CPU time and open files."""
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    made = CollectorRegistry(auto_describe=False)
+    made.register(RankmonCollector(board, telemetry))
+    ProcessCollector(registry=made)
+    PlatformCollector(registry=made)
+    return made
+
+
+def family_name(measure: Measure, part: str = "") -> str:
+    """`ndcg_ratio`, `ndcg_lower_ratio`, `dcg`, `click_position` ...: the name of a measure's family, without prefix."""
+    words = [measure.name, part, "ratio" if measure.spec.unit == "ratio" else ""]
+    return "_".join(w for w in words if w)
+
+
+def _quality(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
+    """Values, bounds and provisional values, a family per kind of measure."""
+    kinds = {s.measure.name: s.measure for snap in snapshots for s in snap.series}
+    for _, kind in sorted(kinds.items()):
+        title = kind.spec.title
+        for part, what in (("", ""), ("lower", ", lower end of the 95 % interval"), ("upper", ", upper end")):
+            yield from _pair(
+                snapshots, family_name(kind, part), f"Newest final window: {title}{what}.", kind.name, part or "value"
+            )
+        yield from _pair(
+            snapshots,
+            f"provisional_{family_name(kind)}",
+            f"Newest window, labels still coming in: {title}.",
+            kind.name,
+            "value",
+            provisional=True,
+        )
+
+
+def _pair(
+    snapshots: Sequence[MonitorSnapshot], name: str, text: str, kind: str, field: str, provisional: bool = False
+) -> Iterator[Metric]:
+    overall = GaugeMetricFamily(f"rankmon_{name}", text, labels=LABELS)
+    slices = GaugeMetricFamily(f"rankmon_slice_{name}", f"Of one slice. {text}", labels=SLICE_LABELS)
+    for snapshot, series in _each(snapshots):
+        if series.measure.name == kind:
+            _add(overall, slices, snapshot, series, field, provisional)
+    yield from (f for f in (overall, slices) if f.samples)
+
+
+def _windows(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
+    """What stands behind each value."""
+    for name, field, text in (
+        ("window_requests", "requests", "Requests with data in the newest final window."),
+        ("window_empty_ratio", "empty_ratio", "Share of those requests in which nothing was relevant."),
+        ("window_label_coverage_ratio", "label_coverage", "Share of the window's traffic that has a label."),
+    ):
+        overall = GaugeMetricFamily(f"rankmon_{name}", text, labels=LABELS)
+        slices = GaugeMetricFamily(f"rankmon_slice_{name}", f"Of one slice. {text}", labels=SLICE_LABELS)
+        for snapshot, series in _each(snapshots):
+            _add(overall, slices, snapshot, series, field, False)
+        yield overall
+        yield slices
+    for name, field, text in (
+        ("window_completeness_ratio", "completeness", "Share of the newest final window's buckets that were read."),
+        ("window_end_timestamp_seconds", "end", "End of the newest final window."),
+    ):
+        family = GaugeMetricFamily(f"rankmon_{name}", text, labels=LABELS)
+        for snapshot, series in _each(snapshots):
+            for point in series.final[:1]:
+                family.add_metric(_labels(snapshot, series), float(getattr(point, field)))
+        yield family
+
+
+def _each(snapshots: Sequence[MonitorSnapshot]) -> Iterator[tuple[MonitorSnapshot, Series]]:
+    return ((snapshot, series) for snapshot in snapshots for series in snapshot.series)
+
+
+def _add(
+    overall: Metric, slices: Metric, snapshot: MonitorSnapshot, series: Series, field: str, provisional: bool
+) -> None:
+    labels, least = _labels(snapshot, series), snapshot.monitor.min_completeness
+    for point in series.provisional if provisional else series.final:
+        number = _number(point, field, least)
+        if number is None:
+            continue
+        if (point.dimension, point.slice) == OVERALL:
+            overall.add_metric(labels, number)  # type: ignore[attr-defined]
+        else:
+            slices.add_metric([*labels, point.dimension, point.slice], number)  # type: ignore[attr-defined]
+
+
+def _number(point: Point, field: str, least: float) -> float | None:
+    """The sample, or None: a value that rests on too little of its window is not shown."""
+    if field in ("value", "lower", "upper") and (point.value is None or point.completeness < least):
+        return None
+    number = getattr(point, field)
+    return None if number is None else float(number)
+
+
+def _labels(snapshot: MonitorSnapshot, series: Series) -> list[str]:
+    return [snapshot.monitor.name, str(series.measure), format_duration(series.length), series.definition.id]
+
+
+def _progress(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
+    """Where each monitor stands."""
+    for name, text, field in (
+        ("last_attempt_timestamp_seconds", "When a cycle last began.", "last_attempt_at"),
+        ("last_success_timestamp_seconds", "When a cycle last ended well.", "last_success_at"),
+        ("source_newest_timestamp_seconds", "Time of the newest request in the source.", "newest_source_at"),
+    ):
+        family = GaugeMetricFamily(f"rankmon_{name}", text, labels=["monitor"])
+        for snapshot in snapshots:
+            if (at := getattr(snapshot.progress, field)) is not None:
+                family.add_metric([snapshot.monitor.name], at)
+        yield family
+    for name, text, field in (
+        ("source_future_rows", "Rows of the source dated later than now.", "future_rows"),
+        ("provisional_buckets", "Buckets read whose labels may still come in.", "provisional_buckets"),
+        ("due_buckets", "Buckets that were due and are left for the next cycle.", "due_buckets"),
+        ("unmatched_events", "Events of the longest window that match no impression.", "unmatched"),
+    ):
+        family = GaugeMetricFamily(f"rankmon_{name}", text, labels=["monitor"])
+        for snapshot in snapshots:
+            family.add_metric([snapshot.monitor.name], getattr(snapshot, field))
+        yield family
+    refused = GaugeMetricFamily(
+        "rankmon_refused_rows", "Rows of the longest window that were left out.", labels=["monitor", "reason"]
+    )
+    for snapshot in snapshots:
+        for reason, rows in sorted(snapshot.refused.items()):
+            refused.add_metric([snapshot.monitor.name, reason], rows)
+    yield refused
+    yield from _info(snapshots)
+
+
+def _info(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
+    info = GaugeMetricFamily("rankmon_monitor_info", "The labels that a monitor was given, to join on.")
+    for snapshot in snapshots:
+        info.add_sample("rankmon_monitor_info", {"monitor": snapshot.monitor.name, **dict(snapshot.monitor.labels)}, 1)
+    yield info
+
+
+def _own(telemetry: Telemetry) -> Iterator[Metric]:
+    counts = telemetry.counts()
+    for name, (text, labels) in COUNTERS.items():
+        family = CounterMetricFamily(name, text, labels=labels)
+        for (counted, values), number in sorted(counts.items()):
+            if counted == name:
+                family.add_metric(values, number)
+        yield family
+    stages = SummaryMetricFamily(
+        "rankmon_stage_duration_seconds", "Real time that the stages of a cycle took.", labels=["monitor", "stage"]
+    )
+    for labels_of, (runs, seconds) in sorted(telemetry.stages().items()):
+        stages.add_metric(labels_of, runs, seconds)
+    yield stages

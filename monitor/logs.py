@@ -1,0 +1,48 @@
+"""Logging set up by the command line, and only there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Literal
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Time, level, logger, message, and the exception if there is one."""
+        entry = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-31T05:00:00.000Z warning monitor.runner: ...`; a line break in a message cannot forge a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and the exception below it if there is one."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
+        text = f"{at} {record.levelname.lower()} {record.name}: {message}"
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+
+
+def set_up(level: str, style: Literal["text", "json"]) -> None:
+    """Log to standard error. Libraries speak up from `warning` on only."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("monitor").setLevel(level.upper())
+    # It repeats at warning what the listeners of the scheduler already say.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)

@@ -1,0 +1,137 @@
+"""What is known right now, as one frozen value a monitor: what `/metrics`, the page and `status` show."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from monitor.core.intervals import REACH
+from monitor.core.measures import Measure
+from monitor.core.types import Definition, Judgments, Monitor
+from monitor.core.windows import History, Point, latest_final_end, points
+from monitor.store import Progress, Store
+
+
+@dataclass(frozen=True)
+class Series:
+    """The newest windows of one measure and length, for overall and its slices.
+
+    Attributes:
+        final: the newest window whose buckets are all final; empty where there is none.
+        provisional: the newest window that was read, if it is later than the final one.
+    """
+
+    measure: Measure
+    definition: Definition
+    length: int
+    final: tuple[Point, ...] = ()
+    provisional: tuple[Point, ...] = ()
+
+
+@dataclass(frozen=True)
+class MonitorSnapshot:
+    """One monitor's state; instants in seconds.
+
+    Attributes:
+        taken_at: when this was put together.
+        provisional_buckets: buckets read whose labels may still come in.
+        refused: reason -> rows refused in the longest window.
+        unmatched: events of the longest window that match no impression.
+        future_rows: rows of the source dated later than now.
+        failures_in_a_row: 0 after a success.
+        next_run_at: in real seconds; None if not scheduled.
+    """
+
+    monitor: Monitor
+    taken_at: float
+    series: tuple[Series, ...] = ()
+    progress: Progress = field(default_factory=Progress)
+    provisional_buckets: int = 0
+    refused: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    unmatched: int = 0
+    future_rows: int = 0
+    due_buckets: int = 0
+
+
+def take_snapshot(monitor: Monitor, store: Store, now: float, future_rows: int = 0, due: int = 0) -> MonitorSnapshot:
+    """The newest windows of a monitor, from what is stored.
+
+    Args:
+        now: seconds; decides only what counts as recent.
+        future_rows, due: as the last cycle found them.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    newest = store.newest_bucket(monitor.traffic)
+    progress = store.progress(monitor.name)
+    if newest is None:
+        return MonitorSnapshot(monitor, now, _nothing(monitor), progress, future_rows=future_rows, due_buckets=due)
+    end = newest + monitor.bucket
+    longest = max(monitor.windows)
+    since = end - longest - REACH
+    traffic = store.history(monitor.traffic, since, end)
+    found = []
+    for measure in monitor.measures:
+        history = store.history(monitor.definition(measure), since, end)
+        found += [current(monitor, measure, history, traffic, length) for length in monitor.windows]
+    return MonitorSnapshot(
+        monitor,
+        now,
+        tuple(found),
+        progress,
+        provisional_buckets=int((~traffic.final).sum()),
+        refused=MappingProxyType(store.refused(monitor.traffic, end - longest, end)),
+        unmatched=int(traffic.between(end - longest, end).slice(("", ""))[:, 5].sum()),
+        future_rows=future_rows,
+        due_buckets=due,
+    )
+
+
+def _nothing(monitor: Monitor) -> tuple[Series, ...]:
+    return tuple(Series(m, monitor.definition(m), w) for m in monitor.measures for w in monitor.windows)
+
+
+def current(monitor: Monitor, measure: Measure, history: History, traffic: History, length: int) -> Series:
+    """The newest final and the newest provisional window of one length."""
+    by_judgments = isinstance(monitor.recipe, Judgments)
+
+    def at(end: int | None) -> tuple[Point, ...]:
+        if end is None:
+            return ()
+        return tuple(points(measure, history, traffic, monitor.bucket, length, end, by_judgments=by_judgments))
+
+    settled = latest_final_end(history.starts, history.final, monitor.bucket)
+    newest = int(history.starts[-1]) + monitor.bucket if len(history.starts) else None
+    return Series(measure, monitor.definition(measure), length, at(settled), at(newest) if newest != settled else ())
+
+
+def shown(series: Series, least_completeness: float) -> tuple[Point, ...]:
+    """The final points that may be shown as the measure's value: with data, and enough of the window read."""
+    return tuple(p for p in series.final if p.value is not None and p.completeness >= least_completeness)
+
+
+class Board:
+    """The newest snapshot of each monitor. Readers get an immutable mapping; writers swap in a new one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._snapshots: Mapping[str, MonitorSnapshot] = MappingProxyType({})
+
+    @property
+    def snapshots(self) -> Mapping[str, MonitorSnapshot]:
+        """Monitor name -> snapshot."""
+        return self._snapshots
+
+    def publish(self, snapshot: MonitorSnapshot) -> None:
+        """Replace one monitor's snapshot."""
+        with self._lock:
+            self._snapshots = MappingProxyType({**self._snapshots, snapshot.monitor.name: snapshot})
+
+    def keep_only(self, names: Iterable[str]) -> None:
+        """Drop the monitors that are not named."""
+        wanted = set(names)
+        with self._lock:
+            self._snapshots = MappingProxyType({n: s for n, s in self._snapshots.items() if n in wanted})

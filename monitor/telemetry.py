@@ -1,0 +1,68 @@
+"""What the daemon counts about itself. Kept in memory: counters of a process start at zero, as Prometheus expects."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+
+Key = tuple[str, ...]
+
+COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "rankmon_evaluations": ("Cycles that ended well.", ("monitor",)),
+        "rankmon_evaluation_failures": ("Cycles that failed, by reason.", ("monitor", "reason")),
+        "rankmon_skipped_runs": ("Cycles that were due but did not run, by reason.", ("monitor", "reason")),
+        "rankmon_source_rows": ("Rows read from the source.", ("monitor",)),
+        "rankmon_buckets_stored": ("Buckets read and stored, again or for the first time.", ("monitor",)),
+        "rankmon_config_reloads": ("Attempts to load the configuration anew, by result.", ("result",)),
+    }
+)
+"""Name (without `_total`) -> (help, labels)."""
+
+
+class Telemetry:
+    """Counters and stage durations. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, Key], float] = defaultdict(float)
+        self._stages: dict[Key, tuple[int, float]] = {}
+
+    def count(self, name: str, *labels: str, by: float = 1) -> None:
+        """Add to a counter of `COUNTERS`. `by=0` makes it visible."""
+        with self._lock:
+            self._counts[name, labels] += by
+
+    @contextmanager
+    def stage(self, monitor: str, stage: str) -> Iterator[None]:
+        """Time one stage of a cycle in real seconds."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            took = time.perf_counter() - began
+            with self._lock:
+                runs, seconds = self._stages.get((monitor, stage), (0, 0.0))
+                self._stages[monitor, stage] = (runs + 1, seconds + took)
+
+    def forget(self, monitor: str) -> None:
+        """Drop all that was counted for a monitor that is no more."""
+        with self._lock:
+            for key in [k for k in self._counts if k[1] and k[1][0] == monitor and k[0] != "rankmon_config_reloads"]:
+                del self._counts[key]
+            for stage in [k for k in self._stages if k[0] == monitor]:
+                del self._stages[stage]
+
+    def counts(self) -> dict[tuple[str, Key], float]:
+        """(name, label values) -> count."""
+        with self._lock:
+            return dict(self._counts)
+
+    def stages(self) -> dict[Key, tuple[int, float]]:
+        """(monitor, stage) -> (runs, seconds in all)."""
+        with self._lock:
+            return dict(self._stages)
