@@ -60,7 +60,11 @@ def _quality(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     kinds = {s.measure.name: s.measure for snap in snapshots for s in snap.series}
     for _, kind in sorted(kinds.items()):
         title = kind.spec.title
-        for part, what in (("", ""), ("lower", ", lower end of the 95 % interval"), ("upper", ", upper end")):
+        for part, what in (
+            ("", ""),
+            ("lower", ", lower end of the 95 % interval"),
+            ("upper", ", upper end of the 95 % interval"),
+        ):
             yield from _pair(
                 snapshots, family_name(kind, part), f"Newest final window: {title}{what}.", kind.name, part or "value"
             )

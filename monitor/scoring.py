@@ -218,32 +218,55 @@ def read(
     sheet = _read_sheet(path, RUN, names)
     rows = _rows(sheet, names, ties, joined=bool(qrels or ideal_from))
     match = None if qrels is None else _match(rows, _read_judgments(qrels, names), names)
-    grade, sampled = _column_grades(rows, names) if match is None else _judged_grades(rows, match)
+    grade, sampled = _column_grades(rows, names) if match is None else (match.grade, match.key >= 0)
     ideal = match if ideal_from is None else _match(rows, _read_judgments(ideal_from, names), names)
     if ideal is not None and ideal is not match:
         _refuse_unjudged(rows, grade, ideal)
-    absent = list(match.absent) if match is not None and complete else []
-    missing = np.r_[np.zeros(len(rows.ids), bool), np.ones(len(absent), bool)]
-    sampled = np.r_[sampled, np.ones(len(absent), bool)]
+    absent = match.absent if match is not None and complete else pd.Index([], dtype=object)
     judged = None if ideal is None else _judged(ideal, absent)
-    ids = [*rows.ids, *absent]
-    return Lists(path, ids, rows.request, rows.rank, grade, sampled, missing, judged, sheet.at)
+    missing = np.r_[np.zeros(len(sampled), bool), np.ones(len(absent), bool)]
+    ids = [*rows.request.names, *absent]
+    return Lists(
+        path,
+        ids,
+        rows.request.code,
+        rows.rank,
+        grade,
+        np.r_[sampled, missing[len(sampled) :]],
+        missing,
+        judged,
+        sheet.at,
+    )
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """n texts as numbers: the text of a row is names[code[row]], and its code is -1 where it is NULL."""
+
+    code: Ints
+    names: Index
+
+    @property
+    def first(self) -> Ints:
+        """Row in which each name comes first."""
+        row = np.empty(len(self.names), np.int64)
+        row[self.code[::-1]] = np.arange(len(self.code))[::-1]
+        return row
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rankings' n rows, checked: `ids` (size,) of the requests, and of each row request, rank and item."""
+    """The n rows of the rankings, checked; `rank` (n,) is from 1 on."""
 
     sheet: _Sheet
-    ids: list[str]
-    request: Ints
+    request: _Texts
     rank: Ints
-    item: Series | None
+    item: _Texts | None
 
 
 def _rows(sheet: _Sheet, names: Names, ties: Ties | None, joined: bool) -> _Rows:
     """Items must be there where they are `joined` with judgments or break ties."""
-    request, ids = pd.factorize(_text(sheet, _request_column(sheet, names)))
+    request = _text(sheet, _request_column(sheet, names))
     role, order = _order_column(sheet, names)
     if ties is not None and role == "position":
         why = f"the order is that of column {order!r}, which has no ties"
@@ -251,13 +274,13 @@ def _rows(sheet: _Sheet, names: Names, ties: Ties | None, joined: bool) -> _Rows
     by_docno = role == "score" and (ties or ("trec" if sheet.is_trec else "file")) == "trec"
     item = _items(sheet, names, needed=joined or by_docno)
     if item is not None:
-        _refuse_twice(sheet, request, ids, item, "item")
+        _refuse_twice(sheet, request, item, "item")
     if role == "score":
-        rank = _ranks(request, _order_scores(sheet, order), item if by_docno else None)
+        rank = _ranks(request.code, _order_scores(sheet, order), item if by_docno else None)
     else:
         rank = _positions(sheet, order)
-        _refuse_twice(sheet, request, ids, pd.Series(rank), order)
-    return _Rows(sheet, list(ids), request, rank, item)
+        _refuse_twice(sheet, request, _Texts(*_factorize(pd.Series(rank))), order)
+    return _Rows(sheet, request, rank, item)
 
 
 def _request_column(sheet: _Sheet, names: Names) -> str:
@@ -275,12 +298,12 @@ def _order_column(sheet: _Sheet, names: Names) -> tuple[str, str]:
     return "position", sheet.require("position", names, " or --score")
 
 
-def _items(sheet: _Sheet, names: Names, needed: bool) -> Series | None:
+def _items(sheet: _Sheet, names: Names, needed: bool) -> _Texts | None:
     name = sheet.require("item", names) if needed else sheet.find("item", names)
     return None if name is None else _text(sheet, name, needed)
 
 
-def _ranks(request: Ints, value: Floats, tiebreak: Series | None) -> Ints:
+def _ranks(request: Ints, value: Floats, tiebreak: _Texts | None) -> Ints:
     """1, 2 ... in each request by falling value; equal ones by falling `tiebreak` and 32 bits, or as in the file."""
     if tiebreak is None:
         order = np.lexsort((-value, request))
@@ -294,12 +317,13 @@ def _ranks(request: Ints, value: Floats, tiebreak: Series | None) -> Ints:
     return rank
 
 
-def _standing(request: Ints, value: Floats, text: Series) -> Ints:
+def _standing(request: Ints, value: Floats, text: _Texts) -> Ints:
     """Alphabetical standing of the texts of tied rows; to sort the others, too, would cost seconds for nothing."""
-    standing = np.zeros(len(request), np.int64)
-    tied = pd.DataFrame({"request": request, "value": value}).duplicated(keep=False).to_numpy()
-    standing[tied] = pd.factorize(text[tied].astype(object), sort=True)[0]
-    return standing
+    tied = pd.DataFrame({"request": request, "value": value}).duplicated(keep=False).to_numpy(bool)
+    codes = np.unique(text.code[tied])
+    standing = np.zeros(len(text.names), np.int64)
+    standing[codes[text.names[codes].argsort()]] = np.arange(len(codes))
+    return np.where(tied, standing[text.code], 0)
 
 
 def _column_grades(rows: _Rows, names: Names) -> tuple[Floats, Bools]:
@@ -307,18 +331,7 @@ def _column_grades(rows: _Rows, names: Names) -> tuple[Floats, Bools]:
     if rows.sheet.is_trec:
         raise InputError(f"{rows.sheet.path}: a TREC run holds no grades; give its judgments with --qrels")
     grade = _grades(rows.sheet, rows.sheet.require("grade", names, ", or give judgments with --qrels"))
-    return grade, np.bincount(rows.request[~np.isnan(grade)], minlength=len(rows.ids)) > 0
-
-
-def _judged_grades(rows: _Rows, match: _Match) -> tuple[Floats, Bools]:
-    """(grades, which requests' queries are judged at all); none is a mix-up."""
-    known = np.isin(match.of_request, match.of_judgment)
-    if not known.any():
-        judgments = match.judgments
-        ours, theirs = match.keys[match.of_request[0]], judgments.key.iloc[0]
-        why = f"no {judgments.role} of it is judged in {judgments.path}, which has {theirs!r} where this has {ours!r}"
-        raise InputError(f"{rows.sheet.path}: {why}; give the judgments that belong to it")
-    return match.grade, known
+    return grade, np.bincount(rows.request.code[~np.isnan(grade)], minlength=len(rows.request.names)) > 0
 
 
 @dataclass(frozen=True)
@@ -327,8 +340,8 @@ class _Judgments:
 
     path: Path
     role: str
-    key: Series
-    item: Series
+    key: _Texts
+    item: _Texts
     grade: Floats
 
 
@@ -337,58 +350,64 @@ def _read_judgments(path: Path, names: Names) -> _Judgments:
     role = "query" if sheet.find("request", names, anyhow=True) is None else "request"
     key = _text(sheet, sheet.require(role, names, anyhow=True))
     item = _text(sheet, sheet.require("item", names, anyhow=True))
-    _refuse_twice(sheet, *pd.factorize(key), item, "item", role)
+    _refuse_twice(sheet, key, item, "item", role)
     return _Judgments(path, role, key, item, _grades(sheet, sheet.require("grade", names, anyhow=True)))
 
 
 @dataclass(frozen=True)
 class _Match:
-    """Judgments beside n rows of `size` requests.
+    """Judgments beside the n rows of `size` requests.
 
     Attributes:
+        key: (size,) code of each request's key in the judgments; -1 where it is not judged at all.
         grade: (n,) of each row's item; nan where there is none.
-        keys: names of the queries, or requests, that judgments go by.
-        of_request: (size,) each request's key, as a place in `keys`.
-        of_judgment: (m,) each judgment's key.
     """
 
     judgments: _Judgments
+    key: Ints
     grade: Floats
-    keys: Index
-    of_request: Ints
-    of_judgment: Ints
 
     @property
     def absent(self) -> Index:
-        """The keys that no request has, in the order of the judgments."""
-        return self.keys[pd.unique(self.of_judgment[~np.isin(self.of_judgment, self.of_request)])]
+        """Names of the keys that no request has, in the order of the judgments."""
+        names = self.judgments.key.names
+        return names[np.setdiff1d(np.arange(len(names)), self.key)]
 
 
 def _match(rows: _Rows, judgments: _Judgments, names: Names) -> _Match:
-    query = rows.sheet.find("query", names) if judgments.role == "query" else None
-    key = _text(rows.sheet, query or _request_column(rows.sheet, names))
-    n = len(key)
-    keys, key_names = pd.factorize(pd.concat([key, judgments.key], ignore_index=True))
-    items, item_names = pd.factorize(pd.concat([cast(Series, rows.item), judgments.item], ignore_index=True))
-    pairs = keys * len(item_names) + items
-    at = pd.Index(pairs[n:]).get_indexer(pd.Index(pairs[:n]))
-    grade = np.where(at < 0, np.nan, judgments.grade[at])
-    of_request = keys[np.unique(rows.request, return_index=True)[1]]
-    row = _first(keys[:n] != of_request[rows.request])
+    item, items = cast(_Texts, rows.item), judgments.item.names
+    key = _keys(rows, judgments, names)
+    of_row, of_item = key[rows.request.code], items.get_indexer(item.names)[item.code]
+    judged = pd.Index(judgments.key.code * len(items) + judgments.item.code)
+    at = np.where((of_row < 0) | (of_item < 0), -1, judged.get_indexer(pd.Index(of_row * len(items) + of_item)))
+    return _Match(judgments, key, np.where(at < 0, np.nan, judgments.grade[at]))
+
+
+def _keys(rows: _Rows, judgments: _Judgments, names: Names) -> Ints:
+    """(size,) code of each request's key in the judgments: its query, if they and the rankings have one, or its name."""
+    column = rows.sheet.find("query", names) if judgments.role == "query" else None
+    ours = rows.request if column is None else _text(rows.sheet, column)
+    of_request = ours.code[rows.request.first]
+    row = _first(ours.code != of_request[rows.request.code])
     if row is not None:
-        why = f"request {rows.ids[rows.request[row]]!r} has a second {query}, {key.iloc[row]!r}"
-        raise InputError(f"{rows.sheet.at(row)}: {why}; a request belongs to one")
-    return _Match(judgments, grade, pd.Index(key_names), of_request, keys[n:])
+        why = f"request {rows.request.names[rows.request.code[row]]!r} has a second {column}"
+        raise InputError(f"{rows.sheet.at(row)}: {why}, {ours.names[ours.code[row]]!r}; a request belongs to one")
+    theirs = judgments.key.names.get_indexer(ours.names)
+    if (theirs < 0).all():
+        other = f"{judgments.path}, which has {judgments.key.names[0]!r} where this has {ours.names[0]!r}"
+        why = f"no {judgments.role} of it is judged in {other}"
+        raise InputError(f"{rows.sheet.path}: {why}; give the judgments that belong to it")
+    return theirs[of_request]
 
 
-def _judged(match: _Match, absent: list[str]) -> Judged:
-    """Every request's judgments as counts of each grade; the absent queries follow the requests."""
-    kept = ~np.isnan(match.judgments.grade)
-    levels, level = np.unique(match.judgments.grade[kept], return_inverse=True)
-    group, count = np.unique(match.of_judgment[kept] * len(levels) + level, return_counts=True)
-    wanted = np.r_[match.of_request, match.keys.get_indexer(pd.Index(absent, dtype=match.keys.dtype))]
-    low, high = (np.searchsorted(group, (wanted + step) * len(levels)) for step in (0, 1))
-    request = np.repeat(np.arange(len(wanted)), high - low)
+def _judged(match: _Match, absent: Index) -> Judged:
+    """Every request's judgments as counts of each grade; those of `absent` keys follow."""
+    judgments, kept = match.judgments, ~np.isnan(match.judgments.grade)
+    levels, level = np.unique(judgments.grade[kept], return_inverse=True)
+    group, count = np.unique(judgments.key.code[kept] * len(levels) + level, return_counts=True)
+    key = np.r_[match.key, judgments.key.names.get_indexer(absent)]
+    low, high = (np.searchsorted(group, (key + step) * len(levels)) for step in (0, 1))
+    request = np.repeat(np.arange(len(key)), high - low)
     starts = np.cumsum(high - low) - (high - low)
     at = np.arange(len(request)) - starts[request] + low[request]
     return Judged(request, levels[group[at] % max(len(levels), 1)], count[at])
@@ -399,34 +418,37 @@ def _refuse_unjudged(rows: _Rows, grade: Floats, ideal: _Match) -> None:
     row = _first((grade > 0) & (grade != ideal.grade))
     if row is None:
         return
-    item = cast(Series, rows.item).iloc[row]
+    item, request = cast(_Texts, rows.item), rows.request
     theirs = "none" if np.isnan(ideal.grade[row]) else f"grade {ideal.grade[row]:g}"
-    why = f"item {item!r} of request {rows.ids[rows.request[row]]!r} has grade {grade[row]:g} here"
+    who = f"item {item.names[item.code[row]]!r} of request {request.names[request.code[row]]!r}"
     remedy = "the ideal must hold every item that is graded, with the same grade"
-    raise InputError(f"{rows.sheet.at(row)}: {why} and {theirs} in {ideal.judgments.path}; {remedy}")
+    why = f"{who} has grade {grade[row]:g} here and {theirs} in {ideal.judgments.path}; {remedy}"
+    raise InputError(f"{rows.sheet.at(row)}: {why}")
 
 
-def _refuse_twice(
-    sheet: _Sheet, group: Ints, ids: Iterable[str], value: Series, what: str, owner: str = "request"
-) -> None:
-    pairs = pd.DataFrame({"group": group, "value": value})
-    row = _first((pairs.duplicated() & value.ne("")).to_numpy(bool))
+def _refuse_twice(sheet: _Sheet, group: _Texts, value: _Texts, what: str, owner: str = "request") -> None:
+    pair = group.code * len(value.names) + value.code
+    row = _first(pd.Series(pair).duplicated().to_numpy(bool) & (value.code >= 0))
     if row is None:
         return
-    first = _first((group == group[row]) & (value == value.iloc[row]).to_numpy(bool))
-    who = f"{owner} {list(ids)[group[row]]!r} has {what} {_shown(value.iloc[row])} twice"
-    raise InputError(f"{sheet.at(row)}: {who}, first at {sheet.at(first or 0)}; keep one of them")
+    first = cast(int, _first(pair == pair[row]))
+    who = f"{owner} {_shown(group.names[group.code[row]])} has {what} {_shown(value.names[value.code[row]])} twice"
+    raise InputError(f"{sheet.at(row)}: {who}, first at {sheet.at(first)}; keep one of them")
 
 
-def _text(sheet: _Sheet, name: str, needed: bool = True) -> Series:
-    """(n,) a column as text, '' where it is NULL; that is an InputError where it is `needed`."""
+def _text(sheet: _Sheet, name: str, needed: bool = True) -> _Texts:
+    """(n,) a column as text; a NULL is an InputError where it is `needed`."""
     column = sheet.columns[name]
     row = _first(column.null)
-    if row is None:
-        return column.values if column.values.dtype == "str" else column.values.astype(str)
-    if needed:
+    if row is not None and needed:
         raise InputError(f"{sheet.at(row)}: column {name!r} is empty; every row needs it")
-    return column.values.astype(object).where(~column.null, "").astype(str)
+    code, names = _factorize(column.values.astype(str) if column.values.dtype == object else column.values)
+    return _Texts(np.where(column.null, -1, code), names.astype(str))
+
+
+def _factorize(values: Series) -> tuple[Ints, Index]:
+    code, names = pd.factorize(values)
+    return code.astype(np.int64, copy=False), pd.Index(names)
 
 
 def _numbers(sheet: _Sheet, name: str) -> Floats:
@@ -821,6 +843,6 @@ def _read_parquet(path: Path, wanted: set[str]) -> _Sheet:
         column = table.column(name)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        values = pd.Series(column.to_pandas(integer_object_nulls=True))
+        values = pd.Series(column.to_pandas())
         columns[name] = _Column(values, column.is_null().to_numpy())
     return _Sheet(path, names, file.metadata.num_rows, columns, None)

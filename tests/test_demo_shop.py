@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from monitor.demo.shop import EVENT_MAX_S, SHOWN, Shop, Story, create_schema
 from sqlalchemy import Engine, create_engine, text
+
+from monitor.demo.shop import EVENT_MAX_S, SHOWN, Shop, Story, create_schema
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 from click.testing import CliRunner, Result
+
 from monitor import scoring
 from monitor.cli.score import score
 from monitor.core.measures import parse

@@ -14,6 +14,7 @@ from statistics import fmean, stdev
 
 import pytest
 import sqlalchemy as sa
+
 from tests.support import hackernews
 from tests.support import postgres as support
 from tests.support.postgres import PostgresServer, postgres_server

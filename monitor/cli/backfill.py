@@ -74,8 +74,6 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
             stored, kept = stored + done.stored, kept + len(done.kept)
             bar.advance(task, done.stored + len(done.kept))
             if app.stopping.is_set():
-                raise Stopped(
-                    f"interrupted after {stored} buckets of {monitor.name}; the same command goes on from there"
-                )
+                raise Stopped(f"{monitor.name}: interrupted after {stored} buckets; the same command goes on there")
     click.echo(f"{monitor.name}: {stored} buckets stored" + (f", {kept} final ones kept" if kept else ""))
     return stored

@@ -40,11 +40,7 @@ def _connect(config_path: Path) -> list[str]:
             pull = Pull(monitor, databases[monitor.source])
             fresh = pull.freshness(now - monitor.history, now)
             pull.read(int(now) - 1, int(now))
-            age = (
-                "no request in " + format_duration(monitor.history)
-                if fresh.newest is None
-                else _age(now - fresh.newest)
-            )
+            age = _age(monitor.history, fresh.newest, now)
             ahead = f", {fresh.future_rows} rows dated in the future" if fresh.future_rows else ""
             click.echo(f"{monitor.name}: source {monitor.source} answers, {age}{ahead}")
         except RankmonError as error:
@@ -59,5 +55,7 @@ def _connect(config_path: Path) -> list[str]:
     return problems
 
 
-def _age(seconds: float) -> str:
-    return f"newest request is {format_duration(int(seconds))} old"
+def _age(history: int, newest: float | None, now: float) -> str:
+    if newest is None:
+        return f"no request in {format_duration(history)}"
+    return f"newest request is {format_duration(int(now - newest))} old"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-FORMATS = ("table", "csv", "json", "parquet")
+FORMATS = ("table", "csv", "json", "parquet", "svg")
 
 
 @click.command()
@@ -105,12 +105,32 @@ def write(table: pd.DataFrame, style: str, output: Path | None) -> None:
         text = table.to_json(orient="records", date_format="iso", double_precision=15, indent=1)
     elif style == "csv":
         text = table.to_csv(index=False)
+    elif style == "svg":
+        text = picture(table)
     else:
         text = _readable(table)
     if output is None:
         sys.stdout.write(str(text).rstrip("\n") + "\n")
     else:
         output.write_text(str(text).rstrip("\n") + "\n", encoding="utf-8")
+
+
+def picture(table: pd.DataFrame) -> str:
+    """One chart of one monitor, measure and window, overall first. Raises InputError if the table holds more."""
+    from monitor.chart import Line, draw
+
+    kinds = table[["monitor", "measure", "window"]].drop_duplicates()
+    if len(kinds) != 1:
+        raise InputError("an SVG shows one series: name it with --monitor, --measure and --window")
+    lines = []
+    for (dimension, value), part in table.groupby(["dimension", "slice"], sort=True):
+        columns = {c: [None if v != v else v for v in part[c].tolist()] for c in ("value", "lower", "upper")}
+        at = [int(t.timestamp()) for t in part["end"]]
+        lines.append(Line(f"{dimension} {value}".strip() or "overall", at, **columns))
+    try:
+        return draw(" · ".join(kinds.iloc[0]), lines)
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def _readable(table: pd.DataFrame) -> str:

@@ -69,19 +69,22 @@ def entry(monitor: Monitor, snapshot: MonitorSnapshot) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any], now: float) -> None:
-    from monitor.web import ago, utc
+    from monitor.web import ago
 
     def since(instant: float | None) -> str:
         return ago(None if instant is None else now - instant)
 
-    click.echo(
-        f"{found['monitor']}: last success {since(found['last_success_at'])}, newest request {since(found['newest_source_at'])}"
-    )
+    success, newest = since(found["last_success_at"]), since(found["newest_source_at"])
+    click.echo(f"{found['monitor']}: last success {success}, newest request {newest}")
     if found["last_error"]:
         click.echo(f"  last error: {found['last_error']}")
     for window in found["windows"]:
-        value = "no data" if window["value"] is None else f"{window['value']:.4f}"
-        span = "" if window["lower"] is None else f" [{window['lower']:.4f}, {window['upper']:.4f}]"
-        click.echo(
-            f"  {window['measure']} {window['window']}: {value}{span}, {window['requests']} requests, until {utc(window['end'])}"
-        )
+        click.echo(f"  {window['measure']} {window['window']}: {_value(window)}")
+
+
+def _value(window: dict[str, Any]) -> str:
+    from monitor.web import utc
+
+    value = "no data" if window["value"] is None else f"{window['value']:.4f}"
+    interval = "" if window["lower"] is None else f" [{window['lower']:.4f}, {window['upper']:.4f}]"
+    return f"{value}{interval}, {window['requests']} requests, until {utc(window['end'])}"

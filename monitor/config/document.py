@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -31,12 +31,12 @@ def read(path: Path, environ: Mapping[str, str], report: Report) -> dict[str, An
         ConfigError: the file is not there, is no UTF-8, no YAML, or no mapping of keys to values.
     """
     node = _compose(_text(path, report), report)
-    if not isinstance(node, yaml.MappingNode):
-        what = "is empty" if node is None else "is no mapping"
-        report.add((), f"{what}; write keys and values, beginning with `store:`, `sources:` and `monitors:`")
-        report.raise_if_any()
-    data: dict[str, Any] = _Reading(environ, report).value(node, ())
-    return data
+    if isinstance(node, yaml.MappingNode):
+        return _Reading(environ, report).mapping(node, ())
+    what = "is empty" if node is None else "is no mapping"
+    report.add((), f"{what}; write keys and values, beginning with `store:`, `sources:` and `monitors:`")
+    report.raise_if_any()
+    return {}
 
 
 def _text(path: Path, report: Report) -> str:
@@ -55,7 +55,7 @@ def _text(path: Path, report: Report) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+    yaml_implicit_resolvers = {}  # noqa: RUF012  none of YAML 1.1's
 
 
 _FLOAT = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
@@ -105,8 +105,11 @@ _SYNTAX = (
     (r"undefined alias", "a value begins with *; put it in quotes"),
     (r"duplicate anchor|alphabetic or numeric", "a value begins with & or *; put it in quotes"),
     (r"expected <block end>", "the line does not fit those above; compare its indentation and quotes with theirs"),
-    (r"expected ',' or '[\]}]'", "a list [...] or mapping {{...}} is not closed, or lacks a comma"),
-    (r"single document", "a second document begins with ---; keep one in a file"),
+    (
+        r"expected ',' or '[\]}]'",
+        "a [list] or {{mapping}} is not closed, lacks a comma, or holds text that needs quotes",
+    ),
+    (r"another document", "a second document begins with ---; keep one in a file"),
     (r"unexpected end of stream", "a quoted text is not closed; add the quote at its end"),
 )
 
@@ -135,7 +138,7 @@ class _Reading:
             return self._scalar(node, where)
         if isinstance(node, yaml.SequenceNode):
             return [self._item(item, (*where, index)) for index, item in enumerate(node.value)]
-        return self._mapping(node, where)
+        return self.mapping(node, where) if isinstance(node, yaml.MappingNode) else None
 
     def _count(self, node: yaml.Node, where: Where) -> None:
         self._nodes += 1
@@ -147,7 +150,8 @@ class _Reading:
         self._report.lines[where] = node.start_mark.line + 1
         return self.value(node, where)
 
-    def _mapping(self, node: yaml.Node, where: Where) -> dict[str, Any]:
+    def mapping(self, node: yaml.MappingNode, where: Where) -> dict[str, Any]:
+        """The data of a node that maps keys to values."""
         self._merge(node, where)
         data: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -156,7 +160,7 @@ class _Reading:
                 data[key] = self.value(value_node, (*where, key))
         return data
 
-    def _merge(self, node: yaml.Node, where: Where) -> None:
+    def _merge(self, node: yaml.MappingNode, where: Where) -> None:
         """Fill `<<: *anchor` in. It comes first, so that the mapping's own keys win over it."""
         if id(node) in self._merged:
             return
@@ -169,7 +173,7 @@ class _Reading:
             self._report.add_line(line, "<< takes a mapping; write e.g. `<<: *common` after `&common` on a mapping")
             node.value = [pair for pair in node.value if pair[0].tag != _TAG + "merge"]
 
-    def _refuse_twice(self, node: yaml.Node, where: Where) -> None:
+    def _refuse_twice(self, node: yaml.MappingNode, where: Where) -> None:
         seen: dict[str, int] = {}
         for key, _ in node.value:
             line = key.start_mark.line + 1

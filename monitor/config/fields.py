@@ -19,8 +19,8 @@ LONGEST = 3650 * 86400
 """Seconds of the longest duration taken, ten years: far beyond any use, and within what every database can hold."""
 
 RESERVED_LABELS = frozenset(
-    "monitor measure window definition dimension value severity verdict state reason stage channel source version "
-    "revision le quantile job instance".split()
+    {"monitor", "measure", "window", "definition", "dimension", "value", "severity", "verdict", "state", "reason"}
+    | {"stage", "channel", "source", "version", "revision", "le", "quantile", "job", "instance"}
 )
 """Label names that rankmon's own metrics or Prometheus itself use."""
 
@@ -203,7 +203,9 @@ def _check_pattern(form: str) -> None:
         )
 
 
-_DURATION_SCHEMA = WithJsonSchema({"type": "string", "pattern": r"^\s*([0-9]+[smhdw])+\s*$", "examples": ["90s", "24h"]})
+_DURATION_SCHEMA = WithJsonSchema(
+    {"type": "string", "pattern": r"^\s*([0-9]+[smhdw])+\s*$", "examples": ["90s", "24h"]}
+)
 
 Text = Annotated[str, AfterValidator(_not_blank)]
 Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"pattern": "^[a-zA-Z0-9_.-]+$"})]

@@ -12,6 +12,10 @@ Where = tuple[str | int, ...]
 """Place of a value in the file, as keys and list indexes: ("monitors", 0, "bucket")."""
 
 
+SHORT = 6
+"""Characters from which on a filled-in value is masked within a sentence too; a shorter one could be any word of it."""
+
+
 class Report:
     """The mistakes found in one file so far.
 
@@ -56,7 +60,8 @@ class Report:
 
     def _as_written(self, where: Where, text: str) -> str:
         written, became = self.written.get(where, ("", ""))
-        return text.replace(became, written) if became else text
+        text = text.replace(repr(became), repr(written))
+        return text.replace(became, written) if len(became) >= SHORT else text
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic.json_schema import JsonDict
+from pydantic.config import JsonDict
 
 from monitor.config.fields import (
     Count,
     Duration,
-    Grade,
     HighestGrade,
     LabelName,
     Listen,
@@ -43,7 +42,8 @@ class Shape(BaseModel):
 def _just_one(shape: Shape, *names: str) -> None:
     given = shape.given(*names)
     if not given:
-        raise ValueError("needs " + " or ".join(f"`{n}:`" for n in names))
+        *others, last = (f"`{n}:`" for n in names)
+        raise ValueError(f"needs {', '.join(others)} or {last}")
     _not_both(shape, *names)
 
 
@@ -61,10 +61,10 @@ class Database(Shape):
 
     model_config = ConfigDict(json_schema_extra=_one_required("url", "url_file"))
 
-    url: Maybe[Text] = Field(None, repr=False, description="SQLAlchemy URL of the database.")
-    url_file: Maybe[Text] = Field(None, description="File that holds the URL, relative to this file.")
-    password: Maybe[str] = Field(None, repr=False, description="Password; best written as ${NAME}.")
-    password_file: Maybe[Text] = Field(None, description="File that holds the password, relative to this file.")
+    url: Maybe[Text] = Field(default=None, repr=False, description="SQLAlchemy URL of the database.")
+    url_file: Maybe[Text] = Field(default=None, description="File that holds the URL, relative to this file.")
+    password: Maybe[str] = Field(default=None, repr=False, description="Password; best written as ${NAME}.")
+    password_file: Maybe[Text] = Field(default=None, description="File that holds the password, relative to this file.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -81,29 +81,33 @@ class Source(Database):
     """A database of yours, read only."""
 
     statement_timeout: PositiveDuration = Field(
-        "60s", validate_default=True, description="Longest that one query may run. Default: 60s."
+        default="60s", validate_default=True, description="Longest that one query may run. Default: 60s."
     )
 
 
 class Web(Shape):
     """The metrics and pages that are served."""
 
-    listen: Listen = Field("127.0.0.1:9184", description="Address and port. Default: 127.0.0.1:9184, this host only.")
+    listen: Listen = Field(
+        default="127.0.0.1:9184", description="Address and port. Default: 127.0.0.1:9184, this host only."
+    )
 
 
 class Log(Shape):
     """What is logged to the standard error."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level. Default: info.")
-    format: Literal["text", "json"] = Field("text", description="For people or for machines. Default: text.")
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least level. Default: info."
+    )
+    format: Literal["text", "json"] = Field(default="text", description="For people or for machines. Default: text.")
 
 
 class Scheduler(Shape):
     """How the monitors are run."""
 
-    workers: Count = Field(4, ge=1, le=64, description="Monitors that run at the same time. Default: 4.")
+    workers: Count = Field(default=4, ge=1, le=64, description="Monitors that run at the same time. Default: 4.")
     lease: PositiveDuration = Field(
-        "30s",
+        default="30s",
         validate_default=True,
         description="How long a process that died keeps others from writing its monitors, at most. Default: 30s.",
     )
@@ -114,8 +118,10 @@ class Relation(Shape):
 
     model_config = ConfigDict(json_schema_extra=_one_required("table", "select"))
 
-    table: Maybe[Table] = Field(None, description="Name of the table or view, with its schema where it has one.")
-    select: Maybe[Select] = Field(None, description="A SELECT of your own in place of a table.")
+    table: Maybe[Table] = Field(
+        default=None, description="Name of the table or view, with its schema where it has one."
+    )
+    select: Maybe[Select] = Field(default=None, description="A SELECT of your own in place of a table.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -131,7 +137,7 @@ class PositionColumn(Shape):
     """A column of positions."""
 
     column: Text = Field(description="Name of the column.", examples=["position"])
-    base: Literal[0, 1] = Field(1, description="Position of the first item: 1 (default) or 0.")
+    base: Literal[0, 1] = Field(default=1, description="Position of the first item: 1 (default) or 0.")
 
 
 class TimeColumn(Shape):
@@ -139,11 +145,11 @@ class TimeColumn(Shape):
 
     column: Text = Field(description="Name of the column.", examples=["served_at"])
     format: Text = Field(
-        "native",
+        default="native",
         description="native (default; a timestamp type), epoch_s, epoch_ms, epoch_us, or a pattern such as "
         "'%Y-%m-%d %H:%M:%S' for text.",
     )
-    timezone: Maybe[Text] = Field(None, description="Zone of values that carry none, e.g. Europe/Berlin.")
+    timezone: Maybe[Text] = Field(default=None, description="Zone of values that carry none, e.g. Europe/Berlin.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -155,9 +161,12 @@ class SliceColumn(Shape):
     """A dimension to slice by."""
 
     column: Text = Field(description="Column of the rankings.", examples=["device"])
-    name: Maybe[Text] = Field(None, alias="as", description="Name of the dimension. Default: the column's.")
+    name: Maybe[Text] = Field(default=None, alias="as", description="Name of the dimension. Default: the column's.")
     max_values: Count = Field(
-        20, ge=1, le=1000, description="Values that get a series of their own; the rest is `other`. Default: 20."
+        default=20,
+        ge=1,
+        le=1000,
+        description="Values that get a series of their own; the rest is `other`. Default: 20.",
     )
 
 
@@ -173,15 +182,19 @@ class Rankings(Relation):
     item: Text = Field(description="Column with the id of the item.", examples=["item_id"])
     position: Position = Field(description="Column with the item's position.", examples=["position"])
     time: Time = Field(description="Column with the time of serving.", examples=["served_at"])
-    query: Maybe[Text] = Field(None, description="Column with the query; judgments need it.")
-    model_version: Maybe[Text] = Field(None, description="Column with the model's version; becomes a slice by itself.")
+    query: Maybe[Text] = Field(default=None, description="Column with the query; judgments need it.")
+    model_version: Maybe[Text] = Field(
+        default=None, description="Column with the model's version; becomes a slice by itself."
+    )
 
 
 class Rule(Shape):
     """What one kind of event is worth."""
 
-    type: Maybe[str] = Field(None, min_length=1, description="Type of event, as in the type column. Default: any.")
-    minimum: Maybe[Number] = Field(None, description="Only events whose value is at least this. Default: all.")
+    type: Maybe[str] = Field(
+        default=None, min_length=1, description="Type of event, as in the type column. Default: any."
+    )
+    minimum: Maybe[Number] = Field(default=None, description="Only events whose value is at least this. Default: all.")
     grade: RuleGrade = Field(description="A number from 0 on, or `value` for the event's own.", examples=[1])
 
 
@@ -191,24 +204,25 @@ class Events(Relation):
     request: Text = Field(description="Column with the id of the request.", examples=["request_id"])
     item: Text = Field(description="Column with the id of the item.", examples=["item_id"])
     time: Time = Field(description="Column with the time of the event.", examples=["occurred_at"])
-    type: Maybe[Text] = Field(None, description="Column with the type of the event.")
-    value: Maybe[Text] = Field(None, description="Column with a number, such as seconds of dwell time.")
+    type: Maybe[Text] = Field(default=None, description="Column with the type of the event.")
+    value: Maybe[Text] = Field(default=None, description="Column with a number, such as seconds of dwell time.")
     rules: list[Rule] = Field(
         min_length=1,
         description="What events are worth. Of several that fit, the highest grade counts.",
         examples=["[{type: click, grade: 1}]"],
     )
     combine: Literal["max", "sum"] = Field(
-        "max", description="Of several events on one item: the highest grade (max, default), or all of them added."
+        default="max",
+        description="Of several events on one item: the highest grade (max, default), or all of them added.",
     )
-    attribution: PositiveDuration = Field(
-        description="How long after serving an event still counts.", examples=["24h"]
-    )
+    attribution: PositiveDuration = Field(description="How long after serving an event still counts.", examples=["24h"])
     max_grade: Maybe[HighestGrade] = Field(
-        None, description="Highest grade there can be. Default: the highest of the rules, where they set a limit."
+        default=None,
+        description="Highest grade there can be. Default: the highest of the rules, where they set a limit.",
     )
     count_unmatched: bool = Field(
-        True, description="Count events that fit no ranking, which finds broken logging. Costs a query. Default: true."
+        default=True,
+        description="Count events that fit no ranking, which finds broken logging. Costs a query. Default: true.",
     )
 
 
@@ -218,16 +232,22 @@ class Judgments(Relation):
     query: Text = Field(description="Column with the query.", examples=["query"])
     item: Text = Field(description="Column with the id of the item.", examples=["item_id"])
     grade: Text = Field(description="Column with the grade.", examples=["grade"])
-    max_grade: Maybe[HighestGrade] = Field(None, description="Highest grade there can be. Default: no limit is known.")
+    max_grade: Maybe[HighestGrade] = Field(
+        default=None, description="Highest grade there can be. Default: no limit is known."
+    )
 
 
 class LabelColumn(Shape):
     """Grades that stand in the rankings themselves."""
 
     grade: Text = Field(description="Column of the rankings with the grade; a boolean is 0 or 1.", examples=["label"])
-    max_grade: Maybe[HighestGrade] = Field(None, description="Highest grade there can be. Default: no limit is known.")
+    max_grade: Maybe[HighestGrade] = Field(
+        default=None, description="Highest grade there can be. Default: no limit is known."
+    )
     attribution: Duration = Field(
-        "0s", validate_default=True, description="How long after serving the grade may still arrive. Default: 0s."
+        default="0s",
+        validate_default=True,
+        description="How long after serving the grade may still arrive. Default: 0s.",
     )
 
 
@@ -236,9 +256,9 @@ class Relevance(Shape):
 
     model_config = ConfigDict(json_schema_extra=_one_required("events", "judgments", "column"))
 
-    events: Maybe[Events] = Field(None, description="From clicks, purchases and the like.")
-    judgments: Maybe[Judgments] = Field(None, description="From a table of judged queries.")
-    column: Maybe[LabelColumn] = Field(None, description="From a column of the rankings.")
+    events: Maybe[Events] = Field(default=None, description="From clicks, purchases and the like.")
+    judgments: Maybe[Judgments] = Field(default=None, description="From a table of judged queries.")
+    column: Maybe[LabelColumn] = Field(default=None, description="From a column of the rankings.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -247,19 +267,25 @@ class Relevance(Shape):
 
 
 def _setting(default: Any, description: str, **limits: Any) -> Any:
-    shown = "none" if default in ("", {}) else ", ".join(default) if isinstance(default, list) else default
-    return Field(None, description=f"{description} Default: {shown}.", json_schema_extra={"default": default}, **limits)
+    return Field(
+        default=None, description=f"{description} Default: {default}.", json_schema_extra={"default": default}, **limits
+    )
 
 
 class Settings(Shape):
     """What a monitor may leave to `defaults`, and that to what is built in."""
 
-    source: Maybe[Text] = Field(None, description="Which of the sources is read. Default: none, it must be named.")
+    source: Maybe[Text] = Field(
+        default=None, description="Which of the sources is read. Default: none, it must be named."
+    )
     bucket: Maybe[PositiveDuration] = _setting(
         "1h", "Grain of storage and of the series. It must divide a day evenly, or be whole days."
     )
-    windows: Maybe[list[PositiveDuration]] = _setting(
-        ["24h"], "Lengths of time that a series' point covers: whole buckets.", min_length=1
+    windows: Maybe[list[PositiveDuration]] = Field(
+        default=None,
+        min_length=1,
+        description="Lengths of time that a series' point covers, in whole buckets. Default: 24h, or a longer bucket.",
+        examples=["[24h, 7d]"],
     )
     refresh: Maybe[PositiveDuration] = _setting("5m", "Time between two runs.")
     deadline: Maybe[PositiveDuration] = _setting("10m", "Longest that one run may take.")
@@ -270,17 +296,20 @@ class Settings(Shape):
     )
     max_request_span: Maybe[Duration] = _setting("1m", "Most time between the first and last row of one request.")
     history: Maybe[PositiveDuration] = Field(
-        None,
+        default=None,
         description="How far back rankmon reads by itself. Default: the longest window, at least 24h and at least "
         "attribution + lateness + one bucket.",
     )
     min_completeness: Maybe[Number] = _setting(
         0.9, "Least share of a window's buckets that must be there for a value to be shown.", gt=0, le=1
     )
-    labels: Maybe[dict[LabelName, str]] = _setting(
-        {}, "Labels for the monitor's metrics and notifications. Those in `defaults` are added to."
+    labels: Maybe[dict[LabelName, str]] = Field(
+        default=None,
+        description="Labels of the monitor, such as its team; joined with those in `defaults`. Default: none.",
     )
-    runbook_url: Maybe[WebAddress] = _setting("", "Page that tells on-call what to do.")
+    runbook_url: Maybe[WebAddress] = Field(
+        default=None, description="Page that tells on-call what to do. Default: none."
+    )
 
 
 class Monitor(Settings):
@@ -291,7 +320,7 @@ class Monitor(Settings):
         description="The logged lists.",
         examples=["{table: search_log, request: request_id, item: item_id, position: position, time: served_at}"],
     )
-    slices: list[Slice] = Field([], max_length=10, description="Dimensions to slice by. Default: none.")
+    slices: list[Slice] = Field(default=[], max_length=10, description="Dimensions to slice by. Default: none.")
     relevance: Relevance = Field(
         description="How grades come about.", examples=["{column: {grade: label, max_grade: 1}}"]
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class Database:
         self.statement_timeout = statement_timeout
         self._stop = stop
         self._engine: sa.Engine | None = None
+        self._open: set[Any] = set()
 
     @property
     def dialect(self) -> str:
@@ -41,6 +42,14 @@ class Database:
         """Give the pooled connections back."""
         if self._engine is not None:
             self._engine.dispose()
+
+    def interrupt(self) -> None:
+        """End the statements under way, from any thread; their readers get Stopped if `stop` says so, else an error."""
+        for driver in list(self._open):
+            end = getattr(driver, "cancel", None) or getattr(driver, "interrupt", None)
+            if end is not None:
+                with suppress(Exception):  # it may just have ended by itself
+                    end()
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
@@ -54,9 +63,12 @@ class Database:
                 self._engine = self._create()
             with self._engine.connect() as connection:
                 reader = Reader(self._begin(connection), self._stop)
+                driver = connection.connection.driver_connection
+                self._open.add(driver)
                 try:
                     yield reader
                 finally:
+                    self._open.discard(driver)
                     reader.end()
 
     def _create(self) -> sa.Engine:

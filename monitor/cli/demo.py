@@ -1,0 +1,207 @@
+"""`rankmon demo`: the whole way on a simulated shop."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from monitor.app import App
+    from monitor.clock import ReplayClock
+    from monitor.config import Config
+    from monitor.demo.shop import Shop
+
+STEP = timedelta(minutes=5)
+"""Simulated time between two deliveries of live traffic."""
+
+CONFIG = """\
+store: {{url: "sqlite:///{folder}/rankmon.db"}}
+web: {{listen: "{listen}"}}
+log: {{level: {level}}}
+sources:
+  shop: {{url: "sqlite:///{folder}/shop.db"}}
+monitors:
+  - name: shop-search
+    source: shop
+    labels: {{team: search, environment: demo}}
+    rankings:
+      table: rankings
+      request: request_id
+      item: item_id
+      position: position
+      time: {{column: served_at, format: "%Y-%m-%dT%H:%M:%SZ"}}
+      query: query
+      model_version: model_version
+    slices: [device, country]
+    relevance:
+      events:
+        table: events
+        request: request_id
+        item: item_id
+        type: type
+        time: {{column: occurred_at, format: "%Y-%m-%dT%H:%M:%SZ"}}
+        rules: [{{type: click, grade: 1}}, {{type: purchase, grade: 3}}]
+        attribution: 3h
+    measures: [ndcg@10, mrr@10, ctr@10]
+    windows: [1h, 24h, 7d]
+    bucket: 1h
+    ingest_delay: 2m
+    refresh: 10m
+"""
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="End after the series is printed.")
+@click.option("--speed", type=click.FloatRange(1, 100_000), default=600.0, show_default=True, help="Of the live shop.")
+@click.option("--listen", default="127.0.0.1:9184", show_default=True, help="Address of the page and of /metrics.")
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Where to keep the two databases.")
+def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
+    """Fill a simulated shop with 35 days of searches, watch its ranking fall, and go on live."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        _demo(folder.absolute(), once, speed, listen)
+        return
+    with tempfile.TemporaryDirectory(prefix="rankmon-demo-") as made:
+        _demo(Path(made), once, speed, listen)
+
+
+def _demo(folder: Path, once: bool, speed: float, listen: str) -> None:
+    from monitor.app import App
+    from monitor.clock import ReplayClock
+    from monitor.config import load
+    from monitor.demo.shop import Shop, Story
+    from monitor.logs import set_up
+
+    click.echo("This is a SIMULATED shop: people with taste, a position-based click model, purchases. Nothing is real.")
+    story = Story(start=_monday(datetime.now(UTC)) - timedelta(days=35))
+    shop, engine = Shop(story=story), _shop_database(folder)
+    _fill(shop, engine)
+    path = folder / "rankmon.yaml"
+    path.write_text(CONFIG.format(folder=folder, listen=listen, level="warning" if once else "info"), encoding="utf-8")
+    set_up("warning", "text")
+    config = load(path, os.environ)
+    app = App(config, ReplayClock(story.history_end.timestamp()))
+    app.prepare()
+    _backfill(app, story.start, story.history_end)
+    _print_series(app, story.rolled_out)
+    app.close()
+    if not once:
+        _go_live(config, shop, engine, speed)
+
+
+def _monday(moment: datetime) -> datetime:
+    day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    return day - timedelta(days=day.weekday())
+
+
+def _shop_database(folder: Path) -> Engine:
+    import sqlalchemy as sa
+
+    from monitor.demo.shop import create_schema
+
+    engine = sa.create_engine(f"sqlite:///{folder}/shop.db", connect_args={"timeout": 30})
+    with engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+    create_schema(engine)
+    return engine
+
+
+def _fill(shop: Shop, engine: Engine) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    story = shop.story
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task("filling the shop: days", total=story.history_days)
+
+        def tell(until: datetime) -> None:
+            bar.update(task, completed=(until - story.start) / timedelta(days=1))
+
+        requests = shop.fill(engine, story.start, story.history_end, tell, events_until=story.history_end)
+    click.echo(f"{requests:,} searches of 20 items since {story.start:%Y-%m-%d}, in {engine.url.database}")
+
+
+def _backfill(app: App, since: datetime, until: datetime) -> None:
+    from monitor.cli.backfill import fill
+
+    for runner in app.runners.values():
+        fill(app, runner.monitor, (int(since.timestamp()), int(until.timestamp())))
+
+
+def _print_series(app: App, rolled_out: datetime) -> None:
+    from monitor.cli.series import write
+    from monitor.series import series_table, stored_span
+
+    monitor = next(iter(app.runners.values())).monitor
+    span = stored_span(app.store, monitor)
+    if span is None:
+        raise RuntimeError("the backfill of the demo stored nothing")
+    table = series_table(app.store, monitor, monitor.measures[:1], (86400,), span, 86400)
+    write(table, "table", None)
+    click.echo()
+    for line in _bars(table["end"].dt.strftime("%m-%d").tolist(), table["value"].tolist(), rolled_out):
+        click.echo(line)
+    _print_fall(app, rolled_out, span[1])
+
+
+def _bars(days: list[str], values: list[float], rolled_out: datetime) -> list[str]:
+    """The daily values as bars from .6 to .9, with a mark where the new model version went live."""
+    lines = []
+    for day, value in zip(days, values, strict=True):
+        bar = "█" * round((value - 0.6) / 0.3 * 60)
+        mark = "  <- model v2 goes live" if day == (rolled_out + timedelta(days=1)).strftime("%m-%d") else ""
+        lines.append(f"{day}  {value:.3f} {bar}{mark}")
+    return lines
+
+
+def _print_fall(app: App, rolled_out: datetime, end: int) -> None:
+    """Quality before and after the new version, overall and by device, from the stored partials."""
+    from monitor.core.buckets import read_as
+    from monitor.core.types import OVERALL
+
+    monitor = next(iter(app.runners.values())).monitor
+    measure, change = monitor.measures[0], int(rolled_out.timestamp())
+    history = app.store.history(monitor.definition(measure), 0, end)
+    before, after = history.between(0, change), history.between(change, end)
+    click.echo(f"\n{measure} before and after v2 went live:")
+    for key in history.slices:
+        if key == OVERALL or key[0] == "device":
+            was, now = (float(read_as(measure, h.slice(key).sum(axis=0))) for h in (before, after))
+            name = "overall" if key == OVERALL else f"{key[0]} = {key[1]}"
+            click.echo(f"  {name:18} {was:.3f} -> {now:.3f}  ({100 * (now / was - 1):+.1f} %)")
+
+
+def _go_live(config: Config, shop: Shop, engine: Engine, speed: float) -> None:
+    from monitor.app import App
+    from monitor.cli.daemon import serve
+    from monitor.clock import ReplayClock
+    from monitor.logs import set_up
+
+    set_up(config.log.level, config.log.format)
+    clock = ReplayClock(shop.story.history_end.timestamp(), speed)
+    app = App(config, clock)
+    feeder = threading.Thread(target=_feed, args=(app, shop, engine, clock), name="shop", daemon=True)
+    feeder.start()
+    rollback = shop.story.rolled_back
+    click.echo(f"\nLive at {speed:g} times real speed; v2 is rolled back at {rollback:%Y-%m-%d %H:%M} simulated time.")
+    serve(app, announce=True)
+    feeder.join()
+
+
+def _feed(app: App, shop: Shop, engine: Engine, clock: ReplayClock) -> None:
+    """Deliver the shop's live traffic in small steps until the app ends."""
+    at = shop.story.history_end
+    while not app.stopping.is_set():
+        now = datetime.fromtimestamp(clock.now(), UTC)
+        while at + STEP <= now and not app.stopping.is_set():
+            shop.advance(engine, at, at + STEP)
+            at += STEP
+        app.stopping.wait(max(0.05, STEP.total_seconds() / clock.speed / 4))

@@ -1,0 +1,9 @@
+"""Prints the JSON Schema: `python -m monitor.config > config/rankmon.schema.json`."""
+
+import json
+import sys
+
+from monitor.config.schema import json_schema
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")

@@ -1,0 +1,148 @@
+"""Says in plain words what Pydantic found wrong, and never shows a value that may be a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from monitor.config.report import Where, nearest
+from monitor.config.shape import Root
+
+SECRETS = frozenset({"url", "password"})
+"""Keys whose values are never shown."""
+
+Error = Mapping[str, Any]
+
+
+def explain(error: Error) -> tuple[Where, str]:
+    """The place of one of Pydantic's errors in the file, and a sentence with the remedy."""
+    where: Where = tuple(step for step in error["loc"] if step != "[key]")
+    tell = _SENTENCES.get(error["type"])
+    return where, tell(where, error) if tell else f"is not valid ({error['msg']})"
+
+
+def field_at(where: Where) -> FieldInfo | None:
+    """The field that a place belongs to; None where there is none."""
+    holder = _kind_at(where[:-1]) if where else None
+    fields = _fields(holder)
+    return fields.get(where[-1]) if where else None
+
+
+def _kind_at(where: Where) -> Any:
+    kind: Any = Root
+    for step in where:
+        kind = _inside(_bare(kind), step)
+    return _bare(kind)
+
+
+def _inside(kind: Any, step: str | int) -> Any:
+    if field := _fields(kind).get(step):
+        return field.annotation
+    arguments = get_args(kind)
+    return arguments[-1] if arguments else None
+
+
+def _bare(kind: Any) -> Any:
+    """A type without its annotations, and without the None that stands for leaving it out."""
+    while get_origin(kind) in (Annotated, Union, UnionType):
+        kind = get_args(kind)[0]
+    return kind
+
+
+def _fields(kind: Any) -> dict[str | int, FieldInfo]:
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return {}
+    return {field.alias or name: field for name, field in kind.model_fields.items()}
+
+
+def _missing(where: Where, _: Error) -> str:
+    field = field_at(where)
+    examples = field.examples if field is not None else None
+    return "is missing" + (f"; add e.g. `{where[-1]}: {examples[0]}`" if examples else "")
+
+
+def _unknown(where: Where, _: Error) -> str:
+    return f"there is no such key; {nearest(str(where[-1]), map(str, _fields(_kind_at(where[:-1]))))}"
+
+
+def _own(where: Where, error: Error) -> str:
+    return str(error["ctx"]["error"])
+
+
+def _empty(where: Where, _: Error) -> str:
+    return "is empty; give it a value, or take the key out"
+
+
+def _found(where: Where, error: Error) -> str:
+    """What stands there instead, as far as it may be shown."""
+    given = error["input"]
+    if isinstance(given, dict | list):
+        return "a mapping" if isinstance(given, dict) else "a list"
+    if SECRETS & set(where):
+        return "text" if isinstance(given, str) else "a number"
+    return repr(given).lower() if isinstance(given, bool) else repr(given)
+
+
+def _not_text(where: Where, error: Error) -> str:
+    if error["input"] is None:
+        return _empty(where, error)
+    if isinstance(error["input"], dict | list):
+        return f"must be text, not {_found(where, error)}"
+    kind = "truth value" if isinstance(error["input"], bool) else "number"
+    shown = "" if SECRETS & set(where) else f": '{_found(where, error)}'"
+    return f"is a {kind} to YAML, not text; put it in quotes{shown}"
+
+
+def _not_a_list(where: Where, error: Error) -> str:
+    if error["input"] is None:
+        return _empty(where, error)
+    remedy = f"; write [{error['input']}]" if isinstance(error["input"], str | int | float) else ""
+    return f"must be a list{remedy}"
+
+
+def _not_a_mapping(where: Where, error: Error) -> str:
+    if error["input"] is None:
+        return _empty(where, error)
+    keys = ", ".join(map(str, _fields(_kind_at(where))))
+    return "must be a mapping of keys to values" + (f"; its keys are {keys}" if keys else "")
+
+
+def _must_be(what: str) -> Callable[[Where, Error], str]:
+    def tell(where: Where, error: Error) -> str:
+        if error["input"] is None:
+            return _empty(where, error)
+        return f"must be {what.format(**error.get('ctx', {}))}, not {_found(where, error)}"
+
+    return tell
+
+
+_SENTENCES: dict[str, Callable[[Where, Error], str]] = {
+    "missing": _missing,
+    "extra_forbidden": _unknown,
+    "value_error": _own,
+    "empty": _empty,
+    "string_type": _not_text,
+    "string_too_short": _empty,
+    "list_type": _not_a_list,
+    "dict_type": _not_a_mapping,
+    "model_type": _not_a_mapping,
+    "model_attributes_type": _not_a_mapping,
+    "too_short": lambda where, _: "is empty; it must hold at least one",
+    "too_long": _must_be("at most {max_length} long"),
+    "literal_error": _must_be("{expected}"),
+    "int_type": _must_be("a whole number"),
+    "int_parsing": _must_be("a whole number"),
+    "int_from_float": _must_be("a whole number"),
+    "float_type": _must_be("a number"),
+    "float_parsing": _must_be("a number"),
+    "finite_number": _must_be("a finite number"),
+    "bool_type": _must_be("true or false"),
+    "bool_parsing": _must_be("true or false"),
+    "greater_than": _must_be("above {gt}"),
+    "greater_than_equal": _must_be("at least {ge}"),
+    "less_than_equal": _must_be("at most {le}"),
+}

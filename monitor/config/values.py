@@ -1,0 +1,91 @@
+"""The configuration as frozen values, made to be compared: equal ones need no restart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from sqlalchemy.engine import URL
+
+from monitor.core.types import Monitor
+from monitor.errors import InputError
+
+Level = Literal["debug", "info", "warning", "error"]
+_Named = TypeVar("_Named", Monitor, "SourceConfig")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """rankmon's own database. The URL may hold a password, so it is left out of the repr."""
+
+    url: URL = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfig:
+    """Where metrics and pages are served; port 0 is any free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 9184
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """What is logged, and for whom."""
+
+    level: Level = "info"
+    format: Literal["text", "json"] = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """How monitors are run; `lease` in seconds."""
+
+    workers: int = 4
+    lease: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConfig:
+    """A database to read; `statement_timeout` in seconds. The URL is left out of the repr."""
+
+    name: str
+    url: URL = field(repr=False)
+    statement_timeout: int = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All that a configuration file says, checked."""
+
+    path: Path
+    store: StoreConfig
+    sources: tuple[SourceConfig, ...]
+    monitors: tuple[Monitor, ...]
+    web: WebConfig = WebConfig()
+    scheduler: SchedulerConfig = SchedulerConfig()
+    log: LogConfig = LogConfig()
+
+    def monitor(self, name: str) -> Monitor:
+        """The monitor of that name.
+
+        Raises:
+            InputError: there is none.
+        """
+        return _named(name, self.monitors, "monitor")
+
+    def source(self, name: str) -> SourceConfig:
+        """The source of that name.
+
+        Raises:
+            InputError: there is none.
+        """
+        return _named(name, self.sources, "source")
+
+
+def _named(name: str, values: tuple[_Named, ...], what: str) -> _Named:
+    for value in values:
+        if value.name == name:
+            return value
+    raise InputError(f"there is no {what} {name!r}; there are {', '.join(v.name for v in values)}")

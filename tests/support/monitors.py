@@ -1,0 +1,95 @@
+"""Monitors over the test databases, and a daemon made of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy.engine import URL, make_url
+
+from monitor.config.values import Config, SchedulerConfig, SourceConfig, StoreConfig, WebConfig
+from monitor.core.measures import Measure, parse
+from monitor.core.types import EventRule, Events, Monitor, Rankings, Relation, TimeColumn
+from monitor.source.engine import Database, parse_url
+from monitor.source.pull import Pull
+from monitor.store import Store
+
+ISO = "%Y-%m-%dT%H:%M:%SZ"
+DAY = 86_400
+
+
+def time_column(name: str, url: str) -> TimeColumn:
+    """Text on SQLite, timestamptz on PostgreSQL, as the loaders write them."""
+    return TimeColumn(name, ISO) if url.startswith("sqlite") else TimeColumn(name)
+
+
+def hacker_news(url: str, measures: Sequence[str] = ("ndcg@10",), windows: Sequence[int] = (DAY,)) -> Monitor:
+    """The front page: upvotes gained as events with a value, attributed for two hours."""
+    return Monitor(
+        name="hn",
+        source="hn",
+        rankings=Rankings(Relation(("rankings",)), "snapshot_id", "item_id", "position", time_column("served_at", url)),
+        recipe=Events(
+            Relation(("upvotes",)),
+            "snapshot_id",
+            "item_id",
+            time_column("occurred_at", url),
+            (EventRule(None, "upvotes"),),
+            attribution=7200,
+            type="type",
+            value="gained",
+        ),
+        measures=tuple(parse(m) for m in measures),
+        windows=tuple(windows),
+        history=42 * DAY,
+        refresh=1,
+    )
+
+
+def shop(measures: Sequence[Measure | str] = ("ndcg@10",), **changes: object) -> Monitor:
+    """The simulated shop in SQLite."""
+    from monitor.core.types import Slice
+
+    settings: dict[str, object] = {
+        "name": "shop",
+        "source": "shop",
+        "rankings": Rankings(
+            Relation(("rankings",)), "request_id", "item_id", "position", TimeColumn("served_at", ISO)
+        ),
+        "recipe": Events(
+            Relation(("events",)),
+            "request_id",
+            "item_id",
+            TimeColumn("occurred_at", ISO),
+            (EventRule(1, "click"), EventRule(3, "purchase")),
+            attribution=10_800,
+            type="type",
+        ),
+        "measures": tuple(parse(m) if isinstance(m, str) else m for m in measures),
+        "slices": (Slice("device", "device"), Slice("country", "country")),
+        "refresh": 1,
+    }
+    return Monitor(**(settings | changes))  # type: ignore[arg-type]
+
+
+def pull(monitor: Monitor, url: str) -> Pull:
+    """A reader of the monitor's source."""
+    return Pull(monitor, Database(monitor.source, parse_url(url, None), 60))
+
+
+def new_store(url: str | URL) -> Store:
+    """A store with its tables."""
+    store = Store(make_url(url), lease_seconds=5)
+    store.schema.migrate()
+    return store
+
+
+def config(tmp_path: Path, sources: dict[str, str], monitors: Sequence[Monitor], **changes: object) -> Config:
+    """A configuration made by hand; the web on any free port."""
+    settings: dict[str, object] = {
+        "path": tmp_path / "rankmon.yaml",
+        "store": StoreConfig(make_url(f"sqlite:///{tmp_path / 'store.db'}")),
+        "web": WebConfig(port=0),
+        "sources": tuple(SourceConfig(n, parse_url(u, None)) for n, u in sources.items()),
+        "monitors": tuple(monitors),
+        "scheduler": SchedulerConfig(lease=5),
+    }
+    return Config(**(settings | changes))  # type: ignore[arg-type]

@@ -1,0 +1,133 @@
+"""What `/metrics` says: the exact text, and that Prometheus' own checker accepts it."""
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from prometheus_client import generate_latest
+
+from monitor.core.measures import parse
+from monitor.core.types import Column, Monitor, Rankings, Relation, Slice, TimeColumn
+from monitor.core.windows import Point
+from monitor.exposition import registry
+from monitor.snapshot import Board, MonitorSnapshot, Series
+from monitor.store import Progress
+from monitor.telemetry import Telemetry
+from tests.support.requirements import missing
+
+GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
+
+MONITOR = Monitor(
+    name="search",
+    source="shop",
+    rankings=Rankings(Relation(("log",)), "request", "item", "position", TimeColumn("at")),
+    recipe=Column("grade"),
+    measures=(parse("ndcg@10"), parse("dcg@5"), parse("click_position")),
+    slices=(Slice("device", "device"),),
+    labels=(("team", 'find"ers\n'),),
+)
+
+
+def point(dimension: str = "", name: str = "", value: float | None = 0.75, completeness: float = 1.0) -> Point:
+    return Point(
+        dimension,
+        name,
+        end=1_646_092_800,
+        length=86_400,
+        value=value,
+        lower=None if value is None else value - 0.05,
+        upper=None if value is None else value + 0.05,
+        method="history",
+        requests=200,
+        empty_ratio=0.25,
+        label_coverage=0.5,
+        completeness=completeness,
+        final=True,
+    )
+
+
+def series(measure: str, *final: Point, provisional: tuple[Point, ...] = ()) -> Series:
+    parsed = parse(measure)
+    return Series(parsed, MONITOR.definition(parsed), 86_400, final, provisional)
+
+
+def snapshot(*found: Series) -> MonitorSnapshot:
+    progress = Progress(1_646_092_790.0, 1_646_092_900.0, 1_646_092_900.5)
+    return MonitorSnapshot(
+        MONITOR, 1_646_092_901.0, found, progress, 3, MappingProxyType({"null_item": 7}), unmatched=2, due_buckets=1
+    )
+
+
+@pytest.fixture
+def board() -> Board:
+    made = Board()
+    provisional = (replace(point(value=0.5), final=False),)
+    made.publish(
+        snapshot(
+            series("ndcg@10", point(), point("device", 'mobile "2"\n\\', 0.6), provisional=provisional),
+            series("dcg@5", point(value=3.25)),
+            series("click_position", point(value=None)),
+        )
+    )
+    return made
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    made = Telemetry()
+    made.count("rankmon_evaluations", "search", by=4)
+    made.count("rankmon_evaluation_failures", "search", "timeout")
+    made.count("rankmon_skipped_runs", "search", "still_running", by=0)
+    return made
+
+
+def text(board: Board, telemetry: Telemetry) -> str:
+    """The exposition without what differs between machines."""
+    own = ("process_", "python_info")
+    lines = generate_latest(registry(board, telemetry)).decode().splitlines()
+    kept = [s for s in lines if not s.removeprefix("# HELP ").removeprefix("# TYPE ").startswith(own)]
+    return "\n".join(s.split("{")[0] + "{...} 1.0" if s.startswith("rankmon_build_info{") else s for s in kept) + "\n"
+
+
+def test_the_exposition_is_just_this_text(board: Board, telemetry: Telemetry) -> None:
+    assert text(board, telemetry) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_promtool_accepts_every_name_and_type(board: Board, telemetry: Telemetry) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        missing("promtool is not installed (Debian package prometheus)")
+    checked = subprocess.run(
+        [str(promtool), "check", "metrics"], input=generate_latest(registry(board, telemetry)), capture_output=True
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def test_a_value_without_data_or_with_too_little_of_its_window_is_no_sample(telemetry: Telemetry) -> None:
+    board = Board()
+    board.publish(snapshot(series("ndcg@10", point(completeness=0.5)), series("click_position", point(value=None))))
+    shown = text(board, telemetry)
+    assert "rankmon_ndcg_ratio{" not in shown
+    assert "rankmon_click_position{" not in shown
+    assert "rankmon_window_completeness_ratio{definition=" in shown
+
+
+def test_what_vanished_from_the_board_vanishes_from_the_exposition(board: Board, telemetry: Telemetry) -> None:
+    assert "device" in text(board, telemetry)
+    board.publish(snapshot(series("ndcg@10", point())))
+    assert "device" not in text(board, telemetry)
+    board.keep_only([])
+    assert "rankmon_ndcg" not in text(board, telemetry)
+
+
+def test_no_label_set_goes_out_twice(board: Board, telemetry: Telemetry) -> None:
+    samples = [s.rsplit(" ", 1)[0] for s in text(board, telemetry).splitlines() if not s.startswith("#")]
+    assert len(samples) == len(set(samples))
+
+
+def test_registering_twice_in_one_process_is_fine(board: Board, telemetry: Telemetry) -> None:
+    assert generate_latest(registry(board, telemetry)) is not generate_latest(registry(board, Telemetry()))
+    assert text(board, telemetry) == text(board, telemetry)
