@@ -25,15 +25,15 @@ $(UV): $(BIN)/python
 	@touch $(UV)
 
 $(VENV)/.run: pyproject.toml uv.lock $(UV)
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) sync --quiet --frozen --active --inexact --no-default-groups
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) sync --quiet --compile-bytecode --frozen --active --inexact --no-default-groups
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml uv.lock $(UV)
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) sync --quiet --frozen --active --inexact --group dev
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) sync --quiet --compile-bytecode --frozen --active --inexact --group dev
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.bench: pyproject.toml uv.lock $(UV)
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) sync --quiet --frozen --active --inexact --group dev --group bench
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) sync --quiet --compile-bytecode --frozen --active --inexact --group dev --group bench
 	@touch $@ $(VENV)/.dev $(VENV)/.run
 
 setup: $(VENV)/.dev

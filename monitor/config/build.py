@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from monitor.config import checks, shape
 from monitor.config.document import read
@@ -21,7 +21,7 @@ from monitor.config.urls import database_url, store_url
 from monitor.config.values import Config, LogConfig, SchedulerConfig, SourceConfig, StoreConfig, WebConfig
 from monitor.core.types import Monitor
 
-T = TypeVar("T")
+T = TypeVar("T", bound=shape.Shape)
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Config:
@@ -93,7 +93,7 @@ def _errors(data: dict[str, Any]) -> list[Any]:
 
 def _fit(kind: type[T], data: Any) -> T | None:
     try:
-        return TypeAdapter(kind).validate_python(data)
+        return kind.model_validate(data)
     except ValidationError:
         return None
 

@@ -77,13 +77,11 @@ def _empty(where: Where, _: Error) -> str:
     return "is empty; give it a value, or take the key out"
 
 
-def _found(where: Where, error: Error) -> str:
-    """What stands there instead, as far as it may be shown."""
+def _found(error: Error) -> str:
+    """What stands there instead. Not for SECRETS."""
     given = error["input"]
     if isinstance(given, dict | list):
         return "a mapping" if isinstance(given, dict) else "a list"
-    if SECRETS & set(where):
-        return "text" if isinstance(given, str) else "a number"
     return repr(given).lower() if isinstance(given, bool) else repr(given)
 
 
@@ -91,9 +89,9 @@ def _not_text(where: Where, error: Error) -> str:
     if error["input"] is None:
         return _empty(where, error)
     if isinstance(error["input"], dict | list):
-        return f"must be text, not {_found(where, error)}"
+        return f"must be text, not {_found(error)}"
     kind = "truth value" if isinstance(error["input"], bool) else "number"
-    shown = "" if SECRETS & set(where) else f": '{_found(where, error)}'"
+    shown = "" if SECRETS & set(where) else f": '{_found(error)}'"
     return f"is a {kind} to YAML, not text; put it in quotes{shown}"
 
 
@@ -115,7 +113,7 @@ def _must_be(what: str) -> Callable[[Where, Error], str]:
     def tell(where: Where, error: Error) -> str:
         if error["input"] is None:
             return _empty(where, error)
-        return f"must be {what.format(**error.get('ctx', {}))}, not {_found(where, error)}"
+        return f"must be {what.format(**error.get('ctx', {}))}, not {_found(error)}"
 
     return tell
 

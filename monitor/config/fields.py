@@ -71,7 +71,8 @@ def _positive(seconds: int) -> int:
     return seconds
 
 
-def _no_truth_value(value: Any) -> Any:
+def no_truth_value(value: Any) -> Any:
+    """Refuse true and false, which Python takes for 1 and 0."""
     if isinstance(value, bool):
         raise ValueError("must be a number, not true or false")
     return value
@@ -212,8 +213,8 @@ Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"pattern":
 LabelName = Annotated[str, AfterValidator(_label_name)]
 Duration = Annotated[int, BeforeValidator(_duration), _DURATION_SCHEMA]
 PositiveDuration = Annotated[int, BeforeValidator(_duration), AfterValidator(_positive), _DURATION_SCHEMA]
-Count = Annotated[int, BeforeValidator(_no_truth_value)]
-Number = Annotated[float, BeforeValidator(_no_truth_value), Field(allow_inf_nan=False)]
+Count = Annotated[int, BeforeValidator(no_truth_value)]
+Number = Annotated[float, BeforeValidator(no_truth_value), Field(allow_inf_nan=False)]
 Grade = Annotated[Number, AfterValidator(_grade)]
 HighestGrade = Annotated[Number, AfterValidator(_grade), AfterValidator(_highest_grade)]
 RuleGrade = Annotated[

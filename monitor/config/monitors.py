@@ -118,7 +118,8 @@ def _measures(scope: Scope, recipe: Recipe) -> tuple[Measure, ...]:
     for index, text in enumerate(scope.shape.measures):
         if _is_cut(text):
             if index == 0 or not _is_cut(scope.shape.measures[index - 1]):
-                scope.refuse(f"{text!r} was cut at a comma; put the whole measure in quotes", "measures", index)
+                text = f"{text!r} lacks a parenthesis, or was cut at a comma; put all of it in quotes"
+                scope.refuse(text, "measures", index)
             continue
         try:
             measure = parse(text, recipe.bound)

@@ -26,6 +26,7 @@ from monitor.config.fields import (
     Text,
     WebAddress,
     check_time,
+    no_truth_value,
 )
 
 
@@ -133,11 +134,14 @@ def _as_column(value: Any) -> Any:
     return {"column": value} if isinstance(value, str) else value
 
 
+Base = Annotated[Literal[0, 1], BeforeValidator(no_truth_value)]
+
+
 class PositionColumn(Shape):
     """A column of positions."""
 
     column: Text = Field(description="Name of the column.", examples=["position"])
-    base: Literal[0, 1] = Field(default=1, description="Position of the first item: 1 (default) or 0.")
+    base: Base = Field(default=1, description="Position of the first item: 1 (default) or 0.")
 
 
 class TimeColumn(Shape):
@@ -322,7 +326,8 @@ class Monitor(Settings):
     )
     slices: list[Slice] = Field(default=[], max_length=10, description="Dimensions to slice by. Default: none.")
     relevance: Relevance = Field(
-        description="How grades come about.", examples=["{column: {grade: label, max_grade: 1}}"]
+        description="How grades come about: just one of three ways.",
+        examples=["{column: {grade: label, max_grade: 1}}"],
     )
     measures: list[Text] = Field(min_length=1, description="What to compute.", examples=["[ndcg@10]"])
 
@@ -331,9 +336,11 @@ class Root(Shape):
     """Configuration of rankmon."""
 
     store: Store = Field(description="Where rankmon keeps its own tables.", examples=["{url: sqlite:///rankmon.db}"])
-    web: Web = Field(default_factory=Web, description="The metrics and pages that are served.")
+    web: Web = Field(default_factory=Web, description="Where metrics and pages are served.")
     log: Log = Field(default_factory=Log, description="What is logged.")
-    scheduler: Scheduler = Field(default_factory=Scheduler, description="How the monitors are run.")
+    scheduler: Scheduler = Field(
+        default_factory=Scheduler, description="How many monitors run at once, and under what lease."
+    )
     sources: dict[Name, Source] = Field(
         min_length=1,
         description="Your databases, by name.",

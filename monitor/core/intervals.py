@@ -3,13 +3,16 @@
 People, queries and news come in waves: buckets of one hour or one day move together, so a window's true spread is
 wider than its requests' own. How a window's interval came about is named with it:
 
-`long_run`  from the window's own buckets, where they are many against a day: the long-run variance of Newey and West
-            (1987) with Bartlett weights over a day, at which a daily cycle cancels.
-`history`   the sampling variance, plus the variance between windows that was seen before: half the mean square of how
-            much windows of this length differ from those a day (or a length) before (von Neumann 1941), less what
-            sampling explains of it. Differences leave out the daily cycle, and a lasting change counts once only.
-`sampling`  from the spread between requests alone, where nothing else is known yet. It is too narrow.
-`none`      no data, or a single request.
+`long_run`  a week or more, from the window's own buckets: the long-run variance of Newey and West (1987). Its bandwidth
+            is a whole number of days, at which a daily cycle cancels, near 1.3 times the root of the window's days
+            (Lazarus, Lewis, Stock and Watson 2018); the quantile allows for so few days (Kiefer and Vogelsang 2005).
+`history`   less than that: the sampling variance, plus the variance between windows that was seen before. This is the
+            median squared difference of windows whole days and up to a week apart (a spread as of Bickel and Lehmann
+            1979), less what sampling explains of it. Whole days leave out the daily cycle, several of them see more
+            than what a day hands on to the next, and a median of near differences hardly notices a lasting change.
+`sampling`  from the spread between requests alone, where nothing else is known yet: too narrow. Where all requests were
+            alike, by the rule of three (Hanley and Lippman-Hand 1983).
+`none`      no data, a single request, or requests all alike in a measure without an upper bound.
 """
 
 from __future__ import annotations
@@ -24,119 +27,130 @@ from monitor.core.measures import Measure
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Interval = tuple[float | None, float | None, str]
 
 DAY = 86_400
 REACH = 35 * DAY
-"""Seconds of history before a window that its interval looks at."""
+"""Seconds of history before a window's end that its interval looks at."""
 
-_FEWEST_DIFFERENCES = 3
-_LONG = 7
+_WEEK = 7
+_FEWEST_WINDOWS = 4
+_ALIKE = 1e-12
+_CHI_SQUARE_MEDIAN = 0.454936
 
 
-def interval(
-    measure: Measure, starts: Ints, sums: Floats, width: int, length: int, end: int
-) -> tuple[float | None, float | None, str]:
+def interval(measure: Measure, starts: Ints, sums: Floats, width: int, length: int, end: int) -> Interval:
     """(lower, upper, method) of the measure over [end - length, end).
 
     Args:
         starts: (B,) bucket starts, rising; those before the window are its history, those after are not looked at.
         sums: (B, 9) partials.
-        width, length, end: seconds.
+        width, length, end: seconds; a bucket divides a day or is made of whole days.
     """
-    lo, hi = np.searchsorted(starts, [end - length, end])
-    merged = sums[lo:hi].sum(axis=0)
-    level = float(b.read_as(measure, merged))
-    under = b.parts(merged, measure.aggregate, measure.empty)[1]
-    if not np.isfinite(level) or merged[b.REQUESTS] < 2:
+    past = _gapless(starts, sums, width, end - max(REACH, length), end)
+    window = past[-(length // width) :]
+    merged, everything = window.sum(axis=0), past.sum(axis=0)
+    requests = float(_with_value(measure, merged))
+    if requests < 2:
         return None, None, "none"
-    sampling = float(_variance(measure, merged)) * merged[b.REQUESTS] / (merged[b.REQUESTS] - 1)
-    lags = max(1, DAY // width)
-    if hi - lo >= _LONG * lags and (hi - lo) * width == length:
-        variance = _long_run(measure, sums[lo:hi], level, lags) / float(under) ** 2
-        method, freedom = "long_run", 1.5 * (hi - lo) / lags
-    else:
-        extra, pairs = _between(measure, starts[:hi], sums[:hi], width, length, end)
-        method = "history" if pairs >= _FEWEST_DIFFERENCES else "sampling"
-        sampling = max(sampling, float(_variance(measure, sums[:hi].sum(axis=0)) * _size(measure, sums[:hi]) / under))
-        variance, freedom = sampling + (extra if method == "history" else 0.0), max(pairs, 1.0)
-        if method == "sampling":
-            freedom = float(merged[b.REQUESTS]) - 1
-    half = student(freedom) * math.sqrt(max(variance, sampling))
-    return _clipped(measure, level, half, method)
+    level = float(b.read_as(measure, merged))
+    spread = max(_spread(measure, merged), _spread(measure, everything))
+    if spread <= _ALIKE * level**2:
+        return _bounded(measure, level, 3 / requests, "sampling") if _is_ratio(measure) else (None, None, "none")
+    half = student(float(_with_value(measure, everything)) - 1) * math.sqrt(spread / float(_size(measure, merged)))
+    day = max(1, DAY // width)
+    days = len(np.unique(np.flatnonzero(window[:, b.REQUESTS]) // day))
+    if days >= _WEEK:
+        return _bounded(measure, level, max(half, _long_run(measure, window, level, day, days)), "long_run")
+    between, windows = _between(measure, past, spread, length // width, day)
+    if windows < _FEWEST_WINDOWS:
+        return _bounded(measure, level, half, "sampling")
+    return _bounded(measure, level, math.hypot(half, student(windows - 1) * math.sqrt(between)), "history")
 
 
-def _clipped(measure: Measure, level: float, half: float, method: str) -> tuple[float, float, str]:
-    top = 1.0 if measure.spec.unit == "ratio" else math.inf
-    return float(max(level - half, 0.0)), float(min(level + half, top)), method
+def _gapless(starts: Ints, sums: Floats, width: int, since: int, end: int) -> Floats:
+    """The partials of every bucket from the first known one after `since` to `end`; zeros for those not read."""
+    lo, hi = np.searchsorted(starts, [since, end])
+    size = (end - int(starts[lo])) // width if hi > lo else 0
+    rows = np.zeros((size, sums.shape[1]))
+    rows[size - (end - starts[lo:hi]) // width] = sums[lo:hi]
+    return rows
 
 
-def _variance(measure: Measure, merged: Floats) -> Floats:
-    """Sampling variance of the value that partials read as, shape (...,); nan where there is no value."""
+def _is_ratio(measure: Measure) -> bool:
+    return measure.spec.unit == "ratio"
+
+
+def _bounded(measure: Measure, level: float, half: float, method: str) -> Interval:
+    bottom, top = (1.0 if measure.spec.unit == "position" else 0.0), (1.0 if _is_ratio(measure) else math.inf)
+    return max(level - half, bottom), min(level + half, top), method
+
+
+def _with_value(measure: Measure, partials: Floats) -> Floats:
+    """How many requests the reading rests on, shape (...,)."""
+    requests = partials[..., b.REQUESTS]
+    every = measure.aggregate == "mean" and measure.empty != "skip"
+    return requests if every else requests - partials[..., b.EMPTY]
+
+
+def _size(measure: Measure, partials: Floats) -> Floats:
+    """What the reading divides by, shape (...,)."""
+    return b.parts(partials, measure.aggregate, measure.empty)[1]
+
+
+def _spread(measure: Measure, merged: Floats) -> float:
+    """Variance of the reading, times its size, if requests were independent."""
+    requests, size = float(_with_value(measure, merged)), float(_size(measure, merged))
+    if requests < 2 or size <= 0:
+        return 0.0
     level = b.read_as(measure, merged)
-    under = b.parts(merged, measure.aggregate, measure.empty)[1]
-    spread = b.sampling_variance(merged, measure.aggregate, measure.empty, np.nan_to_num(level))
-    variance: Floats = np.divide(spread, under**2, out=np.full(level.shape, np.nan), where=under > 0)
-    return variance
+    squares = float(b.sampling_variance(merged, measure.aggregate, measure.empty, level))
+    return squares / size * requests / (requests - 1)
 
 
-def _size(measure: Measure, sums: Floats) -> float:
-    return float(b.parts(sums, measure.aggregate, measure.empty)[1].sum())
+def _long_run(measure: Measure, window: Floats, level: float, day: int, days: int) -> float:
+    """Half the width of the interval, from `window` (N, 9) with `day` buckets a day and data on `days` days.
+
+    With Bartlett's weights, the long-run variance is the mean square of the sums over every bandwidth's length.
+    """
+    over, under = b.parts(window, measure.aggregate, measure.empty)
+    width = round(1.3 * math.sqrt(days))
+    edge = np.zeros(width * day)
+    cumulated = np.cumsum(np.concatenate([edge, over - level * under, edge]))
+    blocks = cumulated[len(edge) :] - cumulated[: -len(edge)]
+    # The quantile below is for independent days; the usual n / (n - 1) makes up for a part of their likeness.
+    variance = float(blocks @ blocks) / len(edge) / float(under.sum()) ** 2 * days / (days - 1)
+    return bartlett(width / days) * math.sqrt(variance)
 
 
-def _long_run(measure: Measure, sums: Floats, level: float, lags: int) -> float:
-    """Variance of the sum of residuals over the buckets of `sums`, (B, 9)."""
-    over, under = b.parts(sums, measure.aggregate, measure.empty)
-    residual = over - level * under
-    total = float(residual @ residual)
-    for lag in range(1, lags):
-        total += 2 * (1 - lag / lags) * float(residual[lag:] @ residual[:-lag])
-    return total
-
-
-def _between(
-    measure: Measure, starts: Ints, sums: Floats, width: int, length: int, end: int
-) -> tuple[float, float]:
-    """(variance between windows beyond sampling, how many independent differences it rests on)."""
-    since = max(int(starts[0]), end - REACH)
-    lag = max(length, DAY)
-    size = (end - since) // width
-    grid = np.zeros((size, sums.shape[1]))
-    at = (starts - (end - size * width)) // width
-    grid[at[at >= 0]] = sums[at >= 0]
-    windows = _rolling(grid, length // width)
-    value, noise = b.read_as(measure, windows), _variance(measure, windows)
-    step = lag // width
-    if len(value) <= step:
-        return 0.0, 0.0
-    change = (value[step:] - value[:-step]) ** 2 / 2
-    expected = (noise[step:] + noise[:-step]) / 2
-    known = np.isfinite(change) & np.isfinite(expected)
-    pairs = known.sum() * width / lag
-    if not known.any():
-        return 0.0, 0.0
-    excess, expected = change[known] - expected[known], expected[known]
-    rough = max(float(excess.mean()), 0.0)
-    # Thin windows say little about what is beyond their own noise; but a lucky one without any does not say it all.
-    weight = 1 / (expected + expected.mean() + rough + 1e-12) ** 2
-    return max(float(weight @ excess / weight.sum()), 0.0), float(pairs)
-
-
-def _rolling(grid: Floats, size: int) -> Floats:
-    """Sums over every `size` neighbouring rows, shape (len - size + 1, ...)."""
-    cumulated = np.concatenate([np.zeros((1, grid.shape[1])), np.cumsum(grid, axis=0)])
-    return cumulated[size:] - cumulated[:-size] if len(cumulated) > size else cumulated[:0]
+def _between(measure: Measure, past: Floats, spread: float, size: int, day: int) -> tuple[float, float]:
+    """(variance between windows of `size` buckets beyond sampling, how many apart from each other there were)."""
+    ends = range(len(past), size - 1, -day)
+    windows = np.array([past[at - size : at].sum(axis=0) for at in ends]).reshape(len(ends), past.shape[1])
+    known = _with_value(measure, windows) > 0
+    value = np.where(known, b.read_as(measure, windows), np.nan)
+    noise = np.divide(spread, _size(measure, windows), out=np.full(len(windows), np.nan), where=known)
+    apart = -(-size // day)
+    votes = [np.empty(0)]
+    for lag in range(apart, max(apart, _WEEK) + 1, apart):
+        difference, expected = value[lag:] - value[:-lag], (noise[lag:] + noise[:-lag]) / 2
+        # Each pair votes for the variance at which its difference is just the median one of its kind.
+        votes.append(difference**2 / 2 / _CHI_SQUARE_MEDIAN - expected)
+    vote = np.concatenate(votes)
+    vote = vote[np.isfinite(vote)]
+    return (max(float(np.median(vote)), 0.0) if len(vote) else 0.0), float(known.sum()) / apart
 
 
 def student(freedom: float) -> float:
-    """The .975 quantile of Student's t (Cornish-Fisher expansion; Abramowitz and Stegun 26.7.5; exact below 3).
+    """The .975 quantile of Student's t; `freedom` below 3 is rounded down to 1 or 2.
 
-    >>> [round(student(f), 2) for f in (1, 2, 3, 10, 1000)]
-    [12.71, 4.3, 3.17, 2.23, 1.96]
+    Cornish-Fisher expansion (Abramowitz and Stegun 26.7.5), within .004 from 3 on.
+
+    >>> [round(student(f), 3) for f in (1, 2, 3, 10, 1000)]
+    [12.706, 4.303, 3.179, 2.228, 1.962]
     """
-    if freedom < 1.5:
-        return 12.706
-    if freedom < 2.5:
-        return 4.303
+    if freedom < 3:
+        return 12.706 if freedom < 2 else 4.303
     z, f = 1.959964, freedom
     terms = (
         (z**3 + z) / 4,
@@ -145,3 +159,14 @@ def student(freedom: float) -> float:
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
     return z + sum(t / f ** (i + 1) for i, t in enumerate(terms))
+
+
+def bartlett(share: float) -> float:
+    """The .975 quantile of a mean over its Newey-West error whose bandwidth is `share` of the series.
+
+    Kiefer and Vogelsang (2005), table 1.
+
+    >>> [round(bartlett(s), 2) for s in (0, 1 / 7, 3 / 7)]
+    [1.96, 2.39, 3.27]
+    """
+    return 1.96 + 2.9694 * share + 0.416 * share**2 - 0.5324 * share**3

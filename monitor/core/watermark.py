@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from monitor.core.buckets import bucket_of
 from monitor.core.types import Monitor
 
+_CLOCK_TOLERANCE = 86_400
+
 
 @dataclass(frozen=True, slots=True)
 class BucketState:
@@ -72,13 +74,25 @@ def due_buckets(monitor: Monitor, states: Mapping[int, BucketState], now: float,
     """Starts of the buckets of one series that are to be read at `now`, oldest first.
 
     These are the buckets not read yet, from `history` ago or from the newest stored one on, whichever is earlier, so
-    that no downtime leaves a gap; and those stored as not final, at growing ages.
+    that no downtime leaves a gap; and those stored as not final, at growing ages. What lies further after the source's
+    newest request than any window reaches can wait until there is something newer: so a clock that jumps ahead, which
+    looks just like a source that fell silent, brings a bounded number of buckets only.
     """
     ages = read_ages(monitor)
-    since = bucket_of(int(now) - monitor.history, monitor.bucket)
-    if states:
-        since = min(since, max(states) + monitor.bucket)
-    missing = (s for s in range(since, int(now), monitor.bucket) if s not in states)
+    since, until = bucket_of(int(now) - monitor.history, monitor.bucket), int(now)
+    if newest is not None:
+        since = min(since, max(states) + monitor.bucket) if states else since
+        until = min(until, int(newest) + max(monitor.history, *monitor.windows))
+    missing = (s for s in range(since, until, monitor.bucket) if s not in states)
     open_ones = (s for s, state in states.items() if not state.final)
     found = {s for s in (*missing, *open_ones) if is_due(monitor, s, states.get(s), now, newest, ages)}
     return sorted(found)
+
+
+def believed(states: Mapping[int, BucketState], now: float) -> dict[int, BucketState]:
+    """The states without those whose read is dated more than a day ahead of `now`.
+
+    A clock that ran ahead wrote them, before their requests were there; they count as not read. A day is more than
+    any clock is set back for good reason, which is when stored reads are rightly ahead.
+    """
+    return {start: state for start, state in states.items() if state.read_at <= now + _CLOCK_TOLERANCE}

@@ -7,9 +7,10 @@ import socket
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
@@ -36,13 +37,15 @@ class Leases(Connected):
         super().__init__(engine, url)
         self.seconds = seconds
         self.holder = _process_identity()
+        self._now = sa.literal_column(NOW[self.dialect], sa.Double)
+        self._held: dict[str, int] = {}
 
     @contextmanager
     def hold(self, monitor: str) -> Iterator[Lease]:
         """The right to write `monitor` for as long as the block runs.
 
         Raises:
-            LeaseLost: another living process has it.
+            LeaseLost: another living process, or another thread of this one, has it.
         """
         lease = self.acquire(monitor)
         if lease is None:
@@ -55,7 +58,8 @@ class Leases(Connected):
         finally:
             done.set()
             keeper.join()
-            self.release(lease)
+            with suppress(StoreError):  # then it expires by itself
+                self.release(lease)
 
     def _keep(self, lease: Lease, done: threading.Event) -> None:
         while not done.wait(self.seconds / 3):
@@ -70,40 +74,39 @@ class Leases(Connected):
         """Who holds a monitor, in words."""
         with self.reading() as connection:
             holder = connection.execute(sa.select(leases.c.holder).where(leases.c.monitor == monitor)).scalar()
-        parts = str(holder or "").split("|")
-        return f"process {parts[3]} on {parts[0]}" if len(parts) == 5 else "another process"
+        identity = _Identity.parse(holder or "")
+        return f"process {identity.pid} on {identity.host}" if identity else "another process"
 
     def acquire(self, monitor: str) -> Lease | None:
-        """The right to write `monitor`, or None while another living process has it."""
-        now = sa.literal_column(NOW[self.dialect], sa.Double)
+        """The right to write `monitor`, or None while another living process, or thread of this one, has it."""
         with self.writing() as connection:
             row = connection.execute(
-                sa.select(leases, (leases.c.expires_at < now).label("expired"))
+                sa.select(leases, (leases.c.expires_at < self._now).label("expired"))
                 .where(leases.c.monitor == monitor)
                 .with_for_update()
             ).one_or_none()
+            lease = Lease(monitor, self.holder, row.token + 1 if row else 1)
             if row is None:
-                return self._first_lease(connection, monitor, now)
-            if row.holder != self.holder and not row.expired and not _is_dead(row.holder, self.holder):
-                return None
-            token = row.token if row.holder == self.holder else row.token + 1
-            connection.execute(
-                leases.update()
-                .where(leases.c.monitor == monitor)
-                .values(holder=self.holder, token=token, expires_at=now + self.seconds)
-            )
-            return Lease(monitor, self.holder, token)
+                taken = self._insert(connection, lease)
+            else:
+                taken = (row.expired or self._is_abandoned(monitor, row.holder)) and self._take(connection, lease)
+            if taken:
+                self._held[monitor] = lease.token  # before others see the row
+            return lease if taken else None
 
-    def _first_lease(self, connection: sa.Connection, monitor: str, now: sa.ColumnElement[float]) -> Lease | None:
-        added = connection.execute(
-            insert_new(self.dialect, leases).from_select(
-                ["monitor", "holder", "token", "expires_at"],
-                sa.select(sa.literal(monitor), sa.literal(self.holder), sa.literal(1), now + self.seconds),
-            )
-            if self.dialect == "postgresql"
-            else leases.insert().values(monitor=monitor, holder=self.holder, token=1, expires_at=now + self.seconds)
-        )
-        return Lease(monitor, self.holder, 1) if added.rowcount == 1 else None
+    def _insert(self, connection: sa.Connection, lease: Lease) -> bool:
+        values = {"monitor": lease.monitor, "holder": lease.holder, "token": lease.token}
+        added = insert_new(self.dialect, leases).values(**values, expires_at=self._now + self.seconds)
+        return connection.execute(added, execution_options={"preserve_rowcount": True}).rowcount == 1
+
+    def _take(self, connection: sa.Connection, lease: Lease) -> bool:
+        values = {"holder": lease.holder, "token": lease.token, "expires_at": self._now + self.seconds}
+        connection.execute(leases.update().where(leases.c.monitor == lease.monitor).values(**values))
+        return True
+
+    def _is_abandoned(self, monitor: str, holder: str) -> bool:
+        """Whether a lease that has not expired has nobody any more who would use it."""
+        return monitor not in self._held if holder == self.holder else _is_dead(holder, self.holder)
 
     def renew(self, lease: Lease) -> None:
         """Keep the lease for another while. Raises LeaseLost if somebody took it over."""
@@ -111,23 +114,43 @@ class Leases(Connected):
             self.fence(connection, lease)
 
     def release(self, lease: Lease) -> None:
-        """Let others write at once. The row stays, so that tokens go on rising."""
-        mine = (leases.c.monitor == lease.monitor, leases.c.holder == lease.holder, leases.c.token == lease.token)
+        """Let others in at once. Nothing happens if somebody took it over already."""
+        if self._held.get(lease.monitor) == lease.token:
+            del self._held[lease.monitor]
         with self.writing() as connection:
-            connection.execute(leases.update().where(*mine).values(expires_at=0.0))
+            connection.execute(leases.update().where(*_is(lease)).values(expires_at=0.0))
 
     def fence(self, connection: sa.Connection, lease: Lease) -> None:
-        """Renew the lease as part of a transaction. Raises LeaseLost if it is another's now."""
-        now = sa.literal_column(NOW[self.dialect], sa.Double)
-        mine = (leases.c.monitor == lease.monitor, leases.c.holder == lease.holder, leases.c.token == lease.token)
-        kept = connection.execute(leases.update().where(*mine).values(expires_at=now + self.seconds))
-        if kept.rowcount != 1:
+        """Renew the lease as part of a transaction. Raises LeaseLost if it was released or is another's now."""
+        mine = leases.update().where(*_is(lease), leases.c.expires_at > 0)
+        if connection.execute(mine.values(expires_at=self._now + self.seconds)).rowcount != 1:
             raise LeaseLost(f"monitor {lease.monitor}: another process took over writing; this one stepped aside")
 
 
+def _is(lease: Lease) -> tuple[sa.ColumnElement[bool], ...]:
+    return leases.c.monitor == lease.monitor, leases.c.holder == lease.holder, leases.c.token == lease.token
+
+
+class _Identity(NamedTuple):
+    """Enough of a process to tell on the same machine whether it still lives; `?` stands for what is not known."""
+
+    host: str
+    boot: str
+    namespace: str
+    pid: str
+    started: str
+    nonce: str
+
+    @classmethod
+    def parse(cls, text: str) -> _Identity | None:
+        parts = text.split("|")
+        return cls(*parts) if len(parts) == len(cls._fields) else None
+
+
 def _process_identity() -> str:
-    """host|boot|process namespace|pid|nonce: enough to tell on the same machine whether a holder still lives."""
-    return "|".join([socket.gethostname(), _boot(), _namespace(), str(os.getpid()), uuid.uuid4().hex[:8]])
+    pid = str(os.getpid())
+    nonce = uuid.uuid4().hex[:8]
+    return "|".join(_Identity(socket.gethostname(), _boot(), _namespace(), pid, _started(pid), nonce))
 
 
 def _boot() -> str:
@@ -144,17 +167,27 @@ def _namespace() -> str:
         return "?"
 
 
+def _started(pid: str) -> str:
+    """When a process began, in ticks since boot; empty if it is no more, `?` if that cannot be seen."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    except OSError:
+        return "?"
+    return "" if state in "ZX" else fields[18]
+
+
 def _is_dead(holder: str, own: str) -> bool:
     """Whether the holder was a process of this very machine that is no more."""
-    theirs, mine = holder.split("|"), own.split("|")
-    if len(theirs) != len(mine) or theirs[:3] != mine[:3] or "?" in theirs[:3]:
+    theirs, mine = _Identity.parse(holder), _Identity.parse(own)
+    if theirs is None or mine is None or theirs[:3] != mine[:3] or "?" in theirs[:5]:
         return False
-    if theirs[3] == mine[3]:
-        return False  # another store in this very process, or its number used again: wait for the lease to expire
     try:
-        os.kill(int(theirs[3]), 0)
+        os.kill(int(theirs.pid), 0)
     except ProcessLookupError:
         return True
     except PermissionError:
-        return False
-    return False
+        return False  # another user's; whether it is still the same process is not for us to see
+    # A zombie does nothing any more, and another process may run under its number.
+    return _started(theirs.pid) not in ("?", theirs.started)

@@ -83,9 +83,10 @@ class Store(Connected):
     def newest_bucket(self, definition: Definition) -> int | None:
         """Start of the newest bucket that is stored of a series."""
         table = _table(definition)
-        query = sa.select(sa.func.max(table.c.bucket_start)).join(series, series.c.id == table.c.series_id)
+        number = sa.select(series.c.id).where(*_is(definition)).scalar_subquery()
+        query = sa.select(sa.func.max(table.c.bucket_start)).where(table.c.series_id == number)
         with self.reading() as connection:
-            return connection.execute(query.where(*_is(definition))).scalar()
+            return connection.execute(query).scalar()
 
     def known_slices(self, monitor: str) -> dict[str, set[str]]:
         """Dimension -> values that were admitted."""
@@ -110,10 +111,7 @@ class Store(Connected):
         )
         if overall_only:
             query = query.where(slices.c.dimension == OVERALL[0])
-        with self.reading() as connection:
-            cursor: Any = connection.execute(query).cursor
-            columns = [list(c) for c in zip(*cursor.fetchall(), strict=True)]
-        return History.of(columns or [[] for _ in range(4 + len(fields))], len(fields))
+        return History.of(self.columns(query) or [[] for _ in range(4 + len(fields))], len(fields))
 
     def refused(self, definition: Definition, since: int, until: int) -> dict[str, int]:
         """Reason -> refused rows (overall) of the buckets that start in [since, until)."""
@@ -157,46 +155,11 @@ class Store(Connected):
             for definition, starts in targets.items():
                 wanted = [s for s in starts if s not in kept]
                 stored = max(stored, len(wanted))
-                self._replace(connection, ids[definition], definition, wanted, tally, numbers, read_at, final)
+                place = _Place(connection, ids[definition], wanted, numbers)
+                _replace_partials(place, definition, tally, read_at, final)
+                if definition.kernel == TRAFFIC:
+                    _replace_refusals(place, tally)
         return Written(stored, kept)
-
-    def _replace(
-        self,
-        connection: sa.Connection,
-        number: int,
-        definition: Definition,
-        starts: Sequence[int],
-        tally: Tally,
-        slice_ids: Mapping[tuple[str, str], int],
-        read_at: float,
-        final: set[int],
-    ) -> None:
-        table, is_traffic = _table(definition), definition.kernel == TRAFFIC
-        gone = (table, refusals, judgments_used) if is_traffic else (table,)
-        for old in gone:
-            _delete(connection, old, number, starts)
-        wanted = set(starts)
-        cells = tally.traffic if is_traffic else tally.measures[definition.kernel]
-        rows = [
-            {
-                **_key(number, cell, slice_ids),
-                **_fields(values, is_traffic),
-                "read_at": read_at,
-                "final": cell[0] in final,
-            }
-            for cell, values in cells.items()
-            if cell[0] in wanted
-        ]
-        _insert(connection, table, rows)
-        if is_traffic:
-            refused = [
-                {**_key(number, cell, slice_ids), "reason": reason, "rows": rows_refused}
-                for (cell, reason), rows_refused in tally.refused.items()
-                if cell[0] in wanted
-            ]
-            _insert(connection, refusals, refused)
-            used = [{"series_id": number, "bucket_start": s, "fingerprint": tally.fingerprint} for s in starts]
-            _insert(connection, judgments_used, used if tally.fingerprint else [])
 
     def _slice_ids(self, connection: sa.Connection, monitor: str, tally: Tally) -> dict[tuple[str, str], int]:
         query = sa.select(slices.c.dimension, slices.c.value, slices.c.id).where(slices.c.monitor == monitor)
@@ -244,10 +207,62 @@ class Store(Connected):
 
     def record(self, monitor: str, **changes: float | str | None) -> None:
         """Note some fields of `Progress`; the others stay."""
+        row = {"monitor": monitor} | changes
         with self.writing() as connection:
-            updated = connection.execute(monitors.update().where(monitors.c.monitor == monitor).values(**changes))
-            if updated.rowcount == 0:
-                connection.execute(insert_new(self.dialect, monitors).values(monitor=monitor, **changes))
+            added = upserting(self.dialect, monitors).values(row)
+            connection.execute(added.on_conflict_do_update(index_elements=[monitors.c.monitor], set_=changes))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Buckets of one series, about to be replaced as a whole: their rows of today go, whatever slices they are of."""
+
+    connection: sa.Connection
+    series_id: int
+    starts: Sequence[int]
+    slice_ids: Mapping[tuple[str, str], int]
+
+    def empty(self, table: sa.Table) -> None:
+        for at in range(0, len(self.starts), _BATCH):
+            some = table.c.bucket_start.in_(list(self.starts[at : at + _BATCH]))
+            self.connection.execute(table.delete().where(table.c.series_id == self.series_id, some))
+
+    def fill(self, table: sa.Table, rows: list[dict[str, Any]]) -> None:
+        if rows:
+            self.connection.execute(table.insert(), rows)
+
+    def key(self, cell: Cell) -> dict[str, int]:
+        return {"series_id": self.series_id, "bucket_start": cell[0], "slice_id": self.slice_ids[cell[1], cell[2]]}
+
+
+def _replace_partials(place: _Place, definition: Definition, tally: Tally, read_at: float, final: set[int]) -> None:
+    is_traffic, wanted = definition.kernel == TRAFFIC, set(place.starts)
+    cells = tally.traffic if is_traffic else tally.measures[definition.kernel]
+    rows = [
+        {**place.key(cell), **_fields(values, is_traffic), "read_at": read_at, "final": cell[0] in final}
+        for cell, values in cells.items()
+        if cell[0] in wanted
+    ]
+    place.empty(_table(definition))
+    place.fill(_table(definition), rows)
+
+
+def _replace_refusals(place: _Place, tally: Tally) -> None:
+    """What the reading of the buckets' traffic refused, and which judgments it used."""
+    wanted = set(place.starts)
+    refused = [
+        {**place.key(cell), "reason": reason, "rows": rows}
+        for (cell, reason), rows in tally.refused.items()
+        if cell[0] in wanted
+    ]
+    used = [
+        {"series_id": place.series_id, "bucket_start": start, "fingerprint": tally.fingerprint}
+        for start in place.starts
+        if tally.fingerprint
+    ]
+    for table, rows in ((refusals, refused), (judgments_used, used)):
+        place.empty(table)
+        place.fill(table, rows)
 
 
 def _table(definition: Definition) -> sa.Table:
@@ -262,24 +277,9 @@ def _is(definition: Definition) -> tuple[sa.ColumnElement[bool], ...]:
     )
 
 
-def _key(number: int, cell: Cell, slice_ids: Mapping[tuple[str, str], int]) -> dict[str, int]:
-    return {"series_id": number, "bucket_start": cell[0], "slice_id": slice_ids[cell[1], cell[2]]}
-
-
 def _fields(values: Floats, is_traffic: bool) -> dict[str, float]:
     names = TRAFFIC_FIELDS if is_traffic else FIELDS
     return dict(zip(names, (int(v) for v in values) if is_traffic else values.tolist(), strict=True))
-
-
-def _insert(connection: sa.Connection, table: sa.Table, rows: list[dict[str, Any]]) -> None:
-    if rows:
-        connection.execute(table.insert(), rows)
-
-
-def _delete(connection: sa.Connection, table: sa.Table, number: int, starts: Sequence[int]) -> None:
-    for at in range(0, len(starts), _BATCH):
-        some = table.c.bucket_start.in_(list(starts[at : at + _BATCH]))
-        connection.execute(table.delete().where(table.c.series_id == number, some))
 
 
 def _shrinking(
