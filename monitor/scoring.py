@@ -21,7 +21,7 @@ import json
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -224,19 +224,9 @@ def read(
         _refuse_unjudged(rows, grade, ideal)
     absent = match.absent if match is not None and complete else pd.Index([], dtype=object)
     judged = None if ideal is None else _judged(ideal, absent)
-    missing = np.r_[np.zeros(len(sampled), bool), np.ones(len(absent), bool)]
-    ids = [*rows.request.names, *absent]
-    return Lists(
-        path,
-        ids,
-        rows.request.code,
-        rows.rank,
-        grade,
-        np.r_[sampled, missing[len(sampled) :]],
-        missing,
-        judged,
-        sheet.at,
-    )
+    ids, missing = [*rows.request.names, *absent], np.repeat([False, True], [len(sampled), len(absent)])
+    sampled = np.r_[sampled, np.ones(len(absent), bool)]
+    return Lists(path, ids, rows.request.code, rows.rank, grade, sampled, missing, judged, sheet.at)
 
 
 @dataclass(frozen=True)
@@ -384,7 +374,7 @@ def _match(rows: _Rows, judgments: _Judgments, names: Names) -> _Match:
 
 
 def _keys(rows: _Rows, judgments: _Judgments, names: Names) -> Ints:
-    """(size,) code of each request's key in the judgments: its query, if they and the rankings have one, or its name."""
+    """(size,) code in the judgments of each request's query, if both have a column for it, or else of its name."""
     column = rows.sheet.find("query", names) if judgments.role == "query" else None
     ours = rows.request if column is None else _text(rows.sheet, column)
     of_request = ours.code[rows.request.first]

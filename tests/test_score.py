@@ -251,7 +251,10 @@ def test_odd_but_sound_text_is_read_as_it_is(here: Path) -> None:
 def test_columns_that_appear_late_in_json_are_null_before(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring, "JSON_ROWS", 2)
     rows = [{"request": "a", "rank": i} for i in (1, 2, 3)] + [{"request": "a", "rank": 4, "grade": 1}]
-    Path("a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    lines = list(map(json.dumps, rows))
+    Path("a.jsonl").write_text("\n".join(lines))
+    assert requests("a.jsonl", "-m", "mrr") == {"a": 0.25}
+    Path("a.jsonl").write_text("\n".join([*lines[:3], "", lines[3]]))  # odd from the second portion on
     assert requests("a.jsonl", "-m", "mrr") == {"a": 0.25}
 
 
@@ -508,6 +511,11 @@ DIRT = {
         {"a.csv": HEAD + 'q,a,1,1\n"q\nr",b,1,\nq,c,3,good\n'},
         "a.csv",
         "a.csv:5: grade 'good' is not a number; correct it, or leave it empty where there is none",
+    ),
+    "grade in a record of two lines": (
+        {"a.csv": HEAD + 'q,a,1,1\n"q\nr",b,1,good\n'},
+        "a.csv",
+        "a.csv:3: grade 'good' is not a number; correct it, or leave it empty where there is none",
     ),
     "grade NaN": (
         {"a.csv": HEAD + "q,a,1,NaN\n"},

@@ -120,12 +120,12 @@ def explained(url: URL) -> Iterator[None]:
         raise StoreError(f"store {url.render_as_string(hide_password=True)}: {said}") from error
 
 
-def insert_new(dialect: str, table: sa.Table) -> Any:
-    """An INSERT that leaves a row that is there alone."""
+def upserting(dialect: str, table: sa.Table) -> Any:
+    """An INSERT that can say what is to happen to a row that is there already."""
     if dialect == "postgresql":
         from sqlalchemy.dialects import postgresql
 
-        return postgresql.insert(table).on_conflict_do_nothing()
+        return postgresql.insert(table)
     from sqlalchemy.dialects import sqlite
 
-    return sqlite.insert(table).on_conflict_do_nothing()
+    return sqlite.insert(table)

@@ -17,7 +17,7 @@ from sqlalchemy.engine import URL
 
 from monitor.errors import LeaseLost, StoreError
 from monitor.schema import leases
-from monitor.store.engine import NOW, Connected, insert_new
+from monitor.store.engine import NOW, Connected, upserting
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,9 @@ class Leases(Connected):
 
     def _insert(self, connection: sa.Connection, lease: Lease) -> bool:
         values = {"monitor": lease.monitor, "holder": lease.holder, "token": lease.token}
-        added = insert_new(self.dialect, leases).values(**values, expires_at=self._now + self.seconds)
-        return connection.execute(added, execution_options={"preserve_rowcount": True}).rowcount == 1
+        added = upserting(self.dialect, leases).values(**values, expires_at=self._now + self.seconds)
+        options = {"preserve_rowcount": True}
+        return connection.execute(added.on_conflict_do_nothing(), execution_options=options).rowcount == 1
 
     def _take(self, connection: sa.Connection, lease: Lease) -> bool:
         values = {"holder": lease.holder, "token": lease.token, "expires_at": self._now + self.seconds}

@@ -35,7 +35,7 @@ class Schema(Connected):
 
     def check(self) -> None:
         """Raises StoreError unless the tables are just as this version needs them."""
-        with self.writing() as connection:
+        with self.reading() as connection:
             config, current = _alembic(connection), _revision(connection)
         _refuse_newer(config, current)
         if current != _head(config):

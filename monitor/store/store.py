@@ -22,7 +22,7 @@ from monitor.core.types import OVERALL, TRAFFIC, Definition, Monitor
 from monitor.core.watermark import BucketState
 from monitor.core.windows import History
 from monitor.schema import judgments_used, monitors, partials, refusals, restatements, series, slices, traffic
-from monitor.store.engine import Connected, create, insert_new
+from monitor.store.engine import Connected, create, upserting
 from monitor.store.lease import Lease, Leases
 from monitor.store.migrate import Schema
 
