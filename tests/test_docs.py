@@ -96,11 +96,6 @@ def test_every_link_of_the_readme_leads_somewhere(link: str) -> None:
     assert link.startswith("https://") or (ROOT / link).exists()
 
 
-def test_every_reason_of_refusal_is_explained() -> None:
-    assert all(len(text) > 15 for text in REASONS.values())
-
-
-def test_nothing_names_this_machine() -> None:
-    texts = [p for p in (ROOT / "monitor").rglob("*.py")] + [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-    for path in texts:
-        assert "/work/" not in path.read_text(encoding="utf-8"), path
+@pytest.mark.parametrize("reason", REASONS)
+def test_every_reason_of_refusal_is_in_the_readme(reason: str) -> None:
+    assert f"`{reason}`" in README

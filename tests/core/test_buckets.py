@@ -53,7 +53,8 @@ def scores(requests: Sequence[Scored]) -> Scores:
 def partials(requests: Sequence[Scored]) -> b.Floats:
     """Of all requests in one cell, shape (9,)."""
     sampled = np.array([r.sampled for r in requests], dtype=bool)
-    return b.sums(scores(requests), sampled, np.zeros(len(requests), np.int64), 1)[0]
+    (only,) = b.sums(scores(requests), sampled, np.zeros(len(requests), np.int64), 1)
+    return np.asarray(only)
 
 
 def counted(requests: Sequence[Scored], aggregate: Aggregate, empty: Empty) -> list[tuple[float, float]]:
@@ -136,7 +137,7 @@ def test_the_sampling_variance_is_the_direct_sum_over_requests(
     requests: list[Scored], level: float, aggregate: Aggregate, empty: Empty
 ) -> None:
     direct = sum((n - level * d) ** 2 for n, d in counted(requests, aggregate, empty))
-    found = float(b.sampling_variance(partials(requests), aggregate, empty, np.float64(level)))
+    found = float(b.sampling_variance(partials(requests), aggregate, empty, np.array(level)))
     assert found == pytest.approx(direct, rel=1e-9, abs=1e-9)
 
 
