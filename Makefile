@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
+# A network that inspects TLS has its certificate in the system's store, where uv looks only when told to.
+SYNC    = VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) sync --quiet --compile-bytecode --frozen --active --inexact
+sync    = $(SYNC) $(1) 2>/dev/null || $(SYNC) $(1) --system-certs
 ARGS   ?=
 
 .PHONY: demo test check bench evaluate wheel clean setup
@@ -25,15 +28,15 @@ $(UV): $(BIN)/python
 	@touch $(UV)
 
 $(VENV)/.run: pyproject.toml uv.lock $(UV)
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) sync --quiet --compile-bytecode --frozen --active --inexact --no-default-groups
+	$(call sync,--no-default-groups)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml uv.lock $(UV)
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) sync --quiet --compile-bytecode --frozen --active --inexact --group dev
+	$(call sync,--group dev)
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.bench: pyproject.toml uv.lock $(UV)
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) sync --quiet --compile-bytecode --frozen --active --inexact --group dev --group bench
+	$(call sync,--group dev --group bench)
 	@touch $@ $(VENV)/.dev $(VENV)/.run
 
 setup: $(VENV)/.dev
