@@ -4,6 +4,7 @@ A zygote imports everything once and forks a child for each command, so that a k
 the imports, and fifty of them take seconds.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -96,6 +97,7 @@ class Zygote:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._count = 0
+        self._started: list[int] = []
         self._process = subprocess.Popen(
             [sys.executable, "-c", _ZYGOTE],
             stdin=subprocess.PIPE,
@@ -117,13 +119,25 @@ class Zygote:
         self._count += 1
         file = Path(self._folder.name) / f"{self._count}.txt"
         pid = int(self.ask({"arguments": [str(a) for a in arguments], "output": str(file)}))
+        self._started.append(pid)
         return Child(self, pid, file)
 
     def close(self) -> None:
-        """End the zygote; its children are waited for by then."""
+        """End the zygote, and what a failed test left running."""
+        for pid in self._started:
+            with contextlib.suppress(ProcessLookupError):
+                if f"PPid:\t{self._process.pid}\n" in _status(pid):
+                    os.kill(pid, signal.SIGKILL)
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._folder.cleanup()
+
+
+def _status(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return ""
