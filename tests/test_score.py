@@ -150,7 +150,7 @@ def test_comments_and_columns_that_trec_eval_ignores_change_nothing(here: Path) 
 
 
 def test_a_clean_trec_file_is_not_read_line_by_line(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "_trec_lines", None)
+    monkeypatch.setattr("monitor.scoring.trec.trec_lines", None)
     assert values("web.run", "--qrels", "web.qrels") == {"ndcg(ideal=global)@10": pytest.approx(0.5181878419611321)}
 
 
@@ -249,7 +249,7 @@ def test_odd_but_sound_text_is_read_as_it_is(here: Path) -> None:
 
 
 def test_columns_that_appear_late_in_json_are_null_before(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "JSON_ROWS", 2)
+    monkeypatch.setattr("monitor.scoring.jsonlines.JSON_ROWS", 2)
     rows = [{"request": "a", "rank": i} for i in (1, 2, 3)] + [{"request": "a", "rank": 4, "grade": 1}]
     lines = list(map(json.dumps, rows))
     Path("a.jsonl").write_text("\n".join(lines))
@@ -661,7 +661,7 @@ def test_a_file_that_may_not_be_read_says_so(here: Path, monkeypatch: pytest.Mon
     def denied(_: Path) -> None:
         raise PermissionError(13, "Permission denied")  # root, who runs the tests in CI, may read everything
 
-    monkeypatch.setattr(scoring, "_open", denied)
+    monkeypatch.setattr("monitor.scoring.delimited.open_bytes", denied)
     assert refusal("a.csv") == "a.csv: cannot be read: Permission denied; check the file and its name"
 
 
@@ -762,6 +762,6 @@ def test_the_trec_eval_names_in_the_help_are_those_that_are_tested() -> None:
 
 def test_the_command_is_imported_without_pandas_and_rich() -> None:
     code = "import sys, monitor.cli.score; print(sorted({'pandas', 'numpy', 'rich'} & set(sys.modules)))"
-    root = Path(scoring.__file__).parents[1]
+    root = Path(scoring.__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

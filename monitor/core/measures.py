@@ -35,7 +35,7 @@ class Spec:
     empty: Empty = "zero"
     empties: tuple[Empty, ...] = ("skip", "zero")
     ideals: tuple[Ideal, ...] = ()
-    depends_on_list_length: bool = False
+    list_length: Literal["never", "uncut", "always"] = "never"
 
 
 def _spec(title: str, unit: Unit, options: str, **more: object) -> Spec:
@@ -57,7 +57,7 @@ SPECS: dict[str, Spec] = {
     ),
     "dcg": _spec("discounted cumulated gain", "gain", "gain discount empty"),
     "cg": _spec("cumulated gain", "gain", "gain empty"),
-    "precision": _spec("precision", "ratio", "rel empty aggregate", depends_on_list_length=True),
+    "precision": _spec("precision", "ratio", "rel empty aggregate", list_length="uncut"),
     "recall": _spec(
         "recall",
         "ratio",
@@ -85,7 +85,7 @@ SPECS: dict[str, Spec] = {
         aggregate="pooled",
         empty="skip",
         empties=("skip",),
-        depends_on_list_length=True,
+        list_length="always",
     ),
     "click_position": _spec(
         "mean position of the relevant (clicked) items",
@@ -157,6 +157,15 @@ class Measure:
         (1e+100, 332.0)
         """
         return _limit(self.gain) if self.max_grade is None else self.max_grade
+
+    @property
+    def needs_list_length(self) -> bool:
+        """Whether the number of items shown down to k must be known, relevant or not.
+
+        >>> [parse(t).needs_list_length for t in ("ctr@10", "precision@10", "precision", "ndcg@10")]
+        [True, False, True, False]
+        """
+        return self.spec.list_length == "always" or (self.spec.list_length == "uncut" and self.k is None)
 
     def __str__(self) -> str:
         """Canonical text; `parse` gives the same value back."""

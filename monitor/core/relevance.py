@@ -63,9 +63,16 @@ class GradeLimits:
     @classmethod
     def of(cls, measures: Sequence[Measure], bound: float | None) -> GradeLimits:
         """The limits that `measures` and the recipe's own `bound` set together."""
-        tops = [m.max_grade for m in measures if m.max_grade is not None] + ([] if bound is None else [bound])
+        tops = [m.highest_grade for m in measures] + ([] if bound is None else [bound])
         tables = [frozenset(g for g, _ in m.gain) | {0.0} for m in measures if isinstance(m.gain, tuple)]
         return cls(min(tops, default=None), frozenset.intersection(*tables) if tables else None)
+
+    def allow(self, grade: Floats) -> Bools:
+        """Whether each grade is a number from 0 on that every measure can take."""
+        kept = np.isfinite(grade) & (grade >= 0)
+        if self.highest is not None:
+            kept &= grade <= self.highest
+        return kept if self.tabled is None else kept & np.isin(grade, sorted(self.tabled))
 
 
 @dataclass(frozen=True)

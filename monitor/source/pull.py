@@ -57,7 +57,7 @@ class Pull:
         self._needs_judged = any(m.ideal == "global" for m in monitor.measures)
 
     def _list_lengths(self) -> list[int | None]:
-        return [m.k for m in self.monitor.measures if m.spec.depends_on_list_length]
+        return [m.k for m in self.monitor.measures if m.needs_list_length]
 
     def freshness(self, since: float, now: float) -> Freshness:
         """How new the source is, looking at [since, now); clocks that run ahead do not count.
@@ -331,9 +331,10 @@ class _Read:
         queries = self.requests.keys[0]
         by_query: dict[Any, list[tuple[float, int]]] = {}
         grades = _floats(counts[1], np.nan)
-        for query, grade, items in zip(counts[0], grades.tolist(), counts[2], strict=True):
-            by_query.setdefault(query, []).append((grade, items))
-        found = [(i, g, n) for i, q in enumerate(queries) for g, n in by_query.get(q, ()) if g >= 0 and np.isfinite(g)]
+        usable = self.pull._limits.allow(grades)
+        for query, grade, items, good in zip(counts[0], grades.tolist(), counts[2], usable.tolist(), strict=True):
+            by_query.setdefault(query, []).extend([(grade, items)] if good else [])
+        found = [(i, g, n) for i, q in enumerate(queries) for g, n in by_query.get(q, ())]
         if self.pull._needs_judged:
             columns = list(zip(*found, strict=True)) or [(), (), ()]
             self.judged = Judged(

@@ -1,0 +1,110 @@
+"""The measures of `Lists`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from monitor.core.buckets import EMPTY, REQUESTS, read_as, sums
+from monitor.core.kernels import Bools, Floats, Rankings, Scores, gains, score
+from monitor.core.measures import Measure
+from monitor.errors import InputError
+from monitor.scoring.lists import Lists
+from monitor.scoring.sheets import first_true
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measure of a file.
+
+    Attributes:
+        value: aggregated as the measure says; None where there is no data.
+        requests: how many have a label.
+        empty: how many of them have no defined value.
+        values: (requests,) value of each, the empty ones' by the measure's `empty`; nan where that is `skip`.
+        is_empty: (requests,) which are counted in `empty`.
+    """
+
+    measure: Measure
+    value: float | None
+    requests: int
+    empty: int
+    values: Floats
+    is_empty: Bools
+
+
+@dataclass(frozen=True)
+class Report:
+    """All measures of a file. `requests` names those with a label, in its order; `unlabelled` counts the others."""
+
+    path: Path
+    requests: list[str]
+    unlabelled: int
+    results: list[Result]
+
+
+def evaluate(lists: Lists, measures: Sequence[Measure]) -> Report:
+    """Every measure of the lists.
+
+    Raises:
+        InputError: a measure needs judgments that are not there, or does not allow a grade that is.
+    """
+    rankings = _rankings(lists, {m.k for m in measures if m.needs_list_length})
+    sampled = np.flatnonzero(lists.sampled)
+    results = [_result(lists, rankings, m) for m in measures]
+    return Report(lists.path, [lists.ids[i] for i in sampled], len(lists.ids) - len(sampled), results)
+
+
+def _rankings(lists: Lists, depths: set[int | None]) -> Rankings:
+    judged, size = ~np.isnan(lists.grade), len(lists.ids)
+    within = {k: lists.request[lists.rank <= (k or np.inf)] for k in depths}
+    shown = {k: np.bincount(request, minlength=size) for k, request in within.items()}
+    request, rank, grade = lists.request[judged], lists.rank[judged], lists.grade[judged]
+    return Rankings(size, request, rank, grade, lists.sampled, shown, lists.judged)
+
+
+def _result(lists: Lists, rankings: Rankings, measure: Measure) -> Result:
+    scores = _scores(lists, rankings, measure)
+    partials = sums(scores, lists.sampled, np.zeros(rankings.size, np.int64), 1)[0]
+    value = float(read_as(measure, partials))
+    is_empty = scores.empty[lists.sampled]
+    instead = {"skip": np.nan, "zero": 0.0, "one": 1.0}[measure.empty]
+    return Result(
+        measure,
+        None if np.isnan(value) else value,
+        int(partials[REQUESTS]),
+        int(partials[EMPTY]),
+        np.where(is_empty, instead, scores.value[lists.sampled]),
+        is_empty,
+    )
+
+
+def _scores(lists: Lists, rankings: Rankings, measure: Measure) -> Scores:
+    if measure.ideal == "global" and lists.judged is None:
+        raise InputError(f"{measure} needs all judgments of each query; give them with --qrels or --ideal-from")
+    row = None if measure.max_grade is None else first_true(lists.grade > measure.max_grade)
+    if row is not None:
+        why = f"grade {lists.grade[row]:g} is above the max_grade of {measure}"
+        raise InputError(f"{lists.at(row)}: {why}; give the highest grade there can be")
+    try:
+        scores = score(measure, rankings)
+        return _with_missing(lists, measure, scores) if lists.missing.any() else scores
+    except ValueError as error:
+        raise InputError(f"{lists.path}: {error}") from None
+
+
+def _with_missing(lists: Lists, measure: Measure, scores: Scores) -> Scores:
+    """A query without a ranking is worth 0 by every ideal, unless nothing is relevant for it: then it is empty."""
+    if lists.judged is None or "zero" not in measure.spec.empties:
+        return scores
+    grade = lists.judged.grade
+    if "gain" in measure.spec.options:
+        relevant = gains(measure, grade) > 0
+    else:
+        relevant = grade > 0 if measure.rel is None else grade >= measure.rel
+    findable = np.bincount(lists.judged.request[relevant], minlength=len(lists.ids)) > 0
+    empty = scores.empty & ~(lists.missing & findable)
+    return Scores(scores.value, empty, scores.numerator, scores.denominator)
