@@ -185,12 +185,16 @@ class Queries:
     def event_rows(self, recipe: Events, since: float, until: float) -> sa.Select[Any]:
         """Request, item, position, time, [type], [value] of the events that fall on a shown item."""
         events, span = self.labels, self.monitor.max_request_span
-        matches = sa.and_(events.c[recipe.request] == self.request, events.c[recipe.item] == self.item)
+        shown = sa.select(self.request, self.item, self.position).where(self._usable(since, until))
+        if recipe.combine == "sum":
+            shown = shown.distinct()  # a row that was logged twice must not add its events up twice
+        rows = shown.subquery("shown")
+        request, item, position = rows.c
+        matches = sa.and_(events.c[recipe.request] == request, events.c[recipe.item] == item)
         wanted = [c for c in (recipe.time.column, recipe.type, recipe.value) if c is not None]
         return (
-            sa.select(self.request, self.item, self.position, *(events.c[c] for c in wanted))
-            .select_from(self.rankings.join(events, matches))
-            .where(self._usable(since, until))
+            sa.select(request, item, position, *(events.c[c] for c in wanted))
+            .select_from(rows.join(events, matches))
             .where(self._happened(recipe, since - span, until + recipe.attribution + span))
         )
 

@@ -11,18 +11,20 @@ from random import Random
 import numpy as np
 import pytest
 import pytrec_eval
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import dcg_score, ndcg_score
+
 from monitor.core import kernels
 from monitor.core.kernels import Judged, Scores, score
 from monitor.core.measures import SPECS, Measure, parse
-from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.metrics import dcg_score, ndcg_score
 from tests.core.oracle import ORACLE, Request, cases, is_empty, listed, measures, rankings
+from tests.support.examples import examples
 
 TOLERANCE = 1e-12
 
-briefly = settings(max_examples=50, deadline=None)
+briefly = examples(50)
 
 
 def assert_close(got: Scores, expected: Scores) -> None:

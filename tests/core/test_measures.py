@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+
 from monitor.core.measures import SPECS, Measure, parse
 from tests.core.oracle import measures
+from tests.support.examples import examples
 
 TABLE = "{0:0,1:1,2:3}"
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(measures())
 def test_every_measure_parses_back_from_its_text(m: Measure) -> None:
     assert parse(str(m)) == m
@@ -24,7 +26,7 @@ def test_every_measure_parses_back_from_its_text(m: Measure) -> None:
 NUMBERS = st.floats(1e-9, 1e20) | st.integers(1, 10**15).map(float)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(NUMBERS, st.dictionaries(NUMBERS, NUMBERS, min_size=1, max_size=4), st.floats(1e-9, 1 - 1e-9))
 def test_any_numbers_parse_back_from_their_text(number: float, table: dict[float, float], share: float) -> None:
     gain = tuple(zip(sorted(table), sorted(table.values()), strict=True))
@@ -68,7 +70,7 @@ def test_the_kernel_forgets_the_reading_and_nothing_else() -> None:
     assert str(m.kernel) == f"ndcg(gain={TABLE},discount=jarvelin,ideal=global)@7"
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(measures(), st.sampled_from(["mean", "pooled"]), st.sampled_from(["skip", "zero"]))
 def test_readings_of_one_kernel_share_it(m: Measure, aggregate: str, empty: str) -> None:
     assert replace(m, aggregate=aggregate, empty=empty).kernel == m.kernel == m.kernel.kernel  # type: ignore[arg-type]

@@ -1,0 +1,10 @@
+"""How many examples property tests try."""
+
+import os
+
+from hypothesis import settings
+
+
+def examples(number: int) -> settings:
+    """`number` of them, times RANKMON_TEST_EXAMPLES, however long each takes."""
+    return settings(max_examples=number * int(os.environ.get("RANKMON_TEST_EXAMPLES", "1")), deadline=None)
