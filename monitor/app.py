@@ -6,13 +6,15 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
-from pathlib import Path
+from weakref import ref
 
 from monitor.clock import Clock, SystemClock
 from monitor.config import Config, load
+from monitor.config.values import SourceConfig
 from monitor.core.types import Monitor
 from monitor.errors import ConfigError
 from monitor.exposition import registry
+from monitor.logs import set_up
 from monitor.runner import Runner
 from monitor.scheduler import Scheduler
 from monitor.snapshot import Board
@@ -23,6 +25,12 @@ from monitor.telemetry import Telemetry
 from monitor.web import WebServer, create_site
 
 log = logging.getLogger(__name__)
+
+INTERRUPT_EVERY = 0.2
+"""Seconds between attempts to end what is being read."""
+
+SOON = 0.5
+"""Seconds until a monitor runs that had to wait for its former definition's run."""
 
 
 class App:
@@ -40,6 +48,7 @@ class App:
         self.registry = registry(self.board, self.telemetry)
         self.runners: dict[str, Runner] = {}
         self._databases: dict[str, Database] = {}
+        self._former_databases: list[ref[Database]] = []
         self._reloading = threading.Lock()
         self._store_is_ready = False
         self.web = WebServer(config.web.host, config.web.port, create_site(self))
@@ -68,21 +77,30 @@ class App:
     def interrupt(self) -> None:
         """End what is being read: it is left out whole, and read again next time."""
         self.stopping.set()
-        for database in self._databases.values():
+        for database in self._databases_in_use():
             database.interrupt()
 
     def stop(self) -> None:
         """End: what is being read is left out, what is being written is written."""
         self.interrupt()
-        self.scheduler.stop()
+        ending = threading.Thread(target=self.scheduler.stop, name="stop")
+        ending.start()
+        while ending.is_alive():
+            ending.join(INTERRUPT_EVERY)
+            self.interrupt()  # again, for a statement may have begun just after the last time
         self.web.stop()
         self.close()
 
     def close(self) -> None:
         """Give all connections back."""
-        for database in self._databases.values():
+        for database in self._databases_in_use():
             database.close()
         self.store.close()
+
+    def _databases_in_use(self) -> list[Database]:
+        """Those of the configuration, and those of an earlier one that a run under way still reads from."""
+        former = (held() for held in list(self._former_databases))
+        return [*self._databases.values(), *(database for database in former if database is not None)]
 
     # ---- configuration -----------------------------------------------------------------------------------------
 
@@ -103,37 +121,36 @@ class App:
         fixed = [part for part in ("store", "web", "scheduler") if getattr(new, part) != getattr(self.config, part)]
         if fixed:
             return [f"{self.config.path}: {', '.join(fixed)} changed, which needs a restart"]
-        self._adopt(new)
-        for name, runner in self.runners.items():
-            if name not in self.board.snapshots or self.board.snapshots[name].monitor != runner.monitor:
-                runner.refresh_snapshot(self.clock.now())
-                self._schedule(name)
-        self.board.keep_only(self.runners)
+        if new.log != self.config.log:
+            set_up(new.log.level, new.log.format)
+        for name in self._adopt(new):
+            self.runners[name].refresh_snapshot(self.clock.now())
+            self._schedule(name)
+        current = {name: runner.monitor for name, runner in self.runners.items()}
+        self.board.keep_only(n for n, shown in self.board.snapshots.items() if current.get(n) == shown.monitor)
         log.info("reload applied: %d monitors", len(self.runners))
         return []
 
-    def _adopt(self, new: Config) -> None:
-        """Keep what is unchanged, build what is new, retire what is gone."""
-        old_databases, old_runners = self._databases, self.runners
-        same = {s.name for s in new.sources if s in self.config.sources and s.name in old_databases}
-        self._databases = {
-            s.name: old_databases[s.name]
-            if s.name in same
-            else Database(s.name, s.url, s.statement_timeout, self.stopping.is_set)
-            for s in new.sources
-        }
-        self.runners = {}
-        for monitor in new.monitors:
-            old = old_runners.get(monitor.name)
-            keeps = old is not None and old.monitor == monitor and monitor.source in same
-            self.runners[monitor.name] = old if keeps and old is not None else self._runner(monitor)
-        for name, runner in old_runners.items():
-            if self.runners.get(name) is not runner:
-                runner.retired = True
-            if name not in self.runners:
-                self.scheduler.remove(name)
-                self.telemetry.forget(name)
+    def _adopt(self, new: Config) -> list[str]:
+        """Keep what is unchanged, build what is new, retire what is gone; the names of the monitors that are new."""
+        databases, runners, monitors = self._databases, self.runners, {m.name: m for m in new.monitors}
+        same = {s.name for s in new.sources if s in self.config.sources and s.name in databases}
+        kept = {n for n, r in runners.items() if monitors.get(n) == r.monitor and r.monitor.source in same}
+        for name in runners.keys() - kept:
+            runners[name].retire()
+        for name in runners.keys() - monitors.keys():
+            self.scheduler.remove(name)
+            self.telemetry.forget(name)
+        for name in databases.keys() - same:
+            databases[name].close()  # a connection that a run under way has is closed when that gives it back
+            self._former_databases.append(ref(databases[name]))
+        self._databases = {s.name: databases[s.name] if s.name in same else self._database(s) for s in new.sources}
+        self.runners = {n: runners[n] if n in kept else self._runner(m) for n, m in monitors.items()}
         self.config = new
+        return [name for name in monitors if name not in kept]
+
+    def _database(self, source: SourceConfig) -> Database:
+        return Database(source.name, source.url, source.statement_timeout, self.stopping.is_set)
 
     def _runner(self, monitor: Monitor) -> Runner:
         source = self.source_of(monitor)
@@ -144,13 +161,14 @@ class App:
         return Pull(monitor, self._databases[monitor.source])
 
     def _schedule(self, name: str) -> None:
-        def run() -> None:
-            # Looked up by name each time, so that a reload is taken up by the next run.
-            runner = self.runners.get(name)
-            if runner is not None:
-                runner.run(self.scheduler.retry_in)
+        runner = self.runners[name]
 
-        self.scheduler.put(name, self.runners[name].monitor.refresh / self.clock.speed, run)
+        def run() -> None:
+            runner.run(self.scheduler.retry_in)
+            if self.runners.get(name) not in (runner, None):
+                self.scheduler.retry_in(name, SOON)  # its successor's first run was skipped for this one
+
+        self.scheduler.put(name, runner.monitor.refresh / self.clock.speed, run)
 
     # ---- what the web shows ------------------------------------------------------------------------------------
 
@@ -168,8 +186,3 @@ class App:
     def next_run_at(self, name: str) -> float | None:
         """When a monitor runs next, in real seconds since 1970."""
         return self.scheduler.next_run_at(name)
-
-
-def load_config(path: Path) -> Config:
-    """The configuration at `path`, with this process's environment. Raises ConfigError."""
-    return load(path, os.environ)

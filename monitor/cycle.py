@@ -1,23 +1,27 @@
 """One cycle, in straight lines: the way of the data from the source to the store.
 
-    freshness -> due buckets -> read -> tally -> store
+    how new is the source? -> which buckets are due? -> read -> tally -> store
 
 It is safe to run again at any point: every write replaces whole buckets in one transaction, and everything decided is
-a function of what is stored and of `now`, which is read once. Who may write is settled by the lease.
+a function of what is stored and of `now`, which is read once. Who may write is settled by the lease. A cycle is an
+iterator that pauses after each stretch it has stored, so whoever drives it may leave off there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from monitor.core.buckets import bucket_of, runs, starts
 from monitor.core.tally import Reading, Tally, tally
 from monitor.core.types import Definition, Monitor
-from monitor.core.watermark import BucketState, due_buckets, is_final
+from monitor.core.watermark import BucketState, believed, due_buckets, is_final
 from monitor.errors import SourceError, TooMany
 from monitor.store import Lease, Store
+
+States = Mapping[Definition, Mapping[int, BucketState]]
+"""What is stored of each series: bucket start -> state."""
 
 
 class Freshness(Protocol):
@@ -44,81 +48,90 @@ class Source(Protocol):
 
 @dataclass
 class Stride:
-    """How many buckets are read at once: as many as keep one answer near `rows`. Learns from each read."""
+    """How many buckets are read at once: as many as keep one read near `rows`. Learns from each read."""
 
     rows: int = 200_000
     most: int = 168
     buckets: int = 12
 
-    def learn(self, tallied: Tally, width: int) -> None:
-        """Adjust to what a read brought."""
-        per_bucket = tallied.rows / max(1, (tallied.until - tallied.since) // width)
-        self.buckets = max(1, min(self.most, int(self.rows / max(per_bucket, 1)), 4 * self.buckets))
+    def learn(self, rows: int, buckets: int) -> None:
+        """Adjust to a read of so many buckets that brought so many rows."""
+        fitting = int(self.rows * buckets / max(rows, 1))
+        self.buckets = max(1, min(fitting, self.most, 4 * self.buckets))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
-    """What a cycle or backfill did.
+    """What a cycle or backfill has done so far.
 
     Attributes:
         due: buckets that were to be read.
         stored: buckets that were read and stored.
         rows: rows that the source sent.
-        kept: final buckets kept because the source holds less of them now.
-        newest: seconds of the source's newest request.
+        kept: final buckets left as they were because the source holds less of them now.
+        newest: seconds of the newest request that the source has ever shown.
         future_rows: rows of the source dated later than now.
     """
 
     due: int = 0
     stored: int = 0
     rows: int = 0
-    kept: list[int] = field(default_factory=list)
+    kept: int = 0
     newest: float | None = None
     future_rows: int = 0
 
     @property
-    def is_caught_up(self) -> bool:
-        """Whether nothing that was due is left."""
-        return self.stored + len(self.kept) >= self.due
+    def left(self) -> int:
+        """Buckets that are still to be read."""
+        return max(0, self.due - self.stored - self.kept)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be read, decided at one moment.
+
+    Attributes:
+        now: seconds; decides what is final.
+        newest: of the source, seconds.
+        due: starts of buckets, rising.
+        states: what is stored of them; what is final there is left alone unless `again`.
+        force: replace final buckets even by less.
+    """
+
+    monitor: Monitor
+    now: float
+    newest: float | None
+    future_rows: int
+    due: Sequence[int]
+    states: States
+    again: bool = False
+    force: bool = False
 
 
 def run_cycle(
-    monitor: Monitor,
-    now: float,
-    source: Source,
-    store: Store,
-    lease: Lease,
-    stride: Stride,
-    may_go_on: Callable[[], bool],
-) -> Outcome:
-    """Read what is due of one monitor and store it.
+    monitor: Monitor, now: float, source: Source, store: Store, lease: Lease, stride: Stride
+) -> Iterator[Outcome]:
+    """Read what is due of one monitor and store it; the outcome so far, before the first stretch and after each.
 
-    1. Ask the source how new it is.
-    2. See which buckets were never read, or are due again because their labels are still coming in.
+    1. See what is stored, and ask the source how new it is.
+    2. Find the buckets that were never read, and those whose labels are still coming in and that are due again.
     3. Read them, oldest first, a bounded stretch at a time; turn each into partials; store it at once.
+
+    What is not read when the caller leaves off is due in the next cycle.
 
     Args:
         now: seconds; decides what is due and what is final.
-        may_go_on: asked before each stretch; what is left then is due in the next cycle.
 
     Raises:
         SourceError, StoreError: try again later; what was stored stays.
         LeaseLost: another process writes this monitor.
         Stopped: the process is to end.
     """
-    states = _states(monitor, store, bucket_of(int(now) - monitor.history, monitor.bucket))
-    known = store.progress(monitor.name).newest_source_at
-    fresh = source.freshness(_look_back(monitor, states, known, now), now)
-    newest = fresh.newest if fresh.newest is not None else known
-    due = sorted({start for s in states.values() for start in due_buckets(monitor, s, now, newest)})
-    outcome = Outcome(len(due), newest=newest, future_rows=fresh.future_rows)
-    for done in read_and_store(monitor, now, newest, due, states, source, store, lease, stride):
-        outcome.stored += done.stored
-        outcome.rows += done.rows
-        outcome.kept += done.kept
-        if not may_go_on():
-            break
-    return outcome
+    states = _stored(monitor, store, bucket_of(int(now) - monitor.history, monitor.bucket), now)
+    newest, future_rows = _newest(monitor, now - monitor.history, now, source, store, states)
+    due = sorted({start for series in states.values() for start in due_buckets(monitor, series, now, newest)})
+    plan = _Plan(monitor, now, newest, future_rows, due, states)
+    yield from _read_and_store(plan, source, store, lease, stride)
 
 
 def run_backfill(
@@ -132,69 +145,105 @@ def run_backfill(
     again: bool = False,
     force: bool = False,
 ) -> Iterator[Outcome]:
-    """Read the buckets in `span` = [since, until) seconds that are not final yet, oldest first, stretch by stretch.
+    """Read the buckets in `span` = [since, until) seconds that are not final yet; otherwise as `run_cycle`.
 
-    Stopped anywhere and started again, it goes on where it was. `again` reads final buckets too, and a read that holds
-    less than what is stored is refused unless `force`.
+    Left off anywhere and started again, it goes on where it was. `again` reads final buckets too, and notes in the
+    store that it did; a read that holds less than what is stored is refused unless `force`.
     """
-    wanted = [s for s in starts(*span, monitor.bucket) if s + monitor.bucket + monitor.ingest_delay <= now]
-    states = _states(monitor, store, wanted[0]) if wanted else {}
-    fresh = source.freshness(span[0], now)
-    settled = {} if again else states
-    due = [s for s in wanted if not _all_final(states, s) or again]
-    yield Outcome(len(due), newest=fresh.newest, future_rows=fresh.future_rows)
-    restated = 0
-    for done in read_and_store(monitor, now, fresh.newest, due, settled, source, store, lease, stride, force):
-        restated += done.stored
-        yield done
-    if again and restated:
-        store.log_restatement(lease, *span, now=now, forced=force, buckets=restated)
+    ended = [start for start in starts(*span, monitor.bucket) if start + monitor.bucket + monitor.ingest_delay <= now]
+    states = _stored(monitor, store, ended[0] if ended else int(now), now)
+    newest, future_rows = _newest(monitor, span[0], now, source, store, states)
+    due = [start for start in ended if again or not all(_is_final(series, start) for series in states.values())]
+    plan = _Plan(monitor, now, newest, future_rows, due, states, again, force)
+    yield from _read_and_store(plan, source, store, lease, stride)
 
 
-def read_and_store(
-    monitor: Monitor,
-    now: float,
-    newest: float | None,
-    due: Sequence[int],
-    states: Mapping[Definition, Mapping[int, BucketState]],
-    source: Source,
-    store: Store,
-    lease: Lease,
-    stride: Stride,
-    force: bool = False,
-) -> Iterator[Outcome]:
-    """Read `due` buckets stretch by stretch and store each; final ones in `states` are left alone."""
-    left = list(due)
-    while left:
-        since, until = next(runs(left, monitor.bucket, stride.buckets))
-        left = [s for s in left if s >= until]
-        tallied = read_tally(monitor, source, since, until, store.known_slices(monitor.name), stride)
-        targets = {d: _open_buckets(states.get(d, {}), since, until, monitor.bucket) for d in monitor.definitions}
-        finals = [s for s in range(since, until, monitor.bucket) if is_final(monitor, s, now, newest)]
-        written = store.write(lease, monitor, tallied, targets, now, finals, force)
-        yield Outcome(0, written.buckets, tallied.rows, list(written.kept), newest)
+def _stored(monitor: Monitor, store: Store, since: int, now: float) -> States:
+    """What is stored of each series from `since` on, and its newest bucket in any case: no gap is left after it."""
+    found = {}
+    for definition in monitor.definitions:
+        newest = store.newest_bucket(definition)
+        stored = store.states(definition, since if newest is None else min(since, newest))
+        found[definition] = believed(stored, now)
+    return found
 
 
-def read_tally(
-    monitor: Monitor, source: Source, since: int, until: int, known: Mapping[str, set[str]], stride: Stride
-) -> Tally:
-    """Partials of [since, until); read in halves where it is more than fits into memory at once."""
+def _newest(
+    monitor: Monitor, since: float, now: float, source: Source, store: Store, states: States
+) -> tuple[float | None, int]:
+    """(seconds of the newest request that the source has ever shown, its rows dated later than now).
+
+    It is looked for from where it was before; where that is not known, from `since` or the oldest open bucket.
+    """
+    known = store.progress(monitor.name).newest_source_at
+    if known is not None and (known > now or not states[monitor.traffic]):
+        known = None  # noted by a clock that ran ahead, or under another definition, which may read another table
+    unsettled = (start for series in states.values() for start, state in series.items() if not state.final)
+    fresh = source.freshness(min((since, *unsettled)) if known is None else known, now)
+    return (known if fresh.newest is None else fresh.newest), fresh.future_rows
+
+
+def _read_and_store(plan: _Plan, source: Source, store: Store, lease: Lease, stride: Stride) -> Iterator[Outcome]:
+    """Carry out a plan, stretch by stretch; the outcome so far, before the first one and after each."""
+    monitor = plan.monitor
+    outcome = Outcome(len(plan.due), newest=plan.newest, future_rows=plan.future_rows)
+    yield outcome
+    for since, until in _stretches(plan.due, monitor.bucket, stride):
+        inside = range(since, until, monitor.bucket)
+        tallied = read_tally(monitor, source, since, until, store.known_slices(monitor.name))
+        stride.learn(tallied.rows, len(inside))
+        targets = {d: [s for s in inside if plan.again or not _is_final(plan.states[d], s)] for d in plan.states}
+        finals = [s for s in inside if is_final(monitor, s, plan.now, plan.newest)]
+        written = store.write(lease, monitor, tallied, targets, plan.now, finals, plan.force)
+        restated = {s for d in plan.states for s in targets[d] if _is_final(plan.states[d], s)} - set(written.kept)
+        if restated:
+            store.log_restatement(lease, since, until, plan.now, plan.force, len(restated))
+        outcome = replace(
+            outcome,
+            stored=outcome.stored + written.buckets,
+            rows=outcome.rows + tallied.rows,
+            kept=outcome.kept + len(written.kept),
+        )
+        yield outcome
+
+
+def _stretches(due: Sequence[int], width: int, stride: Stride) -> Iterator[tuple[int, int]]:
+    """[since, until) of neighbouring buckets, as many at once as `stride` says when it is their turn."""
+    done = 0
+    while done < len(due):
+        since, until = next(runs(list(due[done : done + stride.buckets]), width, stride.buckets))
+        yield since, until
+        done += (until - since) // width
+
+
+def read_tally(monitor: Monitor, source: Source, since: int, until: int, known: Mapping[str, set[str]]) -> Tally:
+    """Partials of [since, until); read in halves where it is more than fits into memory at once.
+
+    Args:
+        known: dimension -> values admitted before.
+    """
     try:
         reading = source.read(since, until)
     except TooMany as error:
         if until - since <= 1:
-            raise SourceError(f"monitor {monitor.name}: {error} within one second; are the times right?") from error
-        stride.buckets = max(1, (until - since) // monitor.bucket // 2)
+            raise SourceError(
+                f"monitor {monitor.name}: {error} within a second and max_request_span around it; lower that, or see "
+                "whether the times are right",
+                "data",
+            ) from error
         middle = _middle(since, until, monitor.bucket)
-        first = read_tally(monitor, source, since, middle, known, stride)
-        admitted = {d: set(v) for d, v in known.items()}
-        for dimension, value in first.admitted:
-            admitted.setdefault(dimension, set()).add(value)
-        return first + read_tally(monitor, source, middle, until, admitted, stride)
+        first = read_tally(monitor, source, since, middle, known)
+        admitted = {
+            name: known.get(name, set()) | _values(first, name) for name in (s.dimension for s in monitor.slices)
+        }
+        return first + read_tally(monitor, source, middle, until, admitted)
     kernels = dict.fromkeys(m.kernel for m in monitor.measures)
-    tallied = tally(reading, monitor.bucket, kernels, monitor.slices, known)
-    stride.learn(tallied, monitor.bucket)
-    return tallied
+    return tally(reading, monitor.bucket, kernels, monitor.slices, known)
+
+
+def _values(tallied: Tally, dimension: str) -> set[str]:
+    """The values of a dimension that a tally admitted."""
+    return {value for name, value in tallied.admitted if name == dimension}
 
 
 def _middle(since: int, until: int, width: int) -> int:
@@ -204,25 +253,5 @@ def _middle(since: int, until: int, width: int) -> int:
     return edge if edge > since else middle
 
 
-def _states(monitor: Monitor, store: Store, since: int) -> dict[Definition, dict[int, BucketState]]:
-    """What is stored of each series from `since` on, and its newest bucket in any case: no gap is left after it."""
-    found = {}
-    for definition in monitor.definitions:
-        newest = store.newest_bucket(definition)
-        found[definition] = store.states(definition, since if newest is None else min(since, newest))
-    return found
-
-
-def _look_back(
-    monitor: Monitor, states: Mapping[Definition, Mapping[int, BucketState]], known: float | None, now: float
-) -> float:
-    oldest = min((s for one in states.values() for s, state in one.items() if not state.final), default=now)
-    return min(oldest, now - monitor.history) if known is None else known
-
-
-def _all_final(states: Mapping[Definition, Mapping[int, BucketState]], start: int) -> bool:
-    return all(start in s and s[start].final for s in states.values())
-
-
-def _open_buckets(states: Mapping[int, BucketState], since: int, until: int, width: int) -> list[int]:
-    return [s for s in range(since, until, width) if s not in states or not states[s].final]
+def _is_final(series: Mapping[int, BucketState], start: int) -> bool:
+    return start in series and series[start].final

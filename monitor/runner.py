@@ -6,19 +6,38 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 
 from monitor.clock import Clock
+from monitor.core.tally import Reading
 from monitor.core.types import Monitor
-from monitor.cycle import Outcome, Source, Stride, run_cycle
-from monitor.errors import LeaseLost, RankmonError, SourceError, Stopped, StoreError
-from monitor.snapshot import Board, take_snapshot
-from monitor.store import Store
+from monitor.cycle import Freshness, Outcome, Source, Stride, run_cycle
+from monitor.errors import LeaseLost, SourceError, Stopped, StoreError
+from monitor.snapshot import Board, MonitorSnapshot, renew, take_snapshot
+from monitor.store import Lease, Store
 from monitor.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
 FIRST_RETRY = 5.0
 LONGEST_RETRY = 300.0
+
+REASONS = ("connect", "timeout", "permission", "missing", "driver", "query", "data", "store", "bug")
+"""Why a cycle can fail: those of a SourceError, the store, or a fault in rankmon itself."""
+
+LONGEST_ERROR = 2000
+
+RetryIn = Callable[[str, float], None]
+"""Asks for the next run of a monitor in so many seconds."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a run went: what it read and stored, or what it failed of."""
+
+    outcome: Outcome | None
+    error: Exception | None = None
 
 
 class Runner:
@@ -35,8 +54,7 @@ class Runner:
         stopping: threading.Event,
     ) -> None:
         self.monitor = monitor
-        self.retired = False
-        self._source = source
+        self._source = _Timed(source, monitor.name, telemetry)
         self._store = store
         self._board = board
         self._telemetry = telemetry
@@ -45,88 +63,170 @@ class Runner:
         self._stride = Stride()
         self._failures = 0
         self._outcome = Outcome()
-        telemetry.count("rankmon_evaluations", monitor.name, by=0)
-        telemetry.count("rankmon_source_rows", monitor.name, by=0)
-        telemetry.count("rankmon_buckets_stored", monitor.name, by=0)
+        self._shown: MonitorSnapshot | None = None
+        self._token = 0
+        self._is_outdated = True
+        self._retired = False
+        self._publishing = threading.Lock()
+        self._show_counters()
 
-    def run(self, retry_in: Callable[[str, float], None]) -> Outcome | None:
-        """One cycle, and a new snapshot; what it did, or None if it failed or stepped aside.
+    def _show_counters(self) -> None:
+        name = self.monitor.name
+        self._telemetry.expect(name)
+        for counter in ("rankmon_evaluations", "rankmon_source_rows", "rankmon_buckets_stored"):
+            self._telemetry.count(counter, name, by=0)
+        for reason in REASONS:
+            self._telemetry.count("rankmon_evaluation_failures", name, reason, by=0)
+        self._telemetry.count("rankmon_skipped_runs", name, "other_writer", by=0)
 
-        `retry_in(name, seconds)` is asked to run it again sooner or later than usual after a failure.
+    def retire(self) -> None:
+        """Begin no run any more; one under way ends after the stretch it is at, and shows nothing."""
+        with self._publishing:
+            self._retired = True
+
+    @property
+    def _is_over(self) -> bool:
+        return self._retired or self._stopping.is_set()
+
+    # ---- one run -------------------------------------------------------------------------------------------------
+
+    def run(self, retry_in: RetryIn | None = None) -> Run:
+        """One cycle, and a new snapshot. Never raises.
+
+        After a failure `retry_in(name, seconds)` is asked to run it again sooner or later than usual.
         """
-        name, now = self.monitor.name, self._clock.now()
-        outcome = None
+        if self._is_over:
+            return Run(None, Stopped(f"monitor {self.monitor.name}: stopped"))
+        now, began = self._clock.now(), time.monotonic()
         try:
-            outcome = self._cycle(now)
-        except Stopped:
-            log.info("monitor %s: stopped; what was under way is read again next time", name)
-        except LeaseLost as error:
-            self._telemetry.count("rankmon_skipped_runs", name, "other_writer")
-            log.info("%s", error)
-        except RankmonError as error:
-            self._fail(error, error.reason if isinstance(error, SourceError) else _kind(error), now, retry_in)
+            with self._telemetry.stage(self.monitor.name, "cycle"):
+                outcome = self._cycle(now, began)
         except Exception as error:
-            log.exception("monitor %s: a fault in rankmon itself; please report it", name)
-            self._fail(error, "bug", now, retry_in)
-        self.refresh_snapshot(now)
-        return outcome
-
-    def _cycle(self, now: float) -> Outcome:
-        name, began = self.monitor.name, time.monotonic()
-        with self._store.hold(name) as lease:
-            self._store.record(name, last_attempt_at=now)
-            with self._telemetry.stage(name, "read"):
-                outcome = run_cycle(
-                    self.monitor, now, self._source, self._store, lease, self._stride, lambda: self._may_go_on(began)
-                )
-            self._store.record(name, last_success_at=now, newest_source_at=outcome.newest, last_error="")
+            self._account_for(error, now, retry_in)
+            self.refresh_snapshot(now)
+            return Run(None, error)
         self._succeed(outcome, time.monotonic() - began)
+        self.refresh_snapshot(now)
+        return Run(outcome)
+
+    def _cycle(self, now: float, began: float) -> Outcome:
+        name, outcome = self.monitor.name, Outcome()
+        with self._store.hold(name) as lease:
+            self._note_others(lease)
+            self._store.record(name, last_attempt_at=now)
+            try:
+                for outcome in run_cycle(self.monitor, now, self._source, self._store, lease, self._stride):
+                    self._outcome = outcome
+                    if self._leaves_off(outcome, time.monotonic() - began):
+                        break
+            finally:
+                self._count(outcome)
+            self._store.record(name, last_success_at=now, newest_source_at=outcome.newest, last_error="")
         return outcome
 
-    def _may_go_on(self, began: float) -> bool:
-        return not self._stopping.is_set() and time.monotonic() - began < self.monitor.deadline
+    def _leaves_off(self, outcome: Outcome, took: float) -> bool:
+        # One stretch is read in any case: where the source is slow to say how new it is, nothing ever would be.
+        return self._is_over or (took >= self.monitor.deadline and outcome.left < outcome.due)
+
+    def _note_others(self, lease: Lease) -> None:
+        # Every holder's number is one more than that of the holder before.
+        self._is_outdated = self._is_outdated or lease.token != self._token + 1
+        self._token = lease.token
+
+    def _count(self, outcome: Outcome) -> None:
+        self._is_outdated = self._is_outdated or outcome.stored > 0
+        self._telemetry.count("rankmon_source_rows", self.monitor.name, by=outcome.rows)
+        self._telemetry.count("rankmon_buckets_stored", self.monitor.name, by=outcome.stored)
+
+    # ---- how it ended --------------------------------------------------------------------------------------------
 
     def _succeed(self, outcome: Outcome, took: float) -> None:
         name = self.monitor.name
-        self._outcome = outcome
         self._telemetry.count("rankmon_evaluations", name)
-        self._telemetry.count("rankmon_source_rows", name, by=outcome.rows)
-        self._telemetry.count("rankmon_buckets_stored", name, by=outcome.stored)
         if self._failures:
             log.info("monitor %s: works again after %d failures", name, self._failures)
         self._failures = 0
         level = logging.INFO if outcome.stored else logging.DEBUG
         log.log(level, "monitor %s: %d of %d due buckets in %.1f s", name, outcome.stored, outcome.due, took)
         if outcome.kept:
-            log.warning("monitor %s: the source holds less now of %d final buckets; kept them", name, len(outcome.kept))
-        if outcome.future_rows:
+            log.warning("monitor %s: the source holds less now of %d final buckets; kept them", name, outcome.kept)
+        if outcome.future_rows and not (self._shown and self._shown.future_rows):
             log.warning("monitor %s: %d rows are dated in the future", name, outcome.future_rows)
 
-    def _fail(self, error: Exception, reason: str, now: float, retry_in: Callable[[str, float], None]) -> None:
+    def _account_for(self, error: Exception, now: float, retry_in: RetryIn | None) -> None:
+        name = self.monitor.name
+        if isinstance(error, Stopped) or self._is_over:
+            log.info("monitor %s: stopped; what was under way is read again next time", name)
+        elif isinstance(error, LeaseLost):
+            self._is_outdated = True
+            self._telemetry.count("rankmon_skipped_runs", name, "other_writer")
+            log.info("%s", error)
+        else:
+            self._fail(error, _reason(error), now, retry_in)
+
+    def _fail(self, error: Exception, reason: str, now: float, retry_in: RetryIn | None) -> None:
         name = self.monitor.name
         self._failures += 1
         self._telemetry.count("rankmon_evaluation_failures", name, reason)
-        longest = max(self.monitor.refresh, LONGEST_RETRY)
-        wait = min(FIRST_RETRY * 2 ** min(self._failures - 1, 20), longest)
-        log.warning("monitor %s: failed %d times in a row, next try in %.0f s: %s", name, self._failures, wait, error)
-        retry_in(name, wait)
-        try:
-            self._store.record(name, last_attempt_at=now, last_error=str(error)[:2000])
-        except StoreError:
-            log.debug("monitor %s: the failure could not be noted in the store", name)
+        if reason == "bug":
+            log.error("monitor %s: a fault in rankmon itself; please report it", name, exc_info=error)
+        if retry_in is not None:
+            wait = min(FIRST_RETRY * 2 ** min(self._failures - 1, 20), max(self.monitor.refresh, LONGEST_RETRY))
+            times = "once" if self._failures == 1 else f"{self._failures} times in a row"
+            log.warning("monitor %s: failed %s, next try in %.0f s: %s", name, times, wait, error)
+            retry_in(name, wait)
+        with suppress(StoreError):
+            self._store.record(name, last_attempt_at=now, last_error=str(error)[:LONGEST_ERROR])
+
+    # ---- what is shown -------------------------------------------------------------------------------------------
 
     def refresh_snapshot(self, now: float) -> None:
-        """Publish what is stored. If the store is out of reach the last snapshot stays, with its age."""
-        try:
-            with self._telemetry.stage(self.monitor.name, "snapshot"):
-                left = max(0, self._outcome.due - self._outcome.stored - len(self._outcome.kept))
-                taken = take_snapshot(self.monitor, self._store, now, self._outcome.future_rows, left)
-        except StoreError as error:
-            log.warning("monitor %s: no new snapshot: %s", self.monitor.name, error)
+        """Publish what is stored. Where that cannot be read, the last snapshot stays, with its age. Never raises."""
+        name = self.monitor.name
+        if self._is_over:
             return
-        if not self.retired:
-            self._board.publish(taken)
+        try:
+            with self._telemetry.stage(name, "snapshot"):
+                snapshot = self._snapshot(now)
+        except StoreError as error:
+            log.warning("monitor %s: no new snapshot: %s", name, error)
+        except Exception:
+            self._telemetry.count("rankmon_evaluation_failures", name, "bug")
+            log.exception("monitor %s: no new snapshot for a fault in rankmon itself; please report it", name)
+        else:
+            self._publish(snapshot)
+
+    def _snapshot(self, now: float) -> MonitorSnapshot:
+        future_rows, left = self._outcome.future_rows, self._outcome.left
+        if self._shown is None or self._is_outdated:
+            return take_snapshot(self.monitor, self._store, now, future_rows, left)
+        return renew(self._shown, self._store, now, future_rows, left)
+
+    def _publish(self, snapshot: MonitorSnapshot) -> None:
+        with self._publishing:
+            if not self._retired:
+                self._board.publish(snapshot)
+                self._shown, self._is_outdated = snapshot, False
 
 
-def _kind(error: RankmonError) -> str:
-    return "store" if isinstance(error, StoreError) else "data"
+def _reason(error: Exception) -> str:
+    if isinstance(error, SourceError):
+        return error.reason
+    return "store" if isinstance(error, StoreError) else "bug"
+
+
+class _Timed:
+    """A source whose reading counts as a stage of its own."""
+
+    def __init__(self, source: Source, monitor: str, telemetry: Telemetry) -> None:
+        self._source = source
+        self._monitor = monitor
+        self._telemetry = telemetry
+
+    def freshness(self, since: float, now: float) -> Freshness:
+        with self._telemetry.stage(self._monitor, "read"):
+            return self._source.freshness(since, now)
+
+    def read(self, since: int, until: int) -> Reading:
+        with self._telemetry.stage(self._monitor, "read"):
+            return self._source.read(since, until)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MAX_INSTANCES, JobEvent
+from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_MAX_INSTANCES, JobEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
@@ -23,12 +26,15 @@ HEARTBEAT = 5.0
 STALE = 60.0
 """Without a heartbeat for so many seconds the scheduler counts as dead."""
 
+SET_BACK = 1.0
+"""Seconds that the clock must be set back before what is planned is moved along with it."""
+
 
 class AlignedTrigger(BaseTrigger):  # type: ignore[misc]
     """Fires at `offset` seconds after every multiple of `period` since 1970.
 
-    However late it is asked, it names one time only, in the future: a clock that jumps ahead makes no backlog, and
-    nothing drifts.
+    However late it is asked, it names one time only, in the future: a clock that jumps ahead makes no backlog, one that
+    is set back makes no silence, and nothing drifts.
     """
 
     def __init__(self, period: float, offset: float) -> None:
@@ -36,8 +42,10 @@ class AlignedTrigger(BaseTrigger):  # type: ignore[misc]
         self.offset = offset % period
 
     def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
-        """The first time after `now`, and after `previous`."""
-        after = max(now.timestamp(), previous.timestamp() if previous is not None else 0.0)
+        """The first time after `now`, and after `previous` unless that lies more than a period ahead."""
+        after = now.timestamp()
+        if previous is not None and after < previous.timestamp() <= after + self.period:
+            after = previous.timestamp()
         turn = (after - self.offset) // self.period + 1
         return datetime.fromtimestamp(turn * self.period + self.offset, UTC)
 
@@ -57,25 +65,37 @@ class Scheduler:
     def __init__(self, workers: int, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
         self._beat = time.monotonic()
+        self._overlapped: set[str] = set()
+        self._warned: set[str] = set()
+        self._ended = threading.Event()
+        self._pools = {"default": ThreadPoolExecutor(workers), "heartbeat": ThreadPoolExecutor(1)}
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
-            executors={"default": ThreadPoolExecutor(workers), "heartbeat": ThreadPoolExecutor(1)},
+            executors=self._pools,
             job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
         )
         self._scheduler.add_listener(self._skipped, EVENT_JOB_MAX_INSTANCES)
+        self._scheduler.add_listener(self._ran, EVENT_JOB_EXECUTED)
         self._scheduler.add_listener(self._broke, EVENT_JOB_ERROR)
+        _quieten()
 
     def start(self) -> None:
         """Begin to fire. What was added before starts its first run at once, spread over a second."""
         self._scheduler.add_job(
             self._heartbeat, AlignedTrigger(HEARTBEAT, 0), id="heartbeat:", executor="heartbeat", name="heartbeat"
         )
+        self._heartbeat()
         self._scheduler.start()
+        threading.Thread(target=self._watch_the_clock, name="clock", daemon=True).start()
 
     def stop(self) -> None:
         """Fire no more, and wait for what is running."""
+        self._ended.set()
         if self._scheduler.running:
-            self._scheduler.shutdown(wait=True)
+            # To wait in there would be to wait with a lock held that a job needs which asks to be tried again.
+            self._scheduler.shutdown(wait=False)
+            for pool in self._pools.values():
+                pool.shutdown(wait=True)
 
     def put(self, name: str, period: float, run: Callable[[], None]) -> None:
         """Run `run` every `period` real seconds, for the first time right away. Replaces the job of that name."""
@@ -83,7 +103,7 @@ class Scheduler:
         self._scheduler.add_job(
             run,
             AlignedTrigger(period, offset_of(name, period)),
-            id=f"monitor:{name}",
+            id=_id(name),
             name=name,
             replace_existing=True,
             next_run_time=datetime.now(UTC) + timedelta(seconds=offset_of(name, 1.0)),
@@ -91,18 +111,17 @@ class Scheduler:
 
     def remove(self, name: str) -> None:
         """Run it no more."""
-        if self._scheduler.get_job(f"monitor:{name}") is not None:
-            self._scheduler.remove_job(f"monitor:{name}")
+        with suppress(JobLookupError):
+            self._scheduler.remove_job(_id(name))
 
     def retry_in(self, name: str, seconds: float) -> None:
         """Bring the next run forward, or push it back, to so many seconds from now; then it goes on as before."""
-        if self._scheduler.get_job(f"monitor:{name}") is not None:
-            self._scheduler.modify_job(f"monitor:{name}", next_run_time=datetime.now(UTC) + timedelta(seconds=seconds))
+        with suppress(JobLookupError):
+            self._scheduler.modify_job(_id(name), next_run_time=datetime.now(UTC) + timedelta(seconds=seconds))
 
     def next_run_at(self, name: str) -> float | None:
         """When it runs next, in seconds since 1970 of the real clock."""
-        job = self._scheduler.get_job(f"monitor:{name}")
-        at = getattr(job, "next_run_time", None)
+        at = getattr(self._scheduler.get_job(_id(name)), "next_run_time", None)
         return at.timestamp() if at is not None else None
 
     @property
@@ -113,11 +132,52 @@ class Scheduler:
     def _heartbeat(self) -> None:
         self._beat = time.monotonic()
 
+    def _watch_the_clock(self) -> None:
+        """Move what is planned along when the clock is set back; else nothing would run until it is past that again."""
+        ahead = time.time() - time.monotonic()
+        while not self._ended.wait(HEARTBEAT):
+            before, ahead = ahead, time.time() - time.monotonic()
+            if ahead < before - SET_BACK:
+                log.warning("the clock was set back by %.0f s", before - ahead)
+                for job in self._scheduler.get_jobs():
+                    with suppress(JobLookupError):
+                        self._scheduler.modify_job(
+                            job.id, next_run_time=job.next_run_time - timedelta(seconds=before - ahead)
+                        )
+
     def _skipped(self, event: JobEvent) -> None:
-        kind, _, name = event.job_id.partition(":")
-        if kind == "monitor":
-            self._telemetry.count("rankmon_skipped_runs", name, "still_running")
+        name = _name(event)
+        if not name:
+            return
+        self._telemetry.count("rankmon_skipped_runs", name, "still_running")
+        self._overlapped.add(name)
+        if name not in self._warned:
+            self._warned.add(name)
             log.warning("monitor %s: a run was skipped, the one before is still going on", name)
 
+    def _ran(self, event: JobEvent) -> None:
+        # Said once, and again only after a run that held none up: else a slow monitor would fill the log.
+        name = _name(event)
+        if name not in self._overlapped:
+            self._warned.discard(name)
+        self._overlapped.discard(name)
+
     def _broke(self, event: JobEvent) -> None:
+        self._ran(event)
         log.error("job %s broke", event.job_id, exc_info=event.exception)
+
+
+def _id(name: str) -> str:
+    return f"monitor:{name}"
+
+
+def _name(event: JobEvent) -> str:
+    """Of the monitor whose job it is; empty for the heartbeat."""
+    kind, _, name = event.job_id.partition(":")
+    return str(name) if kind == "monitor" else ""
+
+
+def _quieten() -> None:
+    """Keep APScheduler from saying again what the listeners above say, each time that it happens."""
+    logging.getLogger("apscheduler.scheduler").setLevel(logging.ERROR)
+    logging.getLogger("apscheduler.executors").setLevel(logging.CRITICAL)

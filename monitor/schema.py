@@ -87,7 +87,7 @@ monitors = sa.Table(
     sa.Column("newest_source_at", sa.Double),
     sa.Column("last_attempt_at", sa.Double),
     sa.Column("last_success_at", sa.Double),
-    sa.Column("last_error", sa.Text, nullable=False, server_default=""),
+    sa.Column("last_error", sa.Text, nullable=False, server_default=sa.text("''")),
 )
 
 restatements = sa.Table(

@@ -28,39 +28,33 @@ def series_table(
     """Every window that ends in (since, until] at a multiple of `step`, one row a measure, length, end and slice.
 
     Windows of which nothing was read are left out. Columns: monitor, measure, window, definition, those of
-    `windows.Point` with `end` as a UTC timestamp and `length` left out.
+    `windows.Point` with `end` as a UTC timestamp and `length` left out; nan where a point has None.
     """
     import pandas as pd
 
     since, until = span
     reach = since - max(lengths) - REACH
-    traffic = store.history(monitor.traffic, reach, until, overall_only=not with_slices)
+    by_judgments = isinstance(monitor.recipe, Judgments)
+    wanted = dict.fromkeys([monitor.traffic, *(monitor.definition(m) for m in measures)])
+    histories = {d: store.history(d, reach, until, overall_only=not with_slices) for d in wanted}
     rows = []
     for measure in measures:
         definition = monitor.definition(measure)
-        history = store.history(definition, reach, until, overall_only=not with_slices)
+        history, traffic = histories[definition], histories[monitor.traffic]
         for length in lengths:
+            head = (monitor.name, str(measure), format_duration(length), definition.id)
             for end in range(since - since % step + step, until + 1, step):
-                if not len(history.between(end - length, end).starts):
-                    continue
-                found = points(
-                    measure,
-                    history,
-                    traffic,
-                    monitor.bucket,
-                    length,
-                    end,
-                    by_judgments=isinstance(monitor.recipe, Judgments),
-                )
-                head = (monitor.name, str(measure), format_duration(length), definition.id)
-                rows += [(*head, *_values(p)) for p in found]
+                if len(history.between(end - length, end).starts):
+                    found = points(measure, history, traffic, monitor.bucket, length, end, by_judgments=by_judgments)
+                    rows += [(*head, *_values(point)) for point in found]
     names = ["monitor", "measure", "window", "definition", *_NAMES]
-    table = pd.DataFrame(rows, columns=names)
+    table = pd.DataFrame(rows, columns=names).astype(dict.fromkeys(_NUMBERS, "float64"))
     table["end"] = pd.to_datetime(table["end"], unit="s", utc=True)
     return table
 
 
 _NAMES = [f.name for f in fields(Point) if f.name != "length"]
+_NUMBERS = ["value", "lower", "upper", "empty_ratio", "label_coverage", "completeness"]
 
 
 def _values(point: Point) -> tuple[object, ...]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from monitor.core.buckets import TRAFFIC_FIELDS, bucket_of
 from monitor.core.intervals import REACH
 from monitor.core.measures import Measure
-from monitor.core.types import Definition, Judgments, Monitor
+from monitor.core.types import OVERALL, Definition, Judgments, Monitor
 from monitor.core.windows import History, Point, latest_final_end, points
 from monitor.store import Progress, Store
+
+UNMATCHED = TRAFFIC_FIELDS.index("unmatched")
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,7 @@ class MonitorSnapshot:
         refused: reason -> rows refused in the longest window.
         unmatched: events of the longest window that match no impression.
         future_rows: rows of the source dated later than now.
-        failures_in_a_row: 0 after a success.
-        next_run_at: in real seconds; None if not scheduled.
+        due_buckets: that were due and are left for the next cycle.
     """
 
     monitor: Monitor
@@ -56,38 +58,43 @@ class MonitorSnapshot:
 
 
 def take_snapshot(monitor: Monitor, store: Store, now: float, future_rows: int = 0, due: int = 0) -> MonitorSnapshot:
-    """The newest windows of a monitor, from what is stored.
+    """The newest windows of a monitor, from what is stored up to `now`.
 
     Args:
-        now: seconds; decides only what counts as recent.
+        now: seconds; what a clock that ran ahead stored of later buckets is not shown.
         future_rows, due: as the last cycle found them.
 
     Raises:
         StoreError: the store is out of reach.
     """
     newest = store.newest_bucket(monitor.traffic)
-    progress = store.progress(monitor.name)
-    if newest is None:
-        return MonitorSnapshot(monitor, now, _nothing(monitor), progress, future_rows=future_rows, due_buckets=due)
-    end = newest + monitor.bucket
-    longest = max(monitor.windows)
-    since = end - longest - REACH
-    traffic = store.history(monitor.traffic, since, end)
-    found = []
-    for measure in monitor.measures:
-        history = store.history(monitor.definition(measure), since, end)
-        found += [current(monitor, measure, history, traffic, length) for length in monitor.windows]
-    return MonitorSnapshot(
-        monitor,
-        now,
-        tuple(found),
-        progress,
-        provisional_buckets=int((~traffic.final).sum()),
-        refused=MappingProxyType(store.refused(monitor.traffic, end - longest, end)),
-        unmatched=int(traffic.between(end - longest, end).slice(("", ""))[:, 5].sum()),
-        future_rows=future_rows,
-        due_buckets=due,
+    empty = MonitorSnapshot(
+        monitor, now, _nothing(monitor), store.progress(monitor.name), future_rows=future_rows, due_buckets=due
     )
+    if newest is None:
+        return empty
+    end = min(newest + monitor.bucket, bucket_of(int(now), monitor.bucket))
+    begin, since = end - max(monitor.windows), end - max(monitor.windows) - REACH
+    # Measures that differ in their reading only are read from the same partials.
+    histories = {d: store.history(d, since, end) for d in monitor.definitions}
+    traffic = histories[monitor.traffic]
+    return replace(
+        empty,
+        series=tuple(
+            current(monitor, measure, histories[monitor.definition(measure)], traffic, length)
+            for measure in monitor.measures
+            for length in monitor.windows
+        ),
+        provisional_buckets=int((~traffic.final).sum()),
+        refused=MappingProxyType(store.refused(monitor.traffic, begin, end)),
+        unmatched=int(traffic.between(begin, end).slice(OVERALL)[:, UNMATCHED].sum()),
+    )
+
+
+def renew(snapshot: MonitorSnapshot, store: Store, now: float, future_rows: int = 0, due: int = 0) -> MonitorSnapshot:
+    """The same windows, with the progress of now: for when nothing was stored since. Raises StoreError."""
+    progress = store.progress(snapshot.monitor.name)
+    return replace(snapshot, taken_at=now, progress=progress, future_rows=future_rows, due_buckets=due)
 
 
 def _nothing(monitor: Monitor) -> tuple[Series, ...]:

@@ -23,6 +23,8 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
 )
 """Name (without `_total`) -> (help, labels)."""
 
+_PER_MONITOR = {name for name, (_, labels) in COUNTERS.items() if labels[0] == "monitor"}
+
 
 class Telemetry:
     """Counters and stage durations. Safe to use from several threads."""
@@ -31,11 +33,13 @@ class Telemetry:
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, Key], float] = defaultdict(float)
         self._stages: dict[Key, tuple[int, float]] = {}
+        self._forgotten: set[str] = set()
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to a counter of `COUNTERS`. `by=0` makes it visible."""
         with self._lock:
-            self._counts[name, labels] += by
+            if name not in _PER_MONITOR or labels[0] not in self._forgotten:
+                self._counts[name, labels] += by
 
     @contextmanager
     def stage(self, monitor: str, stage: str) -> Iterator[None]:
@@ -46,16 +50,23 @@ class Telemetry:
         finally:
             took = time.perf_counter() - began
             with self._lock:
-                runs, seconds = self._stages.get((monitor, stage), (0, 0.0))
-                self._stages[monitor, stage] = (runs + 1, seconds + took)
+                if monitor not in self._forgotten:
+                    runs, seconds = self._stages.get((monitor, stage), (0, 0.0))
+                    self._stages[monitor, stage] = (runs + 1, seconds + took)
 
     def forget(self, monitor: str) -> None:
-        """Drop all that was counted for a monitor that is no more."""
+        """Drop all that was counted for a monitor that is no more, and all that a run under way may still count."""
         with self._lock:
-            for key in [k for k in self._counts if k[1] and k[1][0] == monitor and k[0] != "rankmon_config_reloads"]:
+            self._forgotten.add(monitor)
+            for key in [k for k in self._counts if k[0] in _PER_MONITOR and k[1][0] == monitor]:
                 del self._counts[key]
             for stage in [k for k in self._stages if k[0] == monitor]:
                 del self._stages[stage]
+
+    def expect(self, monitor: str) -> None:
+        """Count for a monitor, be it one that was forgotten before."""
+        with self._lock:
+            self._forgotten.discard(monitor)
 
     def counts(self) -> dict[tuple[str, Key], float]:
         """(name, label values) -> count."""

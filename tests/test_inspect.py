@@ -14,14 +14,16 @@ import sqlalchemy as sa
 import yaml
 
 from monitor.cli import run
-from monitor.cli.inspect import Working, work_out
 from monitor.config import load
 from monitor.core.buckets import EMPTY, REQUESTS, TOTAL
 from monitor.core.kernels import score
 from monitor.core.measures import parse
+from monitor.core.traced import Inspection
 from monitor.core.types import Column, EventRule, Events, Judgments, Monitor, Rankings, Relation
-from monitor.source.engine import Database, parse_url
-from monitor.source.inspect import Inspection, inspect
+from monitor.core.working import Working, work_out
+from monitor.database_url import parse_url
+from monitor.source.engine import Database
+from monitor.source.inspect import inspect
 from monitor.source.pull import Pull
 from monitor.store import Store
 from tests.support.monitors import ISO, time_column
@@ -299,6 +301,28 @@ def test_every_measure_shown_of_a_dirty_request_is_the_stored_one(
         *("null_item", "null_position", "bad_position", "duplicate_position", "early_event", "late_event"),
         "duplicate_item" if combine == "max" else "grade_above_max",
     }
+
+
+@pytest.mark.parametrize(("combine", "times"), [("sum", 1), ("max", 2)])
+def test_one_click_on_a_row_that_was_logged_twice_is_cg_1(
+    shop: Shop,
+    combine: str,
+    times: int,
+    seen: Callable[..., dict[str, Any]],
+    printed: Callable[..., str],
+) -> None:
+    shop.show("s1", ["a", "b"])
+    shop.show("s1", ["a"])
+    shop.act("s1", ("a", "click", 70), ("a", "click", 9))
+    shop.by_events(["cg", "ctr@2"], combine)
+    shop.backfill()
+    document = seen(shop, "s1")
+    assert_stored_is_shown(shop, document)
+    assert document["measures"][0]["value"] == 1
+    first, again, _ = document["rows"]
+    assert (first["is_copy"], [e["reason"] for e in first["events"]]) == (False, ["early_event"] * times + [""] * times)
+    assert (again["is_copy"], again["is_used"], again["grade"], again["events"]) == (True, False, None, [])
+    assert "same row again" in printed(shop, "s1")
 
 
 def test_positions_from_0_on_are_shown_with_the_rank_that_counts(

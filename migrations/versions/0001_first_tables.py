@@ -72,6 +72,15 @@ def _per_bucket(name: str, kind: type[sa.types.TypeEngine], columns: tuple[str, 
 
 
 def upgrade() -> None:
+    _create_names()
+    _per_bucket("partials", sa.Double, PARTIALS)
+    _per_bucket("traffic", sa.BigInteger, TRAFFIC)
+    _create_beside_traffic()
+    _create_bookkeeping()
+    op.execute(VIEW.format(time=VIEW_TIME[op.get_bind().dialect.name]))
+
+
+def _create_names() -> None:
     op.create_table(
         "series",
         sa.Column("id", sa.Integer, primary_key=True),
@@ -90,8 +99,9 @@ def upgrade() -> None:
         sa.Column("value", sa.Text, nullable=False),
         sa.UniqueConstraint("monitor", "dimension", "value", name="uq_slices_identity"),
     )
-    _per_bucket("partials", sa.Double, PARTIALS)
-    _per_bucket("traffic", sa.BigInteger, TRAFFIC)
+
+
+def _create_beside_traffic() -> None:
     op.create_table(
         "refusals",
         sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True),
@@ -107,6 +117,9 @@ def upgrade() -> None:
         sa.Column("bucket_start", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("fingerprint", sa.Text, nullable=False),
     )
+
+
+def _create_bookkeeping() -> None:
     op.create_table(
         "leases",
         sa.Column("monitor", sa.Text, primary_key=True),
@@ -120,7 +133,7 @@ def upgrade() -> None:
         sa.Column("newest_source_at", sa.Double),
         sa.Column("last_attempt_at", sa.Double),
         sa.Column("last_success_at", sa.Double),
-        sa.Column("last_error", sa.Text, nullable=False, server_default=""),
+        sa.Column("last_error", sa.Text, nullable=False, server_default=sa.text("''")),
     )
     op.create_table(
         "restatements",
@@ -132,7 +145,6 @@ def upgrade() -> None:
         sa.Column("forced", sa.Boolean, nullable=False),
         sa.Column("buckets", sa.Integer, nullable=False),
     )
-    op.execute(VIEW.format(time=VIEW_TIME[op.get_bind().dialect.name]))
 
 
 def downgrade() -> None:

@@ -7,6 +7,7 @@ as it must; 4 the store did not; 5 another process is writing the monitor; 130 i
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
@@ -14,13 +15,15 @@ import click
 from monitor import __version__
 from monitor.errors import ConfigError, InputError, LeaseLost, RankmonError, SourceError, Stopped, StoreError
 
+INTERRUPTED = 130
+
 EXIT_CODES: tuple[tuple[type[RankmonError], int], ...] = (
     (ConfigError, 2),
     (InputError, 2),
     (SourceError, 3),
     (StoreError, 4),
     (LeaseLost, 5),
-    (Stopped, 130),
+    (Stopped, INTERRUPTED),
 )
 
 _COMMANDS = {
@@ -67,15 +70,34 @@ def run(arguments: list[str]) -> int:
     """Run one command; its exit code. Errors are written to standard error, without a traceback."""
     try:
         result = cli.main(arguments, prog_name="rankmon", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Abort:
-        return 130
+        return INTERRUPTED
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except RankmonError as error:
         click.echo(f"rankmon: {error}", err=True)
-        return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+        return exit_code(error)
+    except (BrokenPipeError, SystemExit) as error:
+        return _reader_is_gone(error)
     return result if isinstance(result, int) else 0
+
+
+def exit_code(error: Exception) -> int:
+    """What a command that ends with this error exits with.
+
+    >>> exit_code(LeaseLost("process 7 is writing it"))
+    5
+    """
+    return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)
+
+
+def _reader_is_gone(error: BrokenPipeError | SystemExit) -> int:
+    """Whoever read our output, such as `head`, has enough; that is no failure."""
+    # Click makes SystemExit(1) of a broken pipe, with this context.
+    if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+        raise error
+    # Or else Python would write what is left, and complain, when it ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

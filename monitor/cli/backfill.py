@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import Instant, config_option, load_config, monitor_option, pick_monitors
-from monitor.errors import Stopped
+from monitor.cli import exit_code
+from monitor.cli.common import Instant, config_option, interruptible, load_config, monitor_option, pick_monitors
+from monitor.errors import LeaseLost, SourceError, Stopped
 
 if TYPE_CHECKING:
     from monitor.app import App
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 @click.option("--to", "until", type=Instant(), help="Moment after the last; now without it.")
 @click.option("--again", is_flag=True, help="Read final buckets too; they are kept where the source holds less now.")
 @click.option("--force", is_flag=True, help="With --again: replace final buckets even by less.")
-def backfill(
-    config_path: Path, names: tuple[str, ...], since: int, until: int | None, again: bool, force: bool
-) -> None:
-    """Compute the past. Interrupted and started again, it goes on where it was."""
+def backfill(config_path: Path, names: tuple[str, ...], since: int, until: int | None, again: bool, force: bool) -> int:
+    """Compute the past. Interrupted and started again, it goes on where it was.
+
+    A monitor that fails, or that another process is writing, is left out; the exit code is that of the first such one.
+    """
     from monitor.app import App
 
     if force and not again:
@@ -37,18 +38,27 @@ def backfill(
     until = int(app.clock.now()) if until is None else until
     if since >= until:
         raise click.UsageError("--from must be before --to")
-    _stop_on_signals(app)
-    app.prepare()
     try:
-        for monitor in wanted:
-            fill(app, monitor, (since, until), again, force)
+        with interruptible(app):
+            app.prepare()
+            errors = [
+                error for monitor in wanted if (error := _try_to_fill(app, monitor, (since, until), again, force))
+            ]
     finally:
         app.close()
+    return exit_code(errors[0]) if errors else 0
 
 
-def _stop_on_signals(app: App) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: app.interrupt())
+def _try_to_fill(
+    app: App, monitor: Monitor, span: tuple[int, int], again: bool, force: bool
+) -> SourceError | LeaseLost | None:
+    """Backfill one monitor; what keeps it from that, said already, if that does not concern the others."""
+    try:
+        fill(app, monitor, span, again, force)
+    except (SourceError, LeaseLost) as error:
+        click.echo(f"rankmon: {error}", err=True)
+        return error
+    return None
 
 
 def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False, force: bool = False) -> int:
@@ -56,24 +66,24 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
 
     Raises:
         LeaseLost: the daemon, or another backfill, is writing this monitor.
-        Stopped: interrupted; what was stored stays.
+        Stopped: interrupted before all was done; what was stored stays.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from monitor.cycle import Stride, run_backfill
+    from monitor.cycle import Outcome, Stride, run_backfill
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    stored, kept = 0, 0
-    with app.store.hold(monitor.name) as lease, Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(f"{monitor.name}: buckets", total=None)
-        source = app.source_of(monitor)
-        for done in run_backfill(monitor, app.clock.now(), span, source, app.store, lease, Stride(), again, force):
-            if done.due or not done.stored:
-                bar.update(task, total=done.due or bar.tasks[0].total or 0)
-            stored, kept = stored + done.stored, kept + len(done.kept)
-            bar.advance(task, done.stored + len(done.kept))
-            if app.stopping.is_set():
-                raise Stopped(f"{monitor.name}: interrupted after {stored} buckets; the same command goes on there")
-    click.echo(f"{monitor.name}: {stored} buckets stored" + (f", {kept} final ones kept" if kept else ""))
-    return stored
+    name, outcome = monitor.name, Outcome()
+    with app.store.hold(name) as lease, Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(f"{name}: buckets", total=None)
+        now, source = app.clock.now(), app.source_of(monitor)
+        try:
+            for outcome in run_backfill(monitor, now, span, source, app.store, lease, Stride(), again, force):
+                bar.update(task, total=outcome.due, completed=outcome.due - outcome.left)
+                if outcome.left and app.stopping.is_set():
+                    raise Stopped
+        except Stopped as error:
+            raise Stopped(f"{name}: stopped after {outcome.stored} buckets; the same command goes on there") from error
+    click.echo(f"{name}: {outcome.stored} buckets stored" + (f", {outcome.kept} final ones kept" * bool(outcome.kept)))
+    return outcome.stored

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from monitor.config import Config, load
 from monitor.core.types import Monitor, parse_duration
-from monitor.errors import InputError
+from monitor.errors import InputError, StoreError
+
+if TYPE_CHECKING:
+    from monitor.app import App
+    from monitor.store import Store
+
+INTERRUPT_EVERY = 0.2
+"""Seconds between attempts to end what is being read."""
 
 config_option = click.option(
     "-c",
@@ -36,6 +47,65 @@ def load_config(path: Path, log: bool = False) -> Config:
     if log:
         set_up(config.log.level, config.log.format)
     return config
+
+
+@contextmanager
+def stored(config: Config) -> Iterator[Store]:
+    """The store of a configuration, to read from.
+
+    Raises:
+        StoreError: there is none yet, it is out of reach, or at another schema than this version needs.
+    """
+    from monitor.store import Store
+
+    missing = missing_store(config)
+    if missing:
+        raise StoreError(missing)
+    store = Store(config.store.url, config.scheduler.lease)
+    try:
+        store.schema.check()
+        yield store
+    finally:
+        store.close()
+
+
+def missing_store(config: Config) -> str:
+    """What there is to say of a store that nobody has made yet; empty if it is there, or no SQLite file."""
+    url = config.store.url
+    if url.get_backend_name() != "sqlite" or not url.database:
+        return ""
+    path = Path(url.database).absolute()
+    # To open it would be to make it, and to make it as this user.
+    return "" if path.exists() or not path.parent.is_dir() else f"there is no store {path} yet; rankmon run makes it"
+
+
+@contextmanager
+def interruptible(app: App) -> Iterator[None]:
+    """For as long as the block runs, SIGTERM and SIGINT end what the app is reading; whoever reads gets Stopped.
+
+    A handler runs in the middle of anything, and so must take no lock: it puts the signal into a queue, from where a
+    thread takes it. That one interrupts again and again, for a statement may have begun just after the last time.
+    """
+    signals: SimpleQueue[int] = SimpleQueue()
+    ended = threading.Event()
+
+    def wait() -> None:
+        signals.get()
+        while not ended.is_set():
+            app.interrupt()
+            ended.wait(INTERRUPT_EVERY)
+
+    former = {n: signal.signal(n, lambda n, _: signals.put(n)) for n in (signal.SIGTERM, signal.SIGINT)}
+    waiting = threading.Thread(target=wait, name="signals", daemon=True)
+    waiting.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        signals.put(0)
+        waiting.join()
+        for number, handler in former.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 class Instant(click.ParamType[int]):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from queue import SimpleQueue
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from monitor.cli.common import Instant, config_option, load_config, monitor_option, pick_monitors
-from monitor.errors import SourceError
+from monitor.cli import exit_code
+from monitor.cli.common import Instant, config_option, interruptible, load_config, monitor_option, pick_monitors
+from monitor.errors import Stopped
 
 if TYPE_CHECKING:
     from monitor.app import App
@@ -36,63 +39,67 @@ def run(config_path: Path, replay_from: int | None, speed: float) -> None:
 
 def serve(app: App, announce: bool = False) -> None:
     """Prepare and start an app, and keep it going until it is told to end."""
-    end, reload = threading.Event(), threading.Event()
-    wake = threading.Event()
+    signals = SimpleQueue[int]()
 
-    def on(flag: threading.Event) -> Any:
-        def handler(*_: Any) -> None:
-            flag.set()
-            wake.set()
+    def note(number: int, _: object) -> None:
+        signals.put(number)  # may happen in the middle of anything, and so must take no lock
 
-        return handler
+    def end_at_once(number: int, _: object) -> NoReturn:
+        raise Stopped("stopped before anything was served")
 
-    signal.signal(signal.SIGTERM, on(end))
-    signal.signal(signal.SIGINT, on(end))
-    signal.signal(signal.SIGHUP, on(reload))
-    app.prepare()
     try:
+        signal.signal(signal.SIGHUP, note)
+        _on_end(end_at_once)
+        app.prepare()
+        _on_end(note)
         app.start()
         log.info("serving on http://%s:%d/, %d monitors", app.web.host, app.web.port, len(app.runners))
         if announce:
             click.echo(f"Serving on http://{app.web.host}:{app.web.port}/ (and /metrics); Ctrl-C ends it.")
-        while not end.is_set():
-            wake.wait()
-            wake.clear()
-            if reload.is_set():
-                reload.clear()
-                app.reload()
+        while signals.get() == signal.SIGHUP:
+            app.reload()
+    except Stopped as error:
+        log.info("%s", error)
     finally:
+        _on_end(note)
         log.info("stopping")
         app.stop()
         log.info("stopped")
 
 
+def _on_end(handler: Callable[[int, FrameType | None], object]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
+
+
 @click.command()
 @config_option
 @monitor_option()
-def once(config_path: Path, names: tuple[str, ...]) -> None:
-    """Run one cycle of each monitor in the foreground and end; fails if one of them fails."""
+def once(config_path: Path, names: tuple[str, ...]) -> int:
+    """Run one cycle of each monitor in the foreground and end. Its exit code is that of the first that failed."""
     from monitor.app import App
 
     config = load_config(config_path, log=True)
     wanted = pick_monitors(config, names)
     app = App(config)
-    signal.signal(signal.SIGTERM, lambda *_: app.stopping.set())
-    app.prepare()
     try:
-        failed = [m.name for m in wanted if not _cycle(app, m.name)]
+        with interruptible(app):
+            app.prepare()
+            errors = [error for monitor in wanted if (error := _cycle(app, monitor.name))]
     finally:
         app.close()
-    if failed:
-        raise SourceError(f"failed: {', '.join(failed)}; the log above says why")
+    return exit_code(errors[0]) if errors else 0
 
 
-def _cycle(app: App, name: str) -> bool:
-    outcome = app.runners[name].run(lambda *_: None)
-    if outcome is None:
-        return False
-    click.echo(f"{name}: {outcome.stored} of {outcome.due} due buckets stored, {outcome.rows} rows read")
-    return True
+def _cycle(app: App, name: str) -> Exception | None:
+    """Run one cycle of a monitor and say how it went; the error if it failed."""
+    run = app.runners[name].run()
+    if run.outcome is not None:
+        stored, due, rows = run.outcome.stored, run.outcome.due, run.outcome.rows
+        click.echo(f"{name}: {stored} of {due} due buckets stored, {rows} rows read")
+    else:
+        click.echo(f"rankmon: {run.error}", err=True)
+    return run.error
 
 
 @click.command()
@@ -103,6 +110,8 @@ def migrate(config_path: Path) -> None:
 
     config = load_config(config_path)
     store = Store(config.store.url, config.scheduler.lease)
-    before, now = store.schema.migrate()
+    try:
+        before, now = store.schema.migrate()
+    finally:
+        store.close()
     click.echo(f"schema {now}, nothing to do" if before == now else f"schema {before or 'none'} -> {now}")
-    store.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import Instant, Span, config_option, load_config, monitor_option, pick_monitors
+from monitor.cli.common import Instant, Span, config_option, load_config, monitor_option, pick_monitors, stored
 from monitor.core.measures import Measure, parse
 from monitor.core.types import Monitor, format_duration
 from monitor.errors import InputError
@@ -16,6 +17,7 @@ from monitor.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from monitor.store import Store
 
 FORMATS = ("table", "csv", "json", "parquet", "svg")
 
@@ -46,29 +48,45 @@ def series(
     """Print or export the stored series: value, 95 % interval, requests, empty ratio, label coverage, completeness."""
     import pandas as pd
 
-    from monitor.series import series_table, stored_span
-    from monitor.store import Store
-
     if style == "parquet" and output is None:
         raise click.UsageError("--format parquet needs --output")
-    config = load_config(config_path)
-    store = Store(config.store.url, config.scheduler.lease)
-    store.schema.check()
-    tables = []
-    for monitor in pick_monitors(config, names):
-        span = stored_span(store, monitor)
-        if span is None:
-            click.echo(f"{monitor.name}: nothing is stored for its present definition; run once or backfill", err=True)
-            continue
-        lengths = _lengths(monitor, windows)
-        every = step or max(monitor.bucket, min(min(lengths), 86400))
-        if every % monitor.bucket:
-            raise InputError(f"--step must be a multiple of the bucket, {format_duration(monitor.bucket)}")
-        bounds = (span[0] if since is None else since, span[1] if until is None else until)
-        tables.append(series_table(store, monitor, _measures(monitor, measures), lengths, bounds, every, slices))
-    store.close()
+    config, tables = load_config(config_path), []
+    with stored(config) as store:
+        for monitor in pick_monitors(config, names):
+            wanted = _measures(monitor, measures), _lengths(monitor, windows), (since, until), step
+            table = _table(store, monitor, *wanted, slices)
+            if table is not None:
+                tables.append(table)
     if tables:
         write(pd.concat(tables, ignore_index=True), style, output)
+
+
+def _table(
+    store: Store,
+    monitor: Monitor,
+    measures: list[Measure],
+    lengths: tuple[int, ...],
+    bounds: tuple[int | None, int | None],
+    step: int | None,
+    slices: bool,
+) -> pd.DataFrame | None:
+    """The series of one monitor; None, with a word on why, where there is nothing of it."""
+    from monitor.series import series_table, stored_span
+
+    every = step or max(monitor.bucket, min(*lengths, 86400))
+    if every % monitor.bucket:
+        raise InputError(f"--step must be a multiple of the bucket, {format_duration(monitor.bucket)}")
+    span = stored_span(store, monitor)
+    if span is None:
+        click.echo(f"{monitor.name}: nothing is stored for its present definition; run once or backfill", err=True)
+        return None
+    since, until = (given if given is not None else known for given, known in zip(bounds, span, strict=True))
+    table = series_table(store, monitor, measures, lengths, (since, until), every, slices)
+    if table.empty:
+        known = " to ".join(datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M") for t in span)
+        click.echo(f"{monitor.name}: nothing is stored of that time; there is {known} UTC", err=True)
+        return None
+    return table
 
 
 def _lengths(monitor: Monitor, windows: tuple[int, ...]) -> tuple[int, ...]:
@@ -94,13 +112,24 @@ def _measures(monitor: Monitor, texts: tuple[str, ...]) -> list[Measure]:
 
 
 def write(table: pd.DataFrame, style: str, output: Path | None) -> None:
-    """Print the table, or write it to a file."""
-    if style == "parquet":
-        try:
+    """Print the table, or write it to a file. Raises InputError if that cannot be written."""
+    try:
+        if style == "parquet":
             table.to_parquet(output)
-        except ImportError as error:
-            raise InputError("writing Parquet needs pyarrow: pip install 'rankmon[parquet]'") from error
-        return
+        elif output is None:
+            sys.stdout.write(_text(table, style))
+        else:
+            output.write_text(_text(table, style), encoding="utf-8")
+    except ImportError as error:
+        raise InputError("writing Parquet needs pyarrow: pip install 'rankmon[parquet]'") from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InputError(f"cannot write {output}: {error.strerror or error}") from error
+
+
+def _text(table: pd.DataFrame, style: str) -> str:
+    """The table in a format of text, with one line break at its end."""
     if style == "json":
         text = table.to_json(orient="records", date_format="iso", double_precision=15, indent=1)
     elif style == "csv":
@@ -109,10 +138,7 @@ def write(table: pd.DataFrame, style: str, output: Path | None) -> None:
         text = picture(table)
     else:
         text = _readable(table)
-    if output is None:
-        sys.stdout.write(str(text).rstrip("\n") + "\n")
-    else:
-        output.write_text(str(text).rstrip("\n") + "\n", encoding="utf-8")
+    return str(text).rstrip("\n") + "\n"
 
 
 def picture(table: pd.DataFrame) -> str:

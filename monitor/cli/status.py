@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import config_option, load_config
+from monitor.cli.common import config_option, load_config, stored
 from monitor.core.types import OVERALL, format_duration
 
 if TYPE_CHECKING:
@@ -23,14 +23,10 @@ if TYPE_CHECKING:
 def status(config_path: Path, as_json: bool) -> None:
     """What the store knows of each monitor: last success, newest request, newest windows. Needs no running daemon."""
     from monitor.snapshot import take_snapshot
-    from monitor.store import Store
 
-    config = load_config(config_path)
-    store = Store(config.store.url, config.scheduler.lease)
-    store.schema.check()
-    now = time.time()
-    entries = [entry(m, take_snapshot(m, store, now)) for m in config.monitors]
-    store.close()
+    config, now = load_config(config_path), time.time()
+    with stored(config) as store:
+        entries = [entry(m, take_snapshot(m, store, now)) for m in config.monitors]
     if as_json:
         click.echo(json.dumps(entries, indent=2))
         return

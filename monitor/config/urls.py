@@ -6,7 +6,7 @@ from sqlalchemy.engine import URL
 
 from monitor.config.report import Report, Where
 from monitor.config.shape import Database
-from monitor.source.engine import parse_url
+from monitor.database_url import parse_url
 
 _ASYNCHRONOUS = frozenset({"asyncpg", "psycopg_async", "aiosqlite", "aiomysql", "asyncmy", "aioodbc"})
 _SHOWN = ("password", "passwd", "pwd")

@@ -22,7 +22,7 @@ REASONS = {
     "bad_position": "rows whose position is before the first, or no whole number",
     "bad_time": "rows whose time cannot be read",
     "ambiguous_time": "rows whose local time stands twice or never, where the clocks change",
-    "duplicate_item": "relevant rows whose item the request has already; the highest grade counts, then the first place",
+    "duplicate_item": "relevant rows of an item that the request has already; the highest grade counts",
     "duplicate_position": "relevant rows at a place that another relevant item holds; the highest grade counts",
     "bad_grade": "grades that are no number, or not in a measure's gain table",
     "negative_grade": "grades under 0",

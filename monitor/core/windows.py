@@ -120,27 +120,16 @@ def points(
     final = bool(window.final.all()) and len(window.starts) > 0
     found = []
     for key in history.slices if keys is None else keys:
-        merged = window.slice(key).sum(axis=0)
-        crowd = seen.slice(key).sum(axis=0)
-        if key != OVERALL and not crowd[0] and not merged[b.REQUESTS]:
-            continue
-        low, high, method = interval(measure, history.starts, history.slice(key), width, length, end)
+        merged, crowd = window.slice(key).sum(axis=0), seen.slice(key).sum(axis=0)
         requests = int(merged[b.REQUESTS])
+        if key != OVERALL and not crowd[0] and not requests:
+            continue
+        lower, upper, method = interval(measure, history.starts, history.slice(key), width, length, end)
+        value = None if np.isnan(read := b.read_as(measure, merged)) else float(read)
+        empty = float(merged[b.EMPTY] / requests) if requests else None
+        coverage = _coverage(crowd, by_judgments)
         found.append(
-            Point(
-                *key,
-                end=end,
-                length=length,
-                value=_number(b.read_as(measure, merged)),
-                lower=low,
-                upper=high,
-                method=method,
-                requests=requests,
-                empty_ratio=float(merged[b.EMPTY] / requests) if requests else None,
-                label_coverage=_coverage(crowd, by_judgments),
-                completeness=completeness,
-                final=final,
-            )
+            Point(*key, end, length, value, lower, upper, method, requests, empty, coverage, completeness, final)
         )
     return found
 
@@ -149,10 +138,6 @@ def _coverage(crowd: Floats, by_judgments: bool) -> float | None:
     names = ("judged", "impressions") if by_judgments else ("labelled", "requests")
     some, every = (crowd[b.TRAFFIC_FIELDS.index(n)] for n in names)
     return float(some / every) if every else None
-
-
-def _number(value: Floats) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def latest_final_end(starts: Ints, final: Bools, width: int) -> int | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from monitor.errors import SourceError, Stopped, TooMany
@@ -225,18 +225,3 @@ _CAUSES: Sequence[tuple[str, tuple[str, ...], tuple[str, ...], str]] = (
         "is the database up, and is the URL right?",
     ),
 )
-
-
-def parse_url(text: str, password: str | None) -> URL:
-    """The URL with `password` filled in.
-
-    Raises:
-        ValueError: no database URL.
-    """
-    try:
-        url = make_url(text)
-    except SQLAlchemyError as error:
-        raise ValueError("is no database URL; write e.g. postgresql+psycopg://user@host/name") from error
-    if url.drivername == "postgresql":
-        url = url.set(drivername="postgresql+psycopg")
-    return url if password is None else url.set(password=password)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ NOW = {
 """The database's own clock, in seconds since 1970, by dialect."""
 
 
+_LOCK_SECONDS = 30
 _READS: dict[str, dict[str, Any]] = {"sqlite": {"rankmon_reads": True}, "postgresql": {"isolation_level": "AUTOCOMMIT"}}
 _KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 
@@ -82,12 +85,12 @@ def _sqlite_engine(url: URL) -> sa.Engine:
     folder = Path(url.database or "").parent
     if not _is_folder(folder):
         raise StoreError(f"store: there is no folder {folder.absolute()}; make it, or change store.url")
-    engine = sa.create_engine(url, connect_args={"timeout": 30})
+    engine = sa.create_engine(url, connect_args={"timeout": _LOCK_SECONDS})
 
     @sa.event.listens_for(engine, "connect")
     def _configure(connection: Any, _: object) -> None:
         connection.isolation_level = None  # the driver starts no transactions; `_begin` does
-        connection.execute("PRAGMA journal_mode = WAL")
+        _use_write_ahead_log(connection)
         connection.execute("PRAGMA foreign_keys = ON")
 
     @sa.event.listens_for(engine, "begin")
@@ -97,6 +100,21 @@ def _sqlite_engine(url: URL) -> sa.Engine:
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _use_write_ahead_log(connection: Any) -> None:
+    """Readers and a writer do not wait for each other then; the file remembers it."""
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            # While another process switches a new file, this one fails at once, whatever its timeout.
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _is_folder(path: Path) -> bool:

@@ -48,7 +48,7 @@ def _alembic(connection: sa.Connection) -> Any:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(migrations_folder()))
+    config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
     config.attributes["connection"] = connection
     return config
 
@@ -70,7 +70,10 @@ def _refuse_newer(config: Any, current: str | None) -> None:
 
     known = {s.revision for s in ScriptDirectory.from_config(config).walk_revisions()}
     if current is not None and current not in known:
-        raise StoreError(f"the store is at schema {current}, written by a newer rankmon; upgrade this one")
+        raise StoreError(
+            f"the store is at schema {current}, written by a newer rankmon: upgrade this one; "
+            "unless store.url names the database of another program"
+        )
 
 
 def _revision(connection: sa.Connection) -> str | None:

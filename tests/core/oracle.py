@@ -12,6 +12,7 @@ from math import log2
 
 import numpy as np
 from hypothesis import strategies as st
+
 from monitor.core.kernels import Judged, Rankings
 from monitor.core.measures import SPECS, Measure
 

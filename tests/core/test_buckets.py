@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.core import buckets as b
 from monitor.core.kernels import Scores
 from monitor.core.measures import Aggregate, Empty, Measure
+from tests.support.examples import examples
 
 READINGS: list[tuple[Aggregate, Empty]] = [*product(("mean", "pooled"), ("skip", "zero", "one"))]  # type: ignore[list-item]
 
@@ -78,7 +79,7 @@ def read(requests: Sequence[Scored], aggregate: Aggregate, empty: Empty) -> floa
     return sum(n for n, _ in pairs) / under if under > 0 else nan
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(REQUESTS, st.data())
 def test_any_partition_of_the_requests_merges_to_the_whole(requests: list[Scored], data: st.DataObject) -> None:
     part = data.draw(st.lists(st.integers(0, 5), min_size=len(requests), max_size=len(requests)))
@@ -86,7 +87,7 @@ def test_any_partition_of_the_requests_merges_to_the_whole(requests: list[Scored
     assert merged == pytest.approx(partials(requests), rel=1e-12, abs=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(REQUESTS, st.data())
 def test_cells_filled_at_once_are_those_filled_one_by_one(requests: list[Scored], data: st.DataObject) -> None:
     cell = data.draw(st.lists(st.integers(0, 3), min_size=len(requests), max_size=len(requests)))
@@ -112,7 +113,7 @@ def test_what_is_no_data_leaves_no_trace(requests: list[Scored]) -> None:
 
 
 @pytest.mark.parametrize(("aggregate", "empty"), READINGS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(requests=REQUESTS)
 def test_a_value_is_what_a_loop_over_the_requests_gives(
     requests: list[Scored], aggregate: Aggregate, empty: Empty
@@ -131,7 +132,7 @@ def test_values_of_many_partials_at_once_are_those_of_each(aggregate: Aggregate,
 
 
 @pytest.mark.parametrize(("aggregate", "empty"), READINGS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(requests=REQUESTS, level=st.floats(0, 8))
 def test_the_sampling_variance_is_the_direct_sum_over_requests(
     requests: list[Scored], level: float, aggregate: Aggregate, empty: Empty

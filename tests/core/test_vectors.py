@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from monitor.core.buckets import read_as, sums
 from monitor.core.kernels import score
 from monitor.core.measures import Measure, parse

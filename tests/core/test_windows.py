@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,10 +58,10 @@ REQUESTS = st.lists(
 )
 
 
-def history(rows: dict[tuple[int, SliceKey], Sequence[float]], fields: int, final: Iterable[int]) -> History:
+def history(rows: Mapping[tuple[int, SliceKey], Iterable[float]], fields: int, final: Iterable[int]) -> History:
     """As the store gives it: rows in any order, as columns."""
     settled = set(final)
-    listed = [(n * WIDTH, n in settled, *key, *values) for (n, key), values in reversed(rows.items())]
+    listed = [(n * WIDTH, n in settled, *key, *values) for (n, key), values in reversed(list(rows.items()))]
     columns = [list(c) for c in zip(*listed, strict=True)] or [[] for _ in range(4 + fields)]
     return History.of(columns, fields)
 

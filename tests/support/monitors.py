@@ -8,7 +8,8 @@ from sqlalchemy.engine import URL, make_url
 from monitor.config.values import Config, SchedulerConfig, SourceConfig, StoreConfig, WebConfig
 from monitor.core.measures import Measure, parse
 from monitor.core.types import EventRule, Events, Monitor, Rankings, Relation, TimeColumn
-from monitor.source.engine import Database, parse_url
+from monitor.database_url import parse_url
+from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.store import Store
 

@@ -1,0 +1,83 @@
+"""A monitor and tallies made by hand, whole stores as plain rows, and Python in a process of its own."""
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from monitor.core.measures import parse
+from monitor.core.tally import Cell, Tally
+from monitor.core.types import OVERALL, Column, Definition, Monitor, Rankings, Relation, Slice, TimeColumn
+from monitor.schema import metadata
+from monitor.store import Lease, Store, Written
+
+ROOT = Path(__file__).parent.parent.parent
+HOUR = 3600
+RANKINGS = Rankings(Relation(("rankings",)), "request", "item", "position", TimeColumn("time"))
+
+
+def watched(name: str = "search", grade: str = "grade") -> Monitor:
+    """A monitor of two measures; another `grade` column is another definition."""
+    measures = (parse("ndcg@10"), parse("mrr@10"))
+    return Monitor(name, "shop", RANKINGS, Column(grade), measures, (Slice("device", "device"),))
+
+
+def tally(
+    monitor: Monitor,
+    requests: Mapping[int, Mapping[str, int]],
+    labelled: float = 1.0,
+    refused: Mapping[tuple[int, str], int] | None = None,
+    fingerprint: str = "",
+) -> Tally:
+    """Bucket start -> device -> requests, as partials of numbers that no float holds exactly.
+
+    `refused` is (start, reason) -> rows, all of overall.
+    """
+    found = Tally(min(requests), max(requests) + HOUR, fingerprint=fingerprint)
+    for start, devices in requests.items():
+        counts = {OVERALL: sum(devices.values())} | {("device", d): n for d, n in devices.items() if n}
+        for key, count in counts.items():
+            cell: Cell = (start, *key)
+            found.traffic[cell] = np.array([count, int(count * labelled), 10 * count, 7 * count, count, 0], dtype=float)
+            for number, measure in enumerate(monitor.measures, start=1):
+                sums = np.array([count, 0, *(count * number / d for d in (3, 7, 9, 11, 13, 17, 19))])
+                found.measures.setdefault(str(measure.kernel), {})[cell] = sums
+    found.admitted = [("device", d) for d in dict.fromkeys(d for devices in requests.values() for d in devices)]
+    found.refused = {((start, *OVERALL), reason): rows for (start, reason), rows in (refused or {}).items()}
+    return found
+
+
+def write(store: Store, lease: Lease, monitor: Monitor, tallied: Tally, read_at: float = 1e6, **more: Any) -> Written:
+    """Store all of a tally for all of the monitor's series; final unless `finals` says otherwise."""
+    starts = range(tallied.since, tallied.until, HOUR)
+    targets: Mapping[Definition, Sequence[int]] = dict.fromkeys(monitor.definitions, starts)
+    return store.write(lease, monitor, tallied, targets, read_at, **({"finals": starts} | more))
+
+
+def rows(store: Store, *leave_out: str) -> dict[str, list[tuple[Any, ...]]]:
+    """Table -> all of its rows, sorted; leases aside, which every write renews."""
+    found = {}
+    with store.reading() as connection:
+        for table in metadata.sorted_tables:
+            if table.name not in ("leases", *leave_out):
+                found[table.name] = sorted(tuple(row) for row in connection.execute(sa.select(table)))
+    return found
+
+
+def python(script: str, *arguments: object) -> subprocess.Popen[str]:
+    """Run a script beside this process; it can be talked to."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    """The next line that the process says; fails with its errors if it says none."""
+    assert process.stdout is not None
+    said = process.stdout.readline().strip()
+    assert said, process.communicate()[1]
+    return said

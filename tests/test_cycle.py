@@ -1,0 +1,598 @@
+"""The way of the data from the source to the store: whatever happens on it, the store ends up the same."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from monitor.core.buckets import TOTAL
+from monitor.core.types import OVERALL, EventRule, Events, Monitor, Rankings, Relation, Slice, TimeColumn
+from monitor.core.watermark import final_age, read_ages
+from monitor.cycle import Outcome, Source, Stride, run_backfill, run_cycle
+from monitor.database_url import parse_url
+from monitor.demo.shop import Shop, Story, create_schema
+from monitor.errors import SourceError, Stopped
+from monitor.snapshot import take_snapshot
+from monitor.source.engine import Database
+from monitor.source.pull import Pull
+from monitor.store import Store
+from tests.support.dump import differences, dump
+from tests.support.monitors import DAY, new_store, pull, shop
+from tests.support.postgres import PostgresServer
+
+HOUR = 3600
+BEGIN = datetime(2026, 2, 2, tzinfo=UTC)
+START = int(BEGIN.timestamp())
+DAYS = 3
+END = START + DAYS * DAY
+SETTLED = END + 4 * HOUR
+"""By then every bucket's labels have had their time."""
+
+SMALL = Shop(story=Story(start=BEGIN, history_days=DAYS, degraded_days=1), peak=12)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shop of three days, with the next hour begun, so that the source shows that the last one is over."""
+    path = tmp_path_factory.mktemp("filled") / "shop.db"
+    engine = sa.create_engine(f"sqlite:///{path}")
+    create_schema(engine)
+    SMALL.fill(engine, BEGIN, BEGIN + timedelta(days=DAYS, hours=1))
+    engine.dispose()
+    return path
+
+
+@pytest.fixture
+def shop_url(filled: Path, tmp_path: Path) -> str:
+    """The shop's database, to be read or spoilt."""
+    shutil.copy(filled, tmp_path / "shop.db")
+    return f"sqlite:///{tmp_path / 'shop.db'}"
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator["Stores"]:
+    made = Stores(tmp_path)
+    yield made
+    for store in made.opened:
+        store.close()
+
+
+@dataclass
+class Stores:
+    """Any number of empty stores."""
+
+    folder: Path
+    opened: list[Store] = field(default_factory=list)
+
+    def new(self) -> Store:
+        self.opened.append(new_store(f"sqlite:///{self.folder}/store-{len(self.opened)}.db"))
+        return self.opened[-1]
+
+
+@dataclass
+class Driver:
+    """Cycles of one monitor at chosen times, with the bookkeeping that a runner does."""
+
+    monitor: Monitor
+    source: Source
+    store: Store
+    stride: Stride = field(default_factory=Stride)
+
+    def steps(self, now: float) -> Iterator[Outcome]:
+        with self.store.hold(self.monitor.name) as lease:
+            for outcome in run_cycle(self.monitor, now, self.source, self.store, lease, self.stride):
+                yield outcome
+            self.store.record(self.monitor.name, newest_source_at=outcome.newest)
+
+    def at(self, now: float) -> Outcome:
+        *_, outcome = self.steps(now)
+        return outcome
+
+    def backfill(self, now: float, span: tuple[int, int], **how: bool) -> Outcome:
+        with self.store.hold(self.monitor.name) as lease:
+            *_, outcome = run_backfill(self.monitor, now, span, self.source, self.store, lease, self.stride, **how)
+        return outcome
+
+    def read_times(self) -> dict[int, float]:
+        return {s: state.read_at for s, state in self.store.states(self.monitor.traffic, 0).items()}
+
+
+def driver(monitor: Monitor, url: str, store: Store, most_rows: int = 1_000_000) -> Driver:
+    source = Pull(monitor, Database(monitor.source, parse_url(url, None), 60), most_rows)
+    return Driver(monitor, source, store)
+
+
+def undisturbed(monitor: Monitor, url: str, store: Store, now: float = SETTLED) -> dict[str, Any]:
+    """The store after one calm cycle at `now`."""
+    driver(monitor, url, store).at(now)
+    return dump(store)
+
+
+def within(dumped: dict[str, Any], since: float = START, until: float = SETTLED) -> dict[str, Any]:
+    """The part of a dump that is of buckets in [since, until)."""
+    return {
+        table: {k: v for k, v in rows.items() if table == "slices" or since <= k[5] <= until - HOUR}
+        for table, rows in dumped.items()
+    }
+
+
+# ---- again and again ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sentence", "now"),
+    [
+        ("in the middle of the data, labels still coming in", START + 30 * HOUR + 1800),
+        ("just when a bucket has ended", START + 30 * HOUR),
+        ("when every label has had its time", SETTLED),
+        ("long after the source fell silent", END + 5 * DAY),
+        ("before the source has anything", START - DAY),
+    ],
+)
+def test_running_a_cycle_twice_changes_nothing(sentence: str, now: int, shop_url: str, stores: Stores) -> None:
+    once = driver(shop(), shop_url, stores.new())
+    once.at(now)
+    before, times = dump(once.store), once.read_times()
+    again = once.at(now)
+    assert (again.due, again.stored) == (0, 0), sentence
+    assert dump(once.store) == before, sentence
+    assert once.read_times() == times, sentence
+
+
+def test_left_off_after_any_stretch_and_run_again_it_ends_up_the_same(shop_url: str, stores: Stores) -> None:
+    expected = undisturbed(shop(), shop_url, stores.new())
+    cut = driver(shop(), shop_url, stores.new())
+    left, rounds = 1, 0
+    while left:
+        outcomes = cut.steps(SETTLED)
+        next(outcomes)
+        outcome = next(outcomes)
+        outcomes.close()
+        assert 0 < outcome.stored <= cut.stride.most
+        left, rounds = outcome.left, rounds + 1
+    assert rounds > 2
+    assert differences(expected, dump(cut.store)) == []
+
+
+def test_the_outcome_says_what_is_due_before_anything_is_read(shop_url: str, stores: Stores) -> None:
+    first, *rest = driver(shop(), shop_url, stores.new()).steps(SETTLED)
+    assert (first.stored, first.rows, first.left) == (0, 0, first.due)
+    assert first.due >= DAYS * 24
+    assert [o.due for o in rest] == [first.due] * len(rest)
+    assert rest[-1].left == 0
+    assert rest[-1].rows > 0
+
+
+def test_an_error_between_stretches_keeps_what_was_stored(shop_url: str, stores: Stores) -> None:
+    expected = undisturbed(shop(), shop_url, stores.new())
+    broken = driver(shop(), shop_url, stores.new())
+    healthy, reads = broken.source, []
+
+    class Breaks:
+        def freshness(self, since: float, now: float) -> Any:
+            return healthy.freshness(since, now)
+
+        def read(self, since: int, until: int) -> Any:
+            reads.append(since)
+            if len(reads) == 2:
+                raise SourceError("gone", "connect")
+            return healthy.read(since, until)
+
+    broken.source = Breaks()
+    with pytest.raises(SourceError):
+        broken.at(SETTLED)
+    assert len(broken.read_times()) == 12
+    broken.at(SETTLED)
+    assert differences(expected, dump(broken.store)) == []
+
+
+# ---- late labels -------------------------------------------------------------------------------------------------
+
+
+def test_provisional_buckets_are_read_again_until_final_and_their_value_rises_then_stays(
+    tmp_path: Path, stores: Stores
+) -> None:
+    url = f"sqlite:///{tmp_path / 'live.db'}"
+    engine = sa.create_engine(url)
+    create_schema(engine)
+    monitor = shop(["dcg@10"], bucket=1800, history=DAY)
+    live, watched = driver(monitor, url, stores.new()), START + 19 * HOUR
+    busy, at, seen = replace(SMALL, peak=60), BEGIN + timedelta(hours=17), []
+    while at < BEGIN + timedelta(hours=26):
+        busy.advance(engine, at, at + timedelta(minutes=15))
+        at += timedelta(minutes=15)
+        live.at(at.timestamp())
+        seen += look(live, watched)
+    engine.dispose()
+    totals, finals, times = zip(*seen, strict=True)
+    settling = finals.index(True)
+    assert list(totals) == sorted(totals)
+    assert totals[0] < totals[settling], "purchases came late"
+    assert set(totals[settling:]) == {totals[settling]}
+    assert times[settling] >= watched + monitor.bucket + final_age(monitor)
+    ages = [age for age in read_ages(monitor) if age <= final_age(monitor)]
+    assert 3 <= len(set(times)) <= len(ages) + 1
+    calm = undisturbed(monitor, url, stores.new(), at.timestamp())
+    assert differences(within(calm), within(dump(live.store))) == []
+
+
+def look(driven: Driver, start: int) -> list[tuple[float, bool, float]]:
+    """(sum of the measure, final, when read) of one bucket, if it is stored."""
+    definition = driven.monitor.definition(driven.monitor.measures[0])
+    history = driven.store.history(definition, start, start + 1)
+    if not len(history.starts):
+        return []
+    return [(float(history.slice(OVERALL)[0, TOTAL]), bool(history.final[0]), driven.read_times()[start])]
+
+
+def test_no_bucket_is_final_before_the_source_shows_something_newer_or_the_timeout_passed(
+    shop_url: str, stores: Stores
+) -> None:
+    silent = driver(replace(shop(), final_timeout=DAY), shop_url, stores.new())
+    after = END + HOUR  # the source has nothing from here on
+    silent.at(after + 8 * HOUR)
+    states = silent.store.states(silent.monitor.traffic, 0)
+    assert states[END - HOUR].final
+    assert not any(states[after + i * HOUR].final for i in range(7))
+    silent.at(after + 3 * DAY)
+    states = silent.store.states(silent.monitor.traffic, 0)
+    assert states[after].final
+    assert not states[after + 2 * DAY].final
+
+
+# ---- sources that are away ----------------------------------------------------------------------------------------
+
+
+ITEMS = 10
+
+
+def logged_search(url: str) -> Monitor:
+    """A monitor of the tables that `log_searches` makes in PostgreSQL."""
+    return Monitor(
+        name="search",
+        source="search",
+        rankings=Rankings(Relation(("rankings",)), "request_id", "item_id", "position", TimeColumn("served_at")),
+        recipe=Events(
+            Relation(("events",)),
+            "request_id",
+            "item_id",
+            TimeColumn("occurred_at"),
+            (EventRule(1, "click"),),
+            attribution=HOUR,
+            type="type",
+        ),
+        measures=shop(["ndcg@10", "ctr@3"]).measures,
+        slices=(Slice("device", "device"),),
+        refresh=1,
+    )
+
+
+def log_searches(url: str, hours: int, per_hour: int = 30) -> None:
+    """Searches from START on, and what was clicked, with no chance in it."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE rankings AS SELECT 'r' || r AS request_id, 'i' || (r * 7 + p * 13) %% 50 AS item_id, "
+            "p AS position, to_timestamp(%(start)s + r * %(apart)s) AS served_at, 'd' || r %% 3 AS device, r, p "
+            "FROM generate_series(0, %(last)s) AS r, generate_series(1, %(items)s) AS p",
+            {"start": START, "apart": HOUR // per_hour, "last": hours * per_hour - 1, "items": ITEMS},
+        )
+        connection.exec_driver_sql(
+            "CREATE TABLE events AS SELECT request_id, item_id, 'click' AS type, "
+            "served_at + interval '1 minute' * (1 + (r + p) %% 50) AS occurred_at "
+            "FROM rankings WHERE (r * 31 + p * p * 17) %% 11 < 2"
+        )
+        connection.exec_driver_sql("CREATE INDEX ON rankings (served_at)")
+        connection.exec_driver_sql("CREATE INDEX ON events (occurred_at)")
+    engine.dispose()
+
+
+def test_a_source_that_is_away_for_a_while_costs_no_bucket(
+    postgres: PostgresServer, postgres_url: str, stores: Stores
+) -> None:
+    log_searches(postgres_url, hours=20)
+    monitor = logged_search(postgres_url)
+    calm, hit = (driver(monitor, postgres_url, stores.new()) for _ in range(2))
+    moments = [START + hour * HOUR + 400 for hour in range(6, 24)]
+    for now in moments:
+        calm.at(now)
+    failures = 0
+    for i, now in enumerate(moments):
+        if i == 4:
+            postgres.stop()
+        if i == 9:
+            postgres.start()
+        try:
+            hit.at(now)
+        except SourceError as error:
+            assert error.reason == "connect"
+            failures += 1
+    assert failures == 5
+    assert differences(dump(calm.store), dump(hit.store)) == []
+    assert calm.store.newest_bucket(monitor.traffic) == START + 22 * HOUR
+
+
+def test_after_a_long_downtime_the_gap_is_read_whole_and_in_bounded_steps(shop_url: str, stores: Stores) -> None:
+    monitor = replace(shop(), history=6 * HOUR, windows=(6 * HOUR,))
+    down = driver(monitor, shop_url, stores.new())
+    down.at(START + 8 * HOUR)
+    *steps, last = down.steps(SETTLED)
+    assert last.left == 0
+    assert len(steps) > 1
+    stored = sorted(down.read_times())
+    assert stored == list(range(stored[0], SETTLED - HOUR, HOUR)), "no gap"
+    calm = driver(monitor, shop_url, stores.new())
+    for now in range(START + 8 * HOUR, SETTLED + 1, HOUR):
+        calm.at(now)
+    assert differences(dump(calm.store), dump(down.store)) == []
+
+
+# ---- purged sources, and reading again -----------------------------------------------------------------------------
+
+
+def purge(url: str, before: int) -> None:
+    engine = sa.create_engine(url)
+    limit = datetime.fromtimestamp(before, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    with engine.begin() as connection:
+        for table, column in (("rankings", "served_at"), ("events", "occurred_at")):
+            connection.exec_driver_sql(f"DELETE FROM {table} WHERE {column} < ?", (limit,))
+    engine.dispose()
+
+
+def restatements(store: Store) -> list[tuple[Any, ...]]:
+    with store.reading() as connection:
+        query = sa.text("SELECT since, until, forced, buckets FROM restatements ORDER BY id")
+        return [tuple(row) for row in connection.execute(query)]
+
+
+def test_a_purged_source_does_not_shrink_final_buckets_unless_forced(shop_url: str, stores: Stores) -> None:
+    read = driver(shop(), shop_url, stores.new())
+    read.at(SETTLED)
+    before = dump(read.store)
+    purge(shop_url, START + DAY)
+    assert read.at(SETTLED + HOUR).kept == 0
+    kept = read.backfill(SETTLED + HOUR, (START, START + 2 * DAY), again=True)
+    assert kept.kept == 24
+    assert kept.stored == 24
+    assert kept.left == 0
+    same = dump(read.store)
+    assert differences(before, {t: {k: v for k, v in same[t].items() if k in before[t]} for t in same}) == []
+    assert sum(row[3] for row in restatements(read.store)) == 24, "those of the second day were read again"
+    assert not any(row[2] for row in restatements(read.store))
+    forced = read.backfill(SETTLED + HOUR, (START, START + DAY), again=True, force=True)
+    assert (forced.kept, forced.stored) == (0, 24)
+    assert read.store.history(read.monitor.traffic, START, START + DAY).sums.sum() == 0
+    logged = [row for row in restatements(read.store) if row[2]]
+    assert sum(row[3] for row in logged) == 24
+    assert (logged[0][0], logged[-1][1]) == (START, START + DAY)
+
+
+def test_a_backfill_that_reads_nothing_final_again_restates_nothing(shop_url: str, stores: Stores) -> None:
+    read = driver(shop(), shop_url, stores.new())
+    assert read.backfill(SETTLED, (START, END)).stored == DAYS * 24
+    assert read.backfill(SETTLED, (START, END)).due == 0
+    assert read.backfill(SETTLED, (START, END), again=True).stored == DAYS * 24
+    assert sum(row[3] for row in restatements(read.store)) == DAYS * 24
+
+
+def test_an_interrupted_restatement_is_logged_as_far_as_it_came(shop_url: str, stores: Stores) -> None:
+    read = driver(shop(), shop_url, stores.new())
+    read.backfill(SETTLED, (START, END))
+    with read.store.hold("shop") as lease:
+        steps = run_backfill(read.monitor, SETTLED, (START, END), read.source, read.store, lease, Stride(), again=True)
+        next(steps)
+        next(steps)
+        steps.close()
+    assert restatements(read.store) == [(START, START + 12 * HOUR, 0, 12)]
+
+
+def test_a_backfill_ends_where_buckets_are_not_due_yet(shop_url: str, stores: Stores) -> None:
+    read = driver(shop(), shop_url, stores.new())
+    now = START + 10 * HOUR + 100  # the tenth hour's rankings may still be on their way
+    assert read.backfill(now, (START, END)).due == 9
+    assert read.backfill(START, (START, END)).due == 0
+
+
+# ---- memory --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("measures", [["ndcg@10", "mrr@5"], ["ndcg(gain={0:1,1:2,3:3})@10"]])
+def test_reading_in_parts_of_a_bucket_gives_the_same(measures: list[str], shop_url: str, stores: Stores) -> None:
+    monitor, span = shop(measures), (START + 18 * HOUR, START + 22 * HOUR)
+    calm = driver(monitor, shop_url, stores.new())
+    calm.backfill(SETTLED, span)
+    tight = driver(monitor, shop_url, stores.new(), most_rows=60 if len(measures) == 1 else 8)
+    largest, lengths, read = [], [], tight.source.read
+
+    def watched(since: int, until: int) -> Any:
+        reading = read(since, until)
+        largest.append(reading.rows)
+        lengths.append(until - since)
+        return reading
+
+    tight.source.read = watched  # type: ignore[method-assign]
+    tight.backfill(SETTLED, span)
+    assert max(lengths) < HOUR, "not one bucket fitted whole"
+    assert max(largest) < 5 * tight.source.most_rows, "each of the few answers of a read is bounded"  # type: ignore[attr-defined]
+    assert differences(dump(calm.store), dump(tight.store)) == []
+
+
+def test_more_rows_within_a_second_than_fit_into_memory_is_an_error_with_a_remedy(
+    shop_url: str, stores: Stores
+) -> None:
+    impossible = driver(shop(), shop_url, stores.new(), most_rows=0)
+    with pytest.raises(SourceError, match=r"more than 0 rows within a second .*lower that, or see") as raised:
+        impossible.backfill(SETTLED, (START + 18 * HOUR, START + 19 * HOUR))
+    assert raised.value.reason == "data"
+
+
+def test_the_stride_keeps_a_read_near_its_aim() -> None:
+    stride = Stride(rows=1000, most=168, buckets=12)
+    stride.learn(rows=1200, buckets=12)
+    assert stride.buckets == 10
+    stride.learn(rows=0, buckets=10)
+    assert stride.buckets == 40, "it grows no faster than four times"
+    stride.learn(rows=0, buckets=40)
+    stride.learn(rows=0, buckets=40)
+    assert stride.buckets == 168
+    stride.learn(rows=1_000_000, buckets=1)
+    assert stride.buckets == 1
+
+
+# ---- clocks ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_was_set_back_changes_nothing_and_loses_nothing(shop_url: str, stores: Stores) -> None:
+    expected = undisturbed(shop(), shop_url, stores.new())
+    back = driver(shop(), shop_url, stores.new())
+    back.at(START + 40 * HOUR)
+    before = within(dump(back.store))
+    for earlier in (START + 38 * HOUR, START + 20 * HOUR):
+        back.at(earlier)
+    assert within(dump(back.store)) == before
+    for now in range(START + 40 * HOUR, SETTLED + 1, HOUR):
+        back.at(now)
+    assert differences(within(expected), within(dump(back.store))) == []
+
+
+@pytest.mark.parametrize("ahead", [2 * HOUR, 30 * HOUR, 365 * DAY])
+def test_a_clock_that_was_set_ahead_brings_a_bounded_number_of_buckets_and_costs_none(
+    ahead: int, tmp_path: Path, stores: Stores
+) -> None:
+    url = f"sqlite:///{tmp_path / 'live.db'}"
+    engine = sa.create_engine(url)
+    create_schema(engine)
+    live, wrong = driver(shop(), url, stores.new()), START + 36 * HOUR
+    for now in range(START + HOUR, START + 60 * HOUR, HOUR):
+        SMALL.advance(engine, at(now - HOUR), at(now))
+        live.at(now + 600)
+        if now == wrong:
+            assert live.at(now + ahead).due <= 2 * 7 * 24
+            too_early = [s for s, state in live.store.states(live.monitor.traffic, now).items() if state.final]
+            assert all(s + HOUR + final_age(live.monitor) + DAY <= now + ahead for s in too_early)
+        shown = take_snapshot(live.monitor, live.store, now + 600)
+        assert all(p.end <= now for s in shown.series for p in (*s.final, *s.provisional))
+    engine.dispose()
+    settled = now - 4 * HOUR
+    expected = undisturbed(live.monitor, url, stores.new(), now + 600)
+    assert differences(within(expected, until=settled), within(dump(live.store), until=settled)) == []
+
+
+def at(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def test_a_first_start_with_a_clock_a_year_ahead_is_forgotten_when_it_is_right_again(
+    shop_url: str, stores: Stores
+) -> None:
+    expected = undisturbed(shop(), shop_url, stores.new())
+    wrong = driver(shop(), shop_url, stores.new())
+    assert wrong.at(SETTLED + 365 * DAY).due <= 7 * 24
+    wrong.at(SETTLED)
+    assert differences(within(expected), within(dump(wrong.store))) == []
+    assert take_snapshot(wrong.monitor, wrong.store, SETTLED).series[0].final[0].end == END
+
+
+def test_what_a_wrong_clock_noted_as_the_newest_request_makes_nothing_final(shop_url: str, stores: Stores) -> None:
+    read = driver(shop(), shop_url, stores.new())
+    read.at(START + 10 * HOUR)
+    read.store.record("shop", newest_source_at=float(END + 300 * DAY))
+    outcome = read.at(END + 9 * HOUR)
+    assert outcome.newest is not None
+    assert END <= outcome.newest < END + HOUR
+    assert not read.store.states(read.monitor.traffic, 0)[END + 4 * HOUR].final
+
+
+# ---- definitions -------------------------------------------------------------------------------------------------------
+
+
+def test_readings_of_one_kernel_share_one_stored_series(shop_url: str, stores: Stores) -> None:
+    texts = ["ndcg@10", "ndcg(empty=zero)@10", "ndcg(aggregate=pooled)@10", "mrr@10"]
+    monitor, store = shop(texts), stores.new()
+    driver(monitor, shop_url, store).at(SETTLED)
+    with store.reading() as connection:
+        kernels = [k for (k,) in connection.execute(sa.text("SELECT kernel FROM series ORDER BY kernel"))]
+    assert kernels == ["mrr@10", "ndcg@10", "traffic"]
+    shown = {str(s.measure): s.final[0].value for s in take_snapshot(monitor, store, SETTLED).series}
+    assert list(shown) == texts
+    assert shown["ndcg@10"] > shown["ndcg(empty=zero)@10"] > 0  # type: ignore[operator]
+
+
+def test_a_measure_that_is_added_later_fills_only_what_is_missing(shop_url: str, stores: Stores) -> None:
+    store = stores.new()
+    before = driver(shop(["ndcg@10"]), shop_url, store)
+    before.at(SETTLED)
+    times = before.read_times()
+    both = driver(shop(["ndcg@10", "mrr@10"]), shop_url, store)
+    outcome = both.at(SETTLED + 60)
+    assert outcome.stored == outcome.due > 0
+    traffic, ndcg, mrr = (store.states(d, 0) for d in both.monitor.definitions)
+    for stored in (traffic, ndcg):
+        assert {state.read_at for state in stored.values() if state.final} == set(times.values())
+    assert {state.read_at for state in mrr.values()} == {SETTLED + 60}
+    assert differences(undisturbed(both.monitor, shop_url, stores.new()), dump(store)) == []
+    assert both.at(SETTLED + 120).due == 0
+
+
+def test_a_changed_definition_starts_afresh_and_only_the_new_one_is_shown(shop_url: str, stores: Stores) -> None:
+    store = stores.new()
+    old = driver(shop(), shop_url, store)
+    old.at(SETTLED)
+    partials = dump(store)["partials"]
+    changed = replace(shop(), recipe=replace(shop().recipe, attribution=7200))  # type: ignore[type-var]
+    empty = take_snapshot(changed, store, SETTLED)
+    assert [s.final for s in empty.series] == [()]
+    new = driver(changed, shop_url, store)
+    assert new.at(SETTLED).stored >= DAYS * 24
+    after = dump(store)["partials"]
+    assert {k: after[k] for k in partials} == partials, "the old series is kept as it was"
+    shown = take_snapshot(changed, store, SETTLED)
+    assert {s.definition for s in shown.series} == {changed.definition(changed.measures[0])}
+    assert shown.series[0].final[0].value is not None
+
+
+def test_a_new_definition_does_not_go_by_how_new_the_old_one_s_table_was(shop_url: str, stores: Stores) -> None:
+    store = stores.new()
+    driver(shop(), shop_url, store).at(SETTLED)
+    assert store.progress("shop").newest_source_at is not None
+    elsewhere = replace(
+        shop(), rankings=replace(shop().rankings, relation=Relation(select="SELECT * FROM rankings WHERE 1 = 0"))
+    )
+    outcome = driver(elsewhere, shop_url, store).at(SETTLED)
+    assert outcome.newest is None
+    assert not store.states(elsewhere.traffic, 0)[END - HOUR].final
+
+
+def test_slices_beyond_their_cap_end_up_in_other_whatever_the_stretches(shop_url: str, stores: Stores) -> None:
+    monitor = replace(shop(), slices=(Slice("query", "query", max_values=3),))
+    calm, cut = (driver(monitor, shop_url, stores.new()) for _ in range(2))
+    calm.at(SETTLED)
+    cut.stride = Stride(most=1)
+    cut.at(SETTLED)
+    assert differences(dump(calm.store), dump(cut.store)) == []
+    assert len({k[4] for k in dump(cut.store)["traffic"]}) == 5
+
+
+def test_stopped_in_the_middle_of_reading_leaves_nothing_half_written(shop_url: str, stores: Stores) -> None:
+    monitor, store, asked = shop(), stores.new(), []
+
+    def stop() -> bool:
+        asked.append(None)
+        return len(asked) > 4
+
+    source = Pull(monitor, Database("shop", parse_url(shop_url, None), 60, stop))
+    stopped = Driver(monitor, source, store)
+    with pytest.raises(Stopped):
+        stopped.backfill(SETTLED, (START, END))
+    found = dump(store)
+    starts = {k[5] for k in found["traffic"]}
+    assert starts, "some stretches were stored"
+    assert {k[5] for k in found["partials"]} == starts
+    stopped.source = pull(monitor, shop_url)
+    stopped.at(SETTLED)
+    assert differences(undisturbed(monitor, shop_url, stores.new()), dump(store)) == []
