@@ -88,10 +88,7 @@ def mean_ndcg(engine: Engine, where: str) -> float:
 
 def fall(engine: Engine, device: str = "%") -> float:
     """By what share the NDCG of v2 is below that of v1."""
-    v1, v2 = (
-        mean_ndcg(engine, f"model_version = '{version}' AND device LIKE '{device}'")
-        for version in ("v1", "v2")
-    )
+    v1, v2 = (mean_ndcg(engine, f"model_version = '{version}' AND device LIKE '{device}'") for version in ("v1", "v2"))
     return 1 - v2 / v1
 
 

@@ -721,7 +721,7 @@ position  item  grade  refused         event  time (UTC)  after serving  value  
        6  d                            click  11:00:00      +1 h 59 min             1  no: late
        –  z                            click  09:01:30            +30 s             1  no: unmatched
 
-duplicate_item: relevant rows whose item the request has already; the highest grade counts, then the first place
+duplicate_item: relevant rows of an item that the request has already; the highest grade counts
 null_item: rows without an item (its place in the list stays taken)
 early_event: events shortly before their request was served
 late: long after the attribution time
