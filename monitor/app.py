@@ -107,7 +107,11 @@ class App:
     def reload(self, environ: Mapping[str, str] | None = None) -> list[str]:
         """Load the configuration file anew and swap it in; the problems if it is refused, and then nothing changes."""
         with self._reloading:
-            problems = self._reload(os.environ if environ is None else environ)
+            try:
+                problems = self._reload(os.environ if environ is None else environ)
+            except Exception:
+                log.exception("reload: a fault in rankmon itself; please report it")
+                problems = ["a fault in rankmon itself; the log has it"]
             self.telemetry.count("rankmon_config_reloads", "refused" if problems else "applied")
             for problem in problems:
                 log.error("reload refused: %s", problem)
@@ -133,27 +137,29 @@ class App:
 
     def _adopt(self, new: Config) -> list[str]:
         """Keep what is unchanged, build what is new, retire what is gone; the names of the monitors that are new."""
-        databases, runners, monitors = self._databases, self.runners, {m.name: m for m in new.monitors}
-        same = {s.name for s in new.sources if s in self.config.sources and s.name in databases}
-        kept = {n for n, r in runners.items() if monitors.get(n) == r.monitor and r.monitor.source in same}
-        for name in runners.keys() - kept:
-            runners[name].retire()
-        for name in runners.keys() - monitors.keys():
+        old_databases, old_runners, monitors = self._databases, self.runners, {m.name: m for m in new.monitors}
+        same = {s.name for s in new.sources if s in self.config.sources and s.name in old_databases}
+        kept = {n for n, r in old_runners.items() if monitors.get(n) == r.monitor and r.monitor.source in same}
+        databases = {s.name: old_databases[s.name] if s.name in same else self._database(s) for s in new.sources}
+        runners = {
+            n: old_runners[n] if n in kept else self._runner(m, databases[m.source]) for n, m in monitors.items()
+        }
+        self._databases, self.runners, self.config = databases, runners, new
+        for name in old_runners.keys() - kept:
+            old_runners[name].retire()
+        for name in old_runners.keys() - monitors.keys():
             self.scheduler.remove(name)
             self.telemetry.forget(name)
-        for name in databases.keys() - same:
-            databases[name].close()  # a connection that a run under way has is closed when that gives it back
-            self._former_databases.append(ref(databases[name]))
-        self._databases = {s.name: databases[s.name] if s.name in same else self._database(s) for s in new.sources}
-        self.runners = {n: runners[n] if n in kept else self._runner(m) for n, m in monitors.items()}
-        self.config = new
+        for name in old_databases.keys() - same:
+            old_databases[name].close()  # a run under way keeps its connection until it has ended
+            self._former_databases.append(ref(old_databases[name]))
         return [name for name in monitors if name not in kept]
 
     def _database(self, source: SourceConfig) -> Database:
         return Database(source.name, source.url, source.statement_timeout, self.stopping.is_set)
 
-    def _runner(self, monitor: Monitor) -> Runner:
-        source = self.source_of(monitor)
+    def _runner(self, monitor: Monitor, database: Database) -> Runner:
+        source = Pull(monitor, database)
         return Runner(monitor, source, self.store, self.board, self.telemetry, self.clock, self.stopping)
 
     def source_of(self, monitor: Monitor) -> Pull:

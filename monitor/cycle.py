@@ -18,7 +18,7 @@ from monitor.core.tally import Reading, Tally, tally
 from monitor.core.types import Definition, Monitor
 from monitor.core.watermark import BucketState, believed, due_buckets, is_final
 from monitor.errors import SourceError, TooMany
-from monitor.store import Lease, Store
+from monitor.store import Lease, Store, Written
 
 States = Mapping[Definition, Mapping[int, BucketState]]
 """What is stored of each series: bucket start -> state."""
@@ -84,6 +84,11 @@ class Outcome:
     def left(self) -> int:
         """Buckets that are still to be read."""
         return max(0, self.due - self.stored - self.kept)
+
+    def plus(self, tallied: Tally, written: Written) -> Outcome:
+        """The outcome after one stretch more."""
+        stored, kept = self.stored + written.buckets, self.kept + len(written.kept)
+        return replace(self, stored=stored, kept=kept, rows=self.rows + tallied.rows)
 
 
 @dataclass(frozen=True)
@@ -189,21 +194,10 @@ def _read_and_store(plan: _Plan, source: Source, store: Store, lease: Lease, str
     outcome = Outcome(len(plan.due), newest=plan.newest, future_rows=plan.future_rows)
     yield outcome
     for since, until in _stretches(plan.due, monitor.bucket, stride):
-        inside = range(since, until, monitor.bucket)
         tallied = read_tally(monitor, source, since, until, store.known_slices(monitor.name))
-        stride.learn(tallied.rows, len(inside))
-        targets = {d: [s for s in inside if plan.again or not _is_final(plan.states[d], s)] for d in plan.states}
-        finals = [s for s in inside if is_final(monitor, s, plan.now, plan.newest)]
-        written = store.write(lease, monitor, tallied, targets, plan.now, finals, plan.force)
-        restated = {s for d in plan.states for s in targets[d] if _is_final(plan.states[d], s)} - set(written.kept)
-        if restated:
-            store.log_restatement(lease, since, until, plan.now, plan.force, len(restated))
-        outcome = replace(
-            outcome,
-            stored=outcome.stored + written.buckets,
-            rows=outcome.rows + tallied.rows,
-            kept=outcome.kept + len(written.kept),
-        )
+        stride.learn(tallied.rows, (until - since) // monitor.bucket)
+        written = _write(plan, tallied, store, lease)
+        outcome = outcome.plus(tallied, written)
         yield outcome
 
 
@@ -233,17 +227,17 @@ def read_tally(monitor: Monitor, source: Source, since: int, until: int, known: 
             ) from error
         middle = _middle(since, until, monitor.bucket)
         first = read_tally(monitor, source, since, middle, known)
-        admitted = {
-            name: known.get(name, set()) | _values(first, name) for name in (s.dimension for s in monitor.slices)
-        }
-        return first + read_tally(monitor, source, middle, until, admitted)
+        return first + read_tally(monitor, source, middle, until, _with_admitted(known, first))
     kernels = dict.fromkeys(m.kernel for m in monitor.measures)
     return tally(reading, monitor.bucket, kernels, monitor.slices, known)
 
 
-def _values(tallied: Tally, dimension: str) -> set[str]:
-    """The values of a dimension that a tally admitted."""
-    return {value for name, value in tallied.admitted if name == dimension}
+def _with_admitted(known: Mapping[str, set[str]], tallied: Tally) -> dict[str, set[str]]:
+    """Dimension -> values admitted before or by this tally."""
+    found = {dimension: set(values) for dimension, values in known.items()}
+    for dimension, value in tallied.admitted:
+        found.setdefault(dimension, set()).add(value)
+    return found
 
 
 def _middle(since: int, until: int, width: int) -> int:
@@ -251,6 +245,18 @@ def _middle(since: int, until: int, width: int) -> int:
     middle = (since + until) // 2
     edge = bucket_of(middle, width)
     return edge if edge > since else middle
+
+
+def _write(plan: _Plan, tallied: Tally, store: Store, lease: Lease) -> Written:
+    """Store the tally's buckets, of each series those that are open; if final ones are read again, note that too."""
+    inside = range(tallied.since, tallied.until, plan.monitor.bucket)
+    targets = {d: [s for s in inside if plan.again or not _is_final(plan.states[d], s)] for d in plan.states}
+    finals = [start for start in inside if is_final(plan.monitor, start, plan.now, plan.newest)]
+    written = store.write(lease, plan.monitor, tallied, targets, plan.now, finals, plan.force)
+    again = {s for d in plan.states for s in targets[d] if _is_final(plan.states[d], s)} - set(written.kept)
+    if again:
+        store.log_restatement(lease, tallied.since, tallied.until, plan.now, plan.force, len(again))
+    return written
 
 
 def _is_final(series: Mapping[int, BucketState], start: int) -> bool:

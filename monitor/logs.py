@@ -44,5 +44,3 @@ def set_up(level: str, style: Literal["text", "json"]) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("monitor").setLevel(level.upper())
-    # It repeats at warning what the listeners of the scheduler already say.
-    logging.getLogger("apscheduler").setLevel(logging.ERROR)

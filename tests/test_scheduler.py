@@ -3,7 +3,9 @@
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +21,8 @@ NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
         ("the first time is the next slot", None, NOON, NOON + timedelta(seconds=7)),
         ("after a run comes the slot after it", NOON + timedelta(seconds=7), NOON + timedelta(seconds=7), 307),
         ("a late question skips what is past", NOON - timedelta(days=365), NOON, 7),
-        ("a clock set back waits for the slot after the last run", NOON + timedelta(seconds=307), NOON, 607),
+        ("a clock set back a little does not repeat a slot", NOON + timedelta(seconds=7), NOON, 307),
+        ("a clock set back by more than a period goes by its new time", NOON + timedelta(days=365), NOON, 7),
     ],
 )
 def test_the_trigger_names_one_time_in_the_future(
@@ -43,6 +46,13 @@ def scheduler() -> Scheduler:
 
 def wait_for(condition: threading.Event) -> None:
     assert condition.wait(10)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_job_runs_right_away_and_then_again_and_again(scheduler: Scheduler) -> None:
@@ -76,6 +86,97 @@ def test_a_run_that_would_overlap_is_skipped_and_counted() -> None:
     release.set()
     scheduler.stop()
     assert telemetry.counts()["rankmon_skipped_runs", ("slow", "still_running")] >= 1
+
+
+def test_a_slow_job_is_warned_of_once_and_again_only_after_a_run_that_held_none_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    telemetry, release, started = Telemetry(), threading.Event(), threading.Event()
+    scheduler = Scheduler(2, telemetry)
+
+    def hang() -> None:
+        started.set()
+        release.wait(10)
+
+    def skipped() -> float:
+        return telemetry.counts()["rankmon_skipped_runs", ("slow", "still_running")]
+
+    def warnings() -> int:
+        return caplog.text.count("monitor slow: a run was skipped")
+
+    scheduler.put("slow", 0.1, hang)
+    scheduler.start()
+    until(lambda: skipped() >= 3)
+    assert warnings() == 1
+    release.set()
+    time.sleep(0.5)
+    release.clear()
+    before = skipped()
+    until(lambda: skipped() > before)
+    until(lambda: warnings() == 2)
+    release.set()
+    scheduler.stop()
+    assert {r.name for r in caplog.records} == {"monitor.scheduler"}, "APScheduler does not say it again"
+
+
+def test_a_job_that_asks_to_be_tried_again_does_not_hang_the_end(scheduler: Scheduler) -> None:
+    started, release = threading.Event(), threading.Event()
+
+    def fails_late() -> None:
+        started.set()
+        release.wait(10)
+        scheduler.retry_in("m", 5)
+
+    scheduler.put("m", 60, fails_late)
+    scheduler.start()
+    wait_for(started)
+    ending = threading.Thread(target=scheduler.stop, daemon=True)
+    ending.start()
+    time.sleep(0.2)
+    assert scheduler.next_run_at("m") is None, "and whoever looks at the page meanwhile is not held up"
+    release.set()
+    ending.join(5)
+    assert not ending.is_alive()
+
+
+def test_what_is_due_while_the_scheduler_ends_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    scheduler, started, release = Scheduler(2, Telemetry()), threading.Event(), threading.Event()
+
+    def slow() -> None:
+        started.set()
+        release.wait(10)
+
+    scheduler.put("slow", 60, slow)
+    scheduler.put("often", 0.05, lambda: None)
+    scheduler.start()
+    wait_for(started)
+    ending = threading.Thread(target=scheduler.stop, daemon=True)
+    ending.start()
+    time.sleep(0.5)
+    release.set()
+    ending.join(5)
+    assert caplog.records == []
+
+
+def test_when_the_clock_is_set_back_what_is_planned_moves_along(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ahead = [100.0]
+    clock = SimpleNamespace(time=lambda: time.time() + ahead[0], monotonic=time.monotonic)
+    monkeypatch.setattr("monitor.scheduler.HEARTBEAT", 0.1)
+    monkeypatch.setattr("monitor.scheduler.time", clock)
+    scheduler = Scheduler(2, Telemetry())
+    scheduler.put("m", 3600, lambda: None)
+    scheduler.start()
+    scheduler.retry_in("m", 90)
+    planned = scheduler.next_run_at("m") or 0
+    time.sleep(0.3)
+    assert scheduler.next_run_at("m") == planned
+    ahead[0] -= 60
+    until(lambda: (scheduler.next_run_at("m") or 0) < planned - 50)
+    assert scheduler.next_run_at("m") == pytest.approx(planned - 60, abs=1)
+    assert "the clock was set back by 60 s" in caplog.text
+    scheduler.stop()
 
 
 def test_a_broken_job_and_a_hanging_one_leave_the_others_alone(scheduler: Scheduler) -> None:

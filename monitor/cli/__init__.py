@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -54,6 +55,16 @@ class _Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(f"monitor.cli.{module}"), attribute)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read our output, such as `head`, has enough: no failure. What is left of it must go somewhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return result
+
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=__doc__)
 @click.version_option(__version__, prog_name="rankmon")
@@ -70,7 +81,6 @@ def run(arguments: list[str]) -> int:
     """Run one command; its exit code. Errors are written to standard error, without a traceback."""
     try:
         result = cli.main(arguments, prog_name="rankmon", standalone_mode=False)
-        sys.stdout.flush()
     except click.exceptions.Abort:
         return INTERRUPTED
     except click.ClickException as error:
@@ -79,8 +89,6 @@ def run(arguments: list[str]) -> int:
     except RankmonError as error:
         click.echo(f"rankmon: {error}", err=True)
         return exit_code(error)
-    except (BrokenPipeError, SystemExit) as error:
-        return _reader_is_gone(error)
     return result if isinstance(result, int) else 0
 
 
@@ -91,13 +99,3 @@ def exit_code(error: Exception) -> int:
     5
     """
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)
-
-
-def _reader_is_gone(error: BrokenPipeError | SystemExit) -> int:
-    """Whoever read our output, such as `head`, has enough; that is no failure."""
-    # Click makes SystemExit(1) of a broken pipe, with this context.
-    if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
-        raise error
-    # Or else Python would write what is left, and complain, when it ends.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0

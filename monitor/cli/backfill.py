@@ -85,5 +85,6 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
                     raise Stopped
         except Stopped as error:
             raise Stopped(f"{name}: stopped after {outcome.stored} buckets; the same command goes on there") from error
-    click.echo(f"{name}: {outcome.stored} buckets stored" + (f", {outcome.kept} final ones kept" * bool(outcome.kept)))
+    kept = f", {outcome.kept} final ones kept" if outcome.kept else ""
+    click.echo(f"{name}: {outcome.stored} buckets stored{kept}")
     return outcome.stored

@@ -14,7 +14,6 @@ import click
 
 from monitor.cli import exit_code
 from monitor.cli.common import Instant, config_option, interruptible, load_config, monitor_option, pick_monitors
-from monitor.errors import Stopped
 
 if TYPE_CHECKING:
     from monitor.app import App
@@ -45,7 +44,7 @@ def serve(app: App, announce: bool = False) -> None:
         signals.put(number)  # may happen in the middle of anything, and so must take no lock
 
     def end_at_once(number: int, _: object) -> NoReturn:
-        raise Stopped("stopped before anything was served")
+        raise _EndedEarly
 
     try:
         signal.signal(signal.SIGHUP, note)
@@ -58,13 +57,17 @@ def serve(app: App, announce: bool = False) -> None:
             click.echo(f"Serving on http://{app.web.host}:{app.web.port}/ (and /metrics); Ctrl-C ends it.")
         while signals.get() == signal.SIGHUP:
             app.reload()
-    except Stopped as error:
-        log.info("%s", error)
+    except _EndedEarly:
+        log.info("told to end before anything was served")
     finally:
         _on_end(note)
         log.info("stopping")
         app.stop()
         log.info("stopped")
+
+
+class _EndedEarly(BaseException):
+    """Told to end before there was anything to end in order; no fault, so nobody may catch it as one."""
 
 
 def _on_end(handler: Callable[[int, FrameType | None], object]) -> None:

@@ -22,6 +22,9 @@ Bools = NDArray[np.bool_]
 # Up to this many grades, counting per grade beats sorting; both give the same ideal.
 _FEW_GRADES = 12
 
+# Down to this rank discounts are looked up; where lists are longer, they are computed row by row.
+_LONGEST_TABLE = 10_000
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -149,17 +152,35 @@ def _plain(value: Floats, empty: Bools) -> Scores:
     return Scores(value, empty, none, none)
 
 
-def _within(m: Measure, rank: Ints) -> Bools | slice:
-    return slice(None) if m.k is None else rank <= m.k
+def _within(m: Measure, rank: Ints) -> Ints | slice:
+    return slice(None) if m.k is None else np.flatnonzero(rank <= m.k)
 
 
-def _dcg(m: Measure, r: Rankings) -> Floats:
-    kept = _within(m, r.rank)
-    gain = gains(m, r.grade[kept])
-    return _sum(r.request[kept], gain * discounts(m, r.rank[kept]), r.size)
+def _gained(m: Measure, r: Rankings) -> tuple[Ints, Ints, Floats]:
+    """(request, rank, gain) of the rows whose gain is above 0: only these add to a list's gain or to its ideal."""
+    gain = gains(m, r.grade)
+    some = np.flatnonzero(gain > 0)
+    if len(some) == len(gain):
+        return r.request, r.rank, gain
+    return r.request[some], r.rank[some], gain[some]
 
 
-def _ideal_dcg(m: Measure, r: Rankings) -> Floats:
+def _dcg(m: Measure, request: Ints, rank: Ints, gain: Floats, size: int) -> Floats:
+    return _sum(request, gain * _discounts_within(m, rank), size)
+
+
+def _discounts_within(m: Measure, rank: Ints) -> Floats:
+    """Discount of each rank, 0 past the cut-off."""
+    longest = int(rank.max(initial=0))
+    last = longest if m.k is None else min(m.k, longest)
+    if last > _LONGEST_TABLE:
+        return np.where(rank <= last, discounts(m, rank), 0.0)
+    table: Floats = np.r_[0.0, discounts(m, np.arange(1, last + 1)), 0.0]
+    return np.take(table, np.minimum(rank, last + 1))
+
+
+def _ideal_dcg(m: Measure, r: Rankings, request: Ints, rank: Ints, gain: Floats) -> Floats:
+    """The best that a list could gain, of each request; the last three are as `_gained` gives them."""
     if m.ideal == "max":
         top = gains(m, np.array([m.highest_grade]))[0]
         return np.full(r.size, top * discounts(m, np.arange(1, (m.k or 1) + 1)).sum())
@@ -167,27 +188,32 @@ def _ideal_dcg(m: Measure, r: Rankings) -> Floats:
         if r.judged is None:
             raise ValueError(f"{m} needs all judgments of each query")
         return _best(m, r.judged.request, gains(m, r.judged.grade), r.judged.count, r.size)
-    kept = _within(m, r.rank) if m.ideal == "local" else slice(None)
-    return _best(m, r.request[kept], gains(m, r.grade[kept]), None, r.size)
+    kept = _within(m, rank) if m.ideal == "local" else slice(None)
+    return _best(m, request[kept], gain[kept], None, r.size)
 
 
 def _best(m: Measure, request: Ints, gain: Floats, count: Ints | None, size: int) -> Floats:
     """DCG@k of each request's gains in their best order."""
-    some = gain > 0
-    request, gain = request[some], gain[some]
-    count = None if count is None else count[some]
     levels = _levels(gain)
     if levels is None:
         return _best_by_sorting(m, request, gain, count, size)
     return _best_by_counting(m, request, gain, count, size, levels)
 
 
+def _from(level: float, request: Ints, gain: Floats, count: Ints | None) -> tuple[Ints, Floats, Ints | None]:
+    """What has a gain of `level` or more."""
+    enough = np.flatnonzero(gain >= level)
+    if len(enough) == len(gain):
+        return request, gain, count
+    return request[enough], gain[enough], None if count is None else count[enough]
+
+
 def _levels(gain: Floats) -> list[float] | None:
-    """The distinct gains in rising order, or None where they are many. A peek may spare a useless sort."""
+    """The distinct gains above 0 in rising order, or None where they are many. A peek may spare a useless sort."""
     if len(np.unique(gain[:256])) > _FEW_GRADES:
         return None
     levels = np.unique(gain)
-    return None if len(levels) > _FEW_GRADES else levels.tolist()
+    return None if len(levels) > _FEW_GRADES else levels[levels > 0].tolist()
 
 
 def _best_by_counting(
@@ -199,9 +225,8 @@ def _best_by_counting(
     """
     ideal, below = np.zeros(size), 0.0
     for level in levels:
-        enough = gain >= level
-        weight = None if count is None else count[enough].astype(float)
-        items = _sum(request[enough], weight, size).astype(np.int64)
+        request, gain, count = _from(level, request, gain, count)
+        items = _sum(request, None if count is None else count.astype(float), size).astype(np.int64)
         items = items if m.k is None else np.minimum(items, m.k)
         cumulated = np.r_[0.0, np.cumsum(discounts(m, np.arange(1, items.max(initial=0) + 1)))]
         ideal += (level - below) * cumulated[items]
@@ -214,9 +239,7 @@ def _best_by_sorting(m: Measure, request: Ints, gain: Floats, count: Ints | None
         request, gain = np.repeat(request, count), np.repeat(gain, count)
     order = np.lexsort((-gain, request))
     request, gain = request[order], gain[order]
-    rank = _ordinal(request, size) + 1
-    kept = _within(m, rank)
-    return _sum(request[kept], gain[kept] * discounts(m, rank[kept]), size)
+    return _dcg(m, request, _ordinal(request, size) + 1, gain, size)
 
 
 def _ordinal(request: Ints, size: int) -> Ints:
@@ -230,15 +253,24 @@ def _is_relevant(m: Measure, grade: Floats) -> Bools:
     return grade > 0 if m.rel is None else grade >= m.rel
 
 
-def _is_hit(m: Measure, r: Rankings) -> Bools:
-    relevant = _is_relevant(m, r.grade)
-    return relevant if m.k is None else relevant & (r.rank <= m.k)
+def _relevant_rows(m: Measure, r: Rankings) -> Ints:
+    return np.flatnonzero(_is_relevant(m, r.grade))
 
 
-def _hits(m: Measure, r: Rankings) -> tuple[Floats, Floats]:
-    """(relevant items within k, relevant items in the list), of each request."""
-    listed = _sum(r.request[_is_relevant(m, r.grade)], None, r.size)
-    return (listed if m.k is None else _sum(r.request[_is_hit(m, r)], None, r.size)), listed
+def _hit_rows(m: Measure, r: Rankings) -> Ints:
+    """Numbers of the relevant rows within k."""
+    rows = _relevant_rows(m, r)
+    return rows if m.k is None else rows[r.rank[rows] <= m.k]
+
+
+def _hits(m: Measure, r: Rankings) -> Floats:
+    """How many relevant items stand within k, of each request."""
+    return _sum(r.request[_hit_rows(m, r)], None, r.size)
+
+
+def _listed(m: Measure, r: Rankings) -> Floats:
+    """How many relevant items stand anywhere in the list, of each request."""
+    return _sum(r.request[_relevant_rows(m, r)], None, r.size)
 
 
 def _pool(m: Measure, r: Rankings) -> Floats:
@@ -248,39 +280,42 @@ def _pool(m: Measure, r: Rankings) -> Floats:
             raise ValueError(f"{m} needs all judgments of each query")
         relevant = _is_relevant(m, r.judged.grade)
         return _sum(r.judged.request[relevant], r.judged.count[relevant].astype(float), r.size)
-    within, listed = _hits(m, r)
-    return within if m.ideal == "local" else listed
+    return _hits(m, r) if m.ideal == "local" else _listed(m, r)
 
 
 def _relevant_in_order(m: Measure, r: Rankings) -> tuple[Ints, Ints]:
     """(row number, how many relevant stand above) of the relevant rows within k, by request and rank."""
-    rows = r.by_rank[_is_hit(m, r)[r.by_rank]]
+    hit = np.zeros(len(r.rank), bool)
+    hit[_hit_rows(m, r)] = True
+    rows = r.by_rank[hit[r.by_rank]]
     return rows, _ordinal(r.request[rows], r.size)
 
 
 def _score_ndcg(m: Measure, r: Rankings) -> Scores:
-    return _ratio(_dcg(m, r), _ideal_dcg(m, r))
+    rows = _gained(m, r)
+    return _ratio(_dcg(m, *rows, r.size), _ideal_dcg(m, r, *rows))
 
 
 def _score_dcg(m: Measure, r: Rankings) -> Scores:
-    return _plain(_dcg(m, r), _sum(r.request, gains(m, r.grade), r.size) <= 0)
+    request, rank, gain = _gained(m, r)
+    return _plain(_dcg(m, request, rank, gain, r.size), _sum(request, gain, r.size) <= 0)
 
 
 def _score_cg(m: Measure, r: Rankings) -> Scores:
-    kept = _within(m, r.rank)
-    value = _sum(r.request[kept], gains(m, r.grade[kept]), r.size)
-    return _plain(value, _sum(r.request, gains(m, r.grade), r.size) <= 0)
+    request, rank, gain = _gained(m, r)
+    kept = _within(m, rank)
+    return _plain(_sum(request[kept], gain[kept], r.size), _sum(request, gain, r.size) <= 0)
 
 
 def _score_precision(m: Measure, r: Rankings) -> Scores:
-    hits, listed = _hits(m, r)
+    hits = _hits(m, r)
     depth = r.shown[None].astype(float) if m.k is None else np.full(r.size, float(m.k))
     ratio = _ratio(hits, depth)
-    return Scores(ratio.value, listed == 0, hits, depth)
+    return Scores(ratio.value, _listed(m, r) == 0, hits, depth)
 
 
 def _score_recall(m: Measure, r: Rankings) -> Scores:
-    return _ratio(_hits(m, r)[0], _pool(m, r))
+    return _ratio(_hits(m, r), _pool(m, r))
 
 
 def _score_map(m: Measure, r: Rankings) -> Scores:
@@ -290,14 +325,14 @@ def _score_map(m: Measure, r: Rankings) -> Scores:
 
 
 def _score_mrr(m: Measure, r: Rankings) -> Scores:
-    rows, above = _relevant_in_order(m, r)
-    first = rows[above == 0]
-    return _plain(_sum(r.request[first], 1 / r.rank[first], r.size), _hits(m, r)[1] == 0)
+    rows = _hit_rows(m, r)
+    first = np.full(r.size, np.inf)
+    np.minimum.at(first, r.request[rows], r.rank[rows].astype(float))
+    return _plain(1 / first, _listed(m, r) == 0)
 
 
 def _score_hit_rate(m: Measure, r: Rankings) -> Scores:
-    hits, listed = _hits(m, r)
-    return _plain((hits > 0).astype(float), listed == 0)
+    return _plain((_hits(m, r) > 0).astype(float), _listed(m, r) == 0)
 
 
 def _score_err(m: Measure, r: Rankings) -> Scores:
@@ -313,23 +348,23 @@ def _score_err(m: Measure, r: Rankings) -> Scores:
         at, stop = request[step], stops[step]
         value[at] += reached[at] * stop / rank[step]
         reached[at] *= 1 - stop
-    return _plain(value, _hits(m, r)[1] == 0)
+    return _plain(value, _listed(m, r) == 0)
 
 
 def _score_rbp(m: Measure, r: Rankings) -> Scores:
     p = m.p or 0.8
-    hit = _is_hit(m, r)
+    hit = _hit_rows(m, r)
     value = (1 - p) * _sum(r.request[hit], np.power(p, r.rank[hit] - 1.0), r.size)
-    return _plain(value, _hits(m, r)[1] == 0)
+    return _plain(value, _listed(m, r) == 0)
 
 
 def _score_ctr(m: Measure, r: Rankings) -> Scores:
-    return _ratio(_hits(m, r)[0], r.shown[m.k].astype(float))
+    return _ratio(_hits(m, r), r.shown[m.k].astype(float))
 
 
 def _score_click_position(m: Measure, r: Rankings) -> Scores:
-    hit = _is_hit(m, r)
-    return _ratio(_sum(r.request[hit], r.rank[hit].astype(float), r.size), _hits(m, r)[0])
+    hit = _hit_rows(m, r)
+    return _ratio(_sum(r.request[hit], r.rank[hit].astype(float), r.size), _hits(m, r))
 
 
 _KERNELS: dict[str, Callable[[Measure, Rankings], Scores]] = {

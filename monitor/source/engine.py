@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -11,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 
 from monitor.errors import SourceError, Stopped, TooMany
 
@@ -98,7 +99,7 @@ class Database:
             yield
         except (NoSuchModuleError, ModuleNotFoundError) as error:
             raise SourceError(self._driver_help(error), "driver") from error
-        except (DBAPIError, SQLAlchemyError) as error:
+        except (SQLAlchemyError, sqlite3.Error) as error:  # the latter where rows are fetched from its own cursor
             if self._stop():
                 raise Stopped(f"source {self.name}: reading was stopped") from error
             raise _explain(self, error) from error
@@ -176,7 +177,6 @@ class Reader:
         return [d[1] for d in cursor.description]
 
 
-
 def _sqlite(name: str, url: URL, options: dict[str, Any]) -> sa.Engine:
     """SQLite would create a missing file and call it empty; so it is opened as what must be there, read-only."""
     path = url.database
@@ -199,7 +199,7 @@ def _sqlite(name: str, url: URL, options: dict[str, Any]) -> sa.Engine:
     return engine
 
 
-def _explain(database: Database, error: SQLAlchemyError) -> SourceError:
+def _explain(database: Database, error: Exception) -> SourceError:
     cause = getattr(error, "orig", None) or error
     state = str(getattr(cause, "sqlstate", None) or "")
     said = database.redact(" ".join(str(cause).split()))

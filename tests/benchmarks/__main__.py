@@ -1,0 +1,53 @@
+"""`make bench`: all benchmarks, as tables. --quick takes small data and few rounds, --write keeps the results."""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.benchmarks import cycle, kernel, memory
+from tests.benchmarks.report import Section, facts, markdown, table
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+REQUESTS, QUICK_REQUESTS = 100_000, 5_000
+
+
+def sections(folder: Path, quick: bool) -> Iterator[Section]:
+    """Every table, one after the other."""
+    requests, rounds = (QUICK_REQUESTS, 1) if quick else (REQUESTS, 5)
+    # ranx compiles for most of a minute when it is used for the first time.
+    peers = [replace(p, share=1.0) for p in kernel.PEERS if p.name != "ranx"] if quick else kernel.PEERS
+    yield from kernel.sections(requests, rounds, peers)
+    if not quick:
+        yield kernel.linearity(requests, rounds)
+    yield from cycle.sections(folder, requests, rounds)
+    yield memory.section(folder, requests)
+
+
+def without_aims(section: Section) -> Section:
+    """Small data show that it runs; against them no aim is set."""
+    return replace(section, lines=[replace(line, aim=None) for line in section.lines])
+
+
+def main() -> None:
+    """Run all, print each table as soon as it is there."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small data, one round, without ranx: a smoke test")
+    parser.add_argument("--write", action="store_true", help=f"keep the tables in {RESULTS.name}")
+    chosen = parser.parse_args()
+    if chosen.quick and chosen.write:
+        parser.error("--quick measures too little to be kept; leave one of the two out")
+    print(facts())
+    done = []
+    with TemporaryDirectory(prefix="rankmon-bench-") as folder:
+        for section in sections(Path(folder), chosen.quick):
+            section = without_aims(section) if chosen.quick else section
+            print(f"\n{section.title}\n\n{table(section)}", flush=True)
+            done.append(section)
+    if chosen.write:
+        RESULTS.write_text(markdown(done), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""Times of things that are run in turn, so that a busy moment of the machine hits all of them alike."""
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+
+def interleaved(calls: Sequence[tuple[str, Callable[[], Any]]], rounds: int) -> dict[str, float]:
+    """Name -> median seconds. A name may stand more than once, so that what is short is timed more often."""
+    taken: dict[str, list[float]] = {name: [] for name, _ in calls}
+    for _ in range(rounds):
+        for name, call in calls:
+            taken[name].append(seconds(call))
+    return {name: median(times) for name, times in taken.items()}
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    """How long one call takes, without the rubbish of the one before."""
+    gc.collect()
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
