@@ -120,8 +120,8 @@ def sections(folder: Path, requests: int, rounds: int) -> Iterator[Section]:
 
 
 REMARKS = f"""\
-{DENSITY} requests of {LENGTH} items an hour, each tenth item clicked; the primary key is (request, position), and there is
-an index on each time. rankmon computes ndcg@10 and mrr@10 of each hour, overall and by device, into a fresh store on
+{DENSITY} requests of {LENGTH} items an hour, each tenth item clicked; the primary key is (request, position), and there
+is an index on each time. rankmon computes ndcg@10 and mrr@10 of each hour, overall and by device, into a fresh store on
 SQLite. A scan is a single SELECT of sums and maxima over the columns that this needs, without any order or join. The
 pandas way reads both tables whole, merges them and goes through the requests with groupby.apply; its mean NDCG and
 rankmon's are the same, which is checked."""
