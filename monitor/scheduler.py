@@ -26,6 +26,9 @@ HEARTBEAT = 5.0
 STALE = 60.0
 """Without a heartbeat for so many seconds the scheduler counts as dead."""
 
+WARN_AGAIN = 600.0
+"""Least seconds between two warnings that a job's runs are skipped."""
+
 SET_BACK = 1.0
 """Seconds that the clock must be set back before what is planned is moved along with it."""
 
@@ -65,8 +68,8 @@ class Scheduler:
     def __init__(self, workers: int, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
         self._beat = time.monotonic()
-        self._overlapped: set[str] = set()
         self._warned: set[str] = set()
+        self._warned_at: dict[str, float] = {}
         self._ended = threading.Event()
         self._pools = {"default": ThreadPoolExecutor(workers), "heartbeat": ThreadPoolExecutor(1)}
         self._scheduler = BackgroundScheduler(
@@ -150,17 +153,15 @@ class Scheduler:
         if not name:
             return
         self._telemetry.count("rankmon_skipped_runs", name, "still_running")
-        self._overlapped.add(name)
-        if name not in self._warned:
+        # Said once until a run has ended, and not too often: else a monitor that is slow, or stuck, would fill the log.
+        now = time.monotonic()
+        if name not in self._warned and now - self._warned_at.get(name, -WARN_AGAIN) >= WARN_AGAIN:
             self._warned.add(name)
+            self._warned_at[name] = now
             log.warning("monitor %s: a run was skipped, the one before is still going on", name)
 
     def _ran(self, event: JobEvent) -> None:
-        # Said once, and again only after a run that held none up: else a slow monitor would fill the log.
-        name = _name(event)
-        if name not in self._overlapped:
-            self._warned.discard(name)
-        self._overlapped.discard(name)
+        self._warned.discard(_name(event))
 
     def _broke(self, event: JobEvent) -> None:
         self._ran(event)

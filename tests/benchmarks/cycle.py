@@ -71,12 +71,12 @@ def backfill(log: Log, store_path: Path) -> Backfilled:
     database = Database("log", parse_url(f"sqlite:///{log.path}", None), statement_timeout=600)
     span, now = (log.since, log.until), log.until + 2 * DAY
     with store.hold(MONITOR.name) as lease:
-        done = list(run_backfill(MONITOR, now, span, Pull(MONITOR, database), store, lease, Stride()))
+        *_, done = run_backfill(MONITOR, now, span, Pull(MONITOR, database), store, lease, Stride())
     history = store.history(MONITOR.definition(NDCG), *span)
     value = float(read_as(NDCG, history.slice(OVERALL).sum(axis=0)))
     database.close()
     store.close()
-    return Backfilled(sum(d.rows for d in done), sum(d.stored for d in done), value)
+    return Backfilled(done.rows, done.stored, value)
 
 
 def scan(log: Log, statement: str = SCAN) -> Any:
