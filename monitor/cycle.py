@@ -2,9 +2,10 @@
 
     how new is the source? -> which buckets are due? -> read -> tally -> store
 
-It is safe to run again at any point: every write replaces whole buckets in one transaction, and everything decided is
-a function of what is stored and of `now`, which is read once. Who may write is settled by the lease. A cycle is an
-iterator that pauses after each stretch it has stored, so whoever drives it may leave off there.
+What has become final by it is judged then: see `judging`. A cycle is safe to run again at any point: every write
+replaces whole buckets in one transaction, and everything decided is a function of what is stored and of `now`, which
+is read once. Who may write is settled by the lease. A cycle is an iterator that pauses after each stretch it has
+stored, so whoever drives it may leave off there.
 """
 
 from __future__ import annotations
@@ -248,15 +249,12 @@ def _middle(since: int, until: int, width: int) -> int:
 
 
 def _write(plan: _Plan, tallied: Tally, store: Store, lease: Lease) -> Written:
-    """Store the tally's buckets, of each series those that are open; if final ones are read again, note that too."""
+    """Store the tally's buckets, of each series those that are open, or all if they are read again."""
     inside = range(tallied.since, tallied.until, plan.monitor.bucket)
     targets = {d: [s for s in inside if plan.again or not _is_final(plan.states[d], s)] for d in plan.states}
     finals = [start for start in inside if is_final(plan.monitor, start, plan.now, plan.newest)]
-    written = store.write(lease, plan.monitor, tallied, targets, plan.now, finals, plan.force)
-    again = {s for d in plan.states for s in targets[d] if _is_final(plan.states[d], s)} - set(written.kept)
-    if again:
-        store.log_restatement(lease, tallied.since, tallied.until, plan.now, plan.force, len(again))
-    return written
+    again = {s for d in plan.states for s in targets[d] if _is_final(plan.states[d], s)}
+    return store.write(lease, plan.monitor, tallied, targets, plan.now, finals, plan.force, again)
 
 
 def _is_final(series: Mapping[int, BucketState], start: int) -> bool:

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from monitor import __version__
 from monitor.core.measures import Measure
+from monitor.core.rules import Rule
 from monitor.core.types import OVERALL, format_duration
 from monitor.core.windows import Point
 from monitor.snapshot import Board, MonitorSnapshot, Series
@@ -32,8 +33,10 @@ class RankmonCollector(Collector):
         snapshots = [self._board.snapshots[n] for n in sorted(self._board.snapshots)]
         yield from _quality(snapshots)
         yield from _windows(snapshots)
+        yield from _alerts(snapshots)
         yield from _progress(snapshots)
         yield from _own(self._telemetry)
+        yield from _queues(self._telemetry)
         build = GaugeMetricFamily("rankmon_build_info", "Version of rankmon.", labels=["version", "python"])
         build.add_metric([__version__, platform.python_version()], 1)
         yield build
@@ -143,6 +146,68 @@ def _labels(snapshot: MonitorSnapshot, series: Series) -> list[str]:
     return [snapshot.monitor.name, str(series.measure), format_duration(series.length), series.definition.id]
 
 
+def _alerts(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
+    """What the alert rules compare with, what fires, and what is asked for. Nothing here is named by a slice's state
+    alone: a rule that judges slices is firing if any of them is."""
+    yield from _limits(snapshots)
+    names = ("monitor", "rule", "severity", "paging")
+    rules = GaugeMetricFamily("rankmon_alert_firing", "Whether an alert rule fires, on any slice.", labels=names)
+    slices = GaugeMetricFamily(
+        "rankmon_slice_alert_firing", "Whether an alert rule fires on one slice.", labels=(*names, "dimension", "value")
+    )
+    opened = GaugeMetricFamily("rankmon_incidents_open", "Incidents that are open.", labels=["monitor"])
+    retrain = GaugeMetricFamily(
+        "rankmon_retrain_recommended", "Whether the model should be retrained.", labels=["monitor"]
+    )
+    for snapshot in snapshots:
+        name = snapshot.monitor.name
+        for rule in snapshot.monitor.alerts:
+            labels = [name, rule.name, rule.severity, snapshot.monitor.paging]
+            mine = [r for r in snapshot.readings if r.rule == rule]
+            rules.add_metric(labels, any(r.condition.state == "firing" for r in mine))
+            for reading in mine:
+                if reading.key != OVERALL:
+                    slices.add_metric([*labels, *reading.key], reading.condition.state == "firing")
+        opened.add_metric([name], snapshot.incident is not None)
+        retrain.add_metric([name], snapshot.recommends_retraining)
+    yield from (rules, slices, opened, retrain)
+
+
+def _limits(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
+    """Baselines and thresholds of the newest judged windows, by the unit of what they are compared with."""
+    for unit, suffix in (("ratio", "_ratio"), ("gain", "")):
+        for name, field, text in (
+            ("baseline", "baseline", "What the newest judged window is compared with."),
+            ("alert_threshold", "fires_below", "Below which value an alert rule fires."),
+        ):
+            of_rule = ("rule",) if name == "baseline" else ("rule", "severity")
+            overall = GaugeMetricFamily(f"rankmon_{name}{suffix}", text, labels=(*LABELS, *of_rule))
+            slices = GaugeMetricFamily(
+                f"rankmon_slice_{name}{suffix}", f"Of one slice. {text}", labels=(*LABELS, *of_rule, *SLICE_LABELS[4:])
+            )
+            for snapshot in snapshots:
+                for reading in snapshot.readings:
+                    number = getattr(reading.evaluation, field)
+                    if number is None or _unit(reading.rule) != unit:
+                        continue
+                    labels = _limit_labels(snapshot, reading.rule)[: len(LABELS) + len(of_rule)]
+                    if reading.key == OVERALL:
+                        overall.add_metric(labels, number)
+                    else:
+                        slices.add_metric([*labels, *reading.key], number)
+            yield from (f for f in (overall, slices) if f.samples)
+
+
+def _unit(rule: Rule) -> str:
+    return "ratio" if rule.measure is None else rule.measure.spec.unit
+
+
+def _limit_labels(snapshot: MonitorSnapshot, rule: Rule) -> list[str]:
+    monitor = snapshot.monitor
+    series = [monitor.name, rule.judged, format_duration(rule.window), monitor.judged_definition(rule).id]
+    return [*series, rule.name, rule.severity]
+
+
 def _progress(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     """Where each monitor stands."""
     for name, text, field in (
@@ -196,3 +261,18 @@ def _own(telemetry: Telemetry) -> Iterator[Metric]:
     for labels_of, (runs, seconds) in sorted(telemetry.stages().items()):
         stages.add_metric(labels_of, runs, seconds)
     yield stages
+
+
+def _queues(telemetry: Telemetry) -> Iterator[Metric]:
+    """Notifications that wait."""
+    length = GaugeMetricFamily(
+        "rankmon_notification_queue_length", "Notifications not delivered yet.", labels=["channel"]
+    )
+    oldest = GaugeMetricFamily(
+        "rankmon_notification_oldest_timestamp_seconds", "When the oldest of them was made.", labels=["channel"]
+    )
+    for channel, queue in sorted(telemetry.queues.items()):
+        length.add_metric([channel], queue.length)
+        if queue.oldest_at is not None:
+            oldest.add_metric([channel], queue.oldest_at)
+    yield from (length, oldest)

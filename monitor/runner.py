@@ -7,13 +7,15 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from monitor.clock import Clock
 from monitor.core.tally import Reading
 from monitor.core.types import Monitor
 from monitor.cycle import Freshness, Outcome, Source, Stride, run_cycle
 from monitor.errors import LeaseLost, SourceError, Stopped, StoreError
+from monitor.judging import Telling, judge
 from monitor.snapshot import Board, MonitorSnapshot, renew, take_snapshot
 from monitor.store import Lease, Store
 from monitor.telemetry import Telemetry
@@ -27,6 +29,17 @@ REASONS = ("connect", "timeout", "permission", "missing", "driver", "query", "da
 """Why a cycle can fail: those of a SourceError, the store, or a fault in rankmon itself."""
 
 LONGEST_ERROR = 2000
+
+
+class Desk(Protocol):
+    """Where notifications are put."""
+
+    def telling(self) -> Telling:
+        """Whom to tell of what, as it is configured now."""
+
+    def wake(self) -> None:
+        """Something was put there."""
+
 
 RetryIn = Callable[[str, float], None]
 """Asks for the next run of a monitor in so many seconds."""
@@ -52,7 +65,9 @@ class Runner:
         telemetry: Telemetry,
         clock: Clock,
         stopping: threading.Event,
+        desk: Desk,
     ) -> None:
+        """`desk`: where notifications are put; asked anew each time, for a new configuration may change it."""
         self.monitor = monitor
         self._source = _Timed(source, monitor.name, telemetry)
         self._store = store
@@ -60,6 +75,7 @@ class Runner:
         self._telemetry = telemetry
         self._clock = clock
         self._stopping = stopping
+        self._desk = desk
         self._stride = Stride()
         self._failures = 0
         self._outcome = Outcome()
@@ -121,8 +137,18 @@ class Runner:
                         break
             finally:
                 self._count(outcome)
+            self._judge(now, lease, outcome)
             self._store.record(name, last_success_at=now, newest_source_at=outcome.newest, last_error="")
         return outcome
+
+    def _judge(self, now: float, lease: Lease, outcome: Outcome) -> None:
+        with self._telemetry.stage(self.monitor.name, "judge"):
+            telling = replace(self._desk.telling(), is_current=outcome.left == 0, real_now=time.time())
+            judgement = judge(self.monitor, now, self._store, lease, telling)
+        if judgement is not None:
+            self._is_outdated = True
+        if judgement is not None and judgement.notices:
+            self._desk.wake()
 
     def _leaves_off(self, outcome: Outcome, took: float) -> bool:
         # One stretch is read in any case: where the source is slow to say how new it is, nothing ever would be.

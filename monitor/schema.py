@@ -102,6 +102,106 @@ restatements = sa.Table(
     sa.Column("buckets", sa.Integer, nullable=False),
 )
 
+conditions = sa.Table(
+    "conditions",
+    metadata,
+    sa.Column("monitor", sa.Text, primary_key=True),
+    sa.Column("rule", sa.Text, primary_key=True),
+    sa.Column("dimension", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, primary_key=True),
+    sa.Column("identity", sa.String(10), nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("since", sa.BigInteger),
+    sa.Column("streak", sa.Integer, nullable=False),
+    sa.Column("known", sa.BigInteger),
+)
+"""Where each alert rule stands on each slice; `identity` is of the rule and the series that it judges."""
+
+judged = sa.Table(
+    "judged",
+    metadata,
+    sa.Column("monitor", sa.Text, primary_key=True),
+    sa.Column("until", sa.BigInteger, nullable=False),
+    sa.Column("anew", sa.Boolean, nullable=False),
+)
+"""Until where the rules of a monitor were applied; `anew` if older buckets were stored since."""
+
+incidents = sa.Table(
+    "incidents",
+    metadata,
+    sa.Column("id", sa.String(10), primary_key=True),
+    sa.Column("monitor", sa.Text, nullable=False, index=True),
+    sa.Column("state", sa.String(16), nullable=False, index=True),
+    sa.Column("severity", sa.String(16), nullable=False),
+    sa.Column("retrain", sa.Boolean, nullable=False),
+    sa.Column("began_at", sa.BigInteger, nullable=False),
+    sa.Column("opened_at", sa.BigInteger, nullable=False),
+    sa.Column("closed_at", sa.BigInteger),
+    sa.Column("told", sa.Boolean, nullable=False),
+    sa.Column("summary", sa.Text, nullable=False),
+    sa.Column("acknowledged_at", sa.Double),
+    sa.Column("acknowledged_by", sa.Text),
+    sa.Column("note", sa.Text),
+)
+
+transitions = sa.Table(
+    "transitions",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("monitor", sa.Text, nullable=False),
+    sa.Column("incident", sa.String(10), index=True),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("dimension", sa.Text, nullable=False),
+    sa.Column("value", sa.Text, nullable=False),
+    sa.Column("was", sa.String(16), nullable=False),
+    sa.Column("became", sa.String(16), nullable=False),
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Column("recorded_at", sa.Double, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("evidence", sa.Text, nullable=False),
+    sa.Index("ix_transitions_monitor_at", "monitor", "at"),
+)
+
+silences = sa.Table(
+    "silences",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("monitor", sa.Text, nullable=False, index=True),
+    sa.Column("since", sa.Double, nullable=False),
+    sa.Column("until", sa.Double, nullable=False),
+    sa.Column("author", sa.Text, nullable=False),
+    sa.Column("note", sa.Text, nullable=False),
+)
+
+retrains = sa.Table(
+    "retrains",
+    metadata,
+    sa.Column("key", sa.String(16), primary_key=True),
+    sa.Column("monitor", sa.Text, nullable=False, index=True),
+    sa.Column("incident", sa.String(10), nullable=False),
+    sa.Column("asked_at", sa.BigInteger, nullable=False),
+)
+
+outbox = sa.Table(
+    "outbox",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("incident", sa.String(10), nullable=False),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("key", sa.String(40), nullable=False),
+    sa.Column("document", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("next_at", sa.Double, nullable=False),
+    sa.Column("last_error", sa.Text, nullable=False),
+    sa.Column("sent_at", sa.Double),
+    sa.Column("dropped_at", sa.Double),
+    sa.UniqueConstraint("key", "target", name="uq_outbox_key"),
+    sa.Index("ix_outbox_waiting", "sent_at", "dropped_at", "next_at"),
+)
+"""Notifications, written together with what they tell of; `target` is one receiver of a channel."""
+
 BUCKETS_VIEW = """
 CREATE VIEW rankmon_buckets AS
 SELECT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -10,9 +11,13 @@ from types import MappingProxyType
 from monitor.core.buckets import TRAFFIC_FIELDS, bucket_of
 from monitor.core.intervals import REACH
 from monitor.core.measures import Measure
+from monitor.core.rules import Rule
+from monitor.core.thresholds import Condition, Evaluation, evaluate, keys_of
 from monitor.core.types import OVERALL, Definition, Judgments, Monitor
-from monitor.core.windows import History, Point, latest_final_end, points
+from monitor.core.windows import History, Point, SliceKey, latest_final_end, points
+from monitor.judging import Views
 from monitor.store import Progress, Store
+from monitor.store.alerts import AlertState, StoredIncident
 
 UNMATCHED = TRAFFIC_FIELDS.index("unmatched")
 
@@ -34,6 +39,16 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """An alert rule's newest evaluation on one slice, and the state that it has come to."""
+
+    rule: Rule
+    key: SliceKey
+    evaluation: Evaluation
+    condition: Condition
+
+
+@dataclass(frozen=True)
 class MonitorSnapshot:
     """One monitor's state; instants in seconds.
 
@@ -44,6 +59,10 @@ class MonitorSnapshot:
         unmatched: events of the longest window that match no impression.
         future_rows: rows of the source dated later than now.
         due_buckets: that were due and are left for the next cycle.
+        readings: of every alert rule and slice that it judges.
+        incident: that is open.
+        recommends_retraining: somebody was asked to retrain for the open incident, and the reason still stands.
+        silenced_until: until when nobody is told of new incidents, real seconds since 1970.
     """
 
     monitor: Monitor
@@ -55,6 +74,10 @@ class MonitorSnapshot:
     unmatched: int = 0
     future_rows: int = 0
     due_buckets: int = 0
+    readings: tuple[Reading, ...] = ()
+    incident: StoredIncident | None = None
+    recommends_retraining: bool = False
+    silenced_until: float | None = None
 
 
 def take_snapshot(monitor: Monitor, store: Store, now: float, future_rows: int = 0, due: int = 0) -> MonitorSnapshot:
@@ -68,17 +91,16 @@ def take_snapshot(monitor: Monitor, store: Store, now: float, future_rows: int =
         StoreError: the store is out of reach.
     """
     newest = store.newest_bucket(monitor.traffic)
-    empty = MonitorSnapshot(
-        monitor, now, _nothing(monitor), store.progress(monitor.name), future_rows=future_rows, due_buckets=due
-    )
+    empty = MonitorSnapshot(monitor, now, _nothing(monitor))
     if newest is None:
-        return empty
+        return renew(empty, store, now, future_rows, due)
     end = min(newest + monitor.bucket, bucket_of(int(now), monitor.bucket))
     begin, since = end - max(monitor.windows), end - max(monitor.windows) - REACH
     # Measures that differ in their reading only are read from the same partials.
     histories = {d: store.history(d, since, end) for d in monitor.definitions}
     traffic = histories[monitor.traffic]
-    return replace(
+    state = store.alerts.state(monitor.name)
+    read = replace(
         empty,
         series=tuple(
             current(monitor, measure, histories[monitor.definition(measure)], traffic, length)
@@ -88,13 +110,46 @@ def take_snapshot(monitor: Monitor, store: Store, now: float, future_rows: int =
         provisional_buckets=int((~traffic.final).sum()),
         refused=MappingProxyType(store.refused(monitor.traffic, begin, end)),
         unmatched=int(traffic.between(begin, end).slice(OVERALL)[:, UNMATCHED].sum()),
+        readings=_readings(monitor, store, state),
     )
+    return renew(read, store, now, future_rows, due)
+
+
+def _readings(monitor: Monitor, store: Store, state: AlertState) -> tuple[Reading, ...]:
+    """What the alert rules see in the newest window that was judged."""
+    if state.until is None:
+        return ()
+    views, found = Views(monitor, store), []
+    for rule in monitor.alerts:
+        view = views.of(rule, state.until, state.until)
+        keys = keys_of(rule, view)
+        for key, evaluation in zip(keys, evaluate(rule, view, keys, state.until), strict=True):
+            kept = state.conditions.get((rule.name, *key))
+            found.append(Reading(rule, key, evaluation, Condition() if kept is None else kept.condition))
+    return tuple(found)
 
 
 def renew(snapshot: MonitorSnapshot, store: Store, now: float, future_rows: int = 0, due: int = 0) -> MonitorSnapshot:
-    """The same windows, with the progress of now: for when nothing was stored since. Raises StoreError."""
-    progress = store.progress(snapshot.monitor.name)
-    return replace(snapshot, taken_at=now, progress=progress, future_rows=future_rows, due_buckets=due)
+    """The same windows, with the progress of now, and what people did about the incident. Raises StoreError."""
+    name = snapshot.monitor.name
+    state, real_now = store.alerts.state(name), time.time()
+    until = [s.until for s in store.alerts.silences(real_now) if s.monitor == name]
+    return replace(
+        snapshot,
+        taken_at=now,
+        progress=store.progress(name),
+        future_rows=future_rows,
+        due_buckets=due,
+        incident=state.open,
+        recommends_retraining=_recommends_retraining(state),
+        silenced_until=max(until, default=None),
+    )
+
+
+def _recommends_retraining(state: AlertState) -> bool:
+    if state.open is None or state.retrain is None or state.retrain.incident != state.open.incident.id:
+        return False
+    return any(firing.retrain for firing in (state.open.incident.firing or {}).values())
 
 
 def _nothing(monitor: Monitor) -> tuple[Series, ...]:

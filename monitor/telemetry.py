@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 
 Key = tuple[str, ...]
@@ -18,6 +19,9 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "rankmon_skipped_runs": ("Cycles that were due but did not run, by reason.", ("monitor", "reason")),
         "rankmon_source_rows": ("Rows read from the source.", ("monitor",)),
         "rankmon_buckets_stored": ("Buckets read and stored, again or for the first time.", ("monitor",)),
+        "rankmon_notifications_sent": ("Notifications that their receiver has taken.", ("channel",)),
+        "rankmon_notification_failures": ("Attempts to notify that failed.", ("channel",)),
+        "rankmon_notifications_dropped": ("Notifications that were given up.", ("channel",)),
         "rankmon_config_reloads": ("Attempts to load the configuration anew, by result.", ("result",)),
     }
 )
@@ -26,14 +30,24 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
 _PER_MONITOR = {name for name, (_, labels) in COUNTERS.items() if labels[0] == "monitor"}
 
 
+@dataclass(frozen=True)
+class Queue:
+    """How many notifications wait, and since when the oldest does, in real seconds since 1970."""
+
+    length: int = 0
+    oldest_at: float | None = None
+
+
 class Telemetry:
-    """Counters and stage durations. Safe to use from several threads."""
+    """Counters, stage durations and queues. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, Key], float] = defaultdict(float)
         self._stages: dict[Key, tuple[int, float]] = {}
         self._forgotten: set[str] = set()
+        self.queues: Mapping[str, Queue] = MappingProxyType({})
+        """Channel -> what waits for it, as of a few seconds ago. Replaced as a whole."""
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to a counter of `COUNTERS`. `by=0` makes it visible."""

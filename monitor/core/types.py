@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from monitor.core.measures import Measure
+from monitor.core.rules import Rule
 
 ALGORITHM = 1
 """Version of how partials are computed. A change that moves any stored number raises it and starts new series."""
@@ -169,7 +170,10 @@ class Monitor:
         final_timeout: a bucket becomes final this long after its labels' time even if the source shows nothing newer.
         refresh: time between cycles.
         history: how far back the daemon reads by itself.
-        min_completeness: least share of a window's buckets that must have been read for a gauge.
+        min_completeness: least share of a window's buckets that must have been read for a gauge, or an alert.
+        notify: channels that are told of its incidents.
+        paging: who pages: rankmon itself (`push`), or Prometheus rules over its gauges.
+        retrain_notify: channels that are asked to retrain, at most once an incident and every `retrain_cooldown`.
     """
 
     name: str
@@ -190,6 +194,11 @@ class Monitor:
     min_completeness: float = 0.9
     labels: tuple[tuple[str, str], ...] = ()
     runbook_url: str = ""
+    alerts: tuple[Rule, ...] = ()
+    notify: tuple[str, ...] = ("log",)
+    paging: Literal["push", "prometheus"] = "push"
+    retrain_notify: tuple[str, ...] = ()
+    retrain_cooldown: int = 604800
 
     @property
     def label_delay(self) -> int:
@@ -211,6 +220,19 @@ class Monitor:
     def traffic(self) -> Definition:
         """Identity of the traffic partials."""
         return _define(self, TRAFFIC, {"depth": self.depth})
+
+    def judged_definition(self, rule: Rule) -> Definition:
+        """Identity of the series that an alert rule judges."""
+        return self.traffic if rule.measure is None else self.definition(rule.measure)
+
+    def identity(self, rule: Rule) -> str:
+        """Ten digits over a rule and what it judges: while they stay, so does the state that it has come to.
+
+        The name stays out of it, and what only matters to those who are told.
+        """
+        plain = _plain(rule)
+        parts = {n: v for n, v in plain.items() if n not in ("name", "severity", "retrain", "measure")}
+        return _digest([parts, rule.judged, self.judged_definition(rule).id])
 
     @property
     def definitions(self) -> tuple[Definition, ...]:
@@ -250,8 +272,11 @@ def _define(monitor: Monitor, kernel: str, more: dict[str, Any]) -> Definition:
         **more,
     }
     parts["recipe"].pop("count_unmatched", None)
-    text = json.dumps(parts, sort_keys=True)
-    return Definition(monitor.name, kernel, hashlib.sha256(text.encode()).hexdigest()[:10], text)
+    return Definition(monitor.name, kernel, _digest(parts), json.dumps(parts, sort_keys=True))
+
+
+def _digest(parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def _plain(value: Any) -> Any:

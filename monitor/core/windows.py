@@ -58,6 +58,21 @@ class History:
         lo, hi = np.searchsorted(self.starts, [since, until])
         return History(self.starts[lo:hi], self.final[lo:hi], self.slices, self.sums[lo:hi])
 
+    def after(self, earlier: History) -> History:
+        """Both together; `earlier` ends before this one begins."""
+        names = (OVERALL, *sorted({*self.slices, *earlier.slices} - {OVERALL}))
+        parts = []
+        for part in (earlier, self):
+            sums = np.zeros((len(part.starts), len(names), part.sums.shape[2]))
+            sums[:, [names.index(key) for key in part.slices]] = part.sums
+            parts.append(sums)
+        return History(
+            np.concatenate([earlier.starts, self.starts]),
+            np.concatenate([earlier.final, self.final]),
+            names,
+            np.concatenate(parts),
+        )
+
     def slice(self, key: SliceKey) -> Floats:
         """(B, F) sums of one slice; zeros if it is unknown."""
         if key not in self.slices:

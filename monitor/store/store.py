@@ -6,7 +6,7 @@ changes nothing, and one that is cut short never was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +21,12 @@ from monitor.core.tally import Cell, Tally
 from monitor.core.types import OVERALL, TRAFFIC, Definition, Monitor
 from monitor.core.watermark import BucketState
 from monitor.core.windows import History
-from monitor.schema import judgments_used, monitors, partials, refusals, restatements, series, slices, traffic
+from monitor.schema import judged, judgments_used, monitors, partials, refusals, restatements, series, slices, traffic
+from monitor.store.alerts import Alerts
 from monitor.store.engine import Connected, create, upserting
 from monitor.store.lease import Lease, Leases
 from monitor.store.migrate import Schema
+from monitor.store.outbox import Outbox
 
 Floats = NDArray[np.float64]
 _BATCH = 500
@@ -56,6 +58,8 @@ class Store(Connected):
         super().__init__(create(url), url)
         self.leases = Leases(self.engine, url, lease_seconds)
         self.schema = Schema(self.engine, url)
+        self.alerts = Alerts(self.engine, url, self.leases)
+        self.outbox = Outbox(self.engine, url)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -85,6 +89,28 @@ class Store(Connected):
         table = _table(definition)
         number = sa.select(series.c.id).where(*_is(definition)).scalar_subquery()
         query = sa.select(sa.func.max(table.c.bucket_start)).where(table.c.series_id == number)
+        with self.reading() as connection:
+            return connection.execute(query).scalar()
+
+    def settled_end(self, definition: Definition, width: int, since: int = 0) -> int | None:
+        """End of the newest final bucket of a series that no open one lies before, of those from `since` on."""
+        table = _table(definition)
+        number = sa.select(series.c.id).where(*_is(definition)).scalar_subquery()
+        from_there = sa.and_(table.c.series_id == number, table.c.bucket_start >= since)
+        with self.reading() as connection:
+            opened = connection.execute(
+                sa.select(sa.func.min(table.c.bucket_start)).where(from_there, ~table.c.final)
+            ).scalar()
+            final = sa.select(sa.func.max(table.c.bucket_start)).where(from_there, table.c.final)
+            final = final if opened is None else final.where(table.c.bucket_start < opened)
+            newest = connection.execute(final).scalar()
+        return None if newest is None else int(newest) + width
+
+    def oldest_bucket(self, definition: Definition) -> int | None:
+        """Start of the oldest bucket that is stored of a series."""
+        table = _table(definition)
+        number = sa.select(series.c.id).where(*_is(definition)).scalar_subquery()
+        query = sa.select(sa.func.min(table.c.bucket_start)).where(table.c.series_id == number)
         with self.reading() as connection:
             return connection.execute(query).scalar()
 
@@ -137,10 +163,15 @@ class Store(Connected):
         read_at: float,
         finals: Iterable[int],
         force: bool = False,
+        restating: Collection[int] = (),
     ) -> Written:
         """Store buckets of a tally, for each series those that `targets` names, in one transaction.
 
-        A stored final bucket is replaced only by a read that holds at least as many requests and labels, or by `force`.
+        A bucket whose traffic is stored as final is replaced, and one of another series added to it, only by a read
+        that holds at least as many requests and labels, or by `force`.
+
+        Args:
+            restating: starts of final buckets that are read again, which is noted.
 
         Raises:
             LeaseLost: another process writes this monitor now; nothing was stored.
@@ -150,7 +181,7 @@ class Store(Connected):
             self.leases.fence(connection, lease)
             numbers = self._slice_ids(connection, monitor.name, tally)
             ids = {d: self._series_id(connection, monitor, d) for d in targets}
-            kept = () if force else _shrinking(connection, ids, targets, tally)
+            kept = () if force else _shrinking(connection, monitor, targets, tally)
             stored = 0
             for definition, starts in targets.items():
                 wanted = [s for s in starts if s not in kept]
@@ -159,6 +190,9 @@ class Store(Connected):
                 _replace_partials(place, definition, tally, read_at, final)
                 if definition.kernel == TRAFFIC:
                     _replace_refusals(place, tally)
+            if again := len(set(restating) - set(kept)):
+                _note_restatement(connection, monitor.name, tally, read_at, force, again)
+            _judge_anew(connection, monitor.name, {s for starts in targets.values() for s in starts} - set(kept))
         return Written(stored, kept)
 
     def _slice_ids(self, connection: sa.Connection, monitor: str, tally: Tally) -> dict[tuple[str, str], int]:
@@ -185,16 +219,6 @@ class Store(Connected):
         )
         key = connection.execute(added).inserted_primary_key
         return int(key[0]) if key else 0
-
-    def log_restatement(self, lease: Lease, since: int, until: int, now: float, forced: bool, buckets: int) -> None:
-        """Note that final buckets in [since, until) were read again."""
-        with self.writing() as connection:
-            self.leases.fence(connection, lease)
-            connection.execute(
-                restatements.insert().values(
-                    monitor=lease.monitor, since=since, until=until, restated_at=now, forced=forced, buckets=buckets
-                )
-            )
 
     # ---- progress --------------------------------------------------------------------------------------------
 
@@ -282,24 +306,36 @@ def _fields(values: Floats, is_traffic: bool) -> dict[str, float]:
     return dict(zip(names, (int(v) for v in values) if is_traffic else values.tolist(), strict=True))
 
 
+def _note_restatement(
+    connection: sa.Connection, monitor: str, tally: Tally, now: float, forced: bool, buckets: int
+) -> None:
+    row = {"monitor": monitor, "since": tally.since, "until": tally.until, "restated_at": now}
+    connection.execute(restatements.insert().values(**row, forced=forced, buckets=buckets))
+
+
+def _judge_anew(connection: sa.Connection, monitor: str, stored: set[int]) -> None:
+    """Have the alert rules look again at a past that was other than it is now."""
+    if stored:
+        past = judged.update().where(judged.c.monitor == monitor, judged.c.until > min(stored))
+        connection.execute(past.values(anew=True))
+
+
 def _shrinking(
-    connection: sa.Connection, ids: Mapping[Definition, int], targets: Mapping[Definition, Sequence[int]], tally: Tally
+    connection: sa.Connection, monitor: Monitor, targets: Mapping[Definition, Sequence[int]], tally: Tally
 ) -> tuple[int, ...]:
-    """Starts of stored final buckets that held more requests or labels than the tally does."""
+    """Starts of buckets whose traffic is stored as final and held more requests or labels than the tally does."""
     found: list[int] = []
-    for definition, number in ids.items():
-        if definition.kernel != TRAFFIC:
-            continue
-        starts = list(targets[definition])
-        for at in range(0, len(starts), _BATCH):
-            query = (
-                sa.select(traffic.c.bucket_start, traffic.c.requests, traffic.c.labelled)
-                .join(slices, slices.c.id == traffic.c.slice_id)
-                .where(traffic.c.series_id == number, traffic.c.final, slices.c.dimension == OVERALL[0])
-                .where(traffic.c.bucket_start.in_(starts[at : at + _BATCH]))
-            )
-            for start, requests, labelled in connection.execute(query):
-                now = tally.traffic[start, *OVERALL]
-                if now[0] < requests or now[1] < labelled:
-                    found.append(start)
+    number = sa.select(series.c.id).where(*_is(monitor.traffic)).scalar_subquery()
+    starts = sorted({start for some in targets.values() for start in some})
+    for at in range(0, len(starts), _BATCH):
+        query = (
+            sa.select(traffic.c.bucket_start, traffic.c.requests, traffic.c.labelled)
+            .join(slices, slices.c.id == traffic.c.slice_id)
+            .where(traffic.c.series_id == number, traffic.c.final, slices.c.dimension == OVERALL[0])
+            .where(traffic.c.bucket_start.in_(starts[at : at + _BATCH]))
+        )
+        for start, requests, labelled in connection.execute(query):
+            now = tally.traffic[start, *OVERALL]
+            if now[0] < requests or now[1] < labelled:
+                found.append(start)
     return tuple(found)

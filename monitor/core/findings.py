@@ -1,0 +1,173 @@
+"""What there is to say of a condition: from what to what, with interval and requests, since when, which slices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.core.rules import Drop, Rule, Severity
+from monitor.core.thresholds import Evaluation, View, bounds, merged, read
+from monitor.core.types import OVERALL, format_duration
+from monitor.core.windows import SliceKey
+
+Floats = NDArray[np.float64]
+
+MOST_SLICES = 3
+FEWEST_REQUESTS = 20
+"""Slices with fewer requests in the window are not named."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceFall:
+    """How one slice fell; `share` of the window's requests."""
+
+    dimension: str
+    slice: str
+    before: float
+    value: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One condition at one evaluation, as data for messages, pages and records. Instants and lengths in seconds.
+
+    Attributes:
+        judged: text of the measure, or `label_coverage`.
+        end, window: the window is [end - window, end).
+        since: end of the first window that had fallen.
+        lower, upper: 95 % interval of the value.
+        before: what the value is compared with: the rule's baseline, or for a floor the window before the fall began.
+        compared_with: the same in words.
+        threshold: where the rule fires.
+        coverage, coverage_before: label coverage, in the window and where `before` was taken.
+        slices: those that lost most requests' worth, for a condition on overall.
+    """
+
+    rule: str
+    severity: Severity
+    judged: str
+    dimension: str
+    slice: str
+    end: int
+    window: int
+    since: int
+    requests: int
+    value: float | None
+    lower: float | None
+    upper: float | None
+    before: float | None
+    compared_with: str
+    threshold: float | None
+    coverage: float | None
+    coverage_before: float | None
+    slices: tuple[SliceFall, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> Finding:
+        """From what `plain` gave."""
+        return cls(**{**plain, "slices": tuple(SliceFall(**s) for s in plain["slices"])})
+
+    @property
+    def change(self) -> float | None:
+        """Relative change from `before` to the value; None where there is no such thing."""
+        return self.value / self.before - 1 if self.value is not None and self.before else None
+
+    @property
+    def where(self) -> str:
+        """`device=mobile`, or empty for overall."""
+        return f"{self.dimension}={self.slice}" if self.dimension else ""
+
+
+def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: int) -> Finding:
+    """All that there is to say of an evaluation. `view` reaches as far back as the rule, and a window more."""
+    spans = _reference(rule, view.width, evaluation.end, since)
+    place, sums = view.history.slices.index(key), _sums(view, spans)
+    before = float(read(rule, view, sums[[place]])[0][0]) if evaluation.baseline is None else evaluation.baseline
+    lower, upper = bounds(rule, view, key, evaluation.end)
+    return Finding(
+        rule.name,
+        rule.severity,
+        rule.judged,
+        *key,
+        evaluation.end,
+        rule.window,
+        since,
+        evaluation.requests,
+        evaluation.value,
+        lower,
+        upper,
+        None if np.isnan(before) else before,
+        compared_with(rule),
+        evaluation.fires_below,
+        _coverage(view, key, [(evaluation.end - rule.window, evaluation.end)]),
+        _coverage(view, key, spans),
+        _falls(rule, view, evaluation.end, sums) if key == OVERALL else (),
+    )
+
+
+def compared_with(rule: Rule) -> str:
+    """What a rule compares with, in words that follow a number: `... the 21d before it`."""
+    if not isinstance(rule.limit, Drop):
+        return f"the {format_duration(rule.window)} before it fell"
+    baseline = rule.limit.baseline
+    if baseline.pinned is not None:
+        return "the pinned baseline"
+    if baseline.weeks:
+        return f"the same hours of the {baseline.weeks} weeks before" if baseline.weeks > 1 else "a week before"
+    return f"the {format_duration(baseline.trailing)} before it"
+
+
+def _reference(rule: Rule, width: int, end: int, since: int) -> Sequence[tuple[int, int]]:
+    if isinstance(rule.limit, Drop):
+        return rule.limit.baseline.spans(end, rule.window)
+    fell_from = since - width
+    return ((fell_from - rule.window, fell_from),)
+
+
+def _sums(view: View, spans: Sequence[tuple[int, int]]) -> Floats:
+    found: Floats = np.sum([merged(view.history, view.width, *span)[0] for span in spans], axis=0)
+    return found
+
+
+def _coverage(view: View, key: SliceKey, spans: Sequence[tuple[int, int]]) -> float | None:
+    some, every = view.coverage_fields
+    crowd = np.sum([view.traffic.between(*span).slice(key).sum(axis=0) for span in spans], axis=0)
+    return float(crowd[some] / crowd[every]) if crowd[every] else None
+
+
+def _falls(rule: Rule, view: View, end: int, before: Floats) -> tuple[SliceFall, ...]:
+    """The slices that fell most, each by its share of the requests."""
+    names = view.history.slices
+    now, _ = merged(view.history, view.width, end - rule.window, end)
+    values, requests = read(rule, view, now)
+    former, _ = read(rule, view, before)
+    lost = (former - values) * requests / max(requests[0], 1)
+    enough = (requests >= max(rule.min_requests, FEWEST_REQUESTS)) & (lost > 0)
+    enough[0] = False
+    order = [i for i in np.argsort(np.where(enough, -lost, np.inf), kind="stable") if enough[i]]
+    return tuple(
+        SliceFall(names[i][0], names[i][1], float(former[i]), float(values[i]), float(requests[i] / requests[0]))
+        for i in order[:MOST_SLICES]
+    )
+
+
+def reason(was: str, became: str, finding: Finding | None) -> str:
+    """Why a condition changed its state, in a few words."""
+    if became == "withdrawn":
+        return "there is nothing left to judge"
+    if finding is None or finding.value is None or finding.threshold is None:
+        return "not known long enough"
+    value = f"{finding.value:.4g}"
+    if became == "ok":
+        return f"{value}: well again" if was == "firing" else f"{value}: did not last"
+    lasted = "" if became == "pending" else " for as long as the rule says"
+    return f"{value} is below {finding.threshold:.4g}{lasted}"

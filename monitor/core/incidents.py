@@ -1,0 +1,106 @@
+"""Incidents: what a monitor's firing conditions amount to for the people on call. One at a time per monitor.
+
+It opens when a first condition fires, takes in every other one that fires while it is open, and closes when none does
+any more: `resolved` if the last of them was seen well again, `withdrawn` if what they were about is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Literal
+
+from monitor.core.rules import Severity, worst
+from monitor.core.thresholds import Change, ConditionName
+
+IncidentState = Literal["firing", "resolved", "withdrawn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """One condition that fires within an incident; `since` is the end of its first fallen window, seconds."""
+
+    severity: Severity
+    retrain: bool
+    since: int
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One incident; instants in seconds, all of them ends of windows.
+
+    Attributes:
+        began_at: when the first of its conditions had first fallen.
+        severity: the gravest that it ever had.
+        retrain: whether a condition that recommends to retrain ever fired in it.
+        firing: conditions that fire now.
+    """
+
+    monitor: str
+    began_at: int
+    opened_at: int
+    state: IncidentState = "firing"
+    severity: Severity = "info"
+    retrain: bool = False
+    closed_at: int | None = None
+    firing: Mapping[ConditionName, Firing] | None = None
+
+    @property
+    def id(self) -> str:
+        """Ten hexadecimal digits that anyone who judges the same buckets comes to."""
+        return hashlib.sha256(f"{self.monitor}\n{self.opened_at}".encode()).hexdigest()[:10]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still goes on."""
+        return self.state == "firing"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A change with the incident that it belongs to; None for a suspicion that came while there was none."""
+
+    change: Change
+    incident: str | None
+
+
+def gather(monitor: str, current: Incident | None, changes: Iterable[Change]) -> tuple[list[Incident], list[Placed]]:
+    """What some changes make of the incident that is open, and the new ones that they open, oldest first.
+
+    Args:
+        current: the open incident before the first of the changes.
+        changes: of all rules, in any order.
+    """
+    found: list[Incident] = [] if current is None else [current]
+    placed: list[Placed] = []
+    ordered = sorted(changes, key=lambda c: (c.at, c.key, c.name))
+    for at, group in groupby(ordered, key=lambda c: c.at):
+        some = list(group)
+        was = found[-1] if found and found[-1].is_open else None
+        now = _after(monitor, was, at, some)
+        if now is not None:
+            found[-1 if was is not None else len(found) :] = [now]
+        placed += [Placed(change, now.id if now is not None else None) for change in some]
+    return found, placed
+
+
+def _after(monitor: str, was: Incident | None, at: int, changes: Sequence[Change]) -> Incident | None:
+    firing = dict(was.firing or {}) if was is not None else {}
+    for change in changes:
+        firing.pop(change.name, None)
+        if change.became == "firing":
+            firing[change.name] = Firing(change.severity, change.retrain, change.since)
+    if was is None and not firing:
+        return None
+    incident = was or Incident(monitor, min(f.since for f in firing.values()), at)
+    if not firing:
+        gone = all(c.became == "withdrawn" for c in changes if c.was == "firing")
+        return replace(incident, state="withdrawn" if gone else "resolved", closed_at=at, firing={})
+    return replace(
+        incident,
+        firing=firing,
+        severity=worst([incident.severity, *(f.severity for f in firing.values())]),
+        retrain=incident.retrain or any(f.retrain for f in firing.values()),
+    )

@@ -1,0 +1,394 @@
+"""Judging what is stored: windows -> conditions -> incidents -> notifications, all of it stored at once.
+
+It walks over the final buckets that no judgement has seen yet, so it makes no difference whether they came one by one
+from a daemon or all at once from a backfill. What is decided there depends on nothing but what is stored. Whether
+somebody is told depends on `now` as well: only of what is open now, and only by a daemon that is up to date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from monitor.core.findings import Finding, find, reason
+from monitor.core.incidents import Incident, Placed, gather
+from monitor.core.intervals import REACH
+from monitor.core.messages import About, Kind, Notification, key, notification
+from monitor.core.rules import Drop, Rule
+from monitor.core.thresholds import Change, Condition, ConditionName, View, evaluate, follow
+from monitor.core.types import Definition, Judgments, Monitor
+from monitor.core.windows import History, SliceKey
+from monitor.store import Lease, Store
+from monitor.store.alerts import AlertState, Judgement, Kept, Retrain, StoredIncident, Transition
+
+GONE = "its rule, its slice, or the series that the rule judges is there no more"
+RESTATED = "the data that it rested on were read again and say otherwise"
+REMOVED = "the monitor is configured no more"
+
+
+@dataclass(frozen=True)
+class Telling:
+    """Whom to tell.
+
+    Attributes:
+        targets: channel -> its receivers.
+        page: address of rankmon's page, ending in a slash.
+        real_now: real seconds since 1970.
+        is_current: whether the monitor has nothing left to read, so that what is open is open now.
+    """
+
+    targets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    page: str = ""
+    real_now: float = 0.0
+    is_current: bool = False
+
+
+def judge(monitor: Monitor, now: float, store: Store, lease: Lease, telling: Telling) -> Judgement | None:
+    """Judge the windows that have become final since the last time; None if nothing came of it.
+
+    1. Follow each rule over those windows; gather what fires into the monitor's incident.
+    2. See who is to be told of what has changed.
+    3. Store all of it at once.
+
+    Args:
+        now: seconds of the data's clock.
+
+    Raises:
+        StoreError, LeaseLost: nothing was stored.
+    """
+    state = store.alerts.state(monitor.name)
+    if not (monitor.alerts or state.conditions or state.open):
+        return None
+    is_anew = state.until is None or state.anew
+    settled = store.settled_end(monitor.traffic, monitor.bucket, 0 if is_anew else state.until or 0)
+    if settled is None and state.until is None:
+        return None
+    work = _Work(monitor, state, max(settled or 0, state.until or 0), Views(monitor, store))
+    result = _anew(work, store) if is_anew else _onward(work)
+    judgement = _tell(work, result, now, store, telling)
+    if judgement is not None:
+        store.alerts.save(lease, judgement, telling.real_now)
+    return judgement
+
+
+def withdraw(monitor: str, store: Store, lease: Lease, real_now: float) -> None:
+    """Close the incident of a monitor that is configured no more, and say so to those who were told of it."""
+    state = store.alerts.state(monitor)
+    if state.open is None or state.until is None:
+        return
+    closed = _closed(state.open, state.until)
+    number, last = store.alerts.notices(closed.incident.id)
+    notices = []
+    if closed.told and last is not None:
+        about = _as_told(About(monitor), last)
+        notice = notification("withdrawn", about, closed.incident, (), number, reason=REMOVED)
+        notices = [(target, notice) for target in store.alerts.told(closed.incident.id)]
+    store.alerts.save(lease, Judgement(monitor, state.until, {}, [closed], notices=notices), real_now)
+
+
+# ---- what there is to judge --------------------------------------------------------------------------------------
+
+
+class Views:
+    """What a monitor's rules are judged on, read from the store as far back as they look."""
+
+    def __init__(self, monitor: Monitor, store: Store) -> None:
+        self._monitor = monitor
+        self._store = store
+        self._read: dict[tuple[Definition, int, int], History] = {}
+
+    def of(self, rule: Rule, since: int, until: int) -> View:
+        """What is needed to judge the windows that end in (since, until], and to describe them."""
+        monitor, definition = self._monitor, self._monitor.judged_definition(rule)
+        begin = since - max(r.reach + r.window for r in monitor.alerts) - REACH
+        history = self._history(definition, begin, until)
+        if isinstance(rule.limit, Drop) and (pinned := rule.limit.baseline.pinned) is not None and pinned[0] < begin:
+            history = history.after(self._history(definition, pinned[0], min(pinned[1], begin)))
+        traffic = self._history(monitor.traffic, begin, until)
+        by_judgments = isinstance(monitor.recipe, Judgments)
+        return View(history, traffic, monitor.bucket, monitor.min_completeness, by_judgments)
+
+    def first(self) -> int | None:
+        """Start of the oldest bucket that is stored."""
+        return self._store.oldest_bucket(self._monitor.traffic)
+
+    def _history(self, definition: Definition, since: int, until: int) -> History:
+        asked = (definition, since, until)
+        if asked not in self._read:
+            self._read[asked] = self._store.history(definition, since, until)
+        return self._read[asked]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What there is to judge: up to `end`, seconds, from where `state` left off."""
+
+    monitor: Monitor
+    state: AlertState
+    end: int
+    views: Views
+
+
+@dataclass
+class _Followed:
+    """What following the rules came to."""
+
+    conditions: dict[ConditionName, Kept] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    findings: dict[Change, Finding] = field(default_factory=dict)
+    newest: dict[ConditionName, Finding] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What judging came to, before anybody is told.
+
+    Attributes:
+        incidents: the one that was open, as it is now, and new ones.
+        placed: every change of a condition, with its incident.
+        removed: ids of incidents that were undone and of which nobody knows.
+        undone: id of the open incident that others know of, but that better data have undone.
+    """
+
+    followed: _Followed
+    incidents: Sequence[StoredIncident]
+    placed: Sequence[Placed] = ()
+    removed: Sequence[str] = ()
+    undone: str = ""
+    anew: bool = False
+
+
+# ---- following the rules -----------------------------------------------------------------------------------------
+
+
+def _onward(work: _Work) -> _Result:
+    """From where the last judgement left off."""
+    state, followed = work.state, _Followed()
+    followed.changes += _orphaned(work)
+    for rule in work.monitor.alerts:
+        before = _conditions_of(work, rule)
+        if before is None:
+            before = _warm(work, rule, followed)
+        _follow(work, rule, state.until or 0, before, followed)
+    current = None if state.open is None else state.open.incident
+    incidents, placed = gather(work.monitor.name, current, followed.changes)
+    return _Result(followed, [_described(work, i, placed, followed) for i in incidents], placed)
+
+
+def _conditions_of(work: _Work, rule: Rule) -> dict[SliceKey, Condition] | None:
+    """What the rule came to so far; None if it is new here."""
+    identity = work.monitor.identity(rule)
+    stored = work.state.conditions.items()
+    found = {
+        (name[1], name[2]): kept.condition
+        for name, kept in stored
+        if name[0] == rule.name and kept.identity == identity
+    }
+    return found or None
+
+
+def _follow(
+    work: _Work, rule: Rule, since: int, before: Mapping[SliceKey, Condition], followed: _Followed
+) -> dict[SliceKey, Condition]:
+    """Judge a rule on the windows that end in (since, work.end], and note what came of it."""
+    identity, ends = work.monitor.identity(rule), range(since + work.monitor.bucket, work.end + 1, work.monitor.bucket)
+    after, changes = dict(before), list[Change]()
+    if ends:
+        view = work.views.of(rule, since, work.end)
+        after, changes = follow(rule, view, ends, before)
+        _describe(rule, view, work.end, after, changes, followed)
+    followed.changes += changes
+    followed.conditions |= {(rule.name, *slice_): Kept(identity, condition) for slice_, condition in after.items()}
+    return after
+
+
+def _describe(
+    rule: Rule, view: View, end: int, after: Mapping[SliceKey, Condition], changes: list[Change], followed: _Followed
+) -> None:
+    """Say what there is to say of the changes, and of what fires at the end."""
+    for change in changes:
+        if change.evaluation is not None and change.became != "withdrawn":
+            followed.findings[change] = find(rule, view, change.key, change.evaluation, change.since)
+    firing = [slice_ for slice_, condition in after.items() if condition.state == "firing"]
+    for slice_, seen in zip(firing, evaluate(rule, view, firing, end), strict=True):
+        if not seen.unknown:
+            followed.newest[(rule.name, *slice_)] = find(rule, view, slice_, seen, after[slice_].since or end)
+
+
+def _warm(work: _Work, rule: Rule, followed: _Followed) -> dict[SliceKey, Condition]:
+    """Where a rule stands that is new to this monitor. If it fires already, it begins to now."""
+    until, first, width = work.state.until, work.views.first(), work.monitor.bucket
+    if until is None or first is None or first + width > until:
+        return {}
+    view = work.views.of(rule, first, until)
+    reached, _ = follow(rule, view, range(first + width, until + 1, width), {})
+    for slice_, condition in reached.items():
+        if condition.state == "firing":
+            seen = evaluate(rule, view, [slice_], until)[0]
+            name, since = (rule.name, *slice_), condition.since or until
+            change = Change(name, rule.severity, rule.retrain, "ok", "firing", since, until, seen)
+            _describe(rule, view, until, {slice_: condition}, [change], followed)
+            followed.changes.append(change)
+    return reached
+
+
+def _orphaned(work: _Work) -> list[Change]:
+    """Of conditions that fire, but whose rule or slice is judged no more: the change by which they go."""
+    rules = {(r.name, work.monitor.identity(r)): r for r in work.monitor.alerts}
+    gone = []
+    for name, kept in work.state.conditions.items():
+        rule, condition = rules.get((name[0], kept.identity)), kept.condition
+        if condition.state == "firing" and (rule is None or not _judges(rule, name)):
+            since = condition.since or work.end
+            gone.append(Change(name, "info", False, "firing", "withdrawn", since, work.end))
+    return gone
+
+
+def _judges(rule: Rule, name: ConditionName) -> bool:
+    _, dimension, value = name
+    return rule.overall if not dimension else ((dimension, None) in rule.slices or (dimension, value) in rule.slices)
+
+
+def _described(work: _Work, incident: Incident, placed: Iterable[Placed], followed: _Followed) -> StoredIncident:
+    """An incident with the newest there is to say of it."""
+    was = work.state.open if work.state.open is not None and work.state.open.incident.id == incident.id else None
+    former = {(f.rule, f.dimension, f.slice): f for f in (was.findings if was is not None else ())}
+    last = {p.change.name: p.change for p in placed if p.incident == incident.id}
+    changed = {name: followed.findings[change] for name, change in last.items() if change in followed.findings}
+    if incident.is_open:
+        known = former | changed | followed.newest
+        findings = [known[name] for name in incident.firing or {} if name in known]
+    else:
+        findings = [f for name, f in changed.items() if last[name].was == "firing"] or list(former.values())
+    return replace(was or StoredIncident(incident), incident=incident, findings=tuple(findings))
+
+
+def _closed(stored: StoredIncident, end: int) -> StoredIncident:
+    return replace(stored, incident=replace(stored.incident, state="withdrawn", closed_at=end, firing={}))
+
+
+# ---- judging the past again --------------------------------------------------------------------------------------
+
+
+def _anew(work: _Work, store: Store) -> _Result:
+    """From the oldest bucket on. Incidents that somebody was told of stay in the records, whatever is known now."""
+    followed, first = _Followed(), work.views.first()
+    for rule in work.monitor.alerts if first is not None else ():
+        _follow(work, rule, first or 0, {}, followed)
+    found, placed = gather(work.monitor.name, None, followed.changes)
+    stored = {s.incident.id: s for s in store.alerts.incidents(work.monitor.name, most=100_000)}
+    current, ids = work.state.open, {i.id for i in found}
+    if current is not None and found and found[-1].is_open and current.incident.id not in ids:
+        # The same trouble, only that it is now seen to have begun at another time: it keeps its name.
+        last, found = found[-1], found[:-1]
+        goes_on = replace(last, began_at=current.incident.began_at, opened_at=current.incident.opened_at)
+        found, ids = [*found, goes_on], {*(i.id for i in found), goes_on.id}
+        placed = [replace(p, incident=goes_on.id if p.incident == last.id else p.incident) for p in placed]
+    kept = {id_ for id_, s in stored.items() if s.told or s.acknowledged_at is not None}
+    described = [_with_history(_described(work, i, placed, followed), stored.get(i.id)) for i in found]
+    undone = current is not None and current.incident.id in kept - ids
+    if current is not None and undone:
+        described.append(_closed(current, work.end))
+    removed = [id_ for id_ in stored if id_ not in kept | ids]
+    return _Result(followed, described, placed, removed, current.incident.id if current and undone else "", True)
+
+
+def _with_history(incident: StoredIncident, stored: StoredIncident | None) -> StoredIncident:
+    return incident if stored is None else replace(stored, incident=incident.incident, findings=incident.findings)
+
+
+# ---- telling -----------------------------------------------------------------------------------------------------
+
+
+def _tell(work: _Work, result: _Result, now: float, store: Store, telling: Telling) -> Judgement | None:
+    """The judgement with its notifications; None if there is nothing new at all."""
+    monitor, was = work.monitor, work.state.open
+    is_now = telling.is_current and now - work.end <= monitor.history
+    incidents, notices = [], []
+    for stored in result.incidents:
+        kind = _kind(stored, was, is_now and not _is_silenced(monitor.name, store, telling))
+        incidents.append(replace(stored, told=stored.told or kind == "firing"))
+        if kind is not None:
+            notices += _notices(kind, stored, result, store, monitor, telling)
+    current = next((s for s in incidents if s.incident.is_open), None)
+    retrain = _retrain(work, current) if current is not None and is_now else None
+    if retrain is not None and current is not None:
+        number, last = store.alerts.notices(current.incident.id)
+        asked = notification("retrain", _about(monitor, telling, last), current.incident, current.findings, number)
+        asked = replace(asked, key=key(retrain.key))
+        notices += [(target, asked) for target in _targets(monitor.retrain_notify, telling)]
+    nothing_new = work.end == work.state.until and not (result.placed or notices or retrain or result.anew)
+    if nothing_new and set(result.followed.conditions) == set(work.state.conditions):
+        return None
+    return Judgement(
+        monitor.name,
+        work.end,
+        result.followed.conditions,
+        incidents,
+        result.removed,
+        result.anew,
+        [_transition(p, result.followed.findings.get(p.change), now) for p in result.placed],
+        notices,
+        retrain,
+    )
+
+
+def _kind(stored: StoredIncident, was: StoredIncident | None, may_page: bool) -> Kind | None:
+    """What is to be told of an incident, if anything."""
+    incident = stored.incident
+    if not stored.told:
+        return "firing" if incident.is_open and may_page else None
+    if not incident.is_open:
+        is_news = was is not None and was.incident.id == incident.id
+        return ("withdrawn" if incident.state == "withdrawn" else "resolved") if is_news else None
+    same = was is not None and set(was.incident.firing or {}) == set(incident.firing or {})
+    return None if same else "updated"
+
+
+def _notices(
+    kind: Kind, stored: StoredIncident, result: _Result, store: Store, monitor: Monitor, telling: Telling
+) -> list[tuple[str, Notification]]:
+    """A notification for each receiver: of what opens those of the monitor, of the rest those who were told of that."""
+    id_ = stored.incident.id
+    number, last = store.alerts.notices(id_)
+    former = last.severity if last is not None and last.severity != stored.incident.severity else None
+    why = RESTATED if id_ == result.undone else GONE
+    about = _about(monitor, telling, last)
+    notice = notification(kind, about, stored.incident, stored.findings, number, former, why)
+    targets = _targets(monitor.notify, telling) if kind == "firing" else store.alerts.told(id_)
+    return [(target, notice) for target in targets]
+
+
+def _about(monitor: Monitor, telling: Telling, last: Notification | None) -> About:
+    return _as_told(About(monitor.name, monitor.labels, monitor.runbook_url, telling.page), last)
+
+
+def _as_told(about: About, last: Notification | None) -> About:
+    """With the labels by which the receivers know the incident, whatever the configuration says now."""
+    return about if last is None else replace(about, labels=last.labels)
+
+
+def _targets(channels: Iterable[str], telling: Telling) -> list[str]:
+    return list(dict.fromkeys(target for channel in channels for target in telling.targets.get(channel, ())))
+
+
+def _is_silenced(monitor: str, store: Store, telling: Telling) -> bool:
+    return any(s.monitor == monitor for s in store.alerts.silences(telling.real_now))
+
+
+def _retrain(work: _Work, current: StoredIncident) -> Retrain | None:
+    """A request to retrain, if a rule asks for it, this incident did not yet, and the last one was long enough ago."""
+    incident, last = current.incident, work.state.retrain
+    if not any(f.retrain for f in (incident.firing or {}).values()):
+        return None
+    if last is not None and last.incident == incident.id:
+        return None
+    if last is not None and work.end - last.asked_at < work.monitor.retrain_cooldown:
+        return None
+    return Retrain(key("retrain", work.monitor.name, incident.id)[:16], incident.id, work.end)
+
+
+def _transition(placed: Placed, finding: Finding | None, now: float) -> Transition:
+    change = placed.change
+    said = reason(change.was, change.became, finding)
+    return Transition(placed.incident, *change.name, change.was, change.became, change.at, now, said, finding)

@@ -1,0 +1,1 @@
+"""Telling people: one file a channel, and the sender that takes notifications out of the outbox."""

@@ -1,0 +1,97 @@
+"""Alertmanager, by its API v2. Every Alertmanager of a cluster is a receiver of its own, as Prometheus has it.
+
+Labels are those by which an alert stays the same alert; all that changes is in the annotations. An alert is posted
+again every minute while it goes on, with an end that is days ahead: if rankmon dies, nothing is resolved by silence.
+What resolves an alert is an explicit end.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from monitor.config.channels import AlertmanagerConfig
+from monitor.core.messages import Notification
+from monitor.notify.http import Poster, place
+
+PATH = "/api/v2/alerts"
+REPEAT = 60.0
+QUALITY = "RankmonQualityDegraded"
+NAMES = {"retrain": "RankmonRetrainRecommended", "test": "RankmonTest"}
+"""Name of the alert by kind of notification; of all other kinds it is `QUALITY`."""
+TEST_LASTS = 300
+
+
+class Alertmanager:
+    """Posts alerts to one Alertmanager."""
+
+    def __init__(self, config: AlertmanagerConfig, url: str) -> None:
+        self.channel = config.name
+        digest = hashlib.sha256(url.encode()).hexdigest()[:6]
+        self.target = f"{config.name} {place(url)} {digest}" if len(config.urls) > 1 else config.name
+        self.give_up_after = float(config.give_up_after)
+        self.repeat: float | None = REPEAT
+        self._hold = config.hold
+        self._headers = _authorization(config)
+        self._poster = Poster(url.rstrip("/") + PATH, config.timeout, config.ca_file)
+
+    def send(self, notification: Notification, now: float) -> None:
+        """Post it. Raises Undelivered."""
+        self._poster.post(json.dumps(alerts(notification, now, self._hold)).encode(), self._headers)
+
+
+def alerts(notification: Notification, now: float, hold: float) -> list[dict[str, Any]]:
+    """The alerts that tell Alertmanager of a notification.
+
+    Args:
+        now: real seconds since 1970.
+        hold: seconds that Alertmanager is to believe it without hearing of it again.
+
+    Severity is a label, for routes go by it. Where it has changed, the alert of the former one ends.
+    """
+    ends = now if notification.kind in ("resolved", "withdrawn") else now + hold
+    if notification.kind == "test":
+        ends = now + TEST_LASTS
+    found = [_alert(notification, notification.severity, ends)]
+    if notification.former_severity is not None:
+        found.append(_alert(notification, notification.former_severity, now))
+    return found
+
+
+def _alert(notification: Notification, severity: str, ends: float) -> dict[str, Any]:
+    labels = {
+        **dict(notification.labels),
+        "alertname": NAMES.get(notification.kind, QUALITY),
+        "monitor": notification.monitor,
+        "severity": severity,
+    }
+    annotations = {
+        "summary": notification.title,
+        "description": notification.text,
+        "runbook_url": notification.runbook_url,
+        "incident": notification.incident,
+        "state": notification.kind,
+    }
+    return {
+        "labels": {n: v for n, v in labels.items() if v},
+        "annotations": {n: v for n, v in annotations.items() if v},
+        "startsAt": _time(min(notification.opened_at, ends - 1)),
+        "endsAt": _time(ends),
+        "generatorURL": notification.url,
+    }
+
+
+def _time(instant: float) -> str:
+    return datetime.fromtimestamp(instant, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _authorization(config: AlertmanagerConfig) -> dict[str, str]:
+    if config.bearer_token is not None:
+        return {"Authorization": f"Bearer {config.bearer_token}"}
+    if config.username is not None:
+        pair = f"{config.username}:{config.password or ''}"
+        return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+    return {}

@@ -1,0 +1,23 @@
+"""The log: always there, for monitors that name no other channel."""
+
+from __future__ import annotations
+
+import logging
+
+from monitor.core.messages import Notification
+
+log = logging.getLogger("monitor.incidents")
+
+
+class Log:
+    """Writes notifications to rankmon's own log."""
+
+    channel = target = "log"
+    give_up_after = 86_400.0
+    repeat: float | None = None
+
+    def send(self, notification: Notification, now: float) -> None:
+        """Write it down; this cannot fail."""
+        level = logging.INFO if notification.kind in ("resolved", "test") else logging.WARNING
+        log.log(level, "%s [%s, incident %s] %s", notification.kind, notification.severity, notification.incident,
+                notification.title + "\n" + notification.text)  # fmt: skip

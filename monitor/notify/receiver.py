@@ -1,0 +1,38 @@
+"""What all channels have in common: receivers, and how one says that it has not got something."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from monitor.core.messages import Notification
+from monitor.errors import RankmonError
+
+
+class Undelivered(RankmonError):
+    """A receiver did not take a notification; trying again later may help. The text holds no secret."""
+
+
+class Receiver(Protocol):
+    """One place that notifications go to.
+
+    Attributes:
+        channel: name of the channel in the configuration.
+        target: name of this receiver in the outbox; it stays the same over restarts and holds no secret.
+        give_up_after: seconds after which what opens an incident is given up; what closes one never is.
+        repeat: seconds between two reminders of what still goes on; None for no reminders.
+    """
+
+    channel: str
+    target: str
+    give_up_after: float
+    repeat: float | None
+
+    def send(self, notification: Notification, now: float) -> None:
+        """Deliver; returns when the other side has said that it has it.
+
+        Args:
+            now: real seconds since 1970.
+
+        Raises:
+            Undelivered: it has not.
+        """

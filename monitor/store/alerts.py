@@ -1,0 +1,329 @@
+"""What the alert rules have come to: conditions, incidents with their transitions, silences, and requests to retrain.
+
+A judgement is stored in one transaction, fenced by the writer's lease, together with the notifications that tell of it:
+either all of it happened, or none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+
+from monitor.core.findings import Finding
+from monitor.core.incidents import Firing, Incident
+from monitor.core.messages import Notification
+from monitor.core.thresholds import Condition, ConditionName
+from monitor.schema import conditions, incidents, judged, outbox, retrains, silences, transitions
+from monitor.store.engine import Connected, upserting
+from monitor.store.lease import Lease, Leases
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A stored condition; `identity` is that of the rule that came to it."""
+
+    identity: str
+    condition: Condition
+
+
+@dataclass(frozen=True)
+class StoredIncident:
+    """An incident with what people did about it; instants in seconds.
+
+    Attributes:
+        told: whether somebody was told that it opened.
+        findings: the newest evaluation of each condition that fires, or that fired last.
+    """
+
+    incident: Incident
+    told: bool = False
+    findings: tuple[Finding, ...] = ()
+    acknowledged_at: float | None = None
+    acknowledged_by: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Retrain:
+    """A request to retrain; `asked_at` is the end of the window that it was made for, seconds."""
+
+    key: str
+    incident: str
+    asked_at: int
+
+
+@dataclass(frozen=True)
+class AlertState:
+    """Where the judging of a monitor stands.
+
+    Attributes:
+        until: end of the last window that was judged, seconds; None if none was.
+        anew: whether older buckets were stored since.
+        open: the incident that is open.
+        retrain: the newest request to retrain.
+    """
+
+    until: int | None = None
+    anew: bool = False
+    conditions: Mapping[ConditionName, Kept] = field(default_factory=dict)
+    open: StoredIncident | None = None
+    retrain: Retrain | None = None
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A condition's change as it is kept; `at` is the end of the window that made it, seconds."""
+
+    incident: str | None
+    rule: str
+    dimension: str
+    value: str
+    was: str
+    became: str
+    at: int
+    recorded_at: float
+    reason: str
+    evidence: Finding | None
+
+
+@dataclass(frozen=True)
+class Silence:
+    """A time in which nobody is told of a monitor's new incidents; real seconds since 1970."""
+
+    id: int
+    monitor: str
+    since: float
+    until: float
+    author: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one judging changed, to be stored at once.
+
+    Attributes:
+        until: end of the last window that was judged.
+        conditions: all there are now.
+        incidents: new and changed ones.
+        removed: ids of incidents that nobody was told of and that better data have undone.
+        anew: the past was judged again: these transitions take the place of the former ones of the same incidents.
+        notices: (target, notification) to be sent.
+    """
+
+    monitor: str
+    until: int
+    conditions: Mapping[ConditionName, Kept]
+    incidents: Sequence[StoredIncident] = ()
+    removed: Sequence[str] = ()
+    anew: bool = False
+    transitions: Sequence[Transition] = ()
+    notices: Sequence[tuple[str, Notification]] = ()
+    retrain: Retrain | None = None
+
+
+class Alerts(Connected):
+    """The tables of conditions, incidents and what belongs to them."""
+
+    def __init__(self, engine: sa.Engine, url: URL, leases: Leases) -> None:
+        super().__init__(engine, url)
+        self._leases = leases
+
+    # ---- judging -------------------------------------------------------------------------------------------------
+
+    def state(self, monitor: str) -> AlertState:
+        """Where the judging of a monitor stands. Raises StoreError."""
+        with self.reading() as connection:
+            row = connection.execute(sa.select(judged).where(judged.c.monitor == monitor)).one_or_none()
+            kept = connection.execute(sa.select(conditions).where(conditions.c.monitor == monitor))
+            found = {(r.rule, r.dimension, r.value): _kept(r) for r in kept}
+            asked = connection.execute(
+                sa.select(retrains).where(retrains.c.monitor == monitor).order_by(retrains.c.asked_at.desc()).limit(1)
+            ).one_or_none()
+        return AlertState(
+            until=None if row is None else row.until,
+            anew=row is not None and bool(row.anew),
+            conditions=found,
+            open=next(iter(self.incidents(monitor, "firing", most=1)), None),
+            retrain=None if asked is None else Retrain(asked.key, asked.incident, asked.asked_at),
+        )
+
+    def save(self, lease: Lease, judgement: Judgement, now: float) -> None:
+        """Store a judgement and the notifications that tell of it. Raises LeaseLost, StoreError."""
+        with self.writing() as connection:
+            self._leases.fence(connection, lease)
+            row = {"monitor": judgement.monitor, "until": judgement.until, "anew": False}
+            added = upserting(self.dialect, judged).values(row)
+            connection.execute(added.on_conflict_do_update(index_elements=[judged.c.monitor], set_=row))
+            self._replace_conditions(connection, judgement)
+            self._put_incidents(connection, judgement)
+            self._clear_transitions(connection, judgement)
+            if judgement.transitions:
+                connection.execute(transitions.insert(), [_plain(t, judgement.monitor) for t in judgement.transitions])
+            if judgement.retrain is not None:
+                asked = {"monitor": judgement.monitor, **_fields(judgement.retrain)}
+                connection.execute(upserting(self.dialect, retrains).values(asked).on_conflict_do_nothing())
+            enqueue(connection, self.dialect, judgement.notices, now)
+
+    def _replace_conditions(self, connection: sa.Connection, judgement: Judgement) -> None:
+        connection.execute(conditions.delete().where(conditions.c.monitor == judgement.monitor))
+        rows = [
+            dict(zip(("rule", "dimension", "value"), name, strict=True))
+            | {"monitor": judgement.monitor, "identity": kept.identity, **_fields(kept.condition)}
+            for name, kept in judgement.conditions.items()
+        ]
+        if rows:
+            connection.execute(conditions.insert(), rows)
+
+    def _clear_transitions(self, connection: sa.Connection, judgement: Judgement) -> None:
+        if judgement.anew:
+            replaced = [*judgement.removed, *(s.incident.id for s in judgement.incidents)]
+            some = sa.or_(transitions.c.incident.is_(None), transitions.c.incident.in_(replaced))
+            connection.execute(transitions.delete().where(transitions.c.monitor == judgement.monitor, some))
+
+    def _put_incidents(self, connection: sa.Connection, judgement: Judgement) -> None:
+        for gone in judgement.removed:
+            connection.execute(incidents.delete().where(incidents.c.id == gone))
+        for stored in judgement.incidents:
+            row = _incident_row(stored)
+            changed = {n: v for n, v in row.items() if n not in ("id", "monitor")}
+            added = upserting(self.dialect, incidents).values(row)
+            connection.execute(added.on_conflict_do_update(index_elements=[incidents.c.id], set_=changed))
+
+    # ---- looking -------------------------------------------------------------------------------------------------
+
+    def incidents(self, monitor: str | None = None, state: str | None = None, most: int = 100) -> list[StoredIncident]:
+        """The newest incidents first, of all monitors if none is named, in any state if none is."""
+        query = sa.select(incidents).order_by(incidents.c.opened_at.desc(), incidents.c.id).limit(most)
+        query = query if monitor is None else query.where(incidents.c.monitor == monitor)
+        query = query if state is None else query.where(incidents.c.state == state)
+        with self.reading() as connection:
+            return [_stored(row) for row in connection.execute(query)]
+
+    def incident(self, id_: str) -> StoredIncident | None:
+        """One incident, or None."""
+        with self.reading() as connection:
+            row = connection.execute(sa.select(incidents).where(incidents.c.id == id_)).one_or_none()
+        return None if row is None else _stored(row)
+
+    def transitions(self, incident: str | None = None, monitor: str | None = None, most: int = 200) -> list[Transition]:
+        """The newest transitions of an incident or monitor, oldest first."""
+        query = sa.select(transitions).order_by(transitions.c.at.desc(), transitions.c.id.desc()).limit(most)
+        query = query if incident is None else query.where(transitions.c.incident == incident)
+        query = query if monitor is None else query.where(transitions.c.monitor == monitor)
+        with self.reading() as connection:
+            rows = connection.execute(query).all()
+        return [_transition(row) for row in reversed(rows)]
+
+    def watched(self) -> list[str]:
+        """Names of the monitors that have an incident open."""
+        query = sa.select(incidents.c.monitor).where(incidents.c.state == "firing").distinct()
+        with self.reading() as connection:
+            return list(connection.execute(query).scalars())
+
+    def told(self, incident: str) -> list[str]:
+        """The targets that were told of an incident."""
+        query = sa.select(outbox.c.target).where(outbox.c.incident == incident, outbox.c.kind != "retrain").distinct()
+        with self.reading() as connection:
+            return list(connection.execute(query).scalars())
+
+    def notices(self, incident: str) -> tuple[int, Notification | None]:
+        """(how many notifications there were of an incident, the newest of them)."""
+        mine = outbox.c.incident == incident
+        newest = sa.select(outbox.c.document).where(mine).order_by(outbox.c.id.desc()).limit(1)
+        with self.reading() as connection:
+            number = connection.execute(sa.select(sa.func.count(outbox.c.key.distinct())).where(mine)).scalar()
+            document = connection.execute(newest).scalar()
+        return int(number or 0), None if document is None else Notification.of(json.loads(document))
+
+    # ---- what people do ------------------------------------------------------------------------------------------
+
+    def acknowledge(self, id_: str, by: str, note: str, now: float) -> bool:
+        """Note that somebody takes care of an incident; whether there is such an incident."""
+        change = incidents.update().where(incidents.c.id == id_)
+        with self.writing() as connection:
+            done = connection.execute(change.values(acknowledged_at=now, acknowledged_by=by, note=note))
+            return done.rowcount == 1
+
+    def silence(self, monitor: str, now: float, until: float, author: str, note: str) -> None:
+        """Tell nobody of a monitor's new incidents until then, in real seconds since 1970."""
+        row = {"monitor": monitor, "since": now, "until": until, "author": author, "note": note}
+        with self.writing() as connection:
+            connection.execute(silences.insert().values(row))
+
+    def unsilence(self, monitor: str, now: float) -> int:
+        """End a monitor's silences; how many there were."""
+        change = silences.update().where(silences.c.monitor == monitor, silences.c.until > now).values(until=now)
+        with self.writing() as connection:
+            return connection.execute(change).rowcount
+
+    def silences(self, now: float) -> list[Silence]:
+        """The silences that hold at `now`, real seconds since 1970."""
+        query = sa.select(silences).where(silences.c.since <= now, silences.c.until > now).order_by(silences.c.id)
+        with self.reading() as connection:
+            return [Silence(*row) for row in connection.execute(query)]
+
+
+def enqueue(connection: sa.Connection, dialect: str, notices: Sequence[tuple[str, Notification]], now: float) -> None:
+    """Put notifications into the outbox as part of a transaction; one that is there already stays as it is."""
+    for target, notice in notices:
+        row = {
+            "target": target,
+            "incident": notice.incident,
+            "kind": notice.kind,
+            "key": notice.key,
+            "document": json.dumps(notice.plain()),
+            "created_at": now,
+            "attempts": 0,
+            "next_at": 0.0,
+            "last_error": "",
+        }
+        connection.execute(upserting(dialect, outbox).values(row).on_conflict_do_nothing())
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def _kept(row: Any) -> Kept:
+    return Kept(row.identity, Condition(row.state, row.since, row.streak, row.known))
+
+
+def _plain(transition: Transition, monitor: str) -> dict[str, Any]:
+    evidence = "" if transition.evidence is None else json.dumps(transition.evidence.plain())
+    return {**_fields(transition), "monitor": monitor, "evidence": evidence}
+
+
+def _transition(row: Any) -> Transition:
+    fields = {name: getattr(row, name) for name in Transition.__dataclass_fields__}
+    return Transition(**{**fields, "evidence": Finding.of(json.loads(row.evidence)) if row.evidence else None})
+
+
+def _incident_row(stored: StoredIncident) -> dict[str, Any]:
+    """All but what people did about it, which stays as it is."""
+    incident = stored.incident
+    firing = [
+        {"rule": name[0], "dimension": name[1], "value": name[2], **_fields(f)}
+        for name, f in (incident.firing or {}).items()
+    ]
+    summary = {"firing": firing, "findings": [f.plain() for f in stored.findings]}
+    names = ("id", "monitor", "state", "severity", "retrain", "began_at", "opened_at", "closed_at")
+    return {name: getattr(incident, name) for name in names} | {"told": stored.told, "summary": json.dumps(summary)}
+
+
+def _stored(row: Any) -> StoredIncident:
+    summary, severity = json.loads(row.summary), row.severity
+    firing = {
+        (f["rule"], f["dimension"], f["value"]): Firing(f["severity"], f["retrain"], f["since"])
+        for f in summary["firing"]
+    }
+    incident = Incident(
+        row.monitor, row.began_at, row.opened_at, row.state, severity, bool(row.retrain), row.closed_at, firing
+    )
+    findings = tuple(Finding.of(f) for f in summary["findings"])
+    return StoredIncident(incident, bool(row.told), findings, row.acknowledged_at, row.acknowledged_by, row.note)
