@@ -5,24 +5,33 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from weakref import ref
 
 from monitor.clock import Clock, SystemClock
 from monitor.config import Config, load
+from monitor.config.channels import ChannelConfig, WebhookConfig
 from monitor.config.values import SourceConfig
 from monitor.core.types import Monitor
-from monitor.errors import ConfigError
+from monitor.errors import ConfigError, InputError, LeaseLost
 from monitor.exposition import registry
+from monitor.judging import Telling, withdraw
 from monitor.logs import set_up
+from monitor.notify.alertmanager import Alertmanager
+from monitor.notify.log import Log
+from monitor.notify.receiver import Receiver
+from monitor.notify.webhook import Webhook
 from monitor.runner import Runner
 from monitor.scheduler import Scheduler
+from monitor.sender import Sender
 from monitor.snapshot import Board
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.store import Store
 from monitor.telemetry import Telemetry
-from monitor.web import WebServer, create_site
+from monitor.web import Access, WebServer, create_site
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +46,11 @@ class App:
     """A daemon: sources, store, one runner a monitor, the scheduler and the web server."""
 
     def __init__(self, config: Config, clock: Clock | None = None) -> None:
-        """Nothing is opened yet, but a missing folder of the store is a StoreError."""
+        """Nothing is opened yet, but a missing folder of the store is a StoreError.
+
+        Raises:
+            TlsFault: the certificate's files have gone wrong since the configuration was read.
+        """
         self.config = config
         self.clock: Clock = clock or SystemClock()
         self.board = Board()
@@ -45,13 +58,15 @@ class App:
         self.stopping = threading.Event()
         self.store = Store(config.store.url, config.scheduler.lease)
         self.scheduler = Scheduler(config.scheduler.workers, self.telemetry)
-        self.registry = registry(self.board, self.telemetry)
         self.runners: dict[str, Runner] = {}
         self._databases: dict[str, Database] = {}
         self._former_databases: list[ref[Database]] = []
         self._reloading = threading.Lock()
         self._store_is_ready = False
-        self.web = WebServer(config.web.host, config.web.port, create_site(self))
+        self.sender = Sender(self.store, self.telemetry)
+        self.registry = registry(self.board, self.telemetry)
+        self.access = Access(config.web.access)
+        self.web = WebServer(config.web.host, config.web.port, create_site(self, self.access), self.access)
         for result in ("applied", "refused"):
             self.telemetry.count("rankmon_config_reloads", result, by=0)
 
@@ -64,6 +79,7 @@ class App:
             log.info("store: schema %s -> %s", before or "none", now)
         self._store_is_ready = True
         self._adopt(self.config)
+        self._withdraw_removed()
         for runner in self.runners.values():
             runner.refresh_snapshot(self.clock.now())
 
@@ -73,6 +89,7 @@ class App:
         for name in self.runners:
             self._schedule(name)
         self.scheduler.start()
+        self.sender.start()
 
     def interrupt(self) -> None:
         """End what is being read: it is left out whole, and read again next time."""
@@ -89,6 +106,7 @@ class App:
             ending.join(INTERRUPT_EVERY)
             self.interrupt()  # again, for a statement may have begun just after the last time
         self.web.stop()
+        self.sender.stop()
         self.close()
 
     def close(self) -> None:
@@ -122,12 +140,18 @@ class App:
             new = load(self.config.path, environ)
         except ConfigError as error:
             return error.problems
-        fixed = [part for part in ("store", "web", "scheduler") if getattr(new, part) != getattr(self.config, part)]
+        fixed = [name for name, part in _parts_for_life(new).items() if part != _parts_for_life(self.config)[name]]
         if fixed:
             return [f"{self.config.path}: {', '.join(fixed)} changed, which needs a restart"]
+        try:
+            self.access.adopt(new.web.access)
+        except InputError as error:
+            return [str(error)]
         if new.log != self.config.log:
             set_up(new.log.level, new.log.format)
-        for name in self._adopt(new):
+        added = self._adopt(new)
+        self._withdraw_removed()
+        for name in added:
             self.runners[name].refresh_snapshot(self.clock.now())
             self._schedule(name)
         current = {name: runner.monitor for name, runner in self.runners.items()}
@@ -144,6 +168,8 @@ class App:
         runners = {
             n: old_runners[n] if n in kept else self._runner(m, databases[m.source]) for n, m in monitors.items()
         }
+        if new.channels != self.config.channels or not self.sender.receivers:
+            self.sender.use(receivers(new.channels))
         self._databases, self.runners, self.config = databases, runners, new
         for name in old_runners.keys() - kept:
             old_runners[name].retire()
@@ -155,12 +181,40 @@ class App:
             self._former_databases.append(ref(old_databases[name]))
         return [name for name in monitors if name not in kept]
 
+    def _withdraw_removed(self) -> None:
+        """Close the incidents of monitors that are configured no more, and have those told who know of them."""
+        for name in self.store.alerts.watched():
+            if name not in self.runners:
+                with suppress(LeaseLost), self.store.hold(name) as lease:
+                    withdraw(name, self.store, lease, time.time())
+        self.sender.wake()
+
+    def telling(self) -> Telling:
+        """Whom to tell of incidents, as it is configured now."""
+        targets: dict[str, tuple[str, ...]] = {}
+        for receiver in self.sender.receivers:
+            targets[receiver.channel] = (*targets.get(receiver.channel, ()), receiver.target)
+        return Telling(targets, self.page_url)
+
+    def wake(self) -> None:
+        """There is something to send."""
+        self.sender.wake()
+
+    @property
+    def page_url(self) -> str:
+        """Address of the page, for links, with a slash at its end."""
+        web = self.config.web
+        scheme = "https" if web.access.tls is not None else "http"
+        host = f"[{web.host}]" if ":" in web.host else web.host
+        own = f"{scheme}://{host}:{self.web.port}"
+        return (web.external_url or own).rstrip("/") + "/"
+
     def _database(self, source: SourceConfig) -> Database:
         return Database(source.name, source.url, source.statement_timeout, self.stopping.is_set)
 
     def _runner(self, monitor: Monitor, database: Database) -> Runner:
         source = Pull(monitor, database)
-        return Runner(monitor, source, self.store, self.board, self.telemetry, self.clock, self.stopping)
+        return Runner(monitor, source, self.store, self.board, self.telemetry, self.clock, self.stopping, self)
 
     def source_of(self, monitor: Monitor) -> Pull:
         """The reader of a monitor's source."""
@@ -192,3 +246,19 @@ class App:
     def next_run_at(self, name: str) -> float | None:
         """When a monitor runs next, in real seconds since 1970."""
         return self.scheduler.next_run_at(name)
+
+
+def _parts_for_life(config: Config) -> dict[str, object]:
+    """The parts of a configuration that stay for as long as the process lives."""
+    return {"store": config.store, "web.listen": (config.web.host, config.web.port), "scheduler": config.scheduler}
+
+
+def receivers(channels: Sequence[ChannelConfig]) -> list[Receiver]:
+    """The receivers of all channels; the log is one of them always."""
+    found: list[Receiver] = [Log()]
+    for channel in channels:
+        if isinstance(channel, WebhookConfig):
+            found.append(Webhook(channel))
+        else:
+            found += [Alertmanager(channel, url) for url in channel.urls]
+    return found

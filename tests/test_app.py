@@ -281,7 +281,7 @@ def test_a_fault_in_a_reload_changes_nothing_and_does_not_end_the_daemon(
     ("part", "change"),
     [
         ("store", {"store": "sqlite:///elsewhere.db"}),
-        ("web", {"head": 'web: {listen: "127.0.0.1:9999"}'}),
+        ("web.listen", {"head": 'web: {listen: "127.0.0.1:9999"}'}),
         ("scheduler", {"scheduler": "{lease: 4s}"}),
     ],
 )

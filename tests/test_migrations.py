@@ -25,7 +25,7 @@ from monitor.store.migrate import _alembic
 from tests.support.postgres import PostgresServer
 from tests.support.tallies import HOUR, line, python, rows, tally, watched, write
 
-HEAD = "0001"
+HEAD = "0002"
 MONITOR = watched()
 
 
@@ -174,7 +174,7 @@ def test_a_script_that_fails_leaves_the_store_as_it_was(
     scripts = tmp_path / "100 % scripts"
     shutil.copytree(migrate.migrations_folder(), scripts)
     (scripts / "versions" / "9999_broken.py").write_text(
-        'from alembic import op\nrevision, down_revision = "9999", "0001"\n\n'
+        'from alembic import op\nrevision, down_revision = "9999", "0002"\n\n'
         'def upgrade():\n    op.execute("CREATE TABLE half (x INTEGER)")\n    op.execute("SELECT * FROM nowhere")\n'
     )
     assert store.schema.migrate() == (None, HEAD)
@@ -182,7 +182,7 @@ def test_a_script_that_fails_leaves_the_store_as_it_was(
     monkeypatch.setattr(migrate, "migrations_folder", lambda: scripts)
     with pytest.raises(StoreError, match="nowhere"):
         store.schema.migrate()
-    with pytest.raises(StoreError, match="the store is at schema 0001, needed is 9999; run rankmon migrate"):
+    with pytest.raises(StoreError, match="the store is at schema 0002, needed is 9999; run rankmon migrate"):
         store.schema.check()
     monkeypatch.undo()
     assert tables(store) == before
@@ -195,7 +195,7 @@ def test_a_script_that_fails_leaves_the_store_as_it_was(
 def test_a_store_without_tables_is_told_what_to_run(store: Store) -> None:
     with pytest.raises(StoreError) as caught:
         store.schema.check()
-    assert str(caught.value) == "the store is at schema none, needed is 0001; run rankmon migrate"
+    assert str(caught.value) == f"the store is at schema none, needed is {HEAD}; run rankmon migrate"
 
 
 def test_a_store_of_a_newer_version_is_left_alone(store: Store) -> None:

@@ -171,7 +171,9 @@ def test_a_final_bucket_grows_and_an_open_one_shrinks(store: Store, lease: Lease
 
 
 def test_restating_is_logged(store: Store, lease: Lease) -> None:
-    store.log_restatement(lease, 0, 5 * HOUR, now=1e6, forced=True, buckets=3)
+    write(store, lease, MONITOR, tally(MONITOR, {start: {"mobile": 10} for start in range(0, 5 * HOUR, HOUR)}))
+    less = tally(MONITOR, {0: {"mobile": 1}, 4 * HOUR: {"mobile": 10}})
+    write(store, lease, MONITOR, less, force=True, restating=[0, HOUR, 4 * HOUR])
     with store.reading() as connection:
         logged = connection.execute(sa.select(restatements)).mappings().one()
     expected = {"since": 0, "until": 5 * HOUR, "restated_at": 1e6, "forced": True, "buckets": 3}
@@ -232,8 +234,6 @@ def test_a_write_with_a_lost_lease_stores_nothing_at_all(store: Store, lease: Le
     assert other.leases.acquire(MONITOR.name) is not None
     with pytest.raises(LeaseLost, match="monitor search: another process took over writing; this one stepped aside"):
         write(store, lease, MONITOR, tally(MONITOR, {0: {"tv": 50}, HOUR: {"tv": 1}}, refused={(0, "bad_time"): 1}))
-    with pytest.raises(LeaseLost):
-        store.log_restatement(lease, 0, HOUR, 1e6, False, 1)
     assert rows(store) == before
     other.close()
 

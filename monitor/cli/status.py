@@ -65,7 +65,7 @@ def entry(monitor: Monitor, snapshot: MonitorSnapshot) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any], now: float) -> None:
-    from monitor.web import ago
+    from monitor.page import ago
 
     def since(instant: float | None) -> str:
         return ago(None if instant is None else now - instant)
@@ -79,7 +79,7 @@ def _show(found: dict[str, Any], now: float) -> None:
 
 
 def _value(window: dict[str, Any]) -> str:
-    from monitor.web import utc
+    from monitor.page import utc
 
     value = "no data" if window["value"] is None else f"{window['value']:.4f}"
     interval = "" if window["lower"] is None else f" [{window['lower']:.4f}, {window['upper']:.4f}]"

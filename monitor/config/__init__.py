@@ -6,10 +6,11 @@
 from monitor.config.build import load
 from monitor.config.fields import RESERVED_LABELS, parse_listen
 from monitor.config.schema import json_schema
-from monitor.config.values import Config, LogConfig, SchedulerConfig, SourceConfig, StoreConfig, WebConfig
+from monitor.config.values import AccessConfig, Config, LogConfig, SchedulerConfig, SourceConfig, StoreConfig, WebConfig
 
 __all__ = [
     "RESERVED_LABELS",
+    "AccessConfig",
     "Config",
     "LogConfig",
     "SchedulerConfig",

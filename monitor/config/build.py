@@ -11,17 +11,22 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from monitor.config import checks, shape
+from monitor.config.alert_shape import Channel
 from monitor.config.document import read
 from monitor.config.explain import explain
 from monitor.config.fields import parse_listen
+from monitor.config.mapping import Shape
 from monitor.config.monitors import build_monitor
 from monitor.config.report import Report, Where
+from monitor.config.rules import LOG, build_channels, check_telling
 from monitor.config.scope import Scope
 from monitor.config.urls import database_url, store_url
-from monitor.config.values import Config, LogConfig, SchedulerConfig, SourceConfig, StoreConfig, WebConfig
+from monitor.config.values import AccessConfig, Config, LogConfig, SchedulerConfig, SourceConfig, StoreConfig, WebConfig
+from monitor.config.web_file import load_web_file
 from monitor.core.types import Monitor
+from monitor.errors import ConfigError
 
-T = TypeVar("T", bound=shape.Shape)
+T = TypeVar("T", bound=Shape)
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Config:
@@ -34,6 +39,8 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
     parts = _parts(read(path, environ, report), report)
     sources = tuple(_sources(parts, report))
     monitors = tuple(_monitors(parts, report))
+    channels = build_channels(parts.channels, report)
+    access = _access(parts.web, environ, report)
     url = store_url(parts.store, ("store",), report) if parts.store is not None else None
     report.raise_if_any()
     assert url is not None  # or it would have been reported
@@ -42,9 +49,10 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
         store=StoreConfig(url),
         sources=sources,
         monitors=monitors,
-        web=WebConfig(*parse_listen(parts.web.listen)),
+        web=WebConfig(*parse_listen(parts.web.listen), access, parts.web.external_url or ""),
         scheduler=SchedulerConfig(parts.scheduler.workers, parts.scheduler.lease),
         log=LogConfig(parts.log.level, parts.log.format),
+        channels=channels,
     )
 
 
@@ -58,6 +66,8 @@ class _Parts:
     scheduler: shape.Scheduler
     sources: dict[str, shape.Source]
     source_names: tuple[str, ...]
+    channels: dict[str, Channel]
+    channel_names: tuple[str, ...]
     defaults: shape.Settings | None
     monitors: list[tuple[Where, shape.Monitor]]
 
@@ -70,6 +80,7 @@ def _parts(data: dict[str, Any], report: Report) -> _Parts:
             _take_out(right, error["loc"])
     sources, monitors = right.get("sources"), right.get("monitors")
     named = sources if isinstance(sources, dict) else {}
+    told = channels if isinstance(channels := right.get("channels"), dict) else {}
     listed = monitors if isinstance(monitors, list) else []
     return _Parts(
         store=_fit(shape.Store, right.get("store")),
@@ -78,6 +89,8 @@ def _parts(data: dict[str, Any], report: Report) -> _Parts:
         scheduler=_fit(shape.Scheduler, right.get("scheduler")) or shape.Scheduler(),
         sources={name: source for name, raw in named.items() if (source := _fit(shape.Source, raw))},
         source_names=tuple(named),
+        channels={name: channel for name, raw in told.items() if (channel := _fit(Channel, raw))},
+        channel_names=(LOG, *told),
         defaults=_fit(shape.Settings, right.get("defaults", {})),
         monitors=[(("monitors", i), one) for i, raw in enumerate(listed) if (one := _fit(shape.Monitor, raw))],
     )
@@ -105,6 +118,20 @@ def _take_out(data: Any, where: tuple[str | int, ...]) -> None:
     data.pop(last, None)
 
 
+def _access(web: shape.Web, environ: Mapping[str, str], report: Report) -> AccessConfig:
+    if web.config_file is None:
+        return AccessConfig()
+    where, path = ("web", "config_file"), report.file.parent / web.config_file
+    if not path.exists():
+        report.add(where, f"there is no file {path}; a relative path starts at the folder of this configuration")
+        return AccessConfig()
+    try:
+        return load_web_file(path, environ)
+    except ConfigError as error:
+        report.take_over(where, error.problems)
+        return AccessConfig()
+
+
 def _sources(parts: _Parts, report: Report) -> Iterator[SourceConfig]:
     for name, source in parts.sources.items():
         url = database_url(source, ("sources", name), report)
@@ -120,4 +147,5 @@ def _monitors(parts: _Parts, report: Report) -> Iterator[Monitor]:
         scope = Scope(where, one, parts.defaults, report)
         if parts.source_names:
             checks.check_source(scope, parts.source_names)
+        check_telling(scope, parts.channel_names)
         yield build_monitor(scope)

@@ -74,6 +74,9 @@ def _check_history(scope: Scope, monitor: Monitor) -> None:
     elif history < (least := monitor.label_delay + monitor.bucket):
         text = f"{format_duration(history)} is shorter than attribution, lateness and a bucket together"
         scope.refuse_setting("history", f"{text}; raise it to {format_duration(least)} or more")
+    elif history < (needed := max((rule.reach for rule in monitor.alerts), default=0)):
+        text = f"{format_duration(history)} is less than the alert rules look back on"
+        scope.refuse_setting("history", f"{text}; raise it to {format_duration(needed)} or more, or leave it out")
 
 
 def _check_slices(scope: Scope, monitor: Monitor) -> None:

@@ -19,13 +19,14 @@ from monitor.errors import ConfigError
 MOST_NODES = 100_000
 """Values a file may hold once its aliases are written out; more is a mistake, or an attack."""
 
+_FIRST = "`store:`, `sources:` and `monitors:`"
 _TAG = "tag:yaml.org,2002:"
 _VARIABLE = re.compile(r"\$\$\{|\$\{[^}]*\}?")
 _REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<has_default>:-(?P<default>[^}]*))?\}")
 
 
-def read(path: Path, environ: Mapping[str, str], report: Report) -> dict[str, Any]:
-    """The file's data. Mistakes that leave the rest readable go into `report`.
+def read(path: Path, environ: Mapping[str, str], report: Report, first: str = _FIRST) -> dict[str, Any]:
+    """The file's data. Mistakes that leave the rest readable go into `report`; `first` are the keys it begins with.
 
     Raises:
         ConfigError: the file is not there, is no UTF-8, no YAML, or no mapping of keys to values.
@@ -34,7 +35,7 @@ def read(path: Path, environ: Mapping[str, str], report: Report) -> dict[str, An
     if isinstance(node, yaml.MappingNode):
         return _Reading(environ, report).mapping(node, ())
     what = "is empty" if node is None else "is no mapping"
-    report.add((), f"{what}; write keys and values, beginning with `store:`, `sources:` and `monitors:`")
+    report.add((), f"{what}; write keys and values, beginning with {first}")
     report.raise_if_any()
     return {}
 

@@ -9,31 +9,33 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from monitor.config.mapping import Shape
 from monitor.config.report import Where, nearest
 from monitor.config.shape import Root
 
-SECRETS = frozenset({"url", "password"})
+SECRETS = frozenset({"url", "urls", "password", "secret", "bearer_token", "basic_auth_users"})
 """Keys whose values are never shown."""
 
 Error = Mapping[str, Any]
+Tell = Callable[[Where, Error, type[Shape]], str]
 
 
-def explain(error: Error) -> tuple[Where, str]:
-    """The place of one of Pydantic's errors in the file, and a sentence with the remedy."""
+def explain(error: Error, root: type[Shape] = Root) -> tuple[Where, str]:
+    """The place of one of Pydantic's errors in a file of the shape `root`, and a sentence with the remedy."""
     where: Where = tuple(step for step in error["loc"] if step != "[key]")
     tell = _SENTENCES.get(error["type"])
-    return where, tell(where, error) if tell else f"is not valid ({error['msg']})"
+    return where, tell(where, error, root) if tell else f"is not valid ({error['msg']})"
 
 
-def field_at(where: Where) -> FieldInfo | None:
+def field_at(where: Where, root: type[Shape] = Root) -> FieldInfo | None:
     """The field that a place belongs to; None where there is none."""
-    holder = _kind_at(where[:-1]) if where else None
+    holder = _kind_at(where[:-1], root) if where else None
     fields = _fields(holder)
     return fields.get(where[-1]) if where else None
 
 
-def _kind_at(where: Where) -> Any:
-    kind: Any = Root
+def _kind_at(where: Where, root: type[Shape]) -> Any:
+    kind: Any = root
     for step in where:
         kind = _inside(_bare(kind), step)
     return _bare(kind)
@@ -59,21 +61,21 @@ def _fields(kind: Any) -> dict[str | int, FieldInfo]:
     return {field.alias or name: field for name, field in kind.model_fields.items()}
 
 
-def _missing(where: Where, _: Error) -> str:
-    field = field_at(where)
+def _missing(where: Where, _: Error, root: type[Shape]) -> str:
+    field = field_at(where, root)
     examples = field.examples if field is not None else None
     return "is missing" + (f"; add e.g. `{where[-1]}: {examples[0]}`" if examples else "")
 
 
-def _unknown(where: Where, _: Error) -> str:
-    return f"there is no such key; {nearest(str(where[-1]), map(str, _fields(_kind_at(where[:-1]))))}"
+def _unknown(where: Where, _: Error, root: type[Shape]) -> str:
+    return f"there is no such key; {nearest(str(where[-1]), map(str, _fields(_kind_at(where[:-1], root))))}"
 
 
-def _own(where: Where, error: Error) -> str:
+def _own(_: Where, error: Error, root: type[Shape]) -> str:
     return str(error["ctx"]["error"])
 
 
-def _empty(where: Where, _: Error) -> str:
+def _empty(*_: object) -> str:
     return "is empty; give it a value, or take the key out"
 
 
@@ -85,9 +87,9 @@ def _found(error: Error) -> str:
     return repr(given).lower() if isinstance(given, bool) else repr(given)
 
 
-def _not_text(where: Where, error: Error) -> str:
+def _not_text(where: Where, error: Error, _: type[Shape]) -> str:
     if error["input"] is None:
-        return _empty(where, error)
+        return _empty()
     if isinstance(error["input"], dict | list):
         return f"must be text, not {_found(error)}"
     kind = "truth value" if isinstance(error["input"], bool) else "number"
@@ -95,30 +97,30 @@ def _not_text(where: Where, error: Error) -> str:
     return f"is a {kind} to YAML, not text; put it in quotes{shown}"
 
 
-def _not_a_list(where: Where, error: Error) -> str:
+def _not_a_list(_: Where, error: Error, root: type[Shape]) -> str:
     if error["input"] is None:
-        return _empty(where, error)
+        return _empty()
     remedy = f"; write [{error['input']}]" if isinstance(error["input"], str | int | float) else ""
     return f"must be a list{remedy}"
 
 
-def _not_a_mapping(where: Where, error: Error) -> str:
+def _not_a_mapping(where: Where, error: Error, root: type[Shape]) -> str:
     if error["input"] is None:
-        return _empty(where, error)
-    keys = ", ".join(map(str, _fields(_kind_at(where))))
+        return _empty()
+    keys = ", ".join(map(str, _fields(_kind_at(where, root))))
     return "must be a mapping of keys to values" + (f"; its keys are {keys}" if keys else "")
 
 
-def _must_be(what: str) -> Callable[[Where, Error], str]:
-    def tell(where: Where, error: Error) -> str:
+def _must_be(what: str) -> Tell:
+    def tell(_: Where, error: Error, root: type[Shape]) -> str:
         if error["input"] is None:
-            return _empty(where, error)
+            return _empty()
         return f"must be {what.format(**error.get('ctx', {}))}, not {_found(error)}"
 
     return tell
 
 
-_SENTENCES: dict[str, Callable[[Where, Error], str]] = {
+_SENTENCES: dict[str, Tell] = {
     "missing": _missing,
     "extra_forbidden": _unknown,
     "value_error": _own,
@@ -129,7 +131,7 @@ _SENTENCES: dict[str, Callable[[Where, Error], str]] = {
     "dict_type": _not_a_mapping,
     "model_type": _not_a_mapping,
     "model_attributes_type": _not_a_mapping,
-    "too_short": lambda where, _: "is empty; it must hold at least one",
+    "too_short": lambda *_: "is empty; it must hold at least one",
     "too_long": _must_be("at most {max_length} long"),
     "literal_error": _must_be("{expected}"),
     "int_type": _must_be("a whole number"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -204,6 +207,50 @@ def _check_pattern(form: str) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much: a share of something else (`7%`), or a number as it is (`0.05`)."""
+
+    number: float
+    relative: bool
+
+
+def _amount(value: Any) -> Amount:
+    value = no_truth_value(value)
+    if value is None:
+        raise PydanticCustomError("empty", "is empty")
+    if isinstance(value, int | float) and math.isfinite(value) and value >= 0:
+        return Amount(float(value), False)
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*%", value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("must be a share such as 7%, or a difference such as 0.05; 0 or more")
+    if float(match[1]) >= 100:
+        raise ValueError("a fall of 100% or more cannot be; give less")
+    return Amount(float(match[1]) / 100, True)
+
+
+def _instant(value: Any) -> int:
+    if value is None:
+        raise PydanticCustomError("empty", "is empty")
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise ValueError("is no time; write e.g. 2026-01-31 or 2026-01-31T05:00Z, UTC unless it names a zone") from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+
+
+def http_address(text: str) -> str:
+    """The text, if it is a web address. Raises ValueError, without naming it: it may hold a secret."""
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:
+        good = False
+    if not good or any(c.isspace() for c in text):
+        raise ValueError("is no web address; write e.g. https://hooks.example.com/rankmon")
+    return text
+
+
 _DURATION_SCHEMA = WithJsonSchema(
     {"type": "string", "pattern": r"^\s*([0-9]+[smhdw])+\s*$", "examples": ["90s", "24h"]}
 )
@@ -223,6 +270,13 @@ RuleGrade = Annotated[
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"const": "value"}]}),
 ]
 WebAddress = Annotated[str, AfterValidator(_web_address)]
+HttpAddress = Annotated[str, AfterValidator(http_address)]
+Fall = Annotated[
+    Amount,
+    BeforeValidator(_amount),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": "^[0-9.]+\\s*%$"}]}),
+]
+Instant = Annotated[int, BeforeValidator(_instant), WithJsonSchema({"type": "string", "examples": ["2026-01-31"]})]
 Table = Annotated[str, AfterValidator(_table)]
 Select = Annotated[str, AfterValidator(_select)]
 Listen = Annotated[str, BeforeValidator(_listen)]

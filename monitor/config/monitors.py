@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from monitor.config import checks, shape
 from monitor.config.fields import table_parts
+from monitor.config.rules import LOG, build_rules, reach
 from monitor.config.scope import Scope
 from monitor.core.measures import Measure, parse
 from monitor.core.types import (
@@ -30,8 +33,20 @@ def build_monitor(scope: Scope) -> Monitor:
     """
     recipe = _recipe(scope.shape.relevance)
     monitor = _timed(scope, recipe, _measures(scope, recipe))
+    monitor = _alerting(scope, monitor)
     checks.check_monitor(scope, monitor)
     return monitor
+
+
+def _alerting(scope: Scope, monitor: Monitor) -> Monitor:
+    """With its rules and who is told; unless it says otherwise it reads as far back as the rules look."""
+    rules, retrain = build_rules(scope, monitor), scope.setting("retrain")
+    history = scope.setting("history") or max(monitor.history, reach(rules))
+    told = replace(monitor, alerts=rules, history=history, notify=tuple(scope.setting("notify") or (LOG,)))
+    told = replace(told, paging=scope.setting("paging"))
+    if retrain is None:
+        return told
+    return replace(told, retrain_notify=tuple(retrain.notify), retrain_cooldown=retrain.cooldown)
 
 
 def _timed(scope: Scope, recipe: Recipe, measures: tuple[Measure, ...]) -> Monitor:

@@ -46,6 +46,11 @@ class Report:
         """Note a mistake by its line alone."""
         self._problems[line, f"{self.file}:{line}: {text}"] = None
 
+    def take_over(self, where: Where, problems: Iterable[str]) -> None:
+        """Note the mistakes of another file, which the value at `where` names."""
+        for problem in problems:
+            self._problems[self.line(where), problem] = None
+
     def line(self, where: Where) -> int:
         """Line of a place; of what holds it, where it is missing."""
         while where and where not in self.lines:

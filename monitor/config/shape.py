@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic.config import JsonDict
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from monitor.config.alert_shape import Alert, Channel, RetrainRequests
 from monitor.config.fields import (
     Count,
     Duration,
@@ -28,39 +28,13 @@ from monitor.config.fields import (
     check_time,
     no_truth_value,
 )
-
-
-class Shape(BaseModel):
-    """A mapping of known keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    def given(self, *names: str) -> list[str]:
-        """Those of the keys that stand in the file."""
-        return [n for n in names if getattr(self, n) is not None]
-
-
-def _just_one(shape: Shape, *names: str) -> None:
-    given = shape.given(*names)
-    if not given:
-        *others, last = (f"`{n}:`" for n in names)
-        raise ValueError(f"needs {', '.join(others)} or {last}")
-    _not_both(shape, *names)
-
-
-def _not_both(shape: Shape, *names: str) -> None:
-    if len(given := shape.given(*names)) > 1:
-        raise ValueError(f"has {' and '.join(f'`{n}:`' for n in given)}; keep just one of them")
-
-
-def _one_required(*names: str) -> JsonDict:
-    return {"oneOf": [{"required": [n]} for n in names]}
+from monitor.config.mapping import Shape, just_one, not_both, one_required
 
 
 class Database(Shape):
     """How to reach a database."""
 
-    model_config = ConfigDict(json_schema_extra=_one_required("url", "url_file"))
+    model_config = ConfigDict(json_schema_extra=one_required("url", "url_file"))
 
     url: Maybe[Text] = Field(default=None, repr=False, description="SQLAlchemy URL of the database.")
     url_file: Maybe[Text] = Field(default=None, description="File that holds the URL, relative to this file.")
@@ -69,8 +43,8 @@ class Database(Shape):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _just_one(self, "url", "url_file")
-        _not_both(self, "password", "password_file")
+        just_one(self, "url", "url_file")
+        not_both(self, "password", "password_file")
         return self
 
 
@@ -91,6 +65,16 @@ class Web(Shape):
 
     listen: Listen = Field(
         default="127.0.0.1:9184", description="Address and port. Default: 127.0.0.1:9184, this host only."
+    )
+    external_url: Maybe[WebAddress] = Field(
+        default=None,
+        description="Address under which people reach the page, for the links in notifications. "
+        "Default: the one listened on.",
+    )
+    config_file: Maybe[Text] = Field(
+        default=None,
+        description="File with TLS and passwords, as Prometheus' exporters take it, relative to this file. "
+        "Default: none, plain HTTP for everybody.",
     )
 
 
@@ -117,7 +101,7 @@ class Scheduler(Shape):
 class Relation(Shape):
     """Where rows come from."""
 
-    model_config = ConfigDict(json_schema_extra=_one_required("table", "select"))
+    model_config = ConfigDict(json_schema_extra=one_required("table", "select"))
 
     table: Maybe[Table] = Field(
         default=None, description="Name of the table or view, with its schema where it has one."
@@ -126,7 +110,7 @@ class Relation(Shape):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _just_one(self, "table", "select")
+        just_one(self, "table", "select")
         return self
 
 
@@ -258,7 +242,7 @@ class LabelColumn(Shape):
 class Relevance(Shape):
     """How grades come about."""
 
-    model_config = ConfigDict(json_schema_extra=_one_required("events", "judgments", "column"))
+    model_config = ConfigDict(json_schema_extra=one_required("events", "judgments", "column"))
 
     events: Maybe[Events] = Field(default=None, description="From clicks, purchases and the like.")
     judgments: Maybe[Judgments] = Field(default=None, description="From a table of judged queries.")
@@ -266,7 +250,7 @@ class Relevance(Shape):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _just_one(self, "events", "judgments", "column")
+        just_one(self, "events", "judgments", "column")
         return self
 
 
@@ -314,6 +298,15 @@ class Settings(Shape):
     runbook_url: Maybe[WebAddress] = Field(
         default=None, description="Page that tells on-call what to do. Default: none."
     )
+    notify: Maybe[list[Name]] = Field(
+        default=None, min_length=1, description="Channels that are told of incidents. Default: [log]."
+    )
+    paging: Maybe[Literal["push", "prometheus"]] = _setting(
+        "push", "Who pages: rankmon by its channels, or Prometheus rules over its gauges."
+    )
+    retrain: Maybe[RetrainRequests] = Field(
+        default=None, description="Who is asked to retrain, and how often at most. Default: nobody."
+    )
 
 
 class Monitor(Settings):
@@ -330,6 +323,7 @@ class Monitor(Settings):
         examples=["{column: {grade: label, max_grade: 1}}"],
     )
     measures: list[Text] = Field(min_length=1, description="What to compute.", examples=["[ndcg@10]"])
+    alerts: list[Alert] = Field(default=[], max_length=50, description="Alert rules. Default: none.")
 
 
 class Root(Shape):
@@ -345,6 +339,9 @@ class Root(Shape):
         min_length=1,
         description="Your databases, by name.",
         examples=["{shop: {url: postgresql+psycopg://reader@host/name}}"],
+    )
+    channels: dict[Name, Channel] = Field(
+        default={}, description="Where notifications go, by name; `log` is always there. Default: only that."
     )
     defaults: Settings = Field(default_factory=Settings, description="Settings for monitors that do not make them.")
     monitors: list[Monitor] = Field(

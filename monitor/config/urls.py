@@ -26,10 +26,10 @@ def store_url(shape: Database, where: Where, report: Report) -> URL | None:
 
 def database_url(shape: Database, where: Where, report: Report) -> URL | None:
     """The URL that `shape` gives, with its password; None if it is wrong, which is reported."""
-    text = shape.url if shape.url_file is None else _secret(shape.url_file, (*where, "url_file"), report)
+    text = shape.url if shape.url_file is None else secret(shape.url_file, (*where, "url_file"), report)
     password = shape.password or None
     if shape.password_file is not None:
-        password = _secret(shape.password_file, (*where, "password_file"), report)
+        password = secret(shape.password_file, (*where, "password_file"), report)
     if text is None or (password is None and shape.password_file is not None):
         return None
     return _checked(text, password, _place(shape, where), report)
@@ -39,7 +39,8 @@ def _place(shape: Database, where: Where) -> Where:
     return (*where, "url" if shape.url_file is None else "url_file")
 
 
-def _secret(name: str, where: Where, report: Report) -> str | None:
+def secret(name: str, where: Where, report: Report) -> str | None:
+    """What stands in a secret's file, named relative to the configuration; None if it is wrong, which is reported."""
     path = report.file.parent / name
     try:
         text = path.read_text(encoding="utf-8").rstrip("\r\n")

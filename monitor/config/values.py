@@ -8,8 +8,10 @@ from typing import Literal, TypeVar
 
 from sqlalchemy.engine import URL
 
+from monitor.config.channels import ChannelConfig
 from monitor.core.types import Monitor
 from monitor.errors import InputError
+from monitor.tls import TlsConfig
 
 Level = Literal["debug", "info", "warning", "error"]
 _Named = TypeVar("_Named", Monitor, "SourceConfig")
@@ -23,11 +25,25 @@ class StoreConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessConfig:
+    """Under what conditions the web is served: TLS, and (name, bcrypt hash) of those who may see it.
+
+    No users: everybody may. The hashes are left out of the repr.
+    """
+
+    path: Path | None = None
+    tls: TlsConfig | None = None
+    users: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class WebConfig:
-    """Where metrics and pages are served; port 0 is any free one."""
+    """Where metrics and pages are served, and to whom; port 0 is any free one. `external_url`: for links."""
 
     host: str = "127.0.0.1"
     port: int = 9184
+    access: AccessConfig = AccessConfig()
+    external_url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +82,7 @@ class Config:
     web: WebConfig = WebConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
     log: LogConfig = LogConfig()
+    channels: tuple[ChannelConfig, ...] = ()
 
     def monitor(self, name: str) -> Monitor:
         """The monitor of that name.

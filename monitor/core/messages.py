@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
-from urllib.parse import quote
 
 from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
@@ -76,7 +75,7 @@ class About:
     @property
     def url(self) -> str:
         """The monitor's place on the page; empty without one."""
-        return f"{self.page}#{quote(self.name)}" if self.page else ""
+        return f"{self.page}#{self.name}" if self.page else ""
 
 
 def notification(

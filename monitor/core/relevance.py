@@ -20,8 +20,9 @@ REASONS = {
     "null_item": "rows without an item (its place in the list stays taken)",
     "null_position": "rows without a position",
     "bad_position": "rows whose position is before the first, or no whole number",
-    "bad_time": "rows whose time cannot be read",
-    "ambiguous_time": "rows whose local time stands twice or never, where the clocks change",
+    "bad_time": "rows of requests, and events, whose time cannot be read; the requests are no sample",
+    "ambiguous_time": "the same where a local time stands twice or never because the clocks change; of events those "
+    "of which it depends on the reading whether they count",
     "duplicate_item": "relevant rows of an item that the request has already; the highest grade counts",
     "duplicate_position": "relevant rows at a place that another relevant item holds; the highest grade counts",
     "bad_grade": "grades that are no number, or not in a measure's gain table",
@@ -33,6 +34,9 @@ REASONS = {
     "mixed_query": "requests whose rows differ in their query; they are no sample",
 }
 """Why rows are left out, and what each reason means. A refused row is counted, never repaired."""
+
+CLOCK_CHANGE = 3600
+"""Seconds by which clocks are set back and forward."""
 
 
 @dataclass
@@ -57,7 +61,7 @@ class Refusals:
 class GradeLimits:
     """Which grades every measure of a monitor can take."""
 
-    highest: float | None = None
+    highest: float = np.inf
     tabled: frozenset[float] | None = None
 
     @classmethod
@@ -65,14 +69,20 @@ class GradeLimits:
         """The limits that `measures` and the recipe's own `bound` set together."""
         tops = [m.highest_grade for m in measures] + ([] if bound is None else [bound])
         tables = [frozenset(g for g, _ in m.gain) | {0.0} for m in measures if isinstance(m.gain, tuple)]
-        return cls(min(tops, default=None), frozenset.intersection(*tables) if tables else None)
+        return cls(min(tops, default=np.inf), frozenset.intersection(*tables) if tables else None)
+
+    def faults(self) -> Iterator[tuple[str, Callable[[Floats], Bools]]]:
+        """Each reason to refuse a grade, and which grades it is about; the first one counts."""
+        yield "bad_grade", lambda g: ~np.isfinite(g)
+        yield "negative_grade", lambda g: g < 0
+        yield "grade_above_max", lambda g: g > self.highest
+        if self.tabled is not None:
+            yield "bad_grade", lambda g: ~np.isin(g, sorted(self.tabled or ()))
 
     def allow(self, grade: Floats) -> Bools:
-        """Whether each grade is a number from 0 on that every measure can take."""
-        kept = np.isfinite(grade) & (grade >= 0)
-        if self.highest is not None:
-            kept &= grade <= self.highest
-        return kept if self.tabled is None else kept & np.isin(grade, sorted(self.tabled))
+        """Which grades are within the limits."""
+        allowed: Bools = ~np.any([wrong(grade) for _, wrong in self.faults()], axis=0)
+        return allowed
 
 
 @dataclass(frozen=True)
@@ -84,14 +94,23 @@ class Rows:
     position: Floats
     grade: Floats
 
-    def __add__(self, other: Rows) -> Rows:
-        """These rows and then the others."""
-        pairs = ((getattr(self, n), getattr(other, n)) for n in ("request", "item", "position", "grade"))
-        return Rows(*(np.concatenate(pair) for pair in pairs))
-
     def where(self, kept: Bools | Ints) -> Rows:
         """The rows that `kept` picks."""
         return Rows(self.request[kept], self.item[kept], self.position[kept], self.grade[kept])
+
+    def with_grades_of(self, graded: Rows) -> Rows:
+        """These rows, each with the grade that `graded` has for its request and item; nan where it has none.
+
+        Args:
+            graded: sorted by request and item, each pair once, as `combine` gives them.
+        """
+        grade = np.full(len(self.request), np.nan)
+        if len(graded.request):
+            items = 1 + max(graded.item.max(), self.item.max(initial=0))
+            known, wanted = graded.request * items + graded.item, self.request * items + self.item
+            at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+            grade = np.where(known[at] == wanted, graded.grade[at], np.nan)
+        return Rows(self.request, self.item, self.position, grade)
 
 
 def event_grades(recipe: Events, kind: NDArray[np.object_] | None, value: Floats | None, size: int) -> Floats:
@@ -99,74 +118,100 @@ def event_grades(recipe: Events, kind: NDArray[np.object_] | None, value: Floats
 
     Args:
         kind: (size,) event types, where the recipe names a type column.
-        value: (size,) the events' values, nan where missing, where the recipe names a value column.
+        value: (size,) the events' values, where the recipe names a value column: nan where missing, inf where it is
+            no number, which meets no minimum and is no grade.
     """
     grade = np.full(size, np.nan)
     for rule in recipe.rules:
         met = np.ones(size, bool) if rule.type is None or kind is None else np.asarray(kind == rule.type, bool)
         if rule.minimum is not None and value is not None:
-            met &= value >= rule.minimum
+            met &= (value >= rule.minimum) & np.isfinite(value)
         worth = value if rule.grade is None and value is not None else np.full(size, rule.grade or 0.0)
         grade = np.where(met, np.fmax(grade, worth), grade)
     return grade
 
 
-def attribute(rows: Rows, at: Ints, served: Ints, recipe: Events, span: int, refusals: Refusals) -> Rows:
-    """The rows of events that count: worth a grade, and within the attribution time.
+def attribute(
+    rows: Rows,
+    at: Ints,
+    served: Ints,
+    recipe: Events,
+    span: int,
+    refusals: Refusals,
+    unreadable: Bools | None = None,
+    doubtful: Bools | None = None,
+) -> Rows:
+    """The rows of events that count: worth a usable grade, and within the attribution time.
 
     Args:
-        rows: one row per event, with the grade that the event is worth.
+        rows: one row per event, with the grade that the event is worth; one of nan is none of ours.
         at: (n,) microseconds, when it happened.
         served: (size,) microseconds, when each request was served. Events in [served, served + attribution) count.
         span: seconds before the serving and after the attribution within which an event is reported as refused.
+            Farther ones are seen or not seen by how much is read at once, so they are not counted at all.
+        unreadable: (n,) whether `at` only tells the event's place in the source's order.
+        doubtful: (n,) whether it may also have happened `CLOCK_CHANGE` later.
     """
+    never = np.zeros(len(at), bool)
     since, near, end = at - served[rows.request], span * 1_000_000, recipe.attribution * 1_000_000
-    early, late = since < 0, since >= end
-    # Farther ones are seen or not seen by how much is read at once, so they are not counted at all.
-    refusals.add("early_event", rows.request[early & (since >= -near)])
-    refusals.add("late_event", rows.request[late & (since < end + near)])
-    counted = ~early & ~late & ~np.isnan(rows.grade)
-    return rows.where(counted)
+    inside, later = (since >= 0) & (since < end), since + CLOCK_CHANGE * 1_000_000
+    left = ~np.isnan(rows.grade) & (since >= -near) & (since < end + near)
+    for reason, wrong in (
+        ("bad_time", never if unreadable is None else unreadable),
+        ("ambiguous_time", never if doubtful is None else doubtful & (inside != ((later >= 0) & (later < end)))),
+        ("early_event", since < 0),
+        ("late_event", since >= end),
+        ("bad_grade", ~np.isfinite(rows.grade)),
+        ("negative_grade", rows.grade < 0),
+    ):
+        refusals.add(reason, rows.request[left & wrong])
+        left &= ~wrong
+    return rows.where(left)
 
 
 def combine(rows: Rows, add: bool) -> Rows:
-    """One row per (request, item, position): its grades added up, or the highest of them."""
-    order = np.lexsort((rows.position, rows.item, rows.request))
-    rows = rows.where(order)
-    first = _is_new(rows.request, rows.item, rows.position)
-    starts = np.flatnonzero(first)
-    if len(starts) == len(first):
-        return rows
-    fold = np.add if add else np.maximum
-    kept = rows.where(starts)
-    return Rows(kept.request, kept.item, kept.position, fold.reduceat(rows.grade, starts))
+    """One row per (request, item), sorted by these: its grades added up, or the highest of them."""
+    rows = rows.where(np.lexsort((rows.item, rows.request)))
+    starts = np.flatnonzero(_is_new(rows.request, rows.item))
+    kept, fold = rows.where(starts), np.add if add else np.maximum
+    return Rows(
+        kept.request, kept.item, kept.position, fold.reduceat(rows.grade, starts) if len(starts) else kept.grade
+    )
 
 
 def accept(rows: Rows, limits: GradeLimits, refusals: Refusals) -> Rows:
-    """The rows that can be used: a whole position from 1 on, a grade within limits, each item and place once.
+    """The rows that can be used: at a position, with a grade within limits, each item and place of a request once."""
+    return once(graded(placed(rows, refusals), limits, refusals), refusals)
 
-    A missing (nan) grade is no refusal; the row just carries no label. Of several rows of one item, or at one place,
-    the highest grade counts, then the first place; so leaving out rows of grade 0 beforehand changes nothing.
-    """
+
+def placed(rows: Rows, refusals: Refusals) -> Rows:
+    """The rows with a whole position from 1 on."""
+    missing = np.isnan(rows.position)
+    with np.errstate(invalid="ignore"):
+        good = (rows.position >= 1) & (rows.position <= 2**53) & (rows.position % 1 == 0)
+    refusals.add("null_position", rows.request[missing])
+    refusals.add("bad_position", rows.request[~missing & ~good])
+    return rows.where(good)
+
+
+def graded(rows: Rows, limits: GradeLimits, refusals: Refusals) -> Rows:
+    """The rows whose grade is within limits. A missing (nan) grade is no refusal; the row just carries no label."""
     rows = rows.where(~np.isnan(rows.grade))
-    for reason, bad in _faults(limits):
-        wrong = bad(rows)
+    for reason, bad in limits.faults():
+        wrong = bad(rows.grade)
         refusals.add(reason, rows.request[wrong])
         rows = rows.where(~wrong)
+    return rows
+
+
+def once(rows: Rows, refusals: Refusals) -> Rows:
+    """Each item and each place of a request once.
+
+    Of several rows of one item, or at one place, the highest grade counts, then the first place; so leaving out rows
+    of grade 0 beforehand changes nothing but the count of refused ones.
+    """
     rows = _first_of(rows, (rows.request, rows.item), "duplicate_item", refusals)
     return _first_of(rows, (rows.request, rows.position), "duplicate_position", refusals)
-
-
-def _faults(limits: GradeLimits) -> Iterator[tuple[str, Callable[[Rows], Bools]]]:
-    yield "null_position", lambda r: np.isnan(r.position)
-    yield "bad_position", lambda r: (r.position < 1) | (r.position != np.floor(r.position)) | (r.position > 2**53)
-    yield "negative_grade", lambda r: r.grade < 0
-    yield "bad_grade", lambda r: ~np.isfinite(r.grade)
-    highest, tabled = limits.highest, limits.tabled
-    if highest is not None:
-        yield "grade_above_max", lambda r: r.grade > highest
-    if tabled is not None:
-        yield "bad_grade", lambda r: ~np.isin(r.grade, sorted(tabled))
 
 
 def _first_of(rows: Rows, key: tuple[NDArray[np.generic], ...], reason: str, refusals: Refusals) -> Rows:

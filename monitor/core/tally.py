@@ -12,7 +12,7 @@ from monitor.core.buckets import TRAFFIC_FIELDS, count, sums
 from monitor.core.kernels import Rankings, score
 from monitor.core.measures import Measure
 from monitor.core.relevance import Refusals
-from monitor.core.types import NONE, OTHER, OVERALL, Slice
+from monitor.core.types import MIXED, NONE, OTHER, OVERALL, Slice
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -20,6 +20,7 @@ Bools = NDArray[np.bool_]
 
 MICROS = 1_000_000
 LONGEST_VALUE = 120
+RESERVED = {NONE, MIXED, OTHER}
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,12 @@ class Reading:
         rankings: the graded rows.
         impressions, judged, events: (R,) items shown within the depth, those with a label, events that count.
         labelled: (R,) whether the request has a label by the recipe's own meaning.
-        slices: dimension -> (R,) value of each request, as text.
+        slices: dimension -> (R,) value of each request.
         refusals: refused rows by reason and request.
         strays: reason -> microseconds of the refused rows that belong to no request.
         unmatched: microseconds of the events that match no impression.
         rows: how many rows the source sent.
-        fingerprint: of the judgments that were used; empty for other recipes.
+        fingerprint: of the judgments that were used, sixteen hexadecimal digits; empty for other recipes.
     """
 
     since: int
@@ -48,7 +49,7 @@ class Reading:
     judged: Ints
     events: Ints
     labelled: Bools
-    slices: Mapping[str, Sequence[str | None]]
+    slices: Mapping[str, Sequence[object]]
     refusals: Refusals
     strays: Mapping[str, Ints] = field(default_factory=dict)
     unmatched: Ints = field(default_factory=lambda: np.empty(0, np.int64))
@@ -93,9 +94,16 @@ class Tally:
             kernels,
             refused,
             list(dict.fromkeys(self.admitted + other.admitted)),
-            self.fingerprint + other.fingerprint,
+            _added(self.fingerprint, other.fingerprint),
             self.rows + other.rows,
         )
+
+
+def _added(one: str, other: str) -> str:
+    """The fingerprint of what both are of."""
+    if not (one and other):
+        return one or other
+    return f"{(int(one, 16) + int(other, 16)) % 2**64:016x}"
 
 
 def merged(one: Mapping[Cell, Floats], other: Mapping[Cell, Floats]) -> dict[Cell, Floats]:
@@ -124,7 +132,7 @@ def tally(
     cells = _Cells(first * width, width, total)
     groups = [(OVERALL[0], bucket, cells.of(OVERALL[0], [OVERALL[1]]))]
     for dimension in slices:
-        values = [_clean(v) for v in reading.slices[dimension.dimension]]
+        values = reading.slices[dimension.dimension]
         names, code, new = _admit(values, bucket, dimension, known.get(dimension.dimension, set()))
         result.admitted += [(dimension.dimension, v) for v in new]
         groups.append((dimension.dimension, bucket * len(names) + code, cells.of(dimension.dimension, names)))
@@ -178,30 +186,35 @@ def _count_strays(result: Tally, reading: Reading, first: int, width: int, total
             result.refused[key] = result.refused.get(key, 0) + int(rows[i])
 
 
-def _clean(value: str | None) -> str:
+def _text(value: object) -> str:
+    """A slice value as it is stored and shown: what no UTF-8 can hold is escaped, what is too long is among others."""
     if value is None:
         return NONE
     text = str(value)
+    if not text.isascii():
+        text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= LONGEST_VALUE and "\x00" not in text else OTHER
 
 
-def _admit(values: Sequence[str], bucket: Ints, dimension: Slice, known: set[str]) -> tuple[list[str], Ints, list[str]]:
+def _admit(
+    values: Sequence[object], bucket: Ints, dimension: Slice, known: set[str]
+) -> tuple[list[str], Ints, list[str]]:
     """(names, code of each request's name, newly admitted names).
 
     Values are admitted bucket by bucket, the busier first, so that the outcome does not depend on how many buckets
-    were read at once.
+    were read at once. Missing and mixed values have a name of their own, which takes nobody's place.
     """
-    names, code = np.unique(np.array([*values, OTHER], dtype=object).astype(str), return_inverse=True)
-    code = code[:-1]
-    allowed = set(known) | {OTHER}
-    new: list[str] = []
-    for one in np.unique(bucket) if not set(names) <= allowed else ():
+    texts = [_text(v) for v in values]
+    names = sorted({*texts, OTHER})
+    number = {name: i for i, name in enumerate(names)}
+    code = np.fromiter((number[text] for text in texts), np.int64, len(texts))
+    allowed, new = known | RESERVED, []
+    for one in np.unique(bucket) if not allowed.issuperset(names) else ():
         seen = np.bincount(code[bucket == one], minlength=len(names))
         for i in sorted(np.flatnonzero(seen), key=lambda i: (-seen[i], names[i])):
-            if names[i] not in allowed and len(allowed) - 1 < dimension.max_values:
-                allowed.add(str(names[i]))
-                new.append(str(names[i]))
-    target = {name: name if name in allowed else OTHER for name in names.tolist()}
-    final = sorted(set(target.values()))
-    lookup = np.array([final.index(target[name]) for name in names.tolist()], dtype=np.int64)
-    return final, lookup[code], new
+            if names[i] not in allowed and len(allowed - RESERVED) < dimension.max_values:
+                allowed.add(names[i])
+                new.append(names[i])
+    final = [name for name in names if name in allowed]
+    place = {name: i for i, name in enumerate(final)}
+    return final, np.array([place.get(name, place[OTHER]) for name in names], np.int64)[code], new

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import isnan, nan
+from math import inf, isfinite, isnan, nan
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,6 @@ from monitor.core.types import Events, Judgments, Monitor
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-Key = tuple[Any, Any]
-"""Item and position of a row, as the source has them."""
 
 MICROS = 1_000_000
 
@@ -64,9 +61,9 @@ class Row:
         position: as the source has it.
         rank: counted from 1 on; nan where the position is no number.
         grade: from its label; None where it has none. nan and inf are labels that are no number.
-        events: those on its item by time, whether they count or not.
+        events: those on its item by time, whether they count or not; they stand at the item's first place alone.
         reasons: why it is left out, keys of `relevance.REASONS`; empty if nothing speaks against it.
-        is_copy: the same item and position stood in an earlier row; the events of both stand there.
+        is_copy: the same item and position stood in an earlier row.
     """
 
     item: Any
@@ -77,6 +74,11 @@ class Row:
     events: tuple[Event, ...] = ()
     reasons: tuple[str, ...] = ()
     is_copy: bool = False
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether the position is one."""
+        return 1 <= self.rank <= 2**53 and self.rank % 1 == 0
 
 
 @dataclass(frozen=True)
@@ -146,27 +148,27 @@ class Labels:
 
 def by_column(grades: Iterable[Any]) -> Labels:
     """Labels from what the rows' own grade column holds."""
-    numbers = [None if v is None else as_number(v, np.inf) for v in grades]
-    return Labels(numbers, no_sample="" if any(g is not None for g in numbers) else "none of its rows has a grade")
+    return Labels([None if v is None else as_number(v, inf) for v in grades])
 
 
-def by_events(recipe: Events, rows: Sequence[Row], events: Sequence[tuple[Key | None, Event]]) -> Labels:
-    """Labels from (row that it falls on, event), as `weigh` gives them; None is on no row.
+def by_events(recipe: Events, rows: Sequence[Row], events: Sequence[tuple[Any, Event]]) -> Labels:
+    """Labels from (item that it falls on, event), as `weigh` gives them; None is on nothing that was shown.
 
-    Of rows with the same item and position the first has the grade and all the events, the others are copies.
+    Every row of an item has the grade; its first one, by place, has the events.
     """
     grades = _combined(recipe, events)
-    mine: dict[Key | None, list[Event]] = {}
-    for key, event in events:
-        mine.setdefault(key, []).append(event)
-    labels: list[float | None] = []
-    found, seen = [], set[Key]()
+    mine: dict[Any, list[Event]] = {}
+    for item, event in events:
+        mine.setdefault(item, []).append(event)
+    first: dict[Any, Row] = {}
+    for row in sorted(rows, key=lambda r: (isnan(r.rank), r.rank)):
+        first.setdefault(row.item, row)
+    found, seen = [], set[tuple[Any, Any]]()
     for row in rows:
-        key = row.item, row.position
-        found.append(replace(row, events=() if key in seen else tuple(mine.get(key, ())), is_copy=key in seen))
-        labels.append(None if key in seen else grades.get(key))
-        seen.add(key)
-    return Labels(labels, found, tuple(mine.get(None, ())))
+        shown = tuple(mine.get(row.item, ())) if row is first[row.item] and row.item is not None else ()
+        found.append(replace(row, events=shown, is_copy=(row.item, row.position) in seen))
+        seen.add((row.item, row.position))
+    return Labels([grades.get(row.item) for row in rows], found, tuple(mine.get(None, ())))
 
 
 def by_judgments(
@@ -194,7 +196,7 @@ def by_judgments(
     best = sorted(judged, key=lambda i: (-judged[i], str(i)))
     usable = limits.allow(np.array([judged[i] for i in best], np.float64)).tolist()
     judgments = (Judgment(i, judged[i], tuple(shown.get(i, ())), u) for i, u in zip(best, usable, strict=True))
-    return Labels(labels, None, (), tuple(judgments), "" if judged else "its query is not judged")
+    return Labels(labels, None, (), tuple(judgments), "" if any(usable) else "its query is not judged")
 
 
 def as_number(value: Any, unreadable: float) -> float:
@@ -211,56 +213,63 @@ def _highest(known: float | None, value: Any) -> float:
 
 
 def weigh(
-    recipe: Events, span: int, served: int, columns: Sequence[Sequence[Any]], at: Ints, bad: Bools
-) -> list[tuple[Key | None, Event]]:
-    """(item and position of the row it falls on, event with what it is worth and whether it counts) of each.
+    recipe: Events,
+    span: int,
+    served: int,
+    columns: Sequence[Sequence[Any]],
+    at: Ints,
+    unreadable: Bools,
+    doubtful: Bools,
+) -> list[tuple[Any, Event]]:
+    """(item that it falls on, event with what it is worth and whether it counts) of each.
 
     Args:
         span: seconds before the serving and after the attribution within which an event is reported as refused.
         served: microseconds, when the request was served.
-        columns: item, time, item and position of the row it falls on (None if there is none), type, value.
-        at: (n,) microseconds, the time of each.
-        bad: (n,) whether it is a time that cannot be read.
+        columns: item, time, item that it falls on (None if it was not shown), type, value.
+        at, unreadable, doubtful: (n,) of their times, as `Instants` in monitor.source.times has them.
     """
-    item, time, row_item, position, kind, raw = columns
-    value = np.array([as_number(v, nan) for v in raw], np.float64)
+    item, time, shown, kind, raw = columns
+    value = np.array([as_number(v, inf) for v in raw], np.float64)
     worth = event_grades(
         recipe, np.array(kind, object) if recipe.type else None, value if recipe.value else None, len(at)
     )
-    reasons = _attributed(recipe, span, served, at, worth)
+    reasons = _attributed(recipe, span, served, at, worth, unreadable, doubtful)
     kinds = {r.type for r in recipe.rules}
     for i in range(len(at)):
-        if recipe.type is not None and kind[i] not in kinds:
+        if recipe.type is not None and None not in kinds and kind[i] not in kinds:
             reasons[i] = "no_rule"
-        elif bad[i]:
-            reasons[i] = "no_time" if time[i] is None else "bad_time"
-        elif row_item[i] is None:
+        elif time[i] is None:
+            reasons[i] = "no_time"
+        elif shown[i] is None:
             reasons[i] = "unmatched"
-    keys = [None if i is None else (i, p) for i, p in zip(row_item, position, strict=True)]
-    times = [None if b else int(a) for a, b in zip(at, bad, strict=True)]
-    known = ([None if isnan(v) else v for v in c.tolist()] for c in (value, worth))
+    times = [None if b else int(a) for a, b in zip(at, unreadable, strict=True)]
+    known = ([v if isfinite(v) else None for v in c.tolist()] for c in (value, worth))
     events = (Event(*e) for e in zip(item, kind, times, *known, reasons, strict=True))
-    return list(zip(keys, events, strict=True))
+    return list(zip(shown, events, strict=True))
 
 
-def _attributed(recipe: Events, span: int, served: int, at: Ints, worth: Floats) -> list[str]:
+def _attributed(
+    recipe: Events, span: int, served: int, at: Ints, worth: Floats, unreadable: Bools, doubtful: Bools
+) -> list[str]:
     """Why each event does not count by its time or worth. Each is asked after as if it had a request to itself."""
     each, none = np.arange(len(at)), np.zeros(len(at))
-    refusals = Refusals(len(at))
-    counted = attribute(Rows(each, each, none, worth), at, np.full(len(at), served), recipe, span, refusals).request
+    refusals, rows = Refusals(len(at)), Rows(each, each, none, worth)
+    requests = np.full(len(at), served)
+    counted = attribute(rows, at, requests, recipe, span, refusals, unreadable, doubtful).request
     late = at >= served + recipe.attribution * MICROS
     reasons = np.where(at < served, "early", np.where(late, "late", "no_rule")).astype(object)
-    for reason, rows in refusals.counts.items():
-        reasons[rows > 0] = reason
+    for reason, counts in refusals.counts.items():
+        reasons[counts > 0] = reason
     reasons[counted] = ""
     return list(reasons)
 
 
-def _combined(recipe: Events, events: Sequence[tuple[Key | None, Event]]) -> dict[Key | None, float]:
-    """Grade of each (item, position) that has an event which counts."""
-    counted = [(key, event.worth) for key, event in events if not event.reason]
-    codes: dict[Key | None, int] = {}
-    code = np.array([codes.setdefault(key, len(codes)) for key, _ in counted], np.int64)
+def _combined(recipe: Events, events: Sequence[tuple[Any, Event]]) -> dict[Any, float]:
+    """Grade of each item that has an event which counts."""
+    counted = [(item, event.worth) for item, event in events if not event.reason]
+    codes: dict[Any, int] = {}
+    code = np.array([codes.setdefault(item, len(codes)) for item, _ in counted], np.int64)
     worth = np.array([w for _, w in counted], np.float64)
     rows = combine(Rows(np.zeros_like(code), code, np.zeros_like(worth), worth), recipe.combine == "sum")
     return dict(zip(codes, rows.grade.tolist(), strict=True))
@@ -271,12 +280,18 @@ def _combined(recipe: Events, events: Sequence[tuple[Key | None, Event]]) -> dic
 
 def is_candidate(monitor: Monitor, row: Row) -> bool:
     """Whether the row, with its grade, goes into the measures if nothing speaks against it."""
-    if row.item is None or row.is_copy or not row.rank >= 1:
+    if row.item is None or not row.is_placed:
         return False
     is_sparse = all(m.is_sparse for m in monitor.measures)
     if isinstance(monitor.recipe, Events):
         return row.grade is not None or not is_sparse
     return row.grade is not None and not isnan(row.grade) and (row.grade != 0 or not is_sparse)
+
+
+def has_label(row: Row) -> bool:
+    """Whether the row, once refused or not, shows an item with a grade that can be used."""
+    unusable = {"bad_grade", "negative_grade", "grade_above_max"} & set(row.reasons)
+    return row.item is not None and row.is_placed and row.grade is not None and not isnan(row.grade) and not unusable
 
 
 def refuse(monitor: Monitor, rows: Sequence[Row]) -> list[Row]:
@@ -322,7 +337,7 @@ def graded(
     monitor: Monitor, rows: Sequence[Row], used: Sequence[int], judgments: Sequence[Judgment], is_sample: bool
 ) -> Graded:
     """What the measures are computed from: the rows that `used` names, by rising rank."""
-    ranks = np.array([r.rank for r in rows if r.item is not None and r.rank >= 1])
+    ranks = np.array([r.rank for r in rows if r.item is not None and r.is_placed])
     shown = {k: np.array([(ranks < 1 + (k or np.inf)).sum()]) for k in {None, *(m.k for m in monitor.measures)}}
     grades = np.array([j.grade for j in judgments if j.is_usable], np.float64)
     distinct, count = np.unique(grades, return_counts=True)

@@ -1,0 +1,198 @@
+"""The shape of alert rules, and of the channels by which people are told."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from monitor.config.fields import (
+    Count,
+    Duration,
+    Fall,
+    HttpAddress,
+    Instant,
+    Maybe,
+    Name,
+    Number,
+    PositiveDuration,
+    Text,
+)
+from monitor.config.mapping import Shape, just_one, not_both, one_required
+
+
+class Pinned(Shape):
+    """A period that stays the baseline whatever comes."""
+
+    since: Instant = Field(alias="from", description="Begin of the period, UTC.", examples=["2026-01-01"])
+    until: Instant = Field(alias="to", description="End of the period, UTC.", examples=["2026-01-15"])
+
+
+class Baseline(Shape):
+    """What a window is compared with."""
+
+    model_config = ConfigDict(json_schema_extra=one_required("trailing", "weeks", "pinned"))
+
+    trailing: Maybe[PositiveDuration] = Field(default=None, description="The time right before the window, e.g. 21d.")
+    weeks: Maybe[Count] = Field(
+        default=None, ge=1, le=26, description="The same hours of so many weeks before, for a series with a rhythm."
+    )
+    pinned: Maybe[Pinned] = Field(default=None, description="A fixed period that is known to have been good.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        just_one(self, "trailing", "weeks", "pinned")
+        return self
+
+
+class Resolve(Shape):
+    """When an incident is over."""
+
+    floor: Maybe[Number] = Field(default=None, description="Value from which on it is well again. Default: the floor.")
+    drop: Maybe[Fall] = Field(
+        default=None, description="Fall under the baseline that is well again, e.g. 4%. Default: the drop."
+    )
+    lasting: Maybe[Duration] = Field(
+        default=None, alias="for", description="How long it must be well again. Default: as the rule's `for`."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        not_both(self, "floor", "drop")
+        return self
+
+
+class Alert(Shape):
+    """One alert rule. Every bucket that becomes final is one evaluation, over the window that it ends."""
+
+    model_config = ConfigDict(json_schema_extra=one_required("floor", "drop"))
+
+    name: Name = Field(description="Name of the rule, unique in its monitor.", examples=["quality-drop"])
+    measure: Text = Field(description="What is judged: one of the measures, or `label_coverage`.", examples=["ndcg@10"])
+    window: Maybe[PositiveDuration] = Field(
+        default=None, description="Over which window: one of `windows`. Default: the first of them."
+    )
+    floor: Maybe[Number] = Field(default=None, description="Fires below this value.")
+    drop: Maybe[Fall] = Field(
+        default=None, description="Fires at a larger fall under the baseline: `7%` of it, or `0.05` as a difference."
+    )
+    baseline: Maybe[Baseline] = Field(default=None, description="What the drop is measured against.")
+    lasting: Duration = Field(
+        default="0s",
+        alias="for",
+        validate_default=True,
+        description="How long the fall must have lasted, in evaluations: 24h are 24 buckets of 1h. Default: 0s, once.",
+    )
+    resolve: Resolve = Field(default_factory=Resolve, description="When it is over. Default: as it fires.")
+    min_requests: Count = Field(
+        default=100, ge=1, description="Windows with fewer requests are not judged. Default: 100."
+    )
+    severity: Literal["info", "warning", "critical"] = Field(
+        default="critical", description="How grave it is. Default: critical."
+    )
+    retrain: bool = Field(default=False, description="Recommend to retrain the model while it fires. Default: false.")
+    overall: bool = Field(default=True, description="Judge all traffic together. Default: true.")
+    slices: list[Text] = Field(
+        default=[],
+        description="Slices to judge too: `device` for each of its values, or `device=mobile`. Default: none.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        just_one(self, "floor", "drop")
+        if self.drop is not None and self.baseline is None:
+            raise ValueError("has a `drop:` but no `baseline:`; say what it is measured against, e.g. {trailing: 21d}")
+        if self.floor is not None and self.baseline is not None:
+            raise ValueError("has a `baseline:`, which a floor is not compared with; take it away, or give a `drop:`")
+        return self
+
+
+class RetrainRequests(Shape):
+    """Who is asked to retrain when a rule marked so fires."""
+
+    notify: list[Name] = Field(min_length=1, description="Channels that are asked.", examples=["[pipeline]"])
+    cooldown: Duration = Field(
+        default="7d", validate_default=True, description="Least time between two requests. Default: 7d."
+    )
+
+
+class _Receiving(Shape):
+    """What all channels over HTTP have."""
+
+    ca_file: Maybe[Text] = Field(
+        default=None,
+        description="Certificates to trust in place of the system's, relative to this file. Default: the system's.",
+    )
+    timeout: PositiveDuration = Field(
+        default="10s", validate_default=True, description="How long one attempt may take. Default: 10s."
+    )
+    give_up_after: PositiveDuration = Field(
+        default="24h",
+        validate_default=True,
+        description="How long it is tried to tell of an opened incident; of its end it is tried forever. Default: 24h.",
+    )
+
+
+class Webhook(_Receiving):
+    """A URL that gets notifications as JSON."""
+
+    model_config = ConfigDict(json_schema_extra=one_required("url", "url_file"))
+
+    url: Maybe[HttpAddress] = Field(default=None, repr=False, description="Address to post to.")
+    url_file: Maybe[Text] = Field(default=None, description="File that holds the address, relative to this file.")
+    secret: Maybe[Text] = Field(
+        default=None,
+        repr=False,
+        description="Key that the body is signed with; best written as ${NAME}. Default: none.",
+    )
+    secret_file: Maybe[Text] = Field(default=None, description="File that holds the key, relative to this file.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        just_one(self, "url", "url_file")
+        not_both(self, "secret", "secret_file")
+        return self
+
+
+class Alertmanager(_Receiving):
+    """Alertmanagers, by their API v2. All of them get every alert."""
+
+    urls: list[HttpAddress] = Field(
+        min_length=1, repr=False, description="Their addresses.", examples=["[http://alertmanager:9093]"]
+    )
+    username: Maybe[Text] = Field(default=None, description="For basic authentication. Default: none.")
+    password: Maybe[str] = Field(default=None, repr=False, description="Password; best written as ${NAME}.")
+    password_file: Maybe[Text] = Field(default=None, description="File that holds the password.")
+    bearer_token: Maybe[Text] = Field(default=None, repr=False, description="Token; best written as ${NAME}.")
+    bearer_token_file: Maybe[Text] = Field(default=None, description="File that holds the token.")
+    hold: PositiveDuration = Field(
+        default="7d",
+        validate_default=True,
+        description="How long Alertmanager keeps an alert that it hears no more of. Default: 7d.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        not_both(self, "password", "password_file")
+        not_both(self, "bearer_token", "bearer_token_file")
+        if self.given("username") and self.given("bearer_token", "bearer_token_file"):
+            raise ValueError("has a username and a bearer token; keep just one of them")
+        if self.given("password", "password_file") and not self.given("username"):
+            raise ValueError("has a password but no `username:`; name it")
+        if self.given("username") and not self.given("password", "password_file"):
+            raise ValueError("has a username but no `password:` or `password_file:`; give one")
+        return self
+
+
+class Channel(Shape):
+    """Where notifications go: just one of two ways."""
+
+    model_config = ConfigDict(json_schema_extra=one_required("webhook", "alertmanager"))
+
+    webhook: Maybe[Webhook] = Field(default=None, description="To a URL, as JSON.")
+    alertmanager: Maybe[Alertmanager] = Field(default=None, description="To Alertmanager.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        just_one(self, "webhook", "alertmanager")
+        return self

@@ -1,0 +1,156 @@
+"""The web configuration file: TLS and passwords, in the shape that Prometheus' exporters share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import bcrypt
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from monitor.config.document import read
+from monitor.config.explain import explain
+from monitor.config.fields import Maybe, Text
+from monitor.config.mapping import Shape
+from monitor.config.report import Report, Where
+from monitor.config.values import AccessConfig
+from monitor.tls import ClientAuth, TlsConfig, TlsFault, Version, server_context
+
+MOST_ROUNDS = 15
+"""Highest cost of a bcrypt hash: a check takes about two seconds; each step more doubles it."""
+
+_OPENSSL = "rankmon leaves this to OpenSSL; take it out"
+_UNSUPPORTED: Mapping[tuple[str, ...], str] = {
+    ("http_server_config",): "rankmon speaks HTTP/1.1 and sets its own headers; take it out",
+    ("rate_limit",): "rankmon does not limit rates; take it out",
+    ("tls_server_config", "cert"): "rankmon reads the certificate from a file; name it as cert_file",
+    ("tls_server_config", "key"): "rankmon reads the key from a file; name it as key_file",
+    ("tls_server_config", "client_ca"): "rankmon reads the authority from a file; name it as client_ca_file",
+    ("tls_server_config", "client_allowed_sans"): "rankmon admits every certificate of client_ca_file; take it out, "
+    "and give those clients an authority of their own",
+    ("tls_server_config", "cipher_suites"): _OPENSSL,
+    ("tls_server_config", "prefer_server_cipher_suites"): _OPENSSL,
+    ("tls_server_config", "curve_preferences"): _OPENSSL,
+}
+_UNVERIFIED = ("RequestClientCert", "RequireAnyClientCert")
+_HASH = re.compile(r"(\$2[aby]\$)([0-9]{2})(\$[./A-Za-z0-9]{22})[./A-Za-z0-9]{31}")
+
+
+def _user(name: str) -> str:
+    if not name or ":" in name:
+        raise ValueError("is no user name; write at least one letter, and no colon")
+    return name
+
+
+def _hash(text: str) -> str:
+    found = _HASH.fullmatch(text)
+    if found is None or not _is_salt(f"{found[1]}04{found[3]}"):
+        raise ValueError("is no bcrypt hash; make one with `htpasswd -nBC 10 NAME`, and quote it")
+    if not 4 <= int(found[2]) <= MOST_ROUNDS:
+        raise ValueError(f"has a cost of {found[2]}, and must have 04 to {MOST_ROUNDS}; make it with 10")
+    return text
+
+
+def _is_salt(text: str) -> bool:
+    try:
+        bcrypt.hashpw(b"", text.encode())
+    except ValueError:
+        return False
+    return True
+
+
+UserName = Annotated[str, AfterValidator(_user)]
+Hash = Annotated[str, AfterValidator(_hash)]
+
+
+class Tls(Shape):
+    """TLS: certificate and key of the server, and whose certificates clients must have."""
+
+    cert_file: Text = Field(description="Certificate, with its chain, in PEM.", examples=["server.crt"])
+    key_file: Text = Field(description="Private key in PEM.", examples=["server.key"])
+    client_auth_type: ClientAuth = Field(default="NoClientCert", description="What is asked of clients.")
+    client_ca_file: Maybe[Text] = Field(default=None, description="Authorities that clients' certificates come from.")
+    min_version: Version = Field(default="TLS12", description="Lowest version of TLS.")
+    max_version: Version = Field(default="TLS13", description="Highest version of TLS.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.client_auth_type == "NoClientCert") != (self.client_ca_file is None):
+            raise ValueError(
+                "client_ca_file goes with client_auth_type RequireAndVerifyClientCert or VerifyClientCertIfGiven, "
+                "and these with it; give both or neither"
+            )
+        if self.min_version > self.max_version:
+            raise ValueError("min_version is above max_version; swap them")
+        return self
+
+
+class WebFile(Shape):
+    """The web configuration file."""
+
+    tls_server_config: Maybe[Tls] = Field(default=None, description="TLS; plain HTTP without it.")
+    basic_auth_users: Maybe[dict[UserName, Hash]] = Field(
+        default=None, min_length=1, repr=False, description="bcrypt hashes of passwords by user name."
+    )
+
+
+def load_web_file(path: Path, environ: Mapping[str, str]) -> AccessConfig:
+    """What the web configuration file `path` says, its certificates tried out.
+
+    Raises:
+        ConfigError: with every mistake there is, each as `file:line: path.to.key: what is wrong; remedy`.
+    """
+    report = Report(path)
+    data = read(path, environ, report, "`tls_server_config:` or `basic_auth_users:`")
+    for where, text in _take_out_unsupported(data):
+        report.add(where, text)
+    shape = _fit(data, report)
+    report.raise_if_any()
+    assert shape is not None  # or it would have been reported
+    tls = None if shape.tls_server_config is None else _tls(shape.tls_server_config, report)
+    report.raise_if_any()
+    users = shape.basic_auth_users or {}
+    return AccessConfig(path, tls, tuple((name, hashed.encode()) for name, hashed in users.items()))
+
+
+def _take_out_unsupported(data: dict[str, Any]) -> Iterator[tuple[Where, str]]:
+    """Take what rankmon knows, but cannot do, out of `data`; the place of each, and why."""
+    for (*path, key), text in _UNSUPPORTED.items():
+        holder = data.get(path[0]) if path else data
+        if isinstance(holder, dict) and key in holder:
+            del holder[key]
+            yield (*path, key), text
+    tls = data.get("tls_server_config")
+    if isinstance(tls, dict) and tls.get("client_auth_type") in _UNVERIFIED:
+        text = f"{tls.pop('client_auth_type')} would not verify certificates; use RequireAndVerifyClientCert"
+        tls.pop("client_ca_file", None)
+        yield ("tls_server_config", "client_auth_type"), text
+
+
+def _fit(data: dict[str, Any], report: Report) -> WebFile | None:
+    try:
+        return WebFile.model_validate(data)
+    except ValidationError as error:
+        for one in error.errors(include_url=False):
+            report.add(*explain(one, WebFile))
+    return None
+
+
+def _tls(shape: Tls, report: Report) -> TlsConfig | None:
+    folder = report.file.parent
+    config = TlsConfig(
+        cert_file=folder / shape.cert_file,
+        key_file=folder / shape.key_file,
+        client_auth=shape.client_auth_type,
+        client_ca_file=None if shape.client_ca_file is None else folder / shape.client_ca_file,
+        min_version=shape.min_version,
+        max_version=shape.max_version,
+    )
+    try:
+        server_context(config)
+    except TlsFault as fault:
+        report.add(("tls_server_config", fault.key), str(fault))
+        return None
+    return config

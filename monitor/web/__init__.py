@@ -1,0 +1,8 @@
+"""The HTTP side: the site, and the server with TLS, passwords and bounds that it is served by."""
+
+from monitor.web.access import Access
+from monitor.web.connection import Limits
+from monitor.web.server import WebServer
+from monitor.web.site import create_site
+
+__all__ = ["Access", "Limits", "WebServer", "create_site"]

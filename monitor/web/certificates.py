@@ -1,0 +1,48 @@
+"""The server's certificate, and the new one when its files have changed."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from pathlib import Path
+
+from monitor.tls import TlsConfig, TlsFault, server_context
+
+log = logging.getLogger(__name__)
+
+Stamp = tuple[tuple[int, int, int] | None, ...]
+"""Time of change, inode and size of each file; None of one that is away."""
+
+
+class Certificates:
+    """Makes the TLS context anew when one of its files has changed; a renewed certificate needs no restart."""
+
+    def __init__(self, config: TlsConfig) -> None:
+        """Raises TlsFault if the files are wrong."""
+        self.config = config
+        self._stamp = _stamp(config)
+        self._context = server_context(config)
+
+    def context(self) -> ssl.SSLContext:
+        """The context for a new connection. Files that are wrong are warned of once, and the former ones stay."""
+        stamp = _stamp(self.config)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._context = server_context(self.config)
+                log.info("the certificate in %s was read anew", self.config.cert_file)
+            except TlsFault as fault:
+                log.warning("changed files of TLS are not taken, the former stay: %s: %s", fault.key, fault)
+        return self._context
+
+
+def _stamp(config: TlsConfig) -> Stamp:
+    return tuple(_file_stamp(path) for path in config.files)
+
+
+def _file_stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

@@ -1,0 +1,150 @@
+"""Connections, bounded in number and time, so that one that sends nothing, or half of something, holds up no other."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a server: open connections, and seconds.
+
+    `request_time` is for a TLS handshake and the head of a request together, and for the head of each further request;
+    `answer_time` is for the rest of a request and its answer.
+    """
+
+    connections: int = 256
+    request_time: float = 10.0
+    answer_time: float = 60.0
+    tls_shutdown_time: float = 2.0
+
+
+class Door:
+    """What the connections of a server share: their bounds, and the TLS context for new ones."""
+
+    def __init__(self, context: Callable[[], ssl.SSLContext | None], limits: Limits) -> None:
+        self.context = context
+        self.limits = limits
+        self._open: dict[Connection, None] = {}
+
+    def let_in(self, connection: Connection) -> None:
+        """Count a connection. Where there is no room, the oldest silent one makes some; else the oldest."""
+        if len(self._open) >= self.limits.connections:
+            next((c for c in self._open if c.is_silent), next(iter(self._open))).drop()
+        self._open[connection] = None
+
+    def let_out(self, connection: Connection) -> None:
+        """Count a connection no more."""
+        self._open.pop(connection, None)
+
+
+class Connection(H11Protocol):
+    """One HTTP connection. It does TLS by itself, so that a handshake counts and is timed as the requests are."""
+
+    def __init__(
+        self,
+        door: Door,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._door = door
+        self._context: ssl.SSLContext | None = None
+        self._socket: asyncio.Transport | None = None
+        self._handshake: asyncio.Task[None] | None = None
+        self._early = b""
+        self._is_made = False
+        self._limit: asyncio.TimerHandle | None = None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def drop(self) -> None:
+        """End at once, whatever is under way."""
+        self._leave()
+        if self._socket is not None:
+            self._socket.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin with the handshake, or with the request where there is no TLS."""
+        self._socket = transport
+        self._door.let_in(self)
+        self._allow(self._door.limits.request_time)
+        self._context = self._door.context()
+        if self._context is None:
+            self._is_made = True
+            super().connection_made(transport)
+        else:
+            transport.pause_reading()  # until TLS takes what comes
+            self._handshake = self.loop.create_task(self._secure(transport, self._context))
+
+    async def _secure(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
+        limits = self._door.limits
+        try:
+            secured = await self.loop.start_tls(
+                transport,
+                self,
+                context,
+                server_side=True,
+                ssl_handshake_timeout=limits.request_time,
+                ssl_shutdown_timeout=limits.tls_shutdown_time,
+            )
+        except OSError:  # the client's fault, or its absence; every scanner makes some
+            secured = None
+        if secured is None or secured.is_closing():
+            self.drop()
+            return
+        self._is_made = True
+        super().connection_made(secured)
+        early, self._early = self._early, b""
+        if early:
+            self.data_received(early)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came. A request may come with the end of the handshake, before its end is known here."""
+        if self._is_made:
+            super().data_received(data)
+        else:
+            self._early += data
+
+    def handle_events(self) -> None:
+        """Read on; a request whose head is whole gets the time for its answer."""
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:
+            self._allow(self._door.limits.answer_time)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, unless the certificate has changed since this connection was made."""
+        self._allow(self._door.limits.request_time)
+        if self._door.context() is not self._context:
+            self.transport.close()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Make room."""
+        self._leave()
+        if self._is_made:
+            super().connection_lost(exc)
+
+    def _allow(self, seconds: float) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+        self._limit = self.loop.call_later(seconds, self.drop)
+
+    def _leave(self) -> None:
+        self._door.let_out(self)
+        if self._limit is not None:
+            self._limit.cancel()

@@ -1,0 +1,80 @@
+"""The server: uvicorn in a thread, over connections that are bounded and, where it is configured, encrypted."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import threading
+import time
+from functools import partial
+
+import uvicorn
+from starlette.applications import Starlette
+
+from monitor.errors import InputError
+from monitor.web.access import Access
+from monitor.web.connection import Connection, Door, Limits
+
+log = logging.getLogger(__name__)
+
+_LIMITS = Limits()
+
+
+class WebServer:
+    """uvicorn in a thread of its own."""
+
+    def __init__(self, host: str, port: int, site: Starlette, access: Access, limits: Limits = _LIMITS) -> None:
+        self.host = host
+        self.port = port
+        self._access = access
+        config = uvicorn.Config(
+            site,
+            http=partial(Connection, Door(access.context, limits)),  # type: ignore[arg-type]
+            ws="none",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=2,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        scheme = "http" if self._access.context() is None else "https"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}/"
+
+    def start(self) -> None:
+        """Listen, and serve in the background. Port 0 takes a free one; `port` says which.
+
+        Raises:
+            InputError: the address cannot be listened on.
+        """
+        try:
+            family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+            listener = socket.create_server((self.host, self.port), family=family, backlog=256)
+        except OSError as error:
+            raise InputError(
+                f"cannot listen on {self.host}:{self.port}: {error.strerror}; change web.listen, or see what runs there"
+            ) from error
+        address, self.port = listener.getsockname()[:2]
+        if not (ipaddress.ip_address(address).is_loopback or self._access.is_restricted):
+            log.warning("%s is open to everybody who reaches it; set passwords in web.config_file", self.url)
+        self._thread = threading.Thread(target=self._server.run, args=([listener],), name="web", daemon=True)
+        self._thread.start()
+        for _ in range(500):
+            if self._server.started:
+                return
+            time.sleep(0.01)
+        raise InputError(f"the web server on {self.host}:{self.port} did not start")
+
+    def stop(self) -> None:
+        """Finish the requests under way and end."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(timeout=5)

@@ -1,0 +1,85 @@
+"""The site: metrics, health, readiness, reload, and the page. No request touches a database."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from monitor.page import Pictured, render
+from monitor.web.access import Access, Gate
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+class Served(Pictured, Protocol):
+    """What the site shows."""
+
+    registry: CollectorRegistry
+
+    def readiness(self) -> str:
+        """Empty, or what is still missing."""
+
+    def reload(self) -> list[str]:
+        """Load the configuration anew; the problems."""
+
+
+def create_site(served: Served, access: Access) -> Starlette:
+    """The application. Handlers are plain functions, so a slow one holds up a thread and not the others."""
+
+    def metrics(request: Request) -> Response:
+        encode, kind = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(served.registry), media_type=kind, headers={"Cache-Control": "no-store"})
+
+    def healthy(_: Request) -> Response:
+        return _verdict(served.health())
+
+    def ready(_: Request) -> Response:
+        return _verdict(served.readiness())
+
+    def reload(request: Request) -> Response:
+        if access.passwords is None and not _is_local(request):
+            text = "reload is allowed from this machine only, or with a password (web.config_file)\n"
+            return PlainTextResponse(text, 403)
+        problems = served.reload()
+        return PlainTextResponse("\n".join(problems or ["ok"]) + "\n", 400 if problems else 200)
+
+    def page(_: Request) -> Response:
+        return HTMLResponse(render(served), headers=_HEADERS)
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/metrics", metrics),
+            Route("/-/healthy", healthy),
+            Route("/-/ready", ready),
+            Route("/-/reload", reload, methods=["POST"]),
+        ],
+        middleware=[Middleware(Gate, access=access), Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)],
+    )
+
+
+def _verdict(problem: str) -> Response:
+    return PlainTextResponse(f"{problem}\n", 503) if problem else PlainTextResponse("ok\n")
+
+
+def _is_local(request: Request) -> bool:
+    host = request.client.host if request.client else ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

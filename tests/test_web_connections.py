@@ -1,0 +1,220 @@
+"""Connections that send nothing, or half of something: they hold up no other, and end by themselves."""
+
+import asyncio
+import contextlib
+import http.client
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from monitor.web import Limits, WebServer
+from tests.support.web import TLS, Site, ask
+
+HALF = b"GET /metrics HTTP/1.1\r\nHost: x\r\n"
+WHOLE = HALF + b"\r\n"
+QUICK = Limits(request_time=1.0, answer_time=2.0)
+
+
+class Server:
+    """A site on a server with limits of its own, over TLS or not."""
+
+    def __init__(self, web: WebServer, trusted: ssl.SSLContext | None) -> None:
+        self.web = web
+        self.trusted = trusted
+
+    def connect(self) -> socket.socket:
+        """A TCP connection, before any handshake."""
+        return socket.create_connection(("127.0.0.1", self.web.port), timeout=10)
+
+    def secured(self) -> socket.socket:
+        """A connection that is ready for a request."""
+        plain = self.connect()
+        return plain if self.trusted is None else self.trusted.wrap_socket(plain, server_hostname="127.0.0.1")
+
+    def scrape(self) -> float:
+        """Seconds that a scrape took."""
+        before = time.monotonic()
+        assert ask(self.web.port, "/metrics", self.trusted).status == 200
+        return time.monotonic() - before
+
+
+@contextmanager
+def serving(folder: Path, limits: Limits, tls: bool) -> Iterator[Server]:
+    site = Site(folder)
+    (folder / "web.yml").touch()
+    with site.serving(TLS) as app:
+        if not tls:
+            site.path.write_text(site.path.read_text().replace(", config_file: web.yml", ""), encoding="utf-8")
+            assert app.reload({}) == []
+        web = WebServer("127.0.0.1", 0, app.web._server.config.app, app.access, limits)  # type: ignore[arg-type]
+        web.start()
+        yield Server(web, site.authority.client() if tls else None)
+        web.stop()
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "tls"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    with serving(tmp_path, QUICK, request.param) as made:
+        yield made
+
+
+def is_closed(connection: socket.socket, within: float) -> bool:
+    """Whether the other side ends it in that many seconds."""
+    connection.settimeout(within)
+    try:
+        while connection.recv(65536):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def hello(server: Server) -> bytes:
+    """The first words of a TLS client."""
+    outgoing = ssl.MemoryBIO()
+    tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return outgoing.read()
+
+
+def silent(server: Server) -> socket.socket:
+    return server.connect()
+
+
+def half_request(server: Server) -> socket.socket:
+    connection = server.secured()
+    connection.sendall(HALF)
+    return connection
+
+
+def first_byte(server: Server) -> socket.socket:
+    connection = server.connect()
+    connection.sendall(b"G" if server.trusted is None else b"\x16")
+    return connection
+
+
+def mid_handshake(server: Server) -> socket.socket:
+    """The client said hello and keeps silent; without TLS that is a request that is none, and refused."""
+    connection = server.connect()
+    connection.sendall(hello(server))
+    return connection
+
+
+def half_second_request(server: Server) -> socket.socket:
+    connection = server.secured()
+    connection.sendall(WHOLE)
+    assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+    connection.sendall(HALF)
+    return connection
+
+
+def body_that_never_comes(server: Server) -> socket.socket:
+    connection = server.secured()
+    connection.sendall(b"POST /-/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx")
+    return connection
+
+
+IDLE = [silent, first_byte, half_request, mid_handshake, half_second_request, body_that_never_comes]
+
+
+def test_fifty_idle_connections_hold_up_no_scrape_and_are_closed(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    idle = [kind(server) for _ in range(9) for kind in IDLE]
+    assert len(idle) >= 50
+    assert max(server.scrape() for _ in range(5)) < 0.5
+    ended = time.monotonic() + QUICK.request_time + 2
+    assert all(is_closed(connection, max(ended - time.monotonic(), 0.01)) for connection in idle)
+    for connection in idle:
+        connection.close()
+    assert [r.getMessage() for r in caplog.records if r.name == asyncio.__name__] == []
+
+
+@pytest.mark.parametrize("kind", IDLE)
+def test_each_kind_of_idle_connection_is_closed(server: Server, kind: Callable[[Server], socket.socket]) -> None:
+    with kind(server) as connection:
+        assert is_closed(connection, QUICK.request_time + 1.5)
+
+
+def test_a_request_that_trickles_in_does_not_gain_time(server: Server) -> None:
+    began = time.monotonic()
+    with server.secured() as connection, contextlib.suppress(OSError):
+        while time.monotonic() < began + 10:
+            connection.sendall(b"G")
+            time.sleep(0.05)
+    assert QUICK.request_time * 0.5 < time.monotonic() - began < QUICK.request_time + 1
+
+
+def deaf(server: Server) -> socket.socket:
+    """Asks for much and reads nothing."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect(("127.0.0.1", server.web.port))
+    connection.sendall(WHOLE * 2000)
+    return connection
+
+
+def test_answers_that_nobody_reads_hold_up_no_scrape(tmp_path: Path) -> None:
+    with serving(tmp_path, Limits(connections=5), tls=False) as server:
+        unheard = [deaf(server) for _ in range(5)]
+        time.sleep(1)
+        assert server.scrape() < 0.5
+        for connection in unheard:
+            connection.close()
+
+
+def test_an_answer_that_nobody_reads_ends_too(tmp_path: Path) -> None:
+    with serving(tmp_path, QUICK, tls=False) as server, deaf(server) as connection:
+        time.sleep(QUICK.answer_time + 1)
+        assert is_closed(connection, 1)
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_the_oldest_silent_connection_makes_room_for_a_new_one(tmp_path: Path, tls: bool) -> None:
+    with serving(tmp_path, Limits(connections=20), tls) as server:
+        idle = [kind(server) for _ in range(10) for kind in (silent, half_request, first_byte, mid_handshake)]
+        assert server.scrape() < 0.5
+        assert is_closed(idle[0], 1)
+        assert not is_closed(idle[-2], 0.2)
+        for connection in idle:
+            connection.close()
+
+
+def test_a_connection_in_use_is_kept_beyond_the_time_for_a_request(tmp_path: Path) -> None:
+    with serving(tmp_path, QUICK, tls=True) as server:
+        connection = http.client.HTTPSConnection("127.0.0.1", server.web.port, context=server.trusted, timeout=5)
+        connection.connect()
+        used = connection.sock
+        for _ in range(8):
+            connection.request("GET", "/metrics")
+            assert connection.getresponse().read()
+            time.sleep(0.25)
+        assert connection.sock is used
+        connection.close()
+
+
+def test_the_server_ends_in_time_with_connections_open(tmp_path: Path) -> None:
+    with serving(tmp_path, Limits(), tls=True) as server:
+        idle = [kind(server) for _ in range(3) for kind in IDLE]
+        before = time.monotonic()
+        server.web.stop()
+        assert time.monotonic() - before < 4
+        for connection in idle:
+            connection.close()
+
+
+def test_a_handshake_that_fails_says_nothing_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(tmp_path, QUICK, tls=True) as server:
+        for said in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", hello(server)):
+            with server.connect() as connection:
+                connection.sendall(said)
+        assert server.scrape() < 0.5
+    assert [r.getMessage() for r in caplog.records if r.name == asyncio.__name__] == []
