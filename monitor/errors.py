@@ -37,8 +37,8 @@ class LeaseLost(RankmonError):
     """Another process writes this monitor; this one steps aside and writes nothing."""
 
 
-class Shrinks(RankmonError):
-    """A new read of a final bucket holds less than the stored one; needs to be forced."""
+class Undelivered(RankmonError):
+    """A receiver did not take a notification; trying again later may help. The text holds no secret."""
 
 
 class Stopped(RankmonError):

@@ -13,8 +13,8 @@ import time
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from monitor.errors import LeaseLost, StoreError
-from monitor.notify.receiver import Receiver, Undelivered
+from monitor.errors import LeaseLost, StoreError, Undelivered
+from monitor.notify.receiver import Receiver
 from monitor.store import Store
 from monitor.store.outbox import Waiting
 from monitor.telemetry import Queue, Telemetry

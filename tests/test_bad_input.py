@@ -264,7 +264,7 @@ def test_slices_without_end_are_capped_and_the_rest_is_other(sqlite_url: str) ->
     monitor = watched(slices=(Slice("device", "device", max_values=3),))
     done = tally(pull(sqlite_url, monitor).read(SINCE, SINCE + HOUR), HOUR, monitor.measures, monitor.slices, {})
     counted = {value: int(sums[0]) for (_, dimension, value), sums in done.traffic.items() if dimension}
-    assert counted == {"device 0": 4, "device 1": 4, "device 10": 4, "other": 190}
+    assert counted == {"device 0": 4, "device 1": 4, "device 10": 4, "(none)": 1, "other": 189}
 
 
 def test_a_request_whose_rows_differ_in_a_slice_is_mixed(sqlite_url: str) -> None:

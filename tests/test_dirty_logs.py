@@ -157,19 +157,16 @@ def graded(rows: Sequence[Row], log: Log, recipe: Recipe) -> tuple[dict[int, flo
     served = min(r.at for r in rows)
     candidates: list[tuple[float, float, Any]] = []
     counted = 0
-    written: set[tuple[object, object]] = set()
+    seen: set[object] = set()
     for row in rows:
         if row.item is None:
             continue
-        if isinstance(recipe, Events) and recipe.combine == "sum":
-            if (row.item, row.position) in written:
-                continue  # logged twice
-            written.add((row.item, row.position))
         grade: float | None = row.grade
         if isinstance(recipe, Events):
             mine = [e for e in log.events if e.request == row.request and e.item == row.item]
             valid = [e for e in mine if 0 <= e.at - served < ATTRIBUTION and event_grade(e) is not None]
-            counted += len(valid)
+            counted += len(valid) if row.item not in seen else 0
+            seen.add(row.item)
             grades = [g for g in map(event_grade, valid) if g is not None]
             total = sum(grades) if recipe.combine == "sum" else max(grades, default=0.0)
             grade = total if grades else None
@@ -197,7 +194,8 @@ def expected(log: Log, recipe: Recipe) -> dict[int, Counter[str]]:
             continue
         places, events = graded(rows, log, recipe)
         shown = [r for r in rows if r.item is not None and r.position is not None and r.position >= 1]
-        labelled = events > 0 if isinstance(recipe, Events) else any(r.grade is not None for r in rows)
+        usable = (r for r in shown if r.grade is not None and r.grade >= 0)
+        labelled = events > 0 if isinstance(recipe, Events) else any(usable)
         sums = buckets[bucket]
         sums["requests"] += 1
         sums["labelled"] += labelled
@@ -300,7 +298,7 @@ def test_slices_add_up_to_overall(database_url: str) -> None:
         parts = [v for (bucket, dimension, _), v in found.traffic.items() if bucket == start and dimension == "device"]
         assert sum(parts)[:5].tolist() == found.traffic[start, "", ""][:5].tolist()  # type: ignore[index]
     values = {value for _, dimension, value in found.traffic if dimension == "device"}
-    assert len(values - {"other"}) == 2  # the cap; mixed and missing ones compete for it as any other
+    assert len(values - {"other", "(mixed)", "(none)"}) == 2  # the cap
 
 
 def test_an_empty_log_gives_explicit_zero_buckets(database_url: str) -> None:

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from monitor.core.types import Monitor
 from monitor.errors import LeaseLost, SourceError, Stopped, StoreError
+from monitor.judging import Telling
 from monitor.runner import LONGEST_RETRY, REASONS, Runner
 from monitor.snapshot import Board
 from monitor.store import Store
@@ -67,8 +68,14 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.runner = Runner(
-            self.monitor, self.source, self.store, self.board, self.telemetry, self.clock, self.stopping
+            self.monitor, self.source, self.store, self.board, self.telemetry, self.clock, self.stopping, self
         )
+
+    def telling(self) -> Telling:
+        return Telling()
+
+    def wake(self) -> None:
+        raise AssertionError("there is nothing to send")
 
     def run(self) -> Exception | None:
         return self.runner.run(lambda _, seconds: self.waits.append(seconds)).error
@@ -105,7 +112,7 @@ def test_a_run_stores_what_is_due_and_shows_it(bench: Bench) -> None:
     assert bench.shown.progress.last_success_at == SETTLED
     assert bench.shown.progress.newest_source_at is not None
     assert bench.shown.series[0].final[0].value is not None
-    assert {stage for _, stage in bench.telemetry.stages()} == {"read", "cycle", "snapshot"}
+    assert {stage for _, stage in bench.telemetry.stages()} == {"read", "cycle", "judge", "snapshot"}
 
 
 def test_every_counter_is_there_from_the_start(bench: Bench) -> None:

@@ -1,7 +1,8 @@
 """The command `rankmon`.
 
 Exit codes: 0 done; 1 a fault in rankmon itself; 2 wrong usage, configuration or input file; 3 a source did not answer
-as it must; 4 the store did not; 5 another process is writing the monitor; 130 interrupted.
+as it must; 4 the store did not; 5 another process is writing the monitor; 6 a receiver did not take a notification;
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ from typing import Any
 import click
 
 from monitor import __version__
-from monitor.errors import ConfigError, InputError, LeaseLost, RankmonError, SourceError, Stopped, StoreError
+from monitor.errors import (
+    ConfigError,
+    InputError,
+    LeaseLost,
+    RankmonError,
+    SourceError,
+    Stopped,
+    StoreError,
+    Undelivered,
+)
 
 INTERRUPTED = 130
 
@@ -24,6 +34,7 @@ EXIT_CODES: tuple[tuple[type[RankmonError], int], ...] = (
     (SourceError, 3),
     (StoreError, 4),
     (LeaseLost, 5),
+    (Undelivered, 6),
     (Stopped, INTERRUPTED),
 )
 
@@ -35,6 +46,8 @@ _COMMANDS = {
     "score": "score:score",
     "inspect": "inspect:inspect",
     "status": "status:status",
+    "incidents": "incidents:incidents",
+    "test-alert": "test_alert:test_alert",
     "check-config": "check:check_config",
     "migrate": "daemon:migrate",
     "demo": "demo:demo",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,6 +66,8 @@ def _try_to_fill(
 def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False, force: bool = False) -> int:
     """Backfill one monitor with a progress bar on standard error; how many buckets were stored.
 
+    What its alert rules make of it is recorded. Nobody is told of what opens: the daemon does that, if it goes on.
+
     Raises:
         LeaseLost: the daemon, or another backfill, is writing this monitor.
         Stopped: interrupted before all was done; what was stored stays.
@@ -72,6 +76,7 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from monitor.cycle import Outcome, Stride, run_backfill
+    from monitor.judging import judge
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     name, outcome = monitor.name, Outcome()
@@ -85,6 +90,9 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
                     raise Stopped
         except Stopped as error:
             raise Stopped(f"{name}: stopped after {outcome.stored} buckets; the same command goes on there") from error
+        judgement = judge(monitor, now, app.store, lease, replace(app.telling(), real_now=time.time()))
     kept = f", {outcome.kept} final ones kept" if outcome.kept else ""
     click.echo(f"{name}: {outcome.stored} buckets stored{kept}")
+    if judgement is not None and judgement.incidents:
+        click.echo(f"{name}: {len(judgement.incidents)} incidents recorded, see rankmon incidents; nobody was paged")
     return outcome.stored

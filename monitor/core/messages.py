@@ -125,6 +125,8 @@ def key(*parts: object) -> str:
 
 
 def _title(kind: Kind, monitor: str, findings: Sequence[Finding]) -> str:
+    if kind == "test":
+        return f"{monitor}: test of the paging"
     fell = _headline(findings[0]) if findings else "what was judged is gone"
     if kind == "retrain":
         return f"{monitor}: retraining recommended, {fell}"
@@ -173,13 +175,20 @@ def _retrain(incident: Incident, findings: Sequence[Finding], _: str) -> list[st
     return [*lines, f"Since {utc(incident.began_at)}. Make sure first that the labels are sound, then retrain."]
 
 
+def _test(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
+    return [
+        f"This is a test that somebody asked for at {utc(incident.opened_at)}; nothing has fallen.",
+        "What to do: nothing. Whoever reads this would have been paged.",
+    ]
+
+
 _LINES = {
     "firing": _firing,
     "updated": _firing,
     "resolved": _resolved,
     "withdrawn": _withdrawn,
     "retrain": _retrain,
-    "test": _firing,
+    "test": _test,
 }
 
 

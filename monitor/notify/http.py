@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import urllib3
 
-from monitor.notify.receiver import Undelivered
+from monitor.errors import Undelivered
 
 LONGEST_ANSWER = 200
 

@@ -5,11 +5,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from monitor.core.messages import Notification
-from monitor.errors import RankmonError
-
-
-class Undelivered(RankmonError):
-    """A receiver did not take a notification; trying again later may help. The text holds no secret."""
 
 
 class Receiver(Protocol):

@@ -4,26 +4,46 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 
 from monitor.errors import SourceError, Stopped, TooMany
+from monitor.source.faults import fault_of
 
 FETCH = 50_000
-"""Rows fetched at once."""
+"""Rows fetched at once from a server."""
 
-_EXTRAS = {"psycopg": "postgresql", "psycopg2": "postgresql"}
+FETCH_FILE = 2_000
+"""The same from a SQLite file, where it costs nothing to come again; so few stay in the processor's cache."""
+
+_EXTRAS = {"psycopg": "postgresql"}
+_LIBPQ = ("psycopg", "psycopg2")
+_KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}  # a vanished server is noticed
+_STEPS = 100_000  # of SQLite's machine between two looks at the clock
+_CACHE = 65_536  # KiB that SQLite holds, and sorts in before it takes to a file
+
+CONNECT_TIMEOUT = 5
+"""Seconds to wait for a server's first answer: a process that is to end may have to wait for as long."""
+
+CANCEL_TIMEOUT = 2
+"""Seconds for which a server is asked to end a statement."""
 
 
 class Database:
-    """One source. Safe to share between threads; connections are pooled and opened when first needed."""
+    """One source. Safe to share between threads; connections are opened when first needed.
+
+    On PostgreSQL and SQLite nothing can be written, and no statement outlives its limit. Elsewhere both are up to the
+    rights and settings of the database's user.
+    """
 
     def __init__(self, name: str, url: URL, statement_timeout: float, stop: Callable[[], bool] = lambda: False) -> None:
         """`stop` is asked between fetches; `statement_timeout` is in seconds."""
@@ -32,6 +52,7 @@ class Database:
         self.statement_timeout = statement_timeout
         self._stop = stop
         self._engine: sa.Engine | None = None
+        self._creating = threading.Lock()
         self._open: set[Any] = set()
 
     @property
@@ -47,10 +68,8 @@ class Database:
     def interrupt(self) -> None:
         """End the statements under way, from any thread; their readers get Stopped if `stop` says so, else an error."""
         for driver in list(self._open):
-            end = getattr(driver, "cancel", None) or getattr(driver, "interrupt", None)
-            if end is not None:
-                with suppress(Exception):  # it may just have ended by itself
-                    end()
+            with suppress(Exception):  # it may just have ended by itself
+                _end(driver)
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
@@ -58,51 +77,89 @@ class Database:
 
         Raises:
             SourceError: out of reach, not permitted, too slow, or the query does not fit the tables.
+            Stopped: `stop` said so.
         """
-        with self._explained():
+        with self._explained(), self._connected().connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            self._open.add(driver)
+            try:
+                yield self._begin(connection, driver)
+            finally:  # the transaction ends with the connection's return to the pool
+                self._open.discard(driver)
+
+    def _connected(self) -> sa.Engine:
+        with self._creating:
             if self._engine is None:
-                self._engine = self._create()
-            with self._engine.connect() as connection:
-                reader = Reader(self._begin(connection), self._stop)
-                driver = connection.connection.driver_connection
-                self._open.add(driver)
                 try:
-                    yield reader
-                finally:
-                    self._open.discard(driver)
-                    reader.end()
+                    self._engine = self._create()
+                except (NoSuchModuleError, ImportError) as error:
+                    raise SourceError(self._driver_help(error), "driver") from error
+            return self._engine
 
     def _create(self) -> sa.Engine:
-        options: dict[str, Any] = {"pool_pre_ping": True, "pool_recycle": 3600}
         if self.dialect == "sqlite":
-            return _sqlite(self.name, self.url, options)
-        if self.dialect == "postgresql":
-            options["connect_args"] = {"application_name": "rankmon", "connect_timeout": 10}
-        return sa.create_engine(self.url, **options)
+            # A new connection each time: a file that was replaced or removed since is seen at once.
+            return sa.create_engine("sqlite://", creator=self._open_file, poolclass=sa.NullPool)
+        options: dict[str, Any] = {}
+        if self.url.get_driver_name() in _LIBPQ:
+            options = {"application_name": "rankmon", "connect_timeout": CONNECT_TIMEOUT} | _KEEPALIVE
+        if self.url.get_driver_name() == "psycopg":
+            # A statement prepared for all times of day has a plan for none, and poolers may lose it.
+            options["prepare_threshold"] = None
+        options = {name: value for name, value in options.items() if name not in self.url.query}
+        return sa.create_engine(self.url, pool_pre_ping=True, pool_recycle=3600, connect_args=options)
 
-    def _begin(self, connection: sa.Connection) -> sa.Connection:
-        millis = int(self.statement_timeout * 1000)
+    def _open_file(self) -> sqlite3.Connection:
+        """SQLite would create a missing file and call it empty; so it is opened as what must be there, read-only."""
+        path = self.url.database
+        if not path or path == ":memory:" or path.startswith("file:"):
+            raise SourceError(f"source {self.name}: give a SQLite file as sqlite:////absolute/path.db", "connect")
+        full = Path(path).absolute()
+        if not full.is_file():
+            raise SourceError(f"source {self.name}: there is no file {full}", "connect")
+        if not os.access(full, os.R_OK):
+            raise SourceError(f"source {self.name}: no permission to read {full}", "permission")
+        # No isolation level: sqlite3 begins no transaction for a SELECT by itself.
+        connection = sqlite3.connect(
+            f"file:{quote(str(full))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE}")
+        return connection
+
+    def _begin(self, connection: sa.Connection, driver: Any) -> Reader:
         if self.dialect == "postgresql":
             connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {millis}")
+            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {int(self.statement_timeout * 1000)}")
             connection.exec_driver_sql("SET LOCAL TimeZone = 'UTC'")
+        reader = Reader(connection, self._stop)
         if self.dialect == "sqlite":
-            deadline = time.monotonic() + self.statement_timeout
-            raw: Any = connection.connection.driver_connection
-            raw.set_progress_handler(lambda: time.monotonic() > deadline or self._stop(), 100_000)
+            driver.set_progress_handler(
+                lambda: self._stop() or time.monotonic() - reader.began > self.statement_timeout, _STEPS
+            )
             connection.exec_driver_sql("BEGIN")
-        return connection
+        return reader
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except (NoSuchModuleError, ModuleNotFoundError) as error:
-            raise SourceError(self._driver_help(error), "driver") from error
-        except (SQLAlchemyError, sqlite3.Error) as error:  # the latter where rows are fetched from its own cursor
+        except SourceError as error:
+            if str(error).startswith(f"source {self.name}: "):
+                raise
+            raise SourceError(f"source {self.name}: {error}", error.reason) from error
+        except (SQLAlchemyError, sqlite3.Error, UnicodeDecodeError) as error:
             if self._stop():
                 raise Stopped(f"source {self.name}: reading was stopped") from error
-            raise _explain(self, error) from error
+            raise self._explain(error) from error
+
+    def _explain(self, error: Exception) -> SourceError:
+        cause = getattr(error, "orig", None) or error
+        fault = fault_of(cause)
+        said = self.redact(" ".join(str(cause).split()))
+        if fault is None:
+            return SourceError(f"source {self.name}: {said}", "query")
+        return SourceError(f"source {self.name}: {said}; {fault.remedy}", fault.reason)
 
     def _driver_help(self, error: Exception) -> str:
         missing = getattr(error, "name", None) or str(error)
@@ -111,30 +168,43 @@ class Database:
         return f"source {self.name}: the driver {missing} is not installed; {remedy}"
 
     def redact(self, text: str) -> str:
-        """`text` without this source's password."""
-        secret = self.url.password
-        return text.replace(str(secret), "***") if secret else text
+        """`text` without this source's passwords."""
+        options = [
+            str(v) for k, v in self.url.query.items() if any(w in k.lower() for w in ("pass", "token", "secret"))
+        ]
+        for secret in sorted(filter(None, [self.url.password, *options]), key=len, reverse=True):
+            text = text.replace(str(secret), "***")
+        return text
+
+
+def _end(driver: Any) -> None:
+    """End what a driver's connection is doing, if its driver can."""
+    if hasattr(driver, "cancel_safe"):
+        driver.cancel_safe(timeout=CANCEL_TIMEOUT)
+    elif hasattr(driver, "cancel"):
+        driver.cancel()
+    elif hasattr(driver, "interrupt"):
+        driver.interrupt()
 
 
 class Reader:
-    """Runs queries inside one transaction and counts the rows."""
+    """Runs queries inside one transaction and counts the rows.
+
+    Attributes:
+        rows: fetched so far.
+        began: when the statement under way began, by the monotonic clock.
+    """
 
     def __init__(self, connection: sa.Connection, stop: Callable[[], bool]) -> None:
         self._connection = connection
         self._stop = stop
         self.rows = 0
+        self.began = time.monotonic()
 
     @property
     def dialect(self) -> sa.Dialect:
         """Of the connected database."""
         return self._connection.dialect
-
-    def end(self) -> None:
-        """Close the transaction; nothing was changed."""
-        driver: Any = self._connection.connection.driver_connection
-        if self._connection.dialect.name == "sqlite" and driver is not None:
-            driver.set_progress_handler(None, 0)
-        self._connection.rollback()
 
     def columns(self, query: sa.Select[Any], most: int | None = None) -> list[list[Any]]:
         """The columns of the answer, as lists.
@@ -145,83 +215,41 @@ class Reader:
         """
         result, fetch = self._stream(query)
         gathered: list[list[Any]] = [[] for _ in list(result.keys())]
-        while rows := fetch(FETCH):
-            self.rows += len(rows)
-            for column, part in zip(gathered, zip(*rows, strict=True), strict=True):
-                column.extend(part)
-            if self._stop():
-                raise Stopped("reading was stopped")
-            if most is not None and len(gathered[0]) > most:
-                result.close()
-                raise TooMany(f"more than {most} rows")
-        result.close()
+        try:
+            while rows := fetch(FETCH):
+                self.rows += len(rows)
+                for column, part in zip(gathered, zip(*rows, strict=True), strict=True):
+                    column.extend(part)
+                if self._stop():
+                    raise Stopped("reading was stopped")
+                if most is not None and len(gathered[0]) > most:
+                    raise TooMany(f"more than {most} rows")
+        finally:
+            result.close()
         return gathered
+
+    def _execute(self, query: sa.Select[Any], **options: Any) -> sa.CursorResult[Any]:
+        self.began = time.monotonic()
+        return self._connection.execute(query, execution_options=options)
 
     def _stream(self, query: sa.Select[Any]) -> tuple[sa.CursorResult[Any], Callable[[int], Sequence[Any]]]:
         """(the result, how to fetch some rows of it) without the whole answer in memory."""
         if self.dialect.name == "sqlite":
-            result = self._connection.execute(query)
+            result = self._execute(query)
             cursor: Any = result.cursor
-            return result, cursor.fetchmany  # streams by itself; spares a Row object for each row
+            return result, lambda most: cursor.fetchmany(min(most, FETCH_FILE))  # spares a Row object for each row
         # SQLAlchemy has fetched a first row ahead when it streams, so the cursor must not be read behind its back.
-        result = self._connection.execution_options(stream_results=True, max_row_buffer=FETCH).execute(query)
+        result = self._execute(query, stream_results=True, max_row_buffer=FETCH)
         return result, result.fetchmany
 
     def one(self, query: sa.Select[Any]) -> Any:
         """The single value of the answer."""
-        return self._connection.execute(query).scalar()
+        return self._execute(query).scalar()
 
     def types(self, query: sa.Select[Any]) -> list[Any]:
         """The driver's type code of each column, without reading a row."""
-        cursor: Any = self._connection.execute(query.limit(0)).cursor
-        return [d[1] for d in cursor.description]
-
-
-def _sqlite(name: str, url: URL, options: dict[str, Any]) -> sa.Engine:
-    """SQLite would create a missing file and call it empty; so it is opened as what must be there, read-only."""
-    path = url.database
-    if not path or path == ":memory:" or path.startswith("file:"):
-        raise SourceError(f"source {name}: give a SQLite file as sqlite:////absolute/path.db", "connect")
-    full = Path(path).absolute()
-    if not full.is_file():
-        raise SourceError(f"source {name}: there is no file {full}", "connect")
-    if not os.access(full, os.R_OK):
-        raise SourceError(f"source {name}: no permission to read {full}", "permission")
-    read_only = URL.create("sqlite", database=f"file:{full}", query={"mode": "ro", "uri": "true"})
-    engine = sa.create_engine(read_only, **options)
-
-    @sa.event.listens_for(engine, "connect")
-    def _configure(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # sqlite3 begins no transaction for a SELECT by itself
-        connection.execute("PRAGMA query_only = ON")
-        connection.execute("PRAGMA temp_store = MEMORY")
-
-    return engine
-
-
-def _explain(database: Database, error: Exception) -> SourceError:
-    cause = getattr(error, "orig", None) or error
-    state = str(getattr(cause, "sqlstate", None) or "")
-    said = database.redact(" ".join(str(cause).split()))
-    for reason, states, words, remedy in _CAUSES:
-        if state.startswith(tuple(states)) if state else any(w in said.lower() for w in words):
-            return SourceError(f"source {database.name}: {said}; {remedy}", reason)
-    return SourceError(f"source {database.name}: {said}", "query")
-
-
-_CAUSES: Sequence[tuple[str, tuple[str, ...], tuple[str, ...], str]] = (
-    ("timeout", ("57014",), ("interrupted",), "raise statement_timeout, or index the time column"),
-    ("permission", ("42501", "28"), ("permission denied", "access denied", "readonly"), "grant SELECT to this user"),
-    (
-        "missing",
-        ("42P01", "42703", "3F000", "3D000"),
-        ("no such table", "no such column", "doesn't exist", "unknown column"),
-        "compare the table and columns in the configuration with the database",
-    ),
-    (
-        "connect",
-        ("08", "57P", "53300"),
-        ("connection", "unable to open", "could not connect", "timeout expired", "resolve host", "closed"),
-        "is the database up, and is the URL right?",
-    ),
-)
+        result = self._execute(query.limit(0))
+        cursor: Any = result.cursor
+        codes = [d[1] for d in cursor.description]
+        result.close()
+        return codes

@@ -23,6 +23,7 @@ from monitor.core.traced import (
     by_events,
     by_judgments,
     graded,
+    has_label,
     is_candidate,
     refuse,
     weigh,
@@ -34,6 +35,9 @@ from monitor.source.queries import Condition, Queries, between
 from monitor.source.times import to_micros
 
 MOST_ROWS = 1_000_000
+
+UNTIMED = {"ambiguous_time", "bad_time"}
+"""Reasons that speak against the request as a whole."""
 
 _NOT_OF_THE_TYPE = ("22P02", "22003", "22007", "22008")
 """SQL states of text that the column's type cannot read, or that is out of its range."""
@@ -50,7 +54,8 @@ def inspect(monitor: Monitor, database: Database, request: str, at: int | None =
     """
     try:
         with database.reading() as reader:
-            return _Look(monitor, Queries(monitor, (None,)), reader, request, at).inspection()
+            queries = Queries(monitor, (None,), reader.dialect)
+            return _Look(monitor, queries, reader, request, at).inspection()
     except TooMany as error:
         raise SourceError(f"{_place(monitor)}: {request!r} has {error}; is it the id of a request?", "data") from error
     except SourceError as error:
@@ -92,10 +97,10 @@ class _Look:
         rows = [replace(r, grade=g) for r, g in zip(labels.rows or source.rows, labels.grades, strict=True)]
         rows = refuse(self.monitor, [replace(r, reasons=source.reasons(r)) for r in rows])
         rows = sorted(rows, key=lambda r: (isnan(r.rank), r.rank, str(r.item)))
-        used = tuple(
-            i for i, r in enumerate(rows) if is_candidate(self.monitor, r) and set(r.reasons) <= {"ambiguous_time"}
-        )
+        used = tuple(i for i, r in enumerate(rows) if is_candidate(self.monitor, r) and set(r.reasons) <= UNTIMED)
         no_sample = labels.no_sample or source.no_sample
+        if isinstance(self.monitor.recipe, Column) and not any(map(has_label, rows)):
+            no_sample = no_sample or "none of its rows has a grade"
         return Inspection(
             monitor=self.monitor,
             request=source.request,
@@ -144,10 +149,7 @@ class _Look:
         return sa.bindparam("request", self.wanted, type_=sa.types.NullType(), unique=True)
 
     def _bucket_of(self, raw: object) -> int:
-        micros, bad, _ = to_micros(self.monitor.rankings.time, [raw])
-        if bad[0]:
-            raise SourceError(f"{_place(self.monitor)}: {self.text!r} was served at {raw!r}, which is no time", "data")
-        return bucket_of(int(micros[0]) // MICROS, self.monitor.bucket)
+        return bucket_of(int(to_micros(self.monitor.rankings.time, [raw]).micros[0]) // MICROS, self.monitor.bucket)
 
     def _wide(self, bucket: int) -> tuple[int, int]:
         """What is read for a bucket: with a margin, so that requests on its edges are seen whole."""
@@ -184,24 +186,19 @@ class _Look:
             limits = GradeLimits.of(self.monitor.measures, recipe.bound)
             return by_judgments(source.rows, source.more[str(r.query)], self._judgment_columns(recipe), limits)
         columns = self._event_columns(recipe)
-        at, bad, _ = to_micros(recipe.time, columns[1])
-        events = weigh(recipe, self.monitor.max_request_span, source.served, columns, at, bad)
+        times = to_micros(recipe.time, columns[1])
+        events = weigh(recipe, self.monitor.max_request_span, source.served, columns, *times)
         return by_events(recipe, source.rows, events)
 
     def _event_columns(self, recipe: Events) -> list[list[Any]]:
-        """Item, time, item and position of the row it falls on, type, value of the request's events; by time.
-
-        An event comes once for each row that it falls on; of rows that were logged twice, for both where the
-        highest grade counts and for one of them where grades are added up, as `Queries.event_rows` has it.
-        """
+        """Item, time, item that it falls on, type, value of the request's events, each once, by time."""
         q, e = self.queries, self.queries.labels.c
-        shown = sa.select(q.request, q.item, q.position).where(*self._here)
-        rows = (shown.distinct() if recipe.combine == "sum" else shown).subquery("shown")
-        request, item, position = rows.c
+        shown = sa.select(q.request, q.item).where(*self._here).distinct().subquery("shown")
+        request, item = shown.c
         time = e[recipe.time.column]
         found = (
-            sa.select(e[recipe.item], time, item, position, *(_or_null(e, c) for c in (recipe.type, recipe.value)))
-            .select_from(q.labels.outerjoin(rows, sa.and_(e[recipe.request] == request, e[recipe.item] == item)))
+            sa.select(e[recipe.item], time, item, *(_or_null(e, c) for c in (recipe.type, recipe.value)))
+            .select_from(q.labels.outerjoin(shown, sa.and_(e[recipe.request] == request, e[recipe.item] == item)))
             .where(e[recipe.request] == self._bound())
             .order_by(time)
         )
@@ -234,12 +231,11 @@ class _Source:
 
     def __init__(self, monitor: Monitor, columns: list[list[Any]], more: dict[str, list[Any]]) -> None:
         """`columns`: request, item, position, time; `more`: the others by name."""
-        at, bad, ambiguous = to_micros(monitor.rankings.time, columns[3])
-        if bad.all():
-            raise SourceError(f"{_place(monitor)}: the request has no row with a time that can be read", "data")
+        at, unreadable, doubtful = to_micros(monitor.rankings.time, columns[3])
         self.more = more
         self.request = columns[0][0]
-        self.served = int(at[~bad].min())
+        first = int(np.argmin(at))
+        self.served = int(at[first])
         self.bucket = bucket_of(self.served // MICROS, monitor.bucket)
         ranks = [as_number(p, np.inf) - monitor.rankings.position_base + 1 for p in columns[2]]
         self.rows = [Row(*row) for row in zip(columns[1], columns[2], ranks, at.tolist(), strict=True)]
@@ -247,21 +243,24 @@ class _Source:
         self.slices = {s.dimension: _one(more[s.column]) for s in monitor.slices}
         by_query = isinstance(monitor.recipe, Judgments) and self.query == MIXED
         self.mixed = ("mixed_query",) * by_query + ("mixed_slice",) * list(self.slices.values()).count(MIXED)
-        self.is_ambiguous = bool(ambiguous[~bad & (at == self.served)].any())
+        self.is_unreadable, self.is_ambiguous = bool(unreadable[first]), bool(doubtful[first])
 
     @property
     def no_sample(self) -> str:
         """Why the request is no sample, whatever its labels."""
+        if self.is_unreadable:
+            return "the time of its serving cannot be read"
         if self.is_ambiguous:
             return "the local time of its serving stands twice or never, where the clocks change"
-        return "" if any(r.item is not None and r.rank >= 1 for r in self.rows) else "it shows no item at a position"
+        return "" if any(r.item is not None and r.is_placed for r in self.rows) else "it shows no item at a position"
 
     def reasons(self, row: Row) -> tuple[str, ...]:
         """What speaks against a row, whatever its label."""
         faults = {
             "null_item": row.item is None,
             "null_position": row.position is None,
-            "bad_position": row.rank < 1,
+            "bad_position": row.position is not None and not row.is_placed,
+            "bad_time": self.is_unreadable,
             "ambiguous_time": self.is_ambiguous,
         }
         return tuple(reason for reason, is_so in faults.items() if is_so)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.elements import ColumnElement
 
 from monitor.core.types import Events, Judgments, Monitor, Relation, TimeColumn
@@ -15,40 +16,64 @@ from monitor.source.times import bound, slack
 
 Condition = ColumnElement[bool]
 
+SAMPLE = 100
+"""Values looked at to see how a time column is written."""
 
-def relation(source: Relation, alias: str, columns: list[str]) -> sa.FromClause:
+MOST_COUNTED = 10_000
+"""Rows from the future that are counted; there may be more."""
+
+PLACES = 2**53
+"""A position from the first plus this on is none: a float could not hold it."""
+
+# A semicolon and what may follow it: blanks and comments.
+_END = re.compile(r";(?:\s|;|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*\Z", re.DOTALL)
+
+
+def relation(source: Relation, alias: str, columns: list[str], dialect: sa.Dialect) -> sa.FromClause:
     """The user's table, or their SELECT as a subquery, with the named columns.
 
-    A colon in the SELECT is text, not a parameter.
+    A colon in the SELECT is text, not a parameter. It may end in a semicolon and in a comment.
     """
-    if source.select:
-        escaped = re.sub(r"(?<!\\):", r"\\:", source.select.strip().rstrip(";"))
-        return sa.text(escaped).columns(*(sa.column(sa.quoted_name(c, True)) for c in columns)).subquery(alias)
-    *schema, table = source.table
     names: list[sa.ColumnClause[Any]] = [sa.column(sa.quoted_name(c, True)) for c in columns]
-    return sa.table(
-        sa.quoted_name(table, True), *names, schema=sa.quoted_name(".".join(schema), True) if schema else None
-    ).alias(alias)
+    if source.select:
+        text = _END.sub("", source.select).replace(":", r"\:")
+        return sa.text(f"{text}\n").columns(*names).subquery(alias)
+    *schema, table = source.table
+    quote = dialect.identifier_preparer.quote_identifier
+    quoted = sa.quoted_name(".".join(map(quote, schema)), False) if schema else None
+    return sa.table(sa.quoted_name(table, True), *names, schema=quoted).alias(alias)
 
 
 def between(column: ColumnElement[Any], time: TimeColumn, since: float, until: float) -> Condition:
-    """Whether an instant lies in [since, until) seconds; wider by an hour where local time can run twice."""
-    return sa.and_(
-        column >= sa.literal(bound(time, since - slack(time))), column < sa.literal(bound(time, until + slack(time)))
-    )
+    """Whether an instant lies in [since, until) seconds; wider by an hour where clocks are changed."""
+    first, end = bound(time, since - slack(time, since)), bound(time, until + slack(time, until))
+    return sa.and_(column >= sa.literal(first), column < sa.literal(end))
 
 
-def _counted(condition: Condition) -> ColumnElement[int]:
-    return sa.func.sum(sa.case((condition, 1), else_=0))
+def _counted(value: ColumnElement[Any], condition: Condition) -> ColumnElement[int]:
+    """How many rows that meet the condition have the value."""
+    return sa.func.count(sa.case((condition, value)))
 
 
 @dataclass(frozen=True)
 class Queries:
-    """The statements of one monitor. `boolean_grade`: the grade column is a boolean, which cannot be compared to 0."""
+    """The statements of one monitor.
+
+    Attributes:
+        cutoffs: the depths for which shown items are counted; the traffic's comes first.
+        boolean_grade: the grade is a boolean, which cannot be compared to 0.
+        whole_position: the position can only be a whole number.
+        events_have_rowid: the events are a table that SQLite numbers by itself.
+    """
 
     monitor: Monitor
     cutoffs: tuple[int | None, ...]
+    dialect: sa.Dialect = field(default_factory=DefaultDialect)
     boolean_grade: bool = False
+    whole_position: bool = False
+    events_have_rowid: bool = False
+
+    # ---- relations and columns ---------------------------------------------------------------------------------
 
     @cached_property
     def rankings(self) -> sa.FromClause:
@@ -56,7 +81,7 @@ class Queries:
         r = self.monitor.rankings
         wanted = [r.request, r.item, r.position, r.time.column, r.query, r.model_version, self.grade_column]
         names = [w for w in (*wanted, *(s.column for s in self.monitor.slices)) if w is not None]
-        return relation(r.relation, "r", list(dict.fromkeys(names)))
+        return relation(r.relation, "r", list(dict.fromkeys(names)), self.dialect)
 
     @property
     def grade_column(self) -> str | None:
@@ -73,7 +98,7 @@ class Queries:
         else:
             return None
         names = [w for w in wanted if w is not None]
-        return relation(recipe.relation, "e", list(dict.fromkeys(names)))
+        return relation(recipe.relation, "e", list(dict.fromkeys(names)), self.dialect)
 
     @property
     def labels(self) -> sa.FromClause:
@@ -81,6 +106,14 @@ class Queries:
         if self._labels is None:
             raise ValueError("this recipe has no table of labels")
         return self._labels
+
+    @property
+    def grade(self) -> ColumnElement[Any] | None:
+        """The column of grades, wherever it stands; None where events give them."""
+        if self.grade_column is not None:
+            return self._r(self.grade_column)
+        recipe = self.monitor.recipe
+        return self.labels.c[recipe.grade] if isinstance(recipe, Judgments) else None
 
     def _r(self, name: str) -> ColumnElement[Any]:
         return self.rankings.c[name]
@@ -105,32 +138,78 @@ class Queries:
         """Time of a row, as the source writes it."""
         return self._r(self.monitor.rankings.time.column)
 
+    def keys(self) -> list[ColumnElement[Any]]:
+        """The query where the recipe goes by it, then the columns to slice by."""
+        by_query = isinstance(self.monitor.recipe, Judgments) and self.monitor.rankings.query
+        names = [self.monitor.rankings.query] if by_query else []
+        return [self._r(str(name)) for name in (*names, *(s.column for s in self.monitor.slices))]
+
+    # ---- conditions --------------------------------------------------------------------------------------------
+
     def served(self, since: float, until: float) -> Condition:
         """Rows of the rankings in [since, until) seconds."""
         return between(self.time, self.monitor.rankings.time, since, until)
+
+    def placed(self, k: int | None = None) -> Condition:
+        """Whether a row has one of the first k positions."""
+        first = self.monitor.rankings.position_base
+        number, whole = self.position, None
+        if self.dialect.name == "sqlite":  # holds anything in any column, and may lack floor()
+            number, whole = self.position + 0, sa.cast(self.position, sa.Integer) == self.position
+        elif not self.whole_position:
+            whole = sa.func.floor(self.position) == self.position
+        within = number.between(first, first + (PLACES if k is None else k) - 1)
+        return within if whole is None else sa.and_(within, whole)
+
+    def shown(self, k: int | None) -> Condition:
+        """Whether a row shows an item at one of the first k positions."""
+        return sa.and_(self.item.isnot(None), self.placed(k))
+
+    def _usable(self, since: float, until: float) -> Condition:
+        return sa.and_(self.served(since, until), self.request.isnot(None), self.item.isnot(None))
+
+    def _nonzero(self, grade: ColumnElement[Any]) -> Condition:
+        return grade.is_(sa.true()) if self.boolean_grade else grade != sa.literal_column("0")
+
+    def _happened(self, recipe: Events, since: float, until: float) -> Condition:
+        inside = between(self.labels.c[recipe.time.column], recipe.time, since, until)
+        kinds = {r.type for r in recipe.rules}
+        if recipe.type is None or None in kinds:
+            return inside
+        return sa.and_(inside, self.labels.c[recipe.type].in_(sorted(filter(None, kinds))))
+
+    # ---- the source as a whole ---------------------------------------------------------------------------------
 
     def newest(self, since: float, until: float) -> sa.Select[Any]:
         """Time of the newest ranking in [since, until)."""
         return sa.select(sa.func.max(self.time)).where(self.served(since, until))
 
     def future(self, now: float) -> sa.Select[Any]:
-        """How many rows claim to be from after `now`."""
+        """How many rows claim to be from after `now`, up to `MOST_COUNTED`."""
         time = self.monitor.rankings.time
-        return (
-            sa.select(sa.func.count())
-            .select_from(self.rankings)
-            .where(self.time >= sa.literal(bound(time, now + slack(time))))
-        )
+        later = self.time >= sa.literal(bound(time, now + slack(time, now)))
+        return sa.select(sa.func.count()).select_from(sa.select(self.time).where(later).limit(MOST_COUNTED).subquery())
+
+    def sample(self, of_events: Events | None) -> sa.Select[Any]:
+        """A few times of the rankings, or of the events."""
+        time = self.time if of_events is None else self.labels.c[of_events.time.column]
+        return sa.select(time).where(time.isnot(None)).limit(SAMPLE)
+
+    def rowid(self, of_events: Events) -> sa.Select[Any]:
+        """How the table of events was made on SQLite; no row if it may be a view, or have no row ids of its own."""
+        created: sa.ColumnClause[str] = sa.column("sql")
+        known = sa.table("sqlite_master", sa.column("name"), created)
+        plain = created.like("CREATE TABLE%"), created.not_like("%rowid%")
+        return sa.select(created).where(known.c.name == ".".join(of_events.relation.table), *plain)
+
+    # ---- requests ----------------------------------------------------------------------------------------------
 
     def requests(self, since: float, until: float) -> sa.Select[Any]:
         """One row per request and set of slice values; requests without an id one per instant.
 
-        Columns: request, earliest time, rows, rows with an item, with a position, with a position before the first,
-        with a grade, shown and graded within each cut-off; then the query where judgments need it, then the slices.
+        Columns: request, earliest time, rows, rows with an item, with a position, without an item but with a usable
+        position, shown with a grade in all and within the first cut-off, shown within each cut-off; then `keys`.
         """
-        first = self.monitor.rankings.position_base
-        grade = self._r(self.grade_column) if self.grade_column else None
-        nothing: ColumnElement[Any] = sa.literal_column("0")
         keys = self.keys()
         columns = [
             self.request,
@@ -138,13 +217,10 @@ class Queries:
             sa.func.count(),
             sa.func.count(self.item),
             sa.func.count(self.position),
-            _counted(self.position < first),
-            sa.func.count(grade) if grade is not None else nothing,
-            *(_counted(self.shown(k)) for k in self.cutoffs),
-            *(
-                nothing if grade is None else _counted(sa.and_(grade.isnot(None), self.shown(k)))
-                for k in self.cutoffs[:1]
-            ),
+            _counted(self.position, sa.and_(self.item.is_(None), self.placed())),
+            self._graded(None),
+            self._graded(self.cutoffs[0]),
+            *(_counted(self.item, self.placed(k)) for k in self.cutoffs),
         ]
         unnamed = sa.case((self.request.is_(None), self.time), else_=None)
         return (
@@ -154,20 +230,10 @@ class Queries:
             .group_by(self.request, unnamed, *keys)
         )
 
-    def keys(self) -> list[ColumnElement[Any]]:
-        """The query where the recipe goes by it, then the columns to slice by."""
-        by_query = isinstance(self.monitor.recipe, Judgments) and self.monitor.rankings.query
-        names = [self.monitor.rankings.query] if by_query else []
-        return [self._r(str(name)) for name in (*names, *(s.column for s in self.monitor.slices))]
-
-    def shown(self, k: int | None) -> Condition:
-        """Whether a row shows an item at one of the first k positions."""
-        first = self.monitor.rankings.position_base
-        valid = [self.item.isnot(None), self.position >= first]
-        return sa.and_(*valid, *([] if k is None else [self.position < first + k]))
-
-    def _usable(self, since: float, until: float) -> Condition:
-        return sa.and_(self.served(since, until), self.request.isnot(None), self.item.isnot(None))
+    def _graded(self, k: int | None) -> ColumnElement[int]:
+        if self.grade_column is None:
+            return sa.literal_column("0")
+        return _counted(self._r(self.grade_column), self.shown(k))
 
     def all_rows(self, since: float, until: float) -> sa.Select[Any]:
         """Request, item and position of every row."""
@@ -179,42 +245,58 @@ class Queries:
         wanted = [self._usable(since, until), grade.isnot(None), *([self._nonzero(grade)] if sparse else [])]
         return sa.select(self.request, self.item, self.position, grade).where(*wanted)
 
-    def _nonzero(self, grade: ColumnElement[Any]) -> Condition:
-        return grade.is_(sa.true()) if self.boolean_grade else grade != sa.literal_column("0")
+    # ---- events ------------------------------------------------------------------------------------------------
 
-    def event_rows(self, recipe: Events, since: float, until: float) -> sa.Select[Any]:
-        """Request, item, position, time, [type], [value] of the events that fall on a shown item."""
-        events, span = self.labels, self.monitor.max_request_span
-        shown = sa.select(self.request, self.item, self.position).where(self._usable(since, until))
-        if recipe.combine == "sum":
-            shown = shown.distinct()  # a row that was logged twice must not add its events up twice
-        rows = shown.subquery("shown")
-        request, item, position = rows.c
-        matches = sa.and_(events.c[recipe.request] == request, events.c[recipe.item] == item)
-        wanted = [c for c in (recipe.time.column, recipe.type, recipe.value) if c is not None]
-        return (
-            sa.select(request, item, position, *(events.c[c] for c in wanted))
-            .select_from(rows.join(events, matches))
-            .where(self._happened(recipe, since - span, until + recipe.attribution + span))
-        )
+    def event_rows(
+        self, recipe: Events, since: float, until: float, reach: tuple[float, float] | None = None
+    ) -> sa.Select[Any]:
+        """Request, item, position, number, time, [type], [value] of the events on items logged in [since, until).
+
+        An event stands once for every row of its item in its request; `number` tells which rows are the same event.
+        With `reach`, a range that holds the other, events on items that were logged within it come too, and events on
+        none with NULL as request; the last two columns then are the row's time, and whether it is in [since, until).
+        """
+        span = self.monitor.max_request_span
+        by_rowid = self.events_have_rowid and reach is not None
+        e = self._numbered(recipe, since - span, until + recipe.attribution + span, by_rowid)
+        names = [c for c in ("rankmon_number", recipe.time.column, recipe.type, recipe.value) if c is not None]
+        columns = [self.request, self.item, self.position, *(e.c[name] for name in names)]
+        matches = sa.and_(e.c[recipe.request] == self.request, e.c[recipe.item] == self.item)
+        if reach is None:
+            return sa.select(*columns).select_from(e.join(self.rankings, matches)).where(self._usable(since, until))
+        inside = sa.case((self.served(since, until), 1), else_=0)
+        joined = e.outerjoin(self.rankings, sa.and_(matches, self.served(*reach)))
+        return sa.select(*columns, self.time, inside).select_from(joined)
+
+    def _numbered(self, recipe: Events, since: float, until: float, by_rowid: bool) -> sa.FromClause:
+        """The events in [since, until), with a number that each of them has for itself.
+
+        A rowid is cheaper than a window function. But SQLite takes such a subquery apart, and may then join it by an
+        index that it makes of all events at all times; not where the events stand on the outer side of the join.
+        """
+        e = self.labels
+        number: ColumnElement[int] = sa.func.row_number().over(order_by=e.c[recipe.time.column])
+        if by_rowid:
+            number = sa.literal_column("e.rowid")
+        happened = self._happened(recipe, since, until)
+        numbered = sa.select(*e.c, number.label("rankmon_number")).where(happened)
+        return numbered.subquery("n")
 
     def unmatched(self, recipe: Events, since: float, until: float, reach: tuple[float, float]) -> sa.Select[Any]:
-        """Times of the events in [since, until) whose item was not shown to their request within `reach`."""
-        events = self.labels
-        shown = sa.and_(
-            self.request == events.c[recipe.request],
-            self.item == events.c[recipe.item],
+        """Times of the events in [since, until) whose item was not logged for their request within `reach`."""
+        e = self.labels
+        logged = sa.and_(
+            self.request == e.c[recipe.request],
+            self.item == e.c[recipe.item],
             self.served(*reach),
         )
-        missing = ~sa.exists().where(shown).correlate(events)
-        return sa.select(events.c[recipe.time.column]).where(self._happened(recipe, since, until), missing)
+        return (
+            sa.select(e.c[recipe.time.column])
+            .select_from(e.outerjoin(self.rankings, logged))
+            .where(self._happened(recipe, since, until), self.request.is_(None))
+        )
 
-    def _happened(self, recipe: Events, since: float, until: float) -> Condition:
-        inside = between(self.labels.c[recipe.time.column], recipe.time, since, until)
-        if recipe.type is None:
-            return inside
-        kinds = sorted({r.type for r in recipe.rules if r.type is not None})
-        return sa.and_(inside, self.labels.c[recipe.type].in_(kinds))
+    # ---- judgments ---------------------------------------------------------------------------------------------
 
     def _judged(self, recipe: Judgments, since: float, until: float) -> sa.Subquery:
         """Each judged (query, item) of the queries served, once; of several judgments the highest grade counts."""

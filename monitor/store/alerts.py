@@ -211,11 +211,11 @@ class Alerts(Connected):
             row = connection.execute(sa.select(incidents).where(incidents.c.id == id_)).one_or_none()
         return None if row is None else _stored(row)
 
-    def transitions(self, incident: str | None = None, monitor: str | None = None, most: int = 200) -> list[Transition]:
-        """The newest transitions of an incident or monitor, oldest first."""
+    def transitions(self, monitor: str, since: int = 0, until: int | None = None, most: int = 1000) -> list[Transition]:
+        """The newest transitions of a monitor in [since, until] seconds, oldest first."""
         query = sa.select(transitions).order_by(transitions.c.at.desc(), transitions.c.id.desc()).limit(most)
-        query = query if incident is None else query.where(transitions.c.incident == incident)
-        query = query if monitor is None else query.where(transitions.c.monitor == monitor)
+        query = query.where(transitions.c.monitor == monitor, transitions.c.at >= since)
+        query = query if until is None else query.where(transitions.c.at <= until)
         with self.reading() as connection:
             rows = connection.execute(query).all()
         return [_transition(row) for row in reversed(rows)]

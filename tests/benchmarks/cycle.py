@@ -115,7 +115,7 @@ def sections(folder: Path, requests: int, rounds: int) -> Iterator[Section]:
     for ids, described in kinds:
         log = write_log(folder / f"{ids}.db", requests, round(requests / DENSITY), ids)
         title = f"Backfill of {log.rows:,} rows in SQLite, request ids are {described}"
-        lines = compare(log, folder, rounds, with_pandas=ids == "number")
+        lines = list(compare(log, folder, rounds, with_pandas=ids == "number"))
         yield Section(title, ("what", "time", "scans", "aim", "met"), lines, REMARKS)
 
 

@@ -1,0 +1,175 @@
+"""`rankmon incidents`: what the alert rules found, and what people do about it."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monitor.cli.common import Span, config_option, load_config, pick_monitors, stored
+from monitor.core.messages import About, lasting, notification, sentence, utc
+from monitor.errors import InputError
+
+if TYPE_CHECKING:
+    from monitor.config import Config
+    from monitor.store import Store
+    from monitor.store.alerts import StoredIncident
+
+
+@click.group()
+def incidents() -> None:
+    """List, show and acknowledge incidents, and silence a monitor for a time."""
+
+
+def _by() -> Callable[[Any], Any]:
+    return click.option("--by", default=_user, show_default="you", help="Who says so.")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "somebody"  # a container's user may have no name
+
+
+@incidents.command("list")
+@config_option
+@click.option("-m", "--monitor", help="Name of a monitor; all without it.")
+@click.option("--open", "only_open", is_flag=True, help="Only those that are open.")
+@click.option("--most", type=click.IntRange(1), default=50, show_default=True, help="How many, the newest first.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def list_(config_path: Path, monitor: str | None, only_open: bool, most: int, as_json: bool) -> None:
+    """Incidents, the newest first."""
+    config = load_config(config_path)
+    with stored(config) as store:
+        found = store.alerts.incidents(monitor, "firing" if only_open else None, most)
+        held = store.alerts.silences(time.time())
+    if as_json:
+        click.echo(json.dumps([plain(s) for s in found], indent=2))
+        return
+    for one in found:
+        click.echo(line(one))
+    if not found:
+        click.echo("no incidents")
+    for silence in held:
+        click.echo(f"silenced: {silence.monitor} until {utc(int(silence.until))} by {silence.author}, {silence.note}")
+
+
+@incidents.command()
+@config_option
+@click.argument("incident")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def show(config_path: Path, incident: str, as_json: bool) -> None:
+    """One incident with its reason, its slices, and every step on the way."""
+    config = load_config(config_path)
+    with stored(config) as store:
+        found = _find(store, incident)
+        about = found.incident
+        steps = store.alerts.transitions(about.monitor, about.began_at, about.closed_at)
+    if as_json:
+        history = [{**_fields(s), "evidence": None if s.evidence is None else s.evidence.plain()} for s in steps]
+        click.echo(json.dumps({**plain(found), "transitions": history}, indent=2))
+        return
+    click.echo(line(found))
+    click.echo(text(found, config))
+    for step in steps:
+        where = f" of {step.dimension}={step.value}" if step.dimension else ""
+        click.echo(f"  {utc(step.at)}  {step.rule}{where}: {step.was} -> {step.became}, {step.reason}")
+        if step.became == "firing" and step.evidence is not None:
+            click.echo(f"{'':22}{sentence(step.evidence)}")
+
+
+@incidents.command()
+@config_option
+@click.argument("incident")
+@click.option("--note", default="", help="What is being done.")
+@_by()
+def ack(config_path: Path, incident: str, note: str, by: str) -> None:
+    """Say that somebody takes care of an incident."""
+    with stored(load_config(config_path)) as store:
+        store.alerts.acknowledge(_find(store, incident).incident.id, by, note, time.time())
+    click.echo(f"{incident}: acknowledged by {by}")
+
+
+@incidents.command()
+@config_option
+@click.argument("monitor")
+@click.option("--for", "length", type=Span(), required=True, help="How long, e.g. 2h.")
+@click.option("--note", default="", help="Why.")
+@_by()
+def silence(config_path: Path, monitor: str, length: int, note: str, by: str) -> None:
+    """Tell nobody of a monitor's new incidents for a time; what is still open then is told."""
+    config, now = load_config(config_path), time.time()
+    pick_monitors(config, (monitor,))
+    with stored(config) as store:
+        store.alerts.silence(monitor, now, now + length, by, note)
+    click.echo(f"{monitor}: silenced until {utc(int(now + length))}")
+
+
+@incidents.command()
+@config_option
+@click.argument("monitor")
+def unsilence(config_path: Path, monitor: str) -> None:
+    """End a monitor's silence now."""
+    with stored(load_config(config_path)) as store:
+        ended = store.alerts.unsilence(monitor, time.time())
+    click.echo(f"{monitor}: {'no longer silenced' if ended else 'was not silenced'}")
+
+
+def _find(store: Store, incident: str) -> StoredIncident:
+    found = store.alerts.incident(incident)
+    if found is None:
+        raise InputError(f"there is no incident {incident!r}; rankmon incidents list names them")
+    return found
+
+
+def line(stored_: StoredIncident) -> str:
+    """An incident in one line."""
+    incident = stored_.incident
+    end = incident.closed_at if incident.closed_at is not None else max((f.end for f in stored_.findings), default=0)
+    length = lasting(max(end, incident.began_at) - incident.began_at)
+    fell = stored_.findings[0].judged if stored_.findings else ""
+    ack_ = "" if stored_.acknowledged_at is None else f", acknowledged by {stored_.acknowledged_by}"
+    ack_ += f": {stored_.note}" if stored_.note else ""
+    return (
+        f"{incident.id}  {incident.state:9} {incident.severity:8} {incident.monitor}  {fell}  "
+        f"began {utc(incident.began_at)}, fired {utc(incident.opened_at)}, lasted {length}{ack_}"
+    )
+
+
+def text(stored_: StoredIncident, config: Config) -> str:
+    """The message that on-call gets of an incident, as it is now."""
+    incident = stored_.incident
+    monitor = next((m for m in config.monitors if m.name == incident.monitor), None)
+    about = About(incident.monitor, (), monitor.runbook_url if monitor is not None else "")
+    kind = incident.state
+    return notification(kind, about, incident, stored_.findings, 0, reason="what it was about is there no more").text
+
+
+def plain(stored_: StoredIncident) -> dict[str, Any]:
+    """An incident as JSON data; instants in seconds since 1970."""
+    incident = stored_.incident
+    return {
+        "id": incident.id,
+        "monitor": incident.monitor,
+        "state": incident.state,
+        "severity": incident.severity,
+        "retrain": incident.retrain,
+        "began_at": incident.began_at,
+        "opened_at": incident.opened_at,
+        "closed_at": incident.closed_at,
+        "told": stored_.told,
+        "acknowledged_at": stored_.acknowledged_at,
+        "acknowledged_by": stored_.acknowledged_by,
+        "note": stored_.note,
+        "findings": [f.plain() for f in stored_.findings],
+    }
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}

@@ -1,0 +1,53 @@
+"""`rankmon test-alert`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from monitor.cli import exit_code
+from monitor.cli.common import config_option, load_config
+from monitor.errors import InputError, Undelivered
+
+if TYPE_CHECKING:
+    from monitor.config import Config
+    from monitor.core.messages import Notification
+
+
+@click.command("test-alert")
+@config_option
+@click.option("--channel", "names", multiple=True, help="Name of a channel; all without it.")
+@click.option("-m", "--monitor", help="In whose name, and with whose labels; the first one without it.")
+def test_alert(config_path: Path, names: tuple[str, ...], monitor: str | None) -> int:
+    """Send a test to the receivers of each channel, at once and past the outbox, and say what they answered."""
+    from monitor.app import receivers
+
+    config = load_config(config_path, log=True)
+    known = {r.channel: r for r in receivers(config.channels)}
+    if unknown := [n for n in names if n not in known]:
+        raise InputError(f"there is no channel {unknown[0]!r}; known are {', '.join(known)}")
+    notice, failed = _test(config, monitor), None
+    for receiver in receivers(config.channels):
+        if names and receiver.channel not in names:
+            continue
+        try:
+            receiver.send(notice, time.time())
+            click.echo(f"{receiver.target}: delivered")
+        except Undelivered as error:
+            failed = error
+            click.echo(f"{receiver.target}: not delivered: {error}", err=True)
+    return 0 if failed is None else exit_code(failed)
+
+
+def _test(config: Config, name: str | None) -> Notification:
+    """A notification that says it is a test, with the labels by which a real one would be routed."""
+    from monitor.core.incidents import Incident
+    from monitor.core.messages import About, notification
+
+    monitor = config.monitors[0] if name is None else config.monitor(name)
+    now = int(time.time())
+    about = About(monitor.name, monitor.labels, monitor.runbook_url, config.web.external_url)
+    return notification("test", about, Incident(monitor.name, now, now, severity="info"), (), 0)

@@ -1,0 +1,319 @@
+"""Grades by each label recipe: the relevant rows of the requests at hand, and what carries a label."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.core.kernels import Judged
+from monitor.core.measures import Measure
+from monitor.core.relevance import (
+    GradeLimits,
+    Refusals,
+    Rows,
+    attribute,
+    combine,
+    event_grades,
+    graded,
+    once,
+    placed,
+)
+from monitor.core.tally import MICROS
+from monitor.core.types import Column, Events, Judgments, Monitor
+from monitor.source.blocks import Blocks
+from monitor.source.engine import Reader
+from monitor.source.queries import Queries
+from monitor.source.requests import Requests
+from monitor.source.times import Instants, to_micros
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What is known of R requests' relevance.
+
+    Attributes:
+        rows: the graded rows, each item and place of a request once.
+        judged: (R,) items shown within the depth that carry a label.
+        labelled: (R,) whether the request has a label by the recipe's own meaning.
+        sampled: (R,) whether it has data.
+        events: (R,) events that count.
+        pool: all that is judged of each request's query, where a measure needs it.
+        fingerprint: of the judgments used.
+        saw_events: whether there was an event with a readable time; True for other recipes.
+        unmatched: microseconds of the events in the time asked for whose item was not logged for their request.
+    """
+
+    rows: Rows
+    judged: Ints
+    labelled: Bools
+    sampled: Bools
+    events: Ints
+    pool: Judged | None = None
+    fingerprint: str = ""
+    saw_events: bool = True
+    unmatched: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+@dataclass
+class Labelling:
+    """Reads the labels of `requests`; what is refused goes into `refusals`.
+
+    Attributes:
+        asked: [since, until) seconds in which the requests were served.
+        range: [since, until) seconds that hold all rows of the requests.
+        most_rows: of one answer.
+    """
+
+    monitor: Monitor
+    queries: Queries
+    reader: Reader
+    requests: Requests
+    asked: tuple[int, int]
+    range: tuple[int, int]
+    most_rows: int
+    refusals: Refusals
+    items: dict[Any, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        measures: Sequence[Measure] = self.monitor.measures
+        self.size = len(self.requests.ids)
+        self.limits = GradeLimits.of(measures, self.monitor.recipe.bound)
+        self.is_sparse = all(m.is_sparse for m in measures)
+        self.needs_pool = any(m.ideal == "global" for m in measures)
+
+    def read(self) -> Labels:
+        """The labels by the monitor's recipe."""
+        recipe = self.monitor.recipe
+        if isinstance(recipe, Events):
+            return self._by_events(recipe)
+        return self._by_judgments(recipe) if isinstance(recipe, Judgments) else self._by_column(recipe)
+
+    # ---- a column ----------------------------------------------------------------------------------------------
+
+    def _by_column(self, _: Column) -> Labels:
+        columns = self._columns(self.queries.graded_rows(*self.range, self.is_sparse))
+        rows = self._placed(self._rows(columns, columns[3])[0])
+        usable = graded(rows, self.limits, self.refusals)
+        # The zeros were not read, so labels are those that the source counted less those refused here.
+        counts = self.requests.counts
+        labelled = counts["graded"] - self._per_request(rows) + self._per_request(usable) > 0
+        judged = counts["judged"] - self._within_depth(rows) + self._within_depth(usable)
+        return Labels(once(usable, self.refusals), judged, labelled, labelled, self._none)
+
+    # ---- events ------------------------------------------------------------------------------------------------
+
+    def _by_events(self, recipe: Events) -> Labels:
+        found = self._event_rows(recipe)
+        rows, kept = self._rows(found.columns)
+        rows, kept = rows.where(found.inside[kept]), kept[found.inside[kept]]
+        number = found.number[kept]
+        each = np.unique(number, return_index=True)[1]  # an event stands once for every row of its item
+        counted = self._attributed(recipe, found, kept[each], rows.where(each))
+        events = self._per_request(counted)
+        rows = self._listed(rows, number).with_grades_of(combine(counted, recipe.combine == "sum"))
+        usable = graded(rows, self.limits, self.refusals)
+        judged = self._within_depth(usable)
+        if not self.is_sparse:
+            others = rows.where(np.isnan(rows.grade))
+            usable = _joined(usable, replace(others, grade=np.zeros(len(others.grade))))
+        everyone = np.ones(self.size, bool)
+        return Labels(
+            once(usable, self.refusals),
+            judged,
+            events > 0,
+            everyone,
+            events,
+            saw_events=bool((~found.times.unreadable[kept]).any()),
+            unmatched=found.unmatched,
+        )
+
+    def _event_rows(self, recipe: Events) -> _EventRows:
+        """The events, and those of them on nothing: in one answer, unless one block alone is much more than asked."""
+        blocks, (since, until) = Blocks.of(self.monitor, recipe), self.asked
+        if not recipe.count_unmatched or until - since < blocks.width:
+            columns = self._columns(self.queries.event_rows(recipe, *self.range))
+            times = to_micros(recipe.time, columns[4])
+            return _EventRows(columns, times, np.ones(len(columns[0]), bool), self._unmatched(recipe, blocks))
+        reach = blocks.reach(since, until)
+        *columns, logged, inside = self._columns(self.queries.event_rows(recipe, *self.range, reach))
+        times = to_micros(recipe.time, columns[4])
+        known = [i for i, time in enumerate(logged) if time is not None]
+        shown = to_micros(self.monitor.rankings.time, [logged[i] for i in known]).micros
+        matched = np.zeros(len(logged), bool)
+        matched[known] = blocks.is_near(times.micros[known], shown)
+        found = _EventRows(columns, times, np.array(inside, bool))
+        return replace(found, unmatched=found.left_out(matched, since, until))
+
+    def _unmatched(self, recipe: Events, blocks: Blocks) -> Ints:
+        """Microseconds of the events on nothing, asked for by themselves."""
+        found = [np.empty(0, np.int64)]
+        for since, until, reach in blocks.cut(*self.asked) if recipe.count_unmatched else ():
+            times = self._columns(self.queries.unmatched(recipe, since, until, reach))[0]
+            micros = to_micros(recipe.time, times).micros
+            found.append(micros[(micros >= since * MICROS) & (micros < until * MICROS)])
+        return np.concatenate(found)
+
+    def _listed(self, rows: Rows, number: Ints) -> Rows:
+        """The rows that events are on, from `rows` which hold them for each event anew; all rows where zeros count."""
+        if self.is_sparse:
+            return self._placed(rows.where(_of_one_event(rows, number)))
+        return self._placed(self._rows(self._columns(self.queries.all_rows(*self.range)))[0])
+
+    def _attributed(self, recipe: Events, found: _EventRows, kept: Ints, rows: Rows) -> Rows:
+        """The events that count, of the entries `kept`, which stand for the events on `rows`."""
+        happened = found.times
+        at, unreadable, doubtful = happened.micros[kept], happened.unreadable[kept], happened.doubtful[kept]
+        kind = np.array(found.columns[5], dtype=object)[kept] if recipe.type is not None else None
+        value = _floats(found.columns[-1], np.inf)[kept] if recipe.value is not None else None
+        worth = replace(rows, grade=event_grades(recipe, kind, value, len(kept)))
+        served, span = self.requests.served, self.monitor.max_request_span
+        return attribute(worth, at, served, recipe, span, self.refusals, unreadable, doubtful)
+
+    # ---- judgments ---------------------------------------------------------------------------------------------
+
+    def _by_judgments(self, recipe: Judgments) -> Labels:
+        shown = self._columns(self.queries.judged_shown(recipe, *self.range, self.queries.cutoffs[0]))
+        judged = self._none.copy()
+        for name, items in zip(*shown, strict=True):
+            if (i := self.requests.number.get(name)) is not None:
+                judged[i] = items
+        counts = self._columns(self.queries.judgment_counts(recipe, *self.range))
+        columns = self._columns(self.queries.judged_rows(recipe, *self.range, self.is_sparse))
+        rows, kept = self._rows(columns, columns[3])
+        used = [(columns[0][i], columns[1][i], g) for i, g in zip(kept.tolist(), rows.grade.tolist(), strict=True)]
+        pool = self._pool(counts)
+        rows = self._placed(rows)
+        usable = graded(rows, self.limits, self.refusals)
+        judged = judged - self._within_depth(rows) + self._within_depth(usable)
+        sampled = (np.bincount(pool.request, minlength=self.size) > 0) & ~self.requests.mixed[0]
+        return Labels(
+            once(usable, self.refusals),
+            judged,
+            judged > 0,
+            sampled,
+            self._none,
+            pool if self.needs_pool else None,
+            _fingerprint([*used, *self._named(pool)] if self.needs_pool else used),
+        )
+
+    def _pool(self, counts: list[list[Any]]) -> Judged:
+        """All usable judgments of each request's query."""
+        grades = _floats(counts[1], np.nan)
+        allowed = np.flatnonzero(self.limits.allow(grades)).tolist()
+        by_query: dict[Any, list[int]] = {}
+        for row in allowed:
+            by_query.setdefault(counts[0][row], []).append(row)
+        found = [(i, row) for i, q in enumerate(self.requests.keys[0]) for row in by_query.get(q, ())]
+        requests, rows = np.array(found, np.int64).reshape(-1, 2).T
+        items = np.array(counts[2], np.int64)
+        return Judged(requests, grades[rows], items[rows])
+
+    def _named(self, pool: Judged) -> Iterator[tuple[Any, float, int]]:
+        numbers = zip(pool.request.tolist(), pool.grade.tolist(), pool.count.tolist(), strict=True)
+        return ((self.requests.ids[i], grade, count) for i, grade, count in numbers)
+
+    # ---- in common ---------------------------------------------------------------------------------------------
+
+    @property
+    def _none(self) -> Ints:
+        return np.zeros(self.size, np.int64)
+
+    def _columns(self, query: Any) -> list[list[Any]]:
+        return self.reader.columns(query, self.most_rows)
+
+    def _rows(self, columns: list[list[Any]], grades: list[Any] | None = None) -> tuple[Rows, Ints]:
+        """(rows of the requests at hand, which entries of `columns` they are). What is no number is inf."""
+        number, items, size = self.requests.number, self.items, len(columns[0])
+        request = np.fromiter((number.get(i, -1) for i in columns[0]), np.int64, size)
+        kept = np.flatnonzero(request >= 0)
+        item = np.fromiter((items.setdefault(i, len(items)) for i in columns[1]), np.int64, size)
+        position = _floats(columns[2], np.inf) - self.monitor.rankings.position_base + 1
+        grade = np.full(size, np.nan) if grades is None else _floats(grades, np.inf)
+        return Rows(request, item, position, grade).where(kept), kept
+
+    def _placed(self, rows: Rows) -> Rows:
+        """The rows at a position; the others were counted with their requests."""
+        return placed(rows, Refusals(self.size))
+
+    def _per_request(self, rows: Rows) -> Ints:
+        return np.bincount(rows.request, minlength=self.size)
+
+    def _within_depth(self, rows: Rows) -> Ints:
+        return self._per_request(rows.where(rows.position <= (self.monitor.depth or np.inf)))
+
+
+@dataclass(frozen=True)
+class _EventRows:
+    """Events, each once for every row that it falls on, n in all.
+
+    Attributes:
+        columns: request, item, position, number, time, [type], [value], (n,) each; see `Queries.event_rows`.
+        times: (n,) of the events.
+        inside: (n,) whether the row may be one of the requests at hand.
+        unmatched: microseconds of the events on nothing.
+    """
+
+    columns: list[list[Any]]
+    times: Instants
+    inside: Bools
+    unmatched: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @cached_property
+    def number(self) -> Ints:
+        """(n,) which of them are the same event."""
+        return np.array(self.columns[3], dtype=np.int64)
+
+    def left_out(self, matched: Bools, since: int, until: int) -> Ints:
+        """Microseconds of the events in [since, until) seconds none of whose rows is `matched`."""
+        at = self.times.micros
+        asked = np.flatnonzero((at >= since * MICROS) & (at < until * MICROS) & ~matched)
+        asked = asked[~np.isin(self.number[asked], self.number[matched])]
+        return at[asked[np.unique(self.number[asked], return_index=True)[1]]]
+
+
+def _joined(one: Rows, other: Rows) -> Rows:
+    return Rows(*(np.concatenate([getattr(one, f.name), getattr(other, f.name)]) for f in fields(Rows)))
+
+
+def _of_one_event(rows: Rows, number: Ints) -> Ints:
+    """The rows of the first event of each item: all rows of that item in its request, once."""
+    order = np.lexsort((number, rows.item, rows.request))
+    request, item, number = rows.request[order], rows.item[order], number[order]
+    new = np.ones(len(order), bool)
+    new[1:] = (request[1:] != request[:-1]) | (item[1:] != item[:-1])
+    first = number[new][np.cumsum(new) - 1]
+    rows_of_first: Ints = order[number == first]
+    return rows_of_first
+
+
+def _floats(values: Sequence[Any], unreadable: float) -> Floats:
+    """Numbers as floats; None is nan, what is no number is `unreadable`."""
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        return np.array([_float(v, unreadable) for v in values], dtype=np.float64)
+
+
+def _float(value: Any, unreadable: float) -> float:
+    if value is None:
+        return float("nan")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return unreadable
+
+
+def _fingerprint(used: Iterable[tuple[Any, ...]]) -> str:
+    """Sixteen hexadecimal digits over what was used, in any order; those of two parts add up to the whole's."""
+    digests = (hashlib.blake2b(repr(row).encode(), digest_size=8).digest() for row in used)
+    return f"{sum(int.from_bytes(d, 'big') for d in digests) % 2**64:016x}"

@@ -1,0 +1,158 @@
+"""What a source's summary says of each request: when it was served, how many rows it has, which slices it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.core.relevance import Refusals
+from monitor.core.tally import MICROS
+from monitor.core.types import MIXED, Judgments, Monitor
+from monitor.source.times import to_micros
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+COUNTS = ("rows", "items", "positions", "placed_only", "graded", "judged")
+"""What is counted of each request before the items shown; see `Queries.requests`."""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """One entry a request, R of them.
+
+    Attributes:
+        ids: (R,) as the source has them.
+        served: (R,) microseconds, time of the earliest row.
+        unreadable, doubtful: (R,) whether that time is; see `Instants`.
+        counts: key of `COUNTS` -> (R,).
+        shown: cut-off -> (R,) items shown down to it.
+        keys: the values of the columns by which requests are told apart, (R,) each: the query where the recipe goes
+            by it, then the slices.
+        mixed: for each of these, (R,) whether a request's rows differ in it.
+        strays: reason -> microseconds of refused rows that belong to no request.
+    """
+
+    ids: Sequence[Any]
+    served: Ints
+    unreadable: Bools
+    doubtful: Bools
+    counts: Mapping[str, Ints]
+    shown: Mapping[int | None, Ints]
+    keys: Sequence[Sequence[Any]]
+    mixed: Sequence[Bools]
+    strays: Mapping[str, Ints] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, columns: list[list[Any]], monitor: Monitor, cutoffs: Sequence[int | None]) -> Requests:
+        """The requests of a summary (`Queries.requests`), where one can stand in several rows."""
+        ids = columns[0]
+        micros, unreadable, doubtful = to_micros(monitor.rankings.time, columns[1])
+        width = len(COUNTS) + len(cutoffs)
+        counts = [_whole_numbers(c) for c in columns[2 : 2 + width]]
+        named = np.fromiter((i is not None for i in ids), bool, len(ids))
+        groups = _Groups(ids, named, micros)
+        totals = [groups.sums(c) for c in counts]
+        keys = [groups.agreed(c) for c in columns[2 + width :]]
+        return cls(
+            groups.names,
+            micros[groups.earliest],
+            unreadable[groups.earliest],
+            doubtful[groups.earliest],
+            dict(zip(COUNTS, totals, strict=False)),
+            dict(zip(cutoffs, totals[len(COUNTS) :], strict=True)),
+            [values for values, _ in keys],
+            [mixed for _, mixed in keys],
+            {"null_request": np.repeat(micros[~named], counts[0][~named])},
+        )
+
+    @cached_property
+    def number(self) -> dict[Any, int]:
+        """Id -> place of the request here."""
+        return {name: i for i, name in enumerate(self.ids)}
+
+    def within(self, since: int, until: int) -> Requests:
+        """The requests that were served in [since, until) seconds, and the strays of that time."""
+        kept = np.flatnonzero((self.served >= since * MICROS) & (self.served < until * MICROS))
+        places = kept.tolist()
+        return Requests(
+            [self.ids[i] for i in places],
+            self.served[kept],
+            self.unreadable[kept],
+            self.doubtful[kept],
+            {name: c[kept] for name, c in self.counts.items()},
+            {k: c[kept] for k, c in self.shown.items()},
+            [[values[i] for i in places] for values in self.keys],
+            [mixed[kept] for mixed in self.mixed],
+            {r: m[(m >= since * MICROS) & (m < until * MICROS)] for r, m in self.strays.items()},
+        )
+
+    @property
+    def is_timed(self) -> Bools:
+        """(R,) whether it is known when the request was served."""
+        return ~(self.unreadable | self.doubtful)
+
+    def slices(self, monitor: Monitor) -> dict[str, Sequence[Any]]:
+        """Dimension -> (R,) values."""
+        values = self.keys[len(self.keys) - len(monitor.slices) :]
+        return {s.dimension: v for s, v in zip(monitor.slices, values, strict=True)}
+
+    def refusals(self, monitor: Monitor) -> Refusals:
+        """The rows that the summary shows to be unusable."""
+        refusals, counts = Refusals(len(self.ids)), self.counts
+        refusals.add_counts("null_item", counts["rows"] - counts["items"])
+        refusals.add_counts("null_position", counts["rows"] - counts["positions"])
+        placed = self.shown[None] + counts["placed_only"]
+        refusals.add_counts("bad_position", counts["positions"] - placed)
+        refusals.add_counts("bad_time", np.where(self.unreadable, counts["rows"], 0))
+        refusals.add_counts("ambiguous_time", np.where(self.doubtful, counts["rows"], 0))
+        for i, mixed in enumerate(self.mixed):
+            is_query = isinstance(monitor.recipe, Judgments) and i == 0
+            refusals.add_counts("mixed_query" if is_query else "mixed_slice", mixed.astype(np.int64))
+        return refusals
+
+
+def _whole_numbers(column: list[Any]) -> Ints:
+    plain = not column or type(column[0]) is int
+    return np.array(column if plain else [int(v or 0) for v in column], dtype=np.int64)
+
+
+class _Groups:
+    """Which rows of a summary are of the same request.
+
+    Attributes:
+        names: ids of the requests.
+        earliest: the earliest row of each.
+    """
+
+    def __init__(self, ids: list[Any], named: Bools, micros: Ints) -> None:
+        self._rows = np.flatnonzero(named)
+        number: dict[Any, int] = {}
+        group = [number.setdefault(ids[i], len(number)) for i in self._rows.tolist()]
+        self.names = list(number)
+        self._group = np.array(group, dtype=np.int64)
+        order = np.lexsort((micros[self._rows], self._group))
+        self.earliest = self._rows[order[np.searchsorted(self._group[order], np.arange(len(number)))]]
+
+    def sums(self, counts: Ints) -> Ints:
+        """The total of each request."""
+        return np.bincount(self._group, counts[self._rows], len(self.names)).astype(np.int64)
+
+    def agreed(self, column: list[Any]) -> tuple[list[Any], Bools]:
+        """(the one value of each request, whether its rows differ). A missing value agrees with any other."""
+        mixed = np.zeros(len(self.names), bool)
+        if len(self.names) == len(self._rows):
+            return [column[i] for i in self._rows.tolist()], mixed
+        values: list[Any] = [None] * len(self.names)
+        for i, group in zip(self._rows.tolist(), self._group.tolist(), strict=True):
+            value, before = column[i], values[group]
+            if value is None or value == before:
+                continue
+            mixed[group] |= before is not None
+            values[group] = value
+        return [MIXED if m else v for v, m in zip(values, mixed.tolist(), strict=True)], mixed

@@ -1,0 +1,326 @@
+"""What a log amounts to, by plain loops over every row and event: the oracle for the sparse pull and the tally.
+
+It knows the words' meaning (design.md, `relevance.REASONS`, the docstrings of `Reading`) and nothing of SQL or NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any
+
+from monitor.core.measures import Measure
+from monitor.core.relevance import REASONS
+from monitor.core.types import Events, Judgments, Monitor
+from tests.core.oracle import ORACLE, Request, hits, is_empty
+from tests.support.logs import END, MICROS, START, Log, Row, Style
+
+Cell = tuple[int, str, str]
+Graded = tuple[Any, int, float]
+"""Item, rank and grade of a row."""
+
+
+@dataclass
+class Dense:
+    """Expected partials of the requests served in [since, until) seconds."""
+
+    log: Log
+    monitor: Monitor
+    style: Style
+    since: int
+    until: int
+    traffic: dict[Cell, list[float]] = field(default_factory=dict)
+    measures: dict[str, dict[Cell, list[float]]] = field(default_factory=dict)
+    refused: Counter[tuple[Cell, str]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        width = self.monitor.bucket
+        for start in range(self.since - self.since % width, self.until, width):
+            self._traffic((start, "", ""))
+        kernels = {m.kernel: None for m in self.monitor.measures}
+        self.measures = {str(k): {} for k in kernels}
+        for row in self.log.rankings:
+            if row["request"] is None and row["at"] is not None and self._is_asked(self.at(row["at"])):
+                self.refused[self._overall(self.at(row["at"])), "null_request"] += 1
+        for one in self._requests():
+            if self._is_asked(one.served):
+                self._add(one, list(kernels))
+        for cell in self.traffic:
+            for cells in self.measures.values():
+                cells.setdefault(cell, [0.0] * 9)
+        for at in self._unmatched():
+            self.traffic[self._overall(at)][5] += 1
+
+    # ---- times -------------------------------------------------------------------------------------------------
+
+    def at(self, value: Any) -> int:
+        """Microseconds; of an unreadable text the end of the last second that is written so as to sort before it."""
+        return _placed(self.style, value) if isinstance(value, str) else int(value)
+
+    def _is_asked(self, micros: int) -> bool:
+        return self.since * MICROS <= micros < self.until * MICROS
+
+    def _overall(self, micros: int) -> Cell:
+        return (micros // MICROS // self.monitor.bucket * self.monitor.bucket, "", "")
+
+    # ---- sums --------------------------------------------------------------------------------------------------
+
+    def _traffic(self, cell: Cell) -> list[float]:
+        return self.traffic.setdefault(cell, [0.0] * 6)
+
+    def _requests(self) -> Iterator[One]:
+        rows = defaultdict(list)
+        for row in self.log.rankings:
+            if row["request"] is not None and row["at"] is not None:
+                rows[row["request"]].append(row)
+        return (One(self, name, found) for name, found in rows.items())
+
+    def _add(self, one: One, kernels: list[Measure]) -> None:
+        start = self._overall(one.served)[0]
+        values = [(s.dimension, one.slice(s.column)) for s in self.monitor.slices]
+        cells = [(start, "", ""), *((start, d, v) for d, v in values)]
+        one.refused["mixed_slice"] += sum(v == "(mixed)" for _, v in values)
+        labels = one.labels
+        for cell in cells:
+            counts = [1, labels.labelled, one.shown(self.monitor.depth), labels.judged, labels.events, 0]
+            self.traffic[cell] = [a + b for a, b in zip(self._traffic(cell), counts, strict=True)]
+            for reason, rows in one.refused.items():
+                self.refused[cell, reason] += rows if reason in REASONS else 0
+            for kernel in kernels if labels.sampled else ():
+                partial = self.measures[str(kernel)].setdefault(cell, [0.0] * 9)
+                for i, x in enumerate(_sums(kernel, one, labels)):
+                    partial[i] += x
+
+    # ---- events on nothing -------------------------------------------------------------------------------------
+
+    def _unmatched(self) -> Iterator[int]:
+        """Instants of the events whose item was not logged for their request, as far as one looks for it."""
+        recipe, span = self.monitor.recipe, self.monitor.max_request_span
+        if not isinstance(recipe, Events):
+            return
+        width = max(self.monitor.bucket, recipe.attribution)
+        logged = defaultdict(list)
+        for row in self.log.rankings:
+            if row["at"] is not None:
+                logged[row["request"], row["item"]].append(self.at(row["at"]))
+        for event in self.log.events:
+            if event["at"] is None or event["type"] not in {r.type for r in recipe.rules}:
+                continue
+            at = self.at(event["at"])
+            block = at // MICROS // width * width
+            reach = (block - recipe.attribution - span) * MICROS, (block + width + span) * MICROS
+            known = None not in (event["request"], event["item"])
+            found = logged[event["request"], event["item"]] if known else []
+            if self._is_asked(at) and not any(reach[0] <= t < reach[1] for t in found):
+                yield at
+
+
+@dataclass
+class Found:
+    """What is known of one request's relevance."""
+
+    rows: list[Graded]
+    judged: int
+    labelled: bool
+    sampled: bool
+    events: int = 0
+    unseen: list[float] = field(default_factory=list)
+
+
+class One:
+    """One request and all its rows."""
+
+    def __init__(self, dense: Dense, name: Any, rows: list[Row]) -> None:
+        self.name, self.rows, self.log, self.monitor, self.dense = name, rows, dense.log, dense.monitor, dense
+        first = min(rows, key=lambda row: dense.at(row["at"]))
+        self.served = dense.at(first["at"])
+        self.is_timed = not isinstance(first["at"], str)
+        self.refused: Counter[str] = Counter()
+        self.refused["bad_time"] += 0 if self.is_timed else len(rows)
+        self.refused["null_item"] += sum(row["item"] is None for row in rows)
+        self.refused["null_position"] += sum(row["position"] is None for row in rows)
+        self.refused["bad_position"] += sum(row["position"] is not None and not self.rank(row) for row in rows)
+
+    def rank(self, row: Row) -> int:
+        """Rank from 1 on; 0 where the row has none."""
+        number = _number(row["position"])
+        if number is None or not math.isfinite(number) or number != int(number):
+            return 0
+        rank = int(number) - self.monitor.rankings.position_base + 1
+        return rank if 1 <= rank <= 2**53 else 0
+
+    def shown(self, k: int | None) -> int:
+        """Rows that show an item at one of the first k ranks."""
+        return sum(row["item"] is not None and 1 <= self.rank(row) <= (k or math.inf) for row in self.rows)
+
+    def slice(self, column: str) -> str:
+        """The one value of a slice column."""
+        values = {row[column] for row in self.rows} - {None}
+        return "(mixed)" if len(values) > 1 else str(next(iter(values), "(none)"))
+
+    @cached_property
+    def labels(self) -> Found:
+        """By the monitor's recipe."""
+        recipe = self.monitor.recipe
+        found = (
+            self._by_events(recipe)
+            if isinstance(recipe, Events)
+            else self._by_judgments(recipe)
+            if isinstance(recipe, Judgments)
+            else self._by_column()
+        )
+        found.sampled = found.sampled and self.is_timed and self.shown(None) > 0
+        return found
+
+    # ---- recipes -----------------------------------------------------------------------------------------------
+
+    def _by_column(self) -> Found:
+        usable = self._usable([(row, row["grade"]) for row in self.rows])
+        return Found(self._once(usable), self._within(usable), bool(usable), bool(usable))
+
+    def _by_judgments(self, recipe: Judgments) -> Found:
+        best: dict[Any, dict[Any, float]] = defaultdict(dict)
+        for j in self.log.judgments:
+            if None not in j.values():
+                grade = _number(j["grade"])
+                known = best[j["query"]].get(j["item"])
+                best[j["query"]][j["item"]] = grade if known is None else max(known, grade)
+        usable = self._usable([(row, best[row["query"]].get(row["item"])) for row in self.rows])
+        queries = {row["query"] for row in self.rows} - {None}
+        self.refused["mixed_query"] += len(queries) > 1
+        pool = best[next(iter(queries))] if len(queries) == 1 else {}
+        allowed = [g for g in pool.values() if not self._fault(g)]
+        judged = self._within(usable)
+        return Found(self._once(usable), judged, judged > 0, bool(allowed), unseen=allowed)
+
+    def _by_events(self, recipe: Events) -> Found:
+        worths: dict[Any, list[float]] = defaultdict(list)
+        logged = {row["item"] for row in self.rows} - {None}
+        for event in self.log.events:
+            if event["request"] == self.name and event["at"] is not None and event["item"] in logged:
+                worth = self._worth(recipe, event)
+                worths[event["item"]] += [] if worth is None else [worth]
+        fold = sum if recipe.combine == "sum" else max
+        counted = sum(map(len, worths.values()))
+        graded = [(row, fold(worths[row["item"]]) if worths[row["item"]] else None) for row in self.rows]
+        usable = self._usable(graded)
+        judged = self._within(usable)
+        if not self._is_sparse:
+            usable += self._usable([(row, 0.0) for row, grade in graded if grade is None])
+        return Found(self._once(usable), judged, counted > 0, True, counted)
+
+    def _worth(self, recipe: Events, event: Row) -> float | None:
+        """Grade of an event that counts; None otherwise."""
+        value = _number(event["value"])
+        grades: list[float] = []
+        for rule in recipe.rules:
+            if rule.type is not None and rule.type != event["type"]:
+                continue
+            if rule.minimum is not None and not (value is not None and math.isfinite(value) and value >= rule.minimum):
+                continue
+            grades += [rule.grade] if rule.grade is not None else [] if value is None else [value]
+        if not grades:
+            return None
+        reason = self._against(recipe, event, max(grades))
+        self.refused[reason] += 1
+        return None if reason else max(grades)
+
+    def _against(self, recipe: Events, event: Row, worth: float) -> str:
+        """Why an event does not count: a reason of refusal, `far` if it is too far away to tell; empty if it does."""
+        since = self.dense.at(event["at"]) - self.served
+        near, end = self.monitor.max_request_span * MICROS, recipe.attribution * MICROS
+        if not -near <= since < end + near:
+            return "far"
+        if isinstance(event["at"], str):
+            return "bad_time"
+        if since < 0 or since >= end:
+            return "early_event" if since < 0 else "late_event"
+        return "bad_grade" if not math.isfinite(worth) else "negative_grade" if worth < 0 else ""
+
+    # ---- grades ------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_sparse(self) -> bool:
+        return all(not isinstance(m.gain, tuple) or dict(m.gain).get(0, 0) == 0 for m in self.monitor.measures)
+
+    def _usable(self, labelled: list[tuple[Row, Any]]) -> list[Graded]:
+        """The rows that are shown with a grade within limits."""
+        found = []
+        for row, label in labelled:
+            grade = _number(label)
+            if row["item"] is None or not self.rank(row) or grade is None:
+                continue
+            fault = self._fault(grade)
+            self.refused[fault] += 1
+            if not fault:
+                found.append((row["item"], self.rank(row), float(grade)))
+        return found
+
+    def _fault(self, grade: float) -> str:
+        """Why no measure, or not every one, can take a grade."""
+        measures, bound = self.monitor.measures, self.monitor.recipe.bound
+        tables = [{g for g, _ in m.gain} | {0} for m in measures if isinstance(m.gain, tuple)]
+        tops = [m.max_grade for m in measures] + [332 if m.gain == "exp2" else 1e100 for m in measures]
+        if not math.isfinite(grade):
+            return "bad_grade"
+        if grade < 0:
+            return "negative_grade"
+        if any(top is not None and grade > top for top in (*tops, bound)):
+            return "grade_above_max"
+        return "bad_grade" if any(grade not in table for table in tables) else ""
+
+    def _within(self, rows: list[Graded]) -> int:
+        return sum(rank <= (self.monitor.depth or math.inf) for _, rank, _ in rows)
+
+    def _once(self, rows: list[Graded]) -> list[Graded]:
+        """Each item and each place once: the highest grade, then the first place."""
+        by_worth = sorted(rows, key=lambda row: (-row[2], row[1]))
+        for reason, key in (("duplicate_item", 0), ("duplicate_position", 1)):
+            kept: dict[Any, Graded] = {}
+            for row in by_worth:
+                kept.setdefault(row[key], row)
+            left = [row for row in by_worth if row is not kept[row[key]]]
+            # Rows of grade 0 are not even read where they add nothing; but an event may have brought a grade of 0.
+            seen = isinstance(self.monitor.recipe, Events) or not self._is_sparse
+            self.refused[reason] += sum(row[2] > 0 or seen for row in left)
+            by_worth = [row for row in by_worth if row is kept[row[key]]]
+        return by_worth
+
+
+@cache
+def _placed(style: Style, value: str) -> int:
+    wide = range(START - 10_000, END + 10_000)
+    return MICROS * (1 + max((s for s in wide if style.write(s * MICROS) <= value), default=-1)) - 1
+
+
+def _number(value: Any) -> float | None:
+    """None stays; what is no number is infinite."""
+    try:
+        number = None if value is None else float(value)
+    except (TypeError, ValueError):
+        return math.inf
+    return None if number is None or math.isnan(number) else number
+
+
+def _sums(measure: Measure, one: One, found: Found) -> list[float]:
+    """The nine sums of one request."""
+    q = Request({rank: grade for _, rank, grade in found.rows}, _unseen(found))
+    by_length = measure.name == "ctr" or (measure.name == "precision" and measure.k is None)
+    part = (len(hits(measure, q)), one.shown(measure.k)) if by_length else ORACLE[measure.name](measure, q)
+    empty = part[1] == 0 if measure.name == "ctr" else is_empty(measure, q)
+    pooled = measure.name in ("ndcg", "precision", "recall", "ctr", "click_position")
+    over, under = part if pooled else (0.0, 0.0)
+    value = 0.0 if empty else part[0] / part[1]
+    return [1, empty, value, value**2, over, under, over**2, under**2, over * under]
+
+
+def _unseen(found: Found) -> list[float]:
+    """The judged grades that no row brought."""
+    left = list(found.unseen)
+    for _, _, grade in found.rows:
+        if grade in left:
+            left.remove(grade)
+    return left

@@ -1,0 +1,77 @@
+"""The benchmarks on a few requests: that they run, agree with their peers and print what they should, not how fast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import cycle, kernel, memory
+from tests.benchmarks.__main__ import without_aims
+from tests.benchmarks.data import lists, write_log
+from tests.benchmarks.report import Line, Section, markdown, table
+
+REQUESTS = 60
+SECONDS = [replace(peer, share=0.5) for peer in kernel.PEERS if peer.name != "ranx"]  # which compiles for a minute
+
+
+def figures(section: Section) -> dict[str, str]:
+    """What was measured -> its figure, and every cell in the printed table."""
+    printed = table(section)
+    assert len({len(line) for line in printed.splitlines()}) == 1
+    for line in section.lines:
+        assert all(cell in printed for cell in line.cells)
+    return {line.what: line.figure for line in section.lines}
+
+
+def test_the_kernels_benchmark_times_every_variant_beside_its_peers() -> None:
+    sections = list(kernel.sections(REQUESTS, 1, SECONDS))
+    assert len(sections) == len(kernel.VARIANTS) + 1
+    for section in sections:
+        found = figures(section)
+        assert found["rankmon, relevant rows"].endswith(" ms")
+        assert all(figure == "not installed" or " ms" in figure or " s" in figure for figure in found.values())
+
+
+def test_the_linearity_benchmark_compares_a_sample_with_its_half() -> None:
+    (line,) = kernel.linearity(REQUESTS, 1, [p for p in SECONDS if p.module == "pandas"]).lines
+    assert line.what == "pandas groupby.apply, 15 and 30 requests"
+    assert line.ratio is not None
+    assert line.ratio > 0
+
+
+def test_a_peer_with_another_mean_is_an_error() -> None:
+    wrong = replace(next(p for p in SECONDS if p.module == "pandas"), mean=lambda _: 0.5)
+    with pytest.raises(RuntimeError, match=r"says 0\.5, rankmon says"):
+        kernel.check(wrong, lists(REQUESTS, False, "number"))
+
+
+@pytest.mark.parametrize("ids", ["number", "text"])
+def test_the_backfill_of_a_log_comes_to_the_mean_that_pandas_comes_to(ids: str, tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.db", REQUESTS, 3, "number" if ids == "number" else "text")
+    done = cycle.backfill(log, tmp_path / "store.db")
+    assert done.buckets == 3
+    assert done.ndcg == pytest.approx(cycle.by_pandas(log), rel=1e-9)
+
+
+def test_the_cycles_benchmark_has_a_table_for_each_kind_of_id(tmp_path: Path) -> None:
+    numbers, texts = cycle.sections(tmp_path, 10 * cycle.DENSITY, 1)
+    assert "one scan" in figures(numbers)
+    assert any(what.startswith("pandas") for what in figures(numbers))
+    assert [line.aim for line in texts.lines if line.what.startswith("rankmon")] == [cycle.AIM]
+
+
+def test_the_memory_benchmark_has_a_line_for_each_size(tmp_path: Path) -> None:
+    found = figures(memory.section(tmp_path, 5 * cycle.DENSITY, (0.4, 1.0)))
+    assert list(found) in (
+        ["idle", "1,190 in 2 hours", "2,975 in 5 hours", "2,975 in 1 hours"],
+        ["peak memory"],
+    )
+
+
+def test_small_data_are_held_against_no_aim() -> None:
+    section = Section("Title", ("what", "time", "ratio", "aim", "met"), [Line("x", "1 ms", 3.0, 5, "at least")], "Why.")
+    assert section.lines[0].met == "no"
+    assert without_aims(section).lines[0].met == ""
+    assert "## Title" in markdown([section])
