@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.core import buckets as b
-from monitor.core.intervals import interval
+from monitor.core.intervals import DAY, interval
 from monitor.core.rules import Floor, Rule, Severity
 from monitor.core.types import OVERALL
 from monitor.core.windows import History, SliceKey
@@ -27,7 +27,7 @@ from monitor.core.windows import History, SliceKey
 Floats = NDArray[np.float64]
 
 LEAST_BASELINE = 0.5
-"""Share of a baseline's buckets that must have been read."""
+"""Share of a baseline's days in which there must have been requests."""
 
 Unknown = Literal["", "window incomplete", "too few requests", "no value", "baseline too short", "no traffic"]
 ConditionName = tuple[str, str, str]
@@ -181,11 +181,21 @@ def _baseline(rule: Rule, view: View, end: int, at: Sequence[int]) -> tuple[Floa
     if isinstance(rule.limit, Floor):
         return np.full(len(at), np.nan), np.ones(len(at), bool)
     spans = rule.limit.baseline.spans(end, rule.window)
-    parts = [merged(view.history, view.width, *span) for span in spans]
-    share = float(np.mean([p[1] for p in parts]))
-    values, requests = read(rule, view, np.sum([p[0][at] for p in parts], axis=0))
+    share = float(np.mean([_share_of_days(view.history, *span) for span in spans]))
+    sums = [merged(view.history, view.width, *span)[0][at] for span in spans]
+    values, requests = read(rule, view, np.sum(sums, axis=0))
     enough = (requests >= rule.min_requests) & ~np.isnan(values) & (share >= LEAST_BASELINE)
     return values, enough
+
+
+def _share_of_days(history: History, since: int, until: int) -> float:
+    """Share of the days from `since` on, a shorter one at the end included, in which there was any request.
+
+    Buckets that were read and held nothing are no history to compare with; an hour without requests is none to miss.
+    """
+    inside = history.between(since, until)
+    busy = inside.starts[inside.sums[:, 0, b.REQUESTS] > 0]
+    return len(np.unique((busy - since) // DAY)) / -(-(until - since) // DAY)
 
 
 def _limits(rule: Rule, baseline: Floats) -> tuple[Floats, Floats]:
