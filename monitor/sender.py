@@ -72,6 +72,14 @@ class Sender:
         for worker in workers:
             worker.thread.join(max(0.0, until - time.monotonic()))
 
+    def settle(self, seconds: float) -> bool:
+        """Wait until nothing waits any more, so many seconds at most; whether that came."""
+        until = time.monotonic() + seconds
+        self.wake()
+        while (waiting := self._store.outbox.queues()) and time.monotonic() < until:
+            time.sleep(0.05)
+        return not waiting
+
     def wake(self) -> None:
         """Look into the outbox now."""
         with self._lock:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+import textwrap
 import threading
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,12 +24,17 @@ if TYPE_CHECKING:
 STEP = timedelta(minutes=5)
 """Simulated time between two deliveries of live traffic."""
 
+LEAP = timedelta(hours=6)
+"""The same where the story is told at once."""
+
 CONFIG = """\
 store: {{url: "sqlite:///{folder}/rankmon.db"}}
 web: {{listen: "{listen}"}}
 log: {{level: {level}}}
 sources:
   shop: {{url: "sqlite:///{folder}/shop.db"}}
+channels:
+  pager: {{webhook: {{url: "{pager}"}}}}
 monitors:
   - name: shop-search
     source: shop
@@ -55,11 +62,30 @@ monitors:
     bucket: 1h
     ingest_delay: 2m
     refresh: 10m
+    notify: [pager]
+    retrain: {{notify: [pager]}}
+    alerts:
+      - name: quality-drop
+        measure: ndcg@10
+        window: 24h
+        drop: 5%
+        baseline: {{trailing: 21d}}
+        for: 12h
+        resolve: {{drop: 2.5%, for: 12h}}
+        slices: [device]
+        retrain: true
+      - name: labels-missing
+        measure: label_coverage
+        window: 24h
+        drop: 50%
+        baseline: {{weeks: 2}}
+        for: 3h
+        severity: warning
 """
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="End after the series is printed.")
+@click.option("--once", is_flag=True, help="Tell the story to its end at once, and end.")
 @click.option("--speed", type=click.FloatRange(1, 100_000), default=600.0, show_default=True, help="Of the live shop.")
 @click.option("--listen", default="127.0.0.1:9184", show_default=True, help="Address of the page and of /metrics.")
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Where to keep the two databases.")
@@ -73,28 +99,43 @@ def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
         _demo(Path(made), once, speed, listen)
 
 
+@dataclass
+class _Hand:
+    """A clock that the story sets."""
+
+    time: float
+    speed: float = 1.0
+
+    def now(self) -> float:
+        return self.time
+
+
 def _demo(folder: Path, once: bool, speed: float, listen: str) -> None:
     from monitor.app import App
-    from monitor.clock import ReplayClock
     from monitor.config import load
+    from monitor.demo.pager import Pager
     from monitor.demo.shop import Shop, Story
     from monitor.logs import set_up
 
     click.echo("This is a SIMULATED shop: people with taste, a position-based click model, purchases. Nothing is real.")
     story = Story(start=_monday(datetime.now(UTC)) - timedelta(days=35))
-    shop, engine = Shop(story=story), _shop_database(folder)
+    shop, engine, pager = Shop(story=story), _shop_database(folder), Pager(_show_page)
     _fill(shop, engine)
-    path = folder / "rankmon.yaml"
-    path.write_text(CONFIG.format(folder=folder, listen=listen, level="warning" if once else "info"), encoding="utf-8")
+    path, level = folder / "rankmon.yaml", "warning" if once else "info"
+    path.write_text(CONFIG.format(folder=folder, listen=listen, level=level, pager=pager.url), encoding="utf-8")
     set_up("warning", "text")
-    config = load(path, os.environ)
-    app = App(config, ReplayClock(story.history_end.timestamp()))
+    config, clock = load(path, os.environ), _Hand(story.history_end.timestamp())
+    app = App(config, clock)
     app.prepare()
     _backfill(app, story.start, story.history_end)
     _print_series(app, story.rolled_out)
+    _print_incidents(app, config)
+    if once:
+        _tell_the_rest(app, shop, engine, clock)
     app.close()
     if not once:
         _go_live(config, shop, engine, speed)
+    pager.close()
 
 
 def _monday(moment: datetime) -> datetime:
@@ -177,6 +218,44 @@ def _print_fall(app: App, rolled_out: datetime, end: int) -> None:
             was, now = (float(read_as(measure, h.slice(key).sum(axis=0))) for h in (before, after))
             name = "overall" if key == OVERALL else f"{key[0]} = {key[1]}"
             click.echo(f"  {name:18} {was:.3f} -> {now:.3f}  ({100 * (now / was - 1):+.1f} %)")
+
+
+def _print_incidents(app: App, config: Config) -> None:
+    """What the alert rules found in the backfill."""
+    from monitor.cli.incidents import line, text
+
+    for found in app.store.alerts.incidents():
+        click.echo(f"\nIncident {line(found)}")
+        click.echo(text(found, config))
+
+
+def _show_page(page: dict[str, Any]) -> None:
+    """One notification, as the telephone of on-call would show it."""
+    kind = "RETRAIN" if page["kind"] == "retrain" else f"PAGE ({page['severity']}, {page['kind']})"
+    lines = [page["title"], "", *page["text"].splitlines()]
+    framed = [f"  ┃ {part}" for written in lines for part in textwrap.wrap(written, 96) or [""]]
+    click.echo("\n".join(["", f"  ┏━ {kind} ━━", *framed, "  ┗━━"]))
+
+
+def _tell_the_rest(app: App, shop: Shop, engine: Engine, clock: _Hand) -> None:
+    """What is open is told, v2 is rolled back, and the incident resolves: days in seconds, with nothing served."""
+    story, at = shop.story, shop.story.history_end
+    (runner,) = app.runners.values()
+    app.sender.start()
+    click.echo("\nThe daemon takes over. What is open now is told:")
+    runner.run()
+    while at < story.rolled_back + timedelta(days=5) and app.store.alerts.incidents(state="firing"):
+        app.sender.settle(10)
+        if at == story.rolled_back:
+            click.echo(f"\n{at:%Y-%m-%d %H:%M}: v2 is rolled back, v1 ranks again.")
+        shop.advance(engine, at, at + LEAP)
+        at += LEAP
+        clock.time = at.timestamp()
+        runner.run()
+    app.sender.settle(10)
+    app.sender.stop()
+    click.echo("")
+    _print_incidents(app, app.config)
 
 
 def _go_live(config: Config, shop: Shop, engine: Engine, speed: float) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
-from monitor.core.rules import COVERAGE, Severity
+from monitor.core.rules import COVERAGE, SEVERITIES, Severity
 from monitor.core.types import format_duration
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "retrain", "test"]
@@ -94,7 +94,7 @@ def notification(
         number: how many came before it in this incident.
         reason: why it was withdrawn.
     """
-    ordered = tuple(sorted(findings, key=lambda f: (f.dimension, f.slice, f.rule)))
+    ordered = tuple(sorted(findings, key=_weight))
     lines = _LINES[kind](incident, ordered, reason)
     links = [f"Runbook: {about.runbook_url}"] * bool(about.runbook_url) + [f"Page: {about.url}"] * bool(about.url)
     return Notification(
@@ -114,6 +114,11 @@ def notification(
         ordered,
         former_severity,
     )
+
+
+def _weight(finding: Finding) -> tuple[object, ...]:
+    """What comes first in a message: the gravest, overall before its slices, the largest fall."""
+    return -SEVERITIES.index(finding.severity), finding.dimension, finding.change or 0.0, finding.rule, finding.slice
 
 
 def key(*parts: object) -> str:
