@@ -167,6 +167,8 @@ def _onward(work: _Work) -> _Result:
     followed.changes += _orphaned(work)
     for rule in work.monitor.alerts:
         before = _conditions_of(work, rule)
+        if before is None and work.end == state.until:
+            continue  # it comes in with the next window
         if before is None:
             before = _warm(work, rule, followed)
         _follow(work, rule, state.until or 0, before, followed)
@@ -216,7 +218,7 @@ def _describe(
 
 
 def _warm(work: _Work, rule: Rule, followed: _Followed) -> dict[SliceKey, Condition]:
-    """Where a rule stands that is new to this monitor. If it fires already, it begins to now."""
+    """Where a rule stands that is new to this monitor. If it fires already, it does so from the next window on."""
     until, first, width = work.state.until, work.views.first(), work.monitor.bucket
     if until is None or first is None or first + width > until:
         return {}
@@ -226,7 +228,7 @@ def _warm(work: _Work, rule: Rule, followed: _Followed) -> dict[SliceKey, Condit
         if condition.state == "firing":
             seen = evaluate(rule, view, [slice_], until)[0]
             name, since = (rule.name, *slice_), condition.since or until
-            change = Change(name, rule.severity, rule.retrain, "ok", "firing", since, until, seen)
+            change = Change(name, rule.severity, rule.retrain, "ok", "firing", since, until + width, seen)
             _describe(rule, view, until, {slice_: condition}, [change], followed)
             followed.changes.append(change)
     return reached
