@@ -241,10 +241,20 @@ def _progress(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
 
 
 def _info(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
-    info = GaugeMetricFamily("rankmon_monitor_info", "The labels that a monitor was given, to join on.")
+    info = GaugeMetricFamily("rankmon_monitor_info", "The labels that a monitor was given and its runbook, to join on.")
     for snapshot in snapshots:
-        info.add_sample("rankmon_monitor_info", {"monitor": snapshot.monitor.name, **dict(snapshot.monitor.labels)}, 1)
+        monitor = snapshot.monitor
+        runbook = {"runbook_url": monitor.runbook_url} if monitor.runbook_url else {}
+        info.add_sample("rankmon_monitor_info", {"monitor": monitor.name, **runbook, **dict(monitor.labels)}, 1)
     yield info
+    for name, text, field in (
+        ("monitor_refresh_seconds", "Time between two runs of a monitor.", "refresh"),
+        ("monitor_ingest_delay_seconds", "How long rankings of a monitor may be on their way.", "ingest_delay"),
+    ):
+        family = GaugeMetricFamily(f"rankmon_{name}", text, labels=["monitor"])
+        for snapshot in snapshots:
+            family.add_metric([snapshot.monitor.name], getattr(snapshot.monitor, field))
+        yield family
 
 
 def _own(telemetry: Telemetry) -> Iterator[Metric]:

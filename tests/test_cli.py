@@ -154,7 +154,8 @@ def test_a_wrong_configuration_exits_with_2_and_names_all_its_mistakes(
 
 def test_every_error_has_an_exit_code_and_a_fault_of_ours_is_1() -> None:
     codes = {error.__name__: cli.exit_code(error("x")) for error, _ in cli.EXIT_CODES if error is not cli.ConfigError}
-    assert codes == {"InputError": 2, "SourceError": 3, "StoreError": 4, "LeaseLost": 5, "Stopped": 130}
+    expected = {"InputError": 2, "SourceError": 3, "StoreError": 4, "LeaseLost": 5, "Undelivered": 6, "Stopped": 130}
+    assert codes == expected
     assert cli.exit_code(cli.ConfigError(["x"])) == 2
     assert cli.exit_code(ZeroDivisionError()) == 1
     assert cli.exit_code(cli.RankmonError("x")) == 1

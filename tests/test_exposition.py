@@ -9,16 +9,25 @@ from types import MappingProxyType
 import pytest
 from prometheus_client import generate_latest
 
+from monitor.core.incidents import Incident
 from monitor.core.measures import parse
-from monitor.core.types import Column, Monitor, Rankings, Relation, Slice, TimeColumn
+from monitor.core.rules import Baseline, Drop, Floor, Rule
+from monitor.core.thresholds import Condition, Evaluation, State
+from monitor.core.types import OVERALL, Column, Monitor, Rankings, Relation, Slice, TimeColumn
 from monitor.core.windows import Point
 from monitor.exposition import registry
-from monitor.snapshot import Board, MonitorSnapshot, Series
+from monitor.snapshot import Board, MonitorSnapshot, Reading, Series
 from monitor.store import Progress
-from monitor.telemetry import Telemetry
+from monitor.store.alerts import StoredIncident
+from monitor.telemetry import Queue, Telemetry
 from tests.support.requirements import missing
 
 GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
+
+BASELINE = Baseline(trailing=21 * 86_400)
+DROP = Rule("drop", parse("ndcg@10"), 86_400, Drop(0.07, 0.04, True, BASELINE), slices=(("device", None),))
+FLOOR = Rule("floor", parse("dcg@5"), 86_400, Floor(2.5, 2.5), severity="warning")
+COVERAGE = Rule("labels", None, 86_400, Floor(0.1, 0.1), severity="info")
 
 MONITOR = Monitor(
     name="search",
@@ -28,6 +37,8 @@ MONITOR = Monitor(
     measures=(parse("ndcg@10"), parse("dcg@5"), parse("click_position")),
     slices=(Slice("device", "device"),),
     labels=(("team", 'find"ers\n'),),
+    runbook_url="https://wiki.example.com/search",
+    alerts=(DROP, FLOOR, COVERAGE),
 )
 
 
@@ -56,9 +67,33 @@ def series(measure: str, *final: Point, provisional: tuple[Point, ...] = ()) -> 
 
 def snapshot(*found: Series) -> MonitorSnapshot:
     progress = Progress(1_646_092_790.0, 1_646_092_900.0, 1_646_092_900.5)
+    refused, incident = MappingProxyType({"null_item": 7}), Incident("search", 1_646_000_000, 1_646_089_200)
     return MonitorSnapshot(
-        MONITOR, 1_646_092_901.0, found, progress, 3, MappingProxyType({"null_item": 7}), unmatched=2, due_buckets=1
+        MONITOR,
+        1_646_092_901.0,
+        found,
+        progress,
+        3,
+        refused,
+        unmatched=2,
+        due_buckets=1,
+        readings=READINGS,
+        incident=StoredIncident(incident, told=True),
+        recommends_retraining=True,
     )
+
+
+def reading(rule: Rule, key: tuple[str, str], state: State, baseline: float | None, below: float) -> Reading:
+    seen = Evaluation(1_646_092_800, "", 200, 0.7, baseline, below, below)
+    return Reading(rule, key, seen, Condition(state))
+
+
+READINGS = (
+    reading(DROP, OVERALL, "pending", 0.8, 0.744),
+    reading(DROP, ("device", "mobile"), "firing", 0.7, 0.651),
+    reading(FLOOR, OVERALL, "ok", None, 2.5),
+    reading(COVERAGE, OVERALL, "ok", None, 0.1),
+)
 
 
 @pytest.fixture
@@ -80,6 +115,8 @@ def telemetry() -> Telemetry:
     made = Telemetry()
     made.count("rankmon_evaluations", "search", by=4)
     made.count("rankmon_evaluation_failures", "search", "timeout")
+    made.count("rankmon_notifications_sent", "oncall", by=3)
+    made.queues = MappingProxyType({"log": Queue(), "oncall": Queue(2, 1_646_092_000.5)})
     made.count("rankmon_skipped_runs", "search", "still_running", by=0)
     return made
 
@@ -117,7 +154,7 @@ def test_a_value_without_data_or_with_too_little_of_its_window_is_no_sample(tele
 
 def test_what_vanished_from_the_board_vanishes_from_the_exposition(board: Board, telemetry: Telemetry) -> None:
     assert "device" in text(board, telemetry)
-    board.publish(snapshot(series("ndcg@10", point())))
+    board.publish(replace(snapshot(series("ndcg@10", point())), readings=READINGS[:1]))
     assert "device" not in text(board, telemetry)
     board.keep_only([])
     assert "rankmon_ndcg" not in text(board, telemetry)

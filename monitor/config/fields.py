@@ -24,6 +24,7 @@ LONGEST = 3650 * 86400
 RESERVED_LABELS = frozenset(
     {"monitor", "measure", "window", "definition", "dimension", "value", "severity", "verdict", "state", "reason"}
     | {"stage", "channel", "source", "version", "revision", "le", "quantile", "job", "instance"}
+    | {"rule", "paging", "incident", "runbook_url", "alertname"}
 )
 """Label names that rankmon's own metrics or Prometheus itself use."""
 

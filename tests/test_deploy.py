@@ -1,0 +1,273 @@
+"""The files of `deploy/`: what the tools that read them say of them, and what they must hold."""
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from monitor.config import load
+from monitor.core.measures import SPECS
+from tests.support.processes import ROOT
+from tests.support.prometheus import DEPLOY, RULES, hurried
+from tests.support.requirements import missing
+
+README = (DEPLOY / "README.md").read_text(encoding="utf-8")
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboards" / "rankmon.json").read_text(encoding="utf-8"))
+ALERTS = {r["alert"]: r for g in yaml.safe_load(RULES.read_text())["groups"] for r in g["rules"] if "alert" in r}
+RULE_TESTS = DEPLOY / "prometheus" / "tests" / "rankmon.yml"
+
+
+def run(program: str, *arguments: str | Path, cwd: Path = ROOT) -> None:
+    """The program accepts it. Its output is the message if it does not."""
+    if shutil.which(program) is None:
+        missing(f"{program} is not installed (Debian: prometheus, prometheus-alertmanager)")
+    done = subprocess.run([program, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def example(word: str) -> str:
+    """The YAML example of the README that holds this word."""
+    blocks: list[str] = re.findall(r"^ *```yaml\n(.*?)^ *```", README, re.DOTALL | re.MULTILINE)
+    return next(b for b in blocks if word in b)
+
+
+# ---- Prometheus and Alertmanager ----------------------------------------------------------------------------------
+
+
+def test_promtool_accepts_the_rules_as_they_are_and_at_the_speed_of_a_test(tmp_path: Path) -> None:
+    run("promtool", "check", "rules", RULES)
+    (tmp_path / "rules.yml").write_text(hurried(RULES.read_text(encoding="utf-8")), encoding="utf-8")
+    run("promtool", "check", "rules", tmp_path / "rules.yml")
+
+
+def test_the_rules_pass_their_tests() -> None:
+    run("promtool", "test", "rules", RULE_TESTS)
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_every_alert_is_tested_says_what_is_the_matter_and_has_its_runbook(name: str) -> None:
+    alert = ALERTS[name]
+    assert re.search(rf"alertname: {name}\n", RULE_TESTS.read_text(encoding="utf-8"))
+    assert {"summary", "description", "runbook"} <= alert["annotations"].keys()
+    assert alert["annotations"]["runbook"] == f"deploy/README.md#{name.lower()}"
+    assert f"### {name}\n" in README
+    assert ("severity" in alert.get("labels", {})) is (name != "RankmonQualityLow"), "which takes it from its rule"
+
+
+def test_promtool_accepts_the_configuration_and_finds_the_rules() -> None:
+    run("promtool", "check", "config", DEPLOY / "prometheus" / "prometheus.yml")
+
+
+def test_promtool_accepts_the_readmes_configuration(tmp_path: Path) -> None:
+    (tmp_path / "rules").mkdir()
+    shutil.copy(RULES, tmp_path / "rules")
+    (tmp_path / "prometheus.yml").write_text(example("scrape_configs"), encoding="utf-8")
+    run("promtool", "check", "config", tmp_path / "prometheus.yml")
+
+
+def test_amtool_accepts_the_configuration_and_the_readmes_routes(tmp_path: Path) -> None:
+    run("amtool", "check-config", DEPLOY / "alertmanager" / "alertmanager.yml")
+    (tmp_path / "alertmanager.yml").write_text(example("receivers"), encoding="utf-8")
+    run("amtool", "check-config", tmp_path / "alertmanager.yml")
+
+
+@pytest.mark.parametrize(
+    ("labels", "receiver"),
+    [
+        (("alertname=RankmonWatchdog", "severity=none"), "dead-mans-switch"),
+        (("alertname=RankmonQualityLow", "severity=critical", "monitor=search"), "pager"),
+        (("alertname=RankmonQualityLow", "severity=warning", "monitor=search"), "chat"),
+        (("alertname=SomethingElse", "severity=critical"), "default"),
+    ],
+)
+def test_the_readmes_routes_lead_each_alert_where_it_belongs(
+    tmp_path: Path, labels: tuple[str, ...], receiver: str
+) -> None:
+    path = tmp_path / "alertmanager.yml"
+    path.write_text(example("receivers"), encoding="utf-8")
+    run("amtool", "config", "routes", "test", f"--config.file={path}", f"--verify.receivers={receiver}", *labels)
+
+
+# ---- dashboard ----------------------------------------------------------------------------------------------------
+
+
+def test_the_dashboard_has_a_fixed_uid_and_its_data_source_as_a_variable() -> None:
+    assert (DASHBOARD["uid"], DASHBOARD["id"]) == ("rankmon", None)
+    assert "__inputs" not in DASHBOARD
+    asked = [*_panels(), *(t for p in _panels() for t in p["targets"])]
+    asked += [v for v in DASHBOARD["templating"]["list"] if v["type"] == "query"]
+    assert {a["datasource"]["uid"] for a in asked} == {"${datasource}"}
+    assert (
+        DASHBOARD["templating"]["list"][0] | {"name": "datasource", "type": "datasource", "query": "prometheus"}
+        == (DASHBOARD["templating"]["list"][0])
+    )
+
+
+def _panels() -> Iterator[dict[str, Any]]:
+    return (p for p in DASHBOARD["panels"] if p["type"] != "row")
+
+
+def test_panels_have_ids_of_their_own_say_what_they_show_and_do_not_overlap() -> None:
+    ids = [p["id"] for p in DASHBOARD["panels"]]
+    assert len(ids) == len(set(ids))
+    assert all(p["description"].endswith(".") for p in _panels())
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert max(x for x, _ in cells) < 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+def test_queries_use_only_variables_that_there_are() -> None:
+    text = json.dumps(DASHBOARD)
+    known = {v["name"] for v in DASHBOARD["templating"]["list"]} | {"__rate_interval"}
+    assert set(re.findall(r"\$\{?(\w+)", text)) - {"__all"} == known
+
+
+def test_rules_and_dashboard_know_every_measure() -> None:
+    lists = re.findall(r"\((cg\|[a-z_|]+)\)", RULES.read_text(encoding="utf-8") + json.dumps(DASHBOARD))
+    assert len(lists) > 4
+    assert {tuple(found.split("|")) for found in lists} == {tuple(sorted(SPECS))}
+
+
+# ---- container ----------------------------------------------------------------------------------------------------
+
+
+def test_the_image_is_pinned_runs_as_a_numbered_user_and_needs_no_curl() -> None:
+    assert re.search(r"^ARG PYTHON=python:3\.\d+\.\d+-slim-\w+$", DOCKERFILE, re.MULTILINE)
+    assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["${PYTHON}", "${PYTHON}"]
+    final = DOCKERFILE.rpartition("\nFROM ")[2]
+    assert re.search(r"^USER \d+:\d+$", final, re.MULTILINE)
+    assert "VOLUME /var/lib/rankmon\n" in final
+    assert "HEALTHCHECK" in final
+    assert not re.search(r"curl|wget|apt-get", final)
+    assert "PYTHONDONTWRITEBYTECODE=1" in final
+
+
+def test_what_the_image_is_built_from_is_there_and_not_ignored() -> None:
+    copied = [w for line in re.findall(r"^COPY (?!--)(.+)$", DOCKERFILE, re.MULTILINE) for w in line.split()[:-1]]
+    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    assert set(copied) == {line[1:] for line in ignored if line.startswith("!")}
+    assert [c for c in copied if not (ROOT / c).exists()] == []
+    packaged = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert all(part in copied for part in re.findall(r'^packages = \["(\w+)"\]', packaged, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", COMPOSE["services"])
+def test_every_service_is_hardened_pinned_checked_and_closed_to_the_network(name: str) -> None:
+    service = COMPOSE["services"][name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "privileged" not in service
+    assert re.search(r":v?\d+\.\d+\.\d+$", service["image"])
+    assert "healthcheck" in service or "HEALTHCHECK" in DOCKERFILE
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+
+
+def test_what_compose_mounts_is_there() -> None:
+    mounts = [m.split(":") for s in COMPOSE["services"].values() for m in s["volumes"]]
+    assert {m[0] for m in mounts if m[0].startswith("./") and not (DEPLOY / m[0]).exists()} == set()
+    assert all(m[2] == "ro" for m in mounts if m[0].startswith("./"))
+    assert {m[0] for m in mounts if not m[0].startswith("./")} == set(COMPOSE["volumes"])
+
+
+def test_services_reach_each_other_by_names_that_compose_gives() -> None:
+    prometheus = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
+    jobs = [*prometheus["scrape_configs"], *prometheus["alerting"]["alertmanagers"]]
+    targets = {t.partition(":")[0] for j in jobs for c in j["static_configs"] for t in c["targets"]}
+    source = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/prometheus.yml").read_text(encoding="utf-8"))
+    address = re.fullmatch(r"http://(\w+):9090", source["datasources"][0]["url"])
+    assert address is not None
+    assert targets - {"localhost"} | {address[1]} <= set(COMPOSE["services"])
+
+
+def test_no_file_holds_a_password() -> None:
+    files = [*DEPLOY.glob("*.yaml"), *DEPLOY.rglob("*.yml")]
+    assert len(files) > 6
+    secret = re.compile("password|token|api_key|routing_key", re.IGNORECASE)
+    found = [(k, v) for f in files for k, v in _scalars(yaml.safe_load(f.read_text("utf-8"))) if secret.search(k)]
+    assert [(k, v) for k, v in found if not k.endswith(("_file", "file"))] == []
+
+
+def _scalars(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Every (key, value) of a YAML document that is neither a mapping nor a list."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield from _scalars(value, str(name))
+    elif isinstance(node, list):
+        for value in node:
+            yield from _scalars(value, key)
+    else:
+        yield key, node
+
+
+# ---- service and configuration ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("environment", [{}, {"RANKMON_LISTEN": "127.0.0.1:9184"}])
+def test_the_configuration_is_valid_in_container_and_service(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "shop_password").write_text("s3cret\n", encoding="utf-8")
+    config = load(DEPLOY / "rankmon.yaml", {"CREDENTIALS_DIRECTORY": str(tmp_path), **environment})
+    assert config.web.host == ("127.0.0.1" if environment else "0.0.0.0")
+    assert str(config.store.url).endswith("/var/lib/rankmon/rankmon.db")
+    assert config.monitor("search").paging == "prometheus"
+
+
+def unit() -> configparser.ConfigParser:
+    parsed = configparser.ConfigParser(strict=False, interpolation=None)
+    parsed.optionxform = str  # type: ignore[assignment, method-assign]
+    parsed.read(DEPLOY / "systemd" / "rankmon.service", encoding="utf-8")
+    return parsed
+
+
+def test_the_unit_is_confined_reloads_and_starts_again() -> None:
+    service = unit()["Service"]
+    wanted = {
+        "DynamicUser": "yes",
+        "StateDirectory": "rankmon",
+        "ProtectSystem": "strict",
+        "NoNewPrivileges": "yes",
+        "ExecReload": "/bin/kill -HUP $MAINPID",
+        "Restart": "on-failure",
+    }
+    assert {k: service[k] for k in wanted} == wanted
+    assert service["LoadCredential"].startswith("shop_password:")
+
+
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not installed")
+    text = (DEPLOY / "systemd" / "rankmon.service").read_text(encoding="utf-8")
+    (tmp_path / "rankmon.service").write_text(text.replace("/opt/rankmon/bin/rankmon", "/bin/true"), encoding="utf-8")
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", tmp_path / "rankmon.service"], capture_output=True, text=True
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+# ---- what the README says -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)]+)\)", README))))
+def test_every_link_of_the_readme_leads_somewhere(link: str) -> None:
+    path, _, heading = link.partition("#")
+    assert (DEPLOY / path).exists()
+    headings = {h.lower().replace(",", "").replace(" ", "-") for h in re.findall(r"^#+ (.+)$", README, re.MULTILINE)}
+    assert not heading or heading in headings
+
+
+def test_the_readme_says_what_was_never_run() -> None:
+    for part in ("**Never built**", "**Never started**", "**Never seen in a Grafana**"):
+        assert part in README

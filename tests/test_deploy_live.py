@@ -1,0 +1,294 @@
+"""What `deploy/` promises, with the real parts: daemon, Prometheus, Alertmanager, and somebody who receives."""
+
+import json
+import re
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from monitor.demo.shop import Shop, Story, create_schema
+from tests.support.postgres import free_port
+from tests.support.prometheus import (
+    DEPLOY,
+    RESOLVE_TIMEOUT,
+    Alertmanager,
+    Daemon,
+    Prometheus,
+    Receiver,
+    alertmanager_configuration,
+    eventually,
+    missing_programs,
+)
+from tests.support.requirements import missing
+
+STORY = Story(datetime(2026, 2, 2, tzinfo=UTC), history_days=8, degraded_days=2, rollback_after=timedelta(hours=12))
+FALLEN = STORY.history_end
+WELL_AGAIN = STORY.rolled_back + timedelta(hours=48)
+HELD = 15
+"""Seconds for which a state is held, at the speed of a test, without asking whether its target is up."""
+
+CONFIG = """\
+store: {{url: "sqlite:///{folder}/store.db"}}
+web: {{listen: "127.0.0.1:{port}"}}
+sources:
+  shop: {{url: "sqlite:///{folder}/shop.db"}}
+  gone: {{url: "sqlite:///{folder}/gone.db"}}
+channels:
+  inbox: {{webhook: {{url: "{inbox}"}}}}
+  nowhere: {{webhook: {{url: "http://127.0.0.1:{closed}/"}}}}
+defaults: {{history: 9d, refresh: 2s}}
+monitors:
+"""
+MONITOR = """\
+  - name: {name}
+    source: {source}
+    rankings:
+      table: rankings
+      request: request_id
+      item: item_id
+      position: position
+      time: {{column: served_at, format: "%Y-%m-%dT%H:%M:%SZ"}}
+    slices: [device]
+    relevance:
+      events:
+        table: events
+        request: request_id
+        item: item_id
+        type: type
+        time: {{column: occurred_at, format: "%Y-%m-%dT%H:%M:%SZ"}}
+        rules: [{{type: click, grade: 1}}, {{type: purchase, grade: 3}}]
+        attribution: 3h
+    measures: [ndcg@10, mrr@10]
+    windows: [24h]
+    notify: [{notify}]
+    paging: {paging}
+    alerts:
+      - name: quality-drop
+        measure: ndcg@10
+        drop: 5%
+        baseline: {{pinned: {{from: 2026-02-02, to: 2026-02-07}}}}
+        severity: critical
+        retrain: true
+        slices: [device]
+"""
+
+
+@dataclass
+class Stack:
+    """All that runs."""
+
+    folder: Path
+    configuration: Path
+    daemon: Daemon
+    prometheus: Prometheus
+    alertmanager: Alertmanager
+    receiver: Receiver
+
+    def restart(self, at: datetime) -> None:
+        """Start the daemon again, at another time of its clock."""
+        self.daemon = Daemon(self.folder, self.configuration, self.daemon.port, "--replay-from", at.isoformat())
+        self.daemon.start()
+
+    def logs(self) -> str:
+        """The end of what each part has said."""
+        parts = (self.daemon, self.prometheus, self.alertmanager)
+        return "\n".join(f"--- {p.log}\n{p.log.read_text()[-2000:]}" for p in parts if p.log.exists())
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A shop whose ranking has fallen, a daemon that watches it, and all that comes after it."""
+    if lacking := missing_programs():
+        missing(f"not installed: {', '.join(lacking)} (Debian: prometheus, prometheus-alertmanager)")
+    folder = tmp_path_factory.mktemp("stack")
+    _fill_shop(folder)
+    with ExitStack() as ending:
+        receiver = Receiver()
+        ending.callback(receiver.close)
+        port = free_port()
+        configuration = folder / "rankmon.yaml"
+        head = CONFIG.format(folder=folder, port=port, inbox=receiver.url, closed=free_port())
+        monitors = (
+            MONITOR.format(name="search", source="shop", notify="log", paging="prometheus"),
+            MONITOR.format(name="pushed", source="shop", notify="inbox, nowhere", paging="push"),
+            MONITOR.format(name="broken", source="gone", notify="log", paging="prometheus"),
+        )
+        configuration.write_text(head + "".join(monitors), encoding="utf-8")
+        daemon = Daemon(folder, configuration, port, "--replay-from", FALLEN.isoformat())
+        alertmanager = Alertmanager(folder, alertmanager_configuration(folder, receiver.url))
+        prometheus = Prometheus(folder, {"rankmon": daemon.address}, alertmanager.address)
+        made = Stack(folder, configuration, daemon, prometheus, alertmanager, receiver)
+        ending.callback(lambda: made.daemon.kill())
+        for server in (daemon, alertmanager, prometheus):
+            ending.callback(server.kill)
+            server.start()
+        yield made
+
+
+def _fill_shop(folder: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{folder}/shop.db")
+    create_schema(engine)
+    Shop(story=STORY, peak=30).fill(engine, STORY.start, WELL_AGAIN)
+    with engine.begin() as connection:  # clicks before anything was shown, which are refused
+        connection.execute(
+            sa.text(
+                "INSERT INTO events SELECT 'early' || request_id, request_id, item_id, 'click', "
+                "strftime('%Y-%m-%dT%H:%M:%SZ', served_at, '-5 minutes') FROM rankings WHERE position = 1"
+            )
+        )
+    engine.dispose()
+
+
+@pytest.fixture(autouse=True)
+def _show_logs(stack: Stack) -> Iterator[None]:
+    """What all parts have said stands beside a failure: pytest shows what a test printed."""
+    yield
+    print(stack.logs())
+
+
+# ---- metrics, rules and panels ------------------------------------------------------------------------------------
+
+
+def test_promtool_accepts_what_the_running_daemon_exposes(stack: Stack) -> None:
+    with urllib.request.urlopen(stack.daemon.url + "/metrics", timeout=10) as answer:
+        exposed = answer.read()
+    checked = subprocess.run(["promtool", "check", "metrics"], input=exposed, capture_output=True)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def test_the_health_check_of_the_image_passes_on_the_running_daemon_and_fails_without_it(stack: Stack) -> None:
+    text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    found = re.search(r"HEALTHCHECK.*?CMD (\[.*?\])\n", text, re.DOTALL)
+    assert found is not None
+    program, *arguments = json.loads(found[1])
+    assert program == "python"
+
+    def check(port: int) -> int:
+        command = ["python3", *(a.replace("127.0.0.1:9184", f"127.0.0.1:{port}") for a in arguments)]
+        return subprocess.run(command, capture_output=True, timeout=30).returncode
+
+    assert check(stack.daemon.port) == 0
+    assert check(free_port()) != 0
+
+
+DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboards" / "rankmon.json").read_text(encoding="utf-8"))
+QUERIES = {
+    f"{panel['title']} {target['refId']}": target["expr"]
+    for panel in DASHBOARD["panels"]
+    for target in panel.get("targets", ())
+}
+VARIABLES = {v["name"]: v["query"]["query"] for v in DASHBOARD["templating"]["list"] if v["type"] == "query"}
+
+
+def substituted(expression: str) -> str:
+    """The query as Grafana sends it, with its variables at all they can be, and with nothing left out for being 0."""
+    values = {"__rate_interval": "5s", "monitor": "(broken|pushed|search)", "measure": "(mrr@10|ndcg@10)"}
+    values |= {"window": "24h", "dimension": "(device)"}
+    return re.sub(r"\$(\w+)", lambda found: values[found[1]], expression).removesuffix(" > 0")
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_every_panel_has_data_in_prometheus(stack: Stack, name: str) -> None:
+    expression = substituted(QUERIES[name])
+    eventually(lambda: stack.prometheus.query(expression), 30, f"data for {expression}")
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_every_variable_of_the_dashboard_has_values(stack: Stack, name: str) -> None:
+    found = re.fullmatch(r"label_values\((.+), (\w+)\)", VARIABLES[name])
+    assert found is not None
+    selector, label = found.groups()
+    answer = stack.prometheus.get(f"/api/v1/label/{label}/values", **{"match[]": substituted(selector)})
+    assert answer["data"], VARIABLES[name]
+
+
+def test_every_metric_of_the_rules_is_one_of_the_daemons(stack: Stack) -> None:
+    text = (DEPLOY / "prometheus" / "rules" / "rankmon.yml").read_text(encoding="utf-8")
+    selected = re.search(r'last_over_time\(\{__name__=~"([^"]+)"\}', text)
+    assert selected is not None
+    known = set(stack.prometheus.get("/api/v1/label/__name__/values")["data"])
+    for pattern in _alternatives(selected[1]):
+        assert any(re.fullmatch(pattern, name) for name in known), pattern
+    named = set(re.findall(r"\b(rankmon_\w+)[{\[]", text))
+    assert named <= known, named - known
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """The parts of a regular expression between those `|` that stand in no parenthesis."""
+    return re.findall(r"(?:\([^)]*\)\??|[^|(])+", pattern)
+
+
+# ---- an alert's whole life ----------------------------------------------------------------------------------------
+
+
+def test_a_fall_is_paged_with_figures_and_by_one_path_only(stack: Stack) -> None:
+    eventually(lambda: stack.receiver.told("RankmonQualityLow", "firing"), 40, "a page")
+    paged = stack.receiver.told("RankmonQualityLow", "firing")[0]
+    assert paged["labels"] == {
+        "alertname": "RankmonQualityLow",
+        "job": "rankmon",
+        "monitor": "search",
+        "rule": "quality-drop",
+        "severity": "critical",
+    }
+    told = paged["annotations"]
+    assert re.match(r"ndcg@10 over 24h: value 0\.\d{4}, baseline 0\.\d{4}, threshold 0\.\d{4}\.", told["description"])
+    assert "device=mobile" in told["description"].partition("Slices:")[2]
+    assert told["page"] == f"{stack.daemon.url}/"
+    eventually(
+        lambda: {"RankmonRetrainRecommended", "RankmonWatchdog"} <= stack.alertmanager.active(), 20, "the others"
+    )
+    eventually(lambda: any("alerts" not in message for message in stack.receiver.groups), 20, "rankmon's own message")
+    pages = stack.receiver.told("RankmonQualityLow", "firing")
+    assert {a["labels"]["monitor"] for a in pages} == {"search"}, "what rankmon pushes is not paged from here too"
+
+
+def test_a_monitor_whose_source_is_gone_is_told_of(stack: Stack) -> None:
+    eventually(lambda: stack.receiver.told("RankmonEvaluationsFailing", "firing"), 60, "failing evaluations")
+    failing = stack.receiver.told("RankmonEvaluationsFailing", "firing")[0]
+    assert failing["labels"]["monitor"] == "broken"
+    assert "connect" in failing["annotations"]["description"]
+
+
+def test_a_killed_daemon_is_told_of_and_resolves_nothing_by_silence(stack: Stack) -> None:
+    eventually(lambda: "RankmonQualityLow" in stack.alertmanager.active(), 40, "a page")
+    stack.daemon.kill()
+    killed_at = time.monotonic()
+    eventually(lambda: stack.receiver.told("RankmonAbsent", "firing"), 30, "the absence alert")
+    dead_for = HELD + 3 * RESOLVE_TIMEOUT
+    time.sleep(max(0.0, killed_at + dead_for - time.monotonic()))
+    assert stack.prometheus.query('rankmon_alert_firing{monitor="search"}') == [], "the gauge itself is gone"
+    assert {"RankmonQualityLow", "RankmonRetrainRecommended", "RankmonAbsent"} <= stack.alertmanager.active()
+    for name in ("RankmonQualityLow", "RankmonRetrainRecommended", "RankmonEvaluationsFailing"):
+        assert stack.receiver.told(name, "resolved") == [], name
+    both = 'ALERTS{alertname=~"RankmonQualityLow|RankmonWatchdog", alertstate="firing"}'
+    counted = [c["value"][1] for c in stack.prometheus.query(f"count_over_time({both}[{dead_for}s])")]
+    assert len(counted) == 2
+    assert len(set(counted)) == 1, "it fired at every evaluation, as the watchdog did"
+
+
+def test_it_resolves_when_the_ranking_is_well_again_and_says_so(stack: Stack) -> None:
+    stack.daemon.kill()
+    stack.restart(WELL_AGAIN)
+    eventually(lambda: stack.receiver.told("RankmonAbsent", "resolved"), 30, "the end of the absence")
+    eventually(lambda: stack.receiver.told("RankmonQualityLow", "resolved"), 40, "the end of the page")
+    eventually(lambda: stack.receiver.told("RankmonRetrainRecommended", "resolved"), 40, "the end of the advice")
+    assert stack.prometheus.query('rankmon_alert_firing{monitor="search"} == 0')
+    assert "RankmonQualityLow" not in stack.alertmanager.active()
+    assert "RankmonWatchdog" in stack.alertmanager.active()
+
+
+def test_no_rule_failed_and_no_annotation_was_left_unfilled(stack: Stack) -> None:
+    rules = [r for g in stack.prometheus.get("/api/v1/rules")["data"]["groups"] for r in g["rules"]]
+    assert {(r["name"], r["health"], r.get("lastError", "")) for r in rules if r["health"] != "ok"} == set()
+    told = [t for m in stack.receiver.groups for a in m.get("alerts", ()) for t in a["annotations"].values()]
+    assert told
+    assert [t for t in told if "error" in t or "<no value>" in t or "{{" in t] == []
