@@ -269,13 +269,15 @@ def _mistakes(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_every_example_loads_and_fits_the_schema(path: Path) -> None:
-    config = load(path, {"SHOP_PASSWORD": "x"})
+    config = load(path, {"SHOP_PASSWORD": "x", "RETRAIN_SECRET": "y"})
     assert config.monitors
     jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), json_schema())
 
 
 def test_the_examples_show_every_label_recipe() -> None:
-    kinds = {type(m.recipe) for path in EXAMPLES for m in load(path, {"SHOP_PASSWORD": "x"}).monitors}
+    kinds = {
+        type(m.recipe) for path in EXAMPLES for m in load(path, {"SHOP_PASSWORD": "x", "RETRAIN_SECRET": "y"}).monitors
+    }
     assert kinds == {Events, Judgments, Column}
 
 

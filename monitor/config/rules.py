@@ -95,10 +95,10 @@ def _about_measure(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps
     if measure is None:
         return
     if measure.kernel not in {m.kernel for m in monitor.measures}:
-        known = [*map(str, monitor.measures), COVERAGE]
+        known = ", ".join([*map(str, monitor.measures), COVERAGE])
         yield (
             ("measure",),
-            f"{alert.measure!r} is not computed; add it to `measures`, or {nearest(alert.measure, known)}",
+            f"{alert.measure!r} is not computed; add it to `measures`, or judge one of {known}",
         )
     unit = SPECS[measure.name].unit
     if unit == "position":
