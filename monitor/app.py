@@ -203,11 +203,7 @@ class App:
     @property
     def page_url(self) -> str:
         """Address of the page, for links, with a slash at its end."""
-        web = self.config.web
-        scheme = "https" if web.access.tls is not None else "http"
-        host = f"[{web.host}]" if ":" in web.host else web.host
-        own = f"{scheme}://{host}:{self.web.port}"
-        return (web.external_url or own).rstrip("/") + "/"
+        return (self.config.web.external_url or self.web.url).rstrip("/") + "/"
 
     def _database(self, source: SourceConfig) -> Database:
         return Database(source.name, source.url, source.statement_timeout, self.stopping.is_set)

@@ -28,6 +28,10 @@ def check_config(config_path: Path, connect: bool) -> int:
     for monitor in config.monitors:
         windows = ", ".join(format_duration(w) for w in monitor.windows)
         click.echo(f"{monitor.name}: {', '.join(str(m) for m in monitor.measures)} over {windows}")
+        for rule in monitor.alerts:
+            told = "paged by Prometheus" if monitor.paging == "prometheus" else f"tells {', '.join(monitor.notify)}"
+            judged = f"{rule.judged} over {format_duration(rule.window)}"
+            click.echo(f"  alert {rule.name}: {judged}, looks back {format_duration(rule.reach)}, {told}")
     problems = _connect(config) if connect else []
     for problem in problems:
         click.echo(f"rankmon: {problem}", err=True)

@@ -61,6 +61,18 @@ def entry(monitor: Monitor, snapshot: MonitorSnapshot) -> dict[str, Any]:
             for p in s.final
             if (p.dimension, p.slice) == OVERALL
         ],
+        "alerts": [
+            {
+                "rule": r.rule.name,
+                "dimension": r.key[0],
+                "value": r.key[1],
+                "state": r.condition.state,
+                "since": r.condition.since,
+                "not_judged_because": r.evaluation.unknown,
+            }
+            for r in snapshot.readings
+        ],
+        "incident": None if snapshot.incident is None else snapshot.incident.incident.id,
     }
 
 
@@ -76,6 +88,11 @@ def _show(found: dict[str, Any], now: float) -> None:
         click.echo(f"  last error: {found['last_error']}")
     for window in found["windows"]:
         click.echo(f"  {window['measure']} {window['window']}: {_value(window)}")
+    for alert in found["alerts"]:
+        if not alert["dimension"] or alert["state"] != "ok":
+            click.echo(f"  {_alert(alert)}")
+    if found["incident"]:
+        click.echo(f"  open incident {found['incident']}: rankmon incidents show {found['incident']}")
 
 
 def _value(window: dict[str, Any]) -> str:
@@ -84,3 +101,12 @@ def _value(window: dict[str, Any]) -> str:
     value = "no data" if window["value"] is None else f"{window['value']:.4f}"
     interval = "" if window["lower"] is None else f" [{window['lower']:.4f}, {window['upper']:.4f}]"
     return f"{value}{interval}, {window['requests']} requests, until {utc(window['end'])}"
+
+
+def _alert(alert: dict[str, Any]) -> str:
+    from monitor.core.messages import utc
+
+    where = f" of {alert['dimension']}={alert['value']}" if alert["dimension"] else ""
+    since = "" if alert["since"] is None else f" since {utc(alert['since'])}"
+    silent = f", not judged now: {alert['not_judged_because']}" if alert["not_judged_because"] else ""
+    return f"alert {alert['rule']}{where}: {alert['state']}{since}{silent}"

@@ -1,0 +1,180 @@
+"""`rankmon incidents`, `test-alert`, and what `status` and `check-config` say of alerts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from monitor import cli
+from monitor.demo.shop import Shop, Story, create_schema
+from tests.support.receiver import Receiver
+
+STORY = Story(datetime(2026, 2, 2, tzinfo=UTC), history_days=8, degraded_days=2, rollback_after=timedelta(days=9))
+CONFIG = """\
+store: {{url: "sqlite:///{folder}/store.db"}}
+sources: {{shop: {{url: "sqlite:///{folder}/shop.db"}}}}
+channels: {{team: {{webhook: {{url: "{url}", secret: hunter2}}}}}}
+monitors:
+  - name: shop
+    source: shop
+    rankings:
+      table: rankings
+      request: request_id
+      item: item_id
+      position: position
+      time: {{column: served_at, format: "%Y-%m-%dT%H:%M:%SZ"}}
+    slices: [device]
+    relevance:
+      events:
+        table: events
+        request: request_id
+        item: item_id
+        type: type
+        time: {{column: occurred_at, format: "%Y-%m-%dT%H:%M:%SZ"}}
+        rules: [{{type: click, grade: 1}}, {{type: purchase, grade: 3}}]
+        attribution: 3h
+    measures: [ndcg@10]
+    labels: {{team: search}}
+    runbook_url: https://wiki.example.com/shop
+    notify: [team]
+    alerts:
+      - name: drop
+        measure: ndcg@10
+        drop: 7%
+        baseline: {{trailing: 4d}}
+        for: 6h
+        slices: [device]
+        min_requests: 50
+"""
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the shop's database and a store that was backfilled from it."""
+    folder = tmp_path_factory.mktemp("incidents")
+    engine = sa.create_engine(f"sqlite:///{folder}/shop.db")
+    create_schema(engine)
+    Shop(story=STORY).fill(engine, STORY.start, STORY.history_end)
+    engine.dispose()
+    write(folder, "http://127.0.0.1:9/")
+    assert run(folder, "backfill", "--from", "2026-02-02", "--to", "2026-02-10") == 0
+    return folder
+
+
+def write(folder: Path, url: str) -> None:
+    (folder / "rankmon.yaml").write_text(CONFIG.format(folder=folder, url=url), encoding="utf-8")
+
+
+def run(folder: Path, command: str, *arguments: str) -> int:
+    first, *rest = command.split()
+    return cli.run([first, *rest, "-c", str(folder / "rankmon.yaml"), *arguments])
+
+
+@pytest.fixture
+def name(filled: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Id of the incident that the backfill found."""
+    assert run(filled, "incidents list", "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    return str(found["id"])
+
+
+def test_a_backfill_says_what_it_found_and_that_nobody_was_paged(
+    filled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(filled, "backfill", "--from", "2026-02-05", "--to", "2026-02-10", "--again") == 0
+    assert "shop: 1 incidents recorded, see rankmon incidents; nobody was paged" in capsys.readouterr().out
+
+
+def test_incidents_are_listed_a_line_each(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(filled, "incidents list") == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    began = r"began 2026-02-08 \d\d:00 UTC, fired 2026-02-0[89]"
+    assert re.match(rf"{name}  firing    critical shop  ndcg@10  {began}", line)
+
+
+def test_one_is_shown_with_reason_slices_and_every_step(
+    filled: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(filled, "incidents show", name) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"ndcg@10 over 24h is 0\.\d{3} \(95 %: .*under the 4d before it", shown)
+    assert "device=mobile" in shown
+    assert "Runbook: https://wiki.example.com/shop" in shown
+    assert "drop: ok -> pending" in shown
+    assert "drop: pending -> firing" in shown
+
+
+def test_json_holds_the_evidence(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(filled, "incidents show", name, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    fired = [t for t in found["transitions"] if t["became"] == "firing" and not t["dimension"]]
+    assert fired[0]["evidence"]["value"] < fired[0]["evidence"]["threshold"]
+    assert found["told"] is False
+
+
+def test_acknowledged_with_a_note(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(filled, "incidents ack", name, "--by", "ada", "--note", "rolling back") == 0
+    assert run(filled, "incidents list") == 0
+    assert "acknowledged by ada: rolling back" in capsys.readouterr().out
+
+
+def test_silenced_and_no_longer(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(filled, "incidents silence", "shop", "--for", "2h", "--note", "moving", "--by", "ada") == 0
+    assert run(filled, "incidents list") == 0
+    assert re.search(r"silenced: shop until .* by ada, moving", capsys.readouterr().out)
+    assert run(filled, "incidents unsilence", "shop") == 0
+    assert run(filled, "incidents list") == 0
+    assert "silenced: shop" not in capsys.readouterr().out
+
+
+def test_what_is_unknown_is_said(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(filled, "incidents show", "nope") == 2
+    assert "there is no incident 'nope'; rankmon incidents list names them" in capsys.readouterr().err
+    assert run(filled, "incidents silence", "shpo", "--for", "2h") == 2
+    assert "there is no monitor 'shpo'" in capsys.readouterr().err
+    assert run(filled, "test-alert", "--channel", "nope") == 2
+    assert "there is no channel 'nope'; known are log, team" in capsys.readouterr().err
+
+
+def test_status_names_rule_and_incident(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(filled, "status") == 0
+    shown = capsys.readouterr().out
+    assert "alert drop: firing since 2026-02-08" in shown
+    assert f"rankmon incidents show {name}" in shown
+
+
+def test_check_config_says_who_is_told(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(filled, "check-config") == 0
+    assert "  alert drop: ndcg@10 over 24h, looks back 5d, tells team" in capsys.readouterr().out
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as made:
+        yield made
+
+
+def test_a_test_alert_reaches_every_channel(
+    filled: Path, receiver: Receiver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(filled, receiver.url)
+    assert run(filled, "test-alert") == 0
+    assert capsys.readouterr().out.splitlines() == ["log: delivered", "team: delivered"]
+    (got,) = [g.document for g in receiver.taken]
+    assert (got["kind"], got["labels"]) == ("test", {"team": "search"})
+    assert "nothing has fallen" in got["text"]
+
+
+def test_a_test_alert_that_does_not_arrive_says_why(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(filled, "http://127.0.0.1:9/secret-path")
+    assert run(filled, "test-alert", "--channel", "team") == 6
+    said = capsys.readouterr().err
+    assert "team: not delivered: http://127.0.0.1:9: cannot be reached" in said
+    assert "secret-path" not in said
+    assert "hunter2" not in said
