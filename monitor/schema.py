@@ -45,6 +45,14 @@ def _per_bucket(name: str, *columns: sa.Column[int] | sa.Column[float]) -> sa.Ta
         *columns,
         sa.Column("read_at", sa.Double, nullable=False),
         sa.Column("final", sa.Boolean, nullable=False),
+        # The few buckets that are open are looked for in every cycle, however long the history is.
+        sa.Index(
+            f"ix_{name}_open",
+            "series_id",
+            "bucket_start",
+            sqlite_where=sa.text("final = 0"),
+            postgresql_where=sa.text("NOT final"),
+        ),
         sqlite_with_rowid=False,
     )
 

@@ -67,11 +67,17 @@ def tables(store: Store) -> dict[str, Any]:
                 "key": seen.get_pk_constraint(name),
                 "foreign": sorted(map(repr, seen.get_foreign_keys(name))),
                 "unique": sorted(map(repr, seen.get_unique_constraints(name))),
-                "indexes": sorted(map(repr, seen.get_indexes(name))),
+                "indexes": sorted(_plain(index) for index in seen.get_indexes(name)),
             }
             for name in names
             if name != "alembic_version"
         }
+
+
+def _plain(index: Any) -> str:
+    """An index as text, with that of its condition, which says nothing of itself by its repr."""
+    options = {name: str(value) for name, value in index.get("dialect_options", {}).items()}
+    return repr({**index, "dialect_options": options})
 
 
 def statements(store: Store) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Alert rules at work: conditions, incidents with their transitions, silences, retrain requests, and the outbox.
 
+And an index of the buckets that are open.
+
 Revision ID: 0002
 Revises: 0001
 """
@@ -14,6 +16,14 @@ depends_on = None
 
 
 def upgrade() -> None:
+    for table in ("partials", "traffic"):
+        op.create_index(
+            f"ix_{table}_open",
+            table,
+            ["series_id", "bucket_start"],
+            sqlite_where=sa.text("final = 0"),
+            postgresql_where=sa.text("NOT final"),
+        )
     _create_states()
     _create_incidents()
     _create_notices()
@@ -119,3 +129,5 @@ def _create_notices() -> None:
 def downgrade() -> None:
     for table in ("outbox", "retrains", "silences", "transitions", "incidents", "judged", "conditions"):
         op.drop_table(table)
+    for table in ("partials", "traffic"):
+        op.drop_index(f"ix_{table}_open", table)
