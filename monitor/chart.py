@@ -1,4 +1,4 @@
-"""A series as a plain SVG picture: the value, its 95 % interval, and slices beside it."""
+"""Series as plain SVG: a picture that stands alone, and plots that take width, colours and fonts from a page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeVar
 from xml.sax.saxutils import escape
+
+T = TypeVar("T")
 
 COLOURS = ("#2458b3", "#c2410c", "#14803c", "#8b2fc9", "#b8860b", "#0e7490", "#be185d", "#4b5563")
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 48, 120, 34, 26
@@ -31,14 +34,17 @@ class _Frame:
     until: int
     low: float
     high: float
+    margins: tuple[int, int, int, int] = (MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM)
 
     def x(self, at: float) -> float:
+        left, right, _, _ = self.margins
         share = (at - self.since) / max(self.until - self.since, 1)
-        return MARGIN_LEFT + share * (self.width - MARGIN_LEFT - MARGIN_RIGHT)
+        return left + share * (self.width - left - right)
 
     def y(self, value: float) -> float:
+        _, _, top, bottom = self.margins
         share = (value - self.low) / (self.high - self.low)
-        return self.height - MARGIN_BOTTOM - share * (self.height - MARGIN_TOP - MARGIN_BOTTOM)
+        return self.height - bottom - share * (self.height - top - bottom)
 
 
 def draw(title: str, lines: Sequence[Line], width: int = 860, height: int = 300) -> str:
@@ -143,3 +149,207 @@ def _names(frame: _Frame, lines: Sequence[Line]) -> list[str]:
         x = frame.width - MARGIN_RIGHT + 6
         found.append(f'<text x="{x}" y="{below + 4:.1f}" fill="{colour}">{escape(name)}</text>')
     return found
+
+
+# ---- within a page ---------------------------------------------------------------------------------------------------
+
+PLOT_WIDTH, PLOT_HEIGHT = 1000, 300
+"""Units of a plot. A page stretches them to the room there is; text and the width of lines stay as they are."""
+
+_NO_MARGINS = (0, 0, 0, 0)
+_HOUR, _DAY = 3600, 86_400
+_TICKS = (_HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, 7 * _DAY, 14 * _DAY, 28 * _DAY)
+_MOST_TICKS = 6
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A span of time to be shaded, [since, until] in seconds since 1970, with the words over it."""
+
+    since: int
+    until: int
+    words: str
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What a plot shows.
+
+    Attributes:
+        ident: of the element, unique on the page.
+        title, summary: for those who do not see it.
+        step: seconds between neighbours; values further apart are not joined.
+        limits: (class of the line, values at the same instants), such as a baseline.
+        provisional: (seconds, value) that may still change.
+    """
+
+    ident: str
+    title: str
+    summary: str
+    line: Line
+    step: int
+    limits: Sequence[tuple[str, Sequence[float | None]]] = ()
+    stretches: Sequence[Stretch] = ()
+    provisional: tuple[int, float] | None = None
+
+    @property
+    def values(self) -> list[float]:
+        """All that has to fit in."""
+        columns = [self.line.value, self.line.lower, self.line.upper, *(values for _, values in self.limits)]
+        extra = [] if self.provisional is None else [self.provisional[1]]
+        return [v for column in columns for v in column if v is not None] + extra
+
+    @property
+    def scale(self) -> tuple[float, float, float]:
+        """(lower end, upper end, step) of the vertical axis. What hardly moves is not blown up to fill it."""
+        low, high = min(self.values), max(self.values)
+        room = max(0.0, max(0.02 * abs(high), 0.001) - (high - low)) / 2
+        return _scale(low - room, high + room)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First and last instant, seconds."""
+        return self.line.at[0], max(self.line.at[-1], self.provisional[0] if self.provisional else 0)
+
+
+def plot(shown: Plot) -> str:
+    """An `svg` element for a page. All text in it is escaped; colours come by the classes of its parts.
+
+    Raises:
+        ValueError: there is no value to draw.
+    """
+    if not shown.values:
+        raise ValueError("there is no value to draw")
+    low, high, step = shown.scale
+    frame = _Frame(PLOT_WIDTH, PLOT_HEIGHT, *shown.span, low, high, _NO_MARGINS)
+    inside = [*_rows(frame, step), *_columns(frame), *_shades(frame, shown), *_shapes(frame, shown)]
+    ident = escape(shown.ident, {'"': "&quot;"})
+    return (
+        f'<svg class="plot" role="img" aria-labelledby="{ident}-title {ident}-desc">'
+        f'<title id="{ident}-title">{escape(shown.title)}</title><desc id="{ident}-desc">{escape(shown.summary)}</desc>'
+        f'<svg viewBox="0 0 {PLOT_WIDTH} {PLOT_HEIGHT}" preserveAspectRatio="none">{"".join(inside)}</svg>'
+        f'<g aria-hidden="true">{"".join(_labels(frame, step, shown))}</g></svg>'
+    )
+
+
+def spark(values: Sequence[float | None], low: float, high: float, words: str) -> str:
+    """A line without axes, from `low` to `high`; `words` are what it says to those who do not see it."""
+    last = max(len(values) - 1, 1)
+    frame = _Frame(100, 24, 0, last, low, high if high > low else low + 1, (1, 1, 2, 2))
+    line = Line("", range(len(values)), values)
+    inside = [f'<path class="value" d="{d}"/>' for d in _runs(frame, line.at, line.value, 1)]
+    known = [(i, v) for i, v in enumerate(values) if v is not None]
+    if known:
+        inside.append(_dot(frame, *known[-1], "last"))
+    label = escape(words, {'"': "&quot;"})
+    return (
+        f'<svg class="spark" role="img" aria-label="{label}" viewBox="0 0 100 24" preserveAspectRatio="none">'
+        f"{''.join(inside)}</svg>"
+    )
+
+
+def _rows(frame: _Frame, step: float) -> list[str]:
+    ys = (frame.y(frame.low + i * step) for i in range(round((frame.high - frame.low) / step) + 1))
+    return [f'<path class="grid" d="M0 {y:.1f}H{frame.width}"/>' for y in ys]
+
+
+def _columns(frame: _Frame) -> list[str]:
+    return [f'<path class="grid" d="M{frame.x(at):.1f} 0V{frame.height}"/>' for at in _ticks(frame.since, frame.until)]
+
+
+def _ticks(since: int, until: int) -> range:
+    """Instants at even hours or days, at most six."""
+    every = next((e for e in _TICKS if (until - since) / e <= _MOST_TICKS), -(-(until - since) // _MOST_TICKS))
+    return range(-(-since // every) * every, until + 1, max(every, 1))
+
+
+def _shades(frame: _Frame, shown: Plot) -> list[str]:
+    found = []
+    for stretch in shown.stretches:
+        left, right = _edges(frame, stretch)
+        width = max(right - left, 2)
+        found.append(f'<rect class="incident" x="{left:.1f}" width="{width:.1f}" y="0" height="{frame.height}"/>')
+    return found
+
+
+def _shapes(frame: _Frame, shown: Plot) -> list[str]:
+    line = shown.line
+    found = [f'<path class="band" d="{d}"/>' for d in _bands(frame, line, shown.step)]
+    for name, values in shown.limits:
+        found += [f'<path class="{name}" d="{d}"/>' for d in _runs(frame, line.at, values, shown.step)]
+    found += [f'<path class="value" d="{d}"/>' for d in _runs(frame, line.at, line.value, shown.step)]
+    known = [(t, v) for t, v in zip(line.at, line.value, strict=True) if v is not None]
+    if known:
+        found.append(_dot(frame, *known[-1], "last"))
+    if shown.provisional is not None:
+        found.append(_dot(frame, *shown.provisional, "provisional"))
+    return found
+
+
+def _dot(frame: _Frame, at: float, value: float, name: str) -> str:
+    # A line without length and with round ends stays round however the plot is stretched.
+    return f'<path class="{name}" d="M{frame.x(at):.1f} {frame.y(value):.1f}h0"/>'
+
+
+def _runs(frame: _Frame, at: Sequence[int], values: Sequence[float | None], step: int) -> list[str]:
+    """One path for each run of neighbours that have a value."""
+    known = [(t, v) for t, v in zip(at, values, strict=True) if v is not None]
+    return [
+        "M" + "L".join(f"{frame.x(t):.0f} {frame.y(v):.1f}" for t, v in run) + ("h0" if len(run) == 1 else "")
+        for run in _joined(known, step)
+    ]
+
+
+def _bands(frame: _Frame, line: Line, step: int) -> list[str]:
+    columns = zip(line.at, line.lower, line.upper, strict=False)
+    known = [(t, (lo, hi)) for t, lo, hi in columns if lo is not None and hi is not None]
+    found = []
+    for run in _joined(known, step):
+        edge = [f"{frame.x(t):.0f} {frame.y(hi):.1f}" for t, (_, hi) in run]
+        edge += [f"{frame.x(t):.0f} {frame.y(lo):.1f}" for t, (lo, _) in reversed(run)]
+        found.append(f"M{'L'.join(edge)}Z")
+    return found
+
+
+def _joined(known: Sequence[tuple[int, T]], step: int) -> list[list[tuple[int, T]]]:
+    """Runs of instants that are at most `step` apart.
+
+    >>> _joined([(0, "a"), (10, "b"), (30, "c")], 10)
+    [[(0, 'a'), (10, 'b')], [(30, 'c')]]
+    """
+    runs: list[list[tuple[int, T]]] = []
+    for at, value in known:
+        if not runs or at - runs[-1][-1][0] > step:
+            runs.append([])
+        runs[-1].append((at, value))
+    return runs
+
+
+def _labels(frame: _Frame, step: float, shown: Plot) -> list[str]:
+    """Numbers and dates beside the plot, and the words over its stretches; placed in per cent of its size."""
+    found = []
+    for i in range(round((frame.high - frame.low) / step) + 1):
+        value = frame.low + i * step
+        y = 100 * frame.y(value) / frame.height
+        found.append(f'<text class="y" x="0" dx="-6" y="{y:.1f}%" dy=".35em">{value:.6g}</text>')
+    ticks = _ticks(frame.since, frame.until)
+    for at in ticks:
+        x, form = 100 * frame.x(at) / frame.width, "%H:%M" if ticks.step < _DAY and at % _DAY else "%d %b"
+        anchor, date = ' text-anchor="end"' if x > 94 else "", f"{datetime.fromtimestamp(at, UTC):{form}}"
+        found.append(f'<text class="x" x="{x:.1f}%" y="100%" dy="1.3em"{anchor}>{date}</text>')
+    return found + [_words(frame, stretch) for stretch in shown.stretches if stretch.words]
+
+
+def _words(frame: _Frame, stretch: Stretch) -> str:
+    """Over the middle of a stretch, or from its outer edge where there would be no room."""
+    left, right = (100 * x / frame.width for x in _edges(frame, stretch))
+    middle = (left + right) / 2
+    x, anchor = (left, "start") if middle < 25 else (right, "end") if middle > 75 else (middle, "middle")
+    words = escape(stretch.words)
+    return f'<text class="words" x="{x:.1f}%" y="0" dy="-.5em" text-anchor="{anchor}">{words}</text>'
+
+
+def _edges(frame: _Frame, stretch: Stretch) -> tuple[float, float]:
+    """Where a stretch begins and ends within the frame."""
+    since, until = (frame.x(min(max(t, frame.since), frame.until)) for t in (stretch.since, stretch.until))
+    return since, until

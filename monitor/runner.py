@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from monitor.judging import Telling, judge
 from monitor.snapshot import Board, MonitorSnapshot, renew, take_snapshot
 from monitor.store import Lease, Store
 from monitor.telemetry import Telemetry
+from monitor.trail import extended
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,8 @@ class Runner:
         self._shown: MonitorSnapshot | None = None
         self._token = 0
         self._is_outdated = True
+        self._is_undrawn = True
+        self._is_past_changed = False
         self._retired = False
         self._publishing = threading.Lock()
         self._show_counters()
@@ -119,10 +122,10 @@ class Runner:
                 outcome = self._cycle(now, began)
         except Exception as error:
             self._account_for(error, now, retry_in)
-            self.refresh_snapshot(now)
+            self._show(now)
             return Run(None, error)
         self._succeed(outcome, time.monotonic() - began)
-        self.refresh_snapshot(now)
+        self._show(now)
         return Run(outcome)
 
     def _cycle(self, now: float, began: float) -> Outcome:
@@ -147,6 +150,7 @@ class Runner:
             judgement = judge(self.monitor, now, self._store, lease, telling)
         if judgement is not None:
             self._is_outdated = True
+            self._is_past_changed = self._is_past_changed or judgement.anew
         if judgement is not None and judgement.notices:
             self._desk.wake()
 
@@ -156,7 +160,8 @@ class Runner:
 
     def _note_others(self, lease: Lease) -> None:
         # Every holder's number is one more than that of the holder before.
-        self._is_outdated = self._is_outdated or lease.token != self._token + 1
+        if lease.token != self._token + 1:
+            self._is_outdated = self._is_past_changed = True
         self._token = lease.token
 
     def _count(self, outcome: Outcome) -> None:
@@ -206,26 +211,42 @@ class Runner:
 
     # ---- what is shown -------------------------------------------------------------------------------------------
 
+    def _show(self, now: float) -> None:
+        self.refresh_snapshot(now)
+        self._refresh_trails(now)
+
     def refresh_snapshot(self, now: float) -> None:
         """Publish what is stored. Where that cannot be read, the last snapshot stays, with its age. Never raises."""
+        if not self._is_over:
+            with self._showing("snapshot"):
+                self._publish(self._snapshot(now))
+
+    def _refresh_trails(self, now: float) -> None:
+        """Bring the trails up to date; apart from the rest, so that neither metrics nor a start wait for it."""
+        if self._shown is not None and self._is_undrawn and not self._is_over:
+            with self._showing("trail"):
+                former = () if self._is_past_changed else self._shown.trails
+                self._publish(replace(self._shown, trails=extended(self.monitor, self._store, now, former)))
+                self._is_undrawn = self._is_past_changed = False
+
+    @contextmanager
+    def _showing(self, stage: str) -> Iterator[None]:
         name = self.monitor.name
-        if self._is_over:
-            return
         try:
-            with self._telemetry.stage(name, "snapshot"):
-                snapshot = self._snapshot(now)
+            with self._telemetry.stage(name, stage):
+                yield
         except StoreError as error:
-            log.warning("monitor %s: no new snapshot: %s", name, error)
+            log.warning("monitor %s: no new %s: %s", name, stage, error)
         except Exception:
             self._telemetry.count("rankmon_evaluation_failures", name, "bug")
-            log.exception("monitor %s: no new snapshot for a fault in rankmon itself; please report it", name)
-        else:
-            self._publish(snapshot)
+            log.exception("monitor %s: no new %s for a fault in rankmon itself; please report it", name, stage)
 
     def _snapshot(self, now: float) -> MonitorSnapshot:
         future_rows, left = self._outcome.future_rows, self._outcome.left
         if self._shown is None or self._is_outdated:
-            return take_snapshot(self.monitor, self._store, now, future_rows, left)
+            self._is_undrawn = True
+            taken = take_snapshot(self.monitor, self._store, now, future_rows, left)
+            return taken if self._shown is None else replace(taken, trails=self._shown.trails)
         return renew(self._shown, self._store, now, future_rows, left)
 
     def _publish(self, snapshot: MonitorSnapshot) -> None:

@@ -17,9 +17,14 @@ from monitor.core.types import OVERALL, Definition, Judgments, Monitor
 from monitor.core.windows import History, Point, SliceKey, latest_final_end, points
 from monitor.judging import Views
 from monitor.store import Progress, Store
-from monitor.store.alerts import AlertState, StoredIncident
+from monitor.store.alerts import AlertState
+from monitor.store.alerts import StoredIncident as StoredIncident
+from monitor.trail import Comparison, Trail, compare
 
 UNMATCHED = TRAFFIC_FIELDS.index("unmatched")
+
+MOST_INCIDENTS = 30
+"""Of a monitor that a snapshot holds."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,7 @@ class Series:
     Attributes:
         final: the newest window whose buckets are all final; empty where there is none.
         provisional: the newest window that was read, if it is later than the final one.
+        comparison: the slices of the final window beside what they were before.
     """
 
     measure: Measure
@@ -36,6 +42,7 @@ class Series:
     length: int
     final: tuple[Point, ...] = ()
     provisional: tuple[Point, ...] = ()
+    comparison: Comparison = field(default_factory=Comparison)
 
 
 @dataclass(frozen=True)
@@ -61,8 +68,10 @@ class MonitorSnapshot:
         due_buckets: that were due and are left for the next cycle.
         readings: of every alert rule and slice that it judges.
         incident: that is open.
+        incidents: the newest ones, the open one among them, newest first.
         recommends_retraining: somebody was asked to retrain for the open incident, and the reason still stands.
         silenced_until: until when nobody is told of new incidents, real seconds since 1970.
+        trails: the recent past of the series, to be drawn; only a daemon's snapshot has them.
     """
 
     monitor: Monitor
@@ -76,8 +85,10 @@ class MonitorSnapshot:
     due_buckets: int = 0
     readings: tuple[Reading, ...] = ()
     incident: StoredIncident | None = None
+    incidents: tuple[StoredIncident, ...] = ()
     recommends_retraining: bool = False
     silenced_until: float | None = None
+    trails: tuple[Trail, ...] = ()
 
 
 def take_snapshot(monitor: Monitor, store: Store, now: float, future_rows: int = 0, due: int = 0) -> MonitorSnapshot:
@@ -141,6 +152,7 @@ def renew(snapshot: MonitorSnapshot, store: Store, now: float, future_rows: int 
         future_rows=future_rows,
         due_buckets=due,
         incident=state.open,
+        incidents=tuple(store.alerts.incidents(name, most=MOST_INCIDENTS)),
         recommends_retraining=_recommends_retraining(state),
         silenced_until=max(until, default=None),
     )
@@ -167,7 +179,9 @@ def current(monitor: Monitor, measure: Measure, history: History, traffic: Histo
 
     settled = latest_final_end(history.starts, history.final, monitor.bucket)
     newest = int(history.starts[-1]) + monitor.bucket if len(history.starts) else None
-    return Series(measure, monitor.definition(measure), length, at(settled), at(newest) if newest != settled else ())
+    comparison = Comparison() if settled is None else compare(monitor, measure, length, history, traffic, settled)
+    definition, provisional = monitor.definition(measure), at(newest) if newest != settled else ()
+    return Series(measure, definition, length, at(settled), provisional, comparison)
 
 
 def shown(series: Series, least_completeness: float) -> tuple[Point, ...]:

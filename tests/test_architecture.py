@@ -23,8 +23,10 @@ CLOCKS = {"now", "utcnow", "today", "fromtimestamp", "localtime"}
 """Of datetime, what reads the machine's clock or time zone; `fromtimestamp` unless it is given a zone."""
 
 ADAPTERS = ("source", "store", "config", "exposition", "page", "web", "notify")
-SHARED = ("core", "schema", "config", "errors", "database_url", "snapshot", "telemetry", "clock", "tls")
-"""What an adapter may know beside itself: the core and plain values. A snapshot is what exposition and web show."""
+SHARED = ("core", "schema", "config", "errors", "database_url", "telemetry", "clock", "tls")
+SHOWN = ("snapshot", "trail", "chart")
+"""What an adapter may know beside itself: the core and plain values. A snapshot, with its trails, is what exposition
+and the page show; a chart is a picture of numbers."""
 
 FRAMES = {"web": {"page"}}
 """The one adapter that another puts into a frame: the site serves the page."""
@@ -129,7 +131,7 @@ def test_the_core_reads_no_clock_and_no_file(module: Module) -> None:
 
 @each([m for m in MODULES.values() if m.part in ADAPTERS])
 def test_an_adapter_knows_the_core_and_plain_values_but_no_other_adapter(module: Module) -> None:
-    allowed = {*SHARED, module.part, *FRAMES.get(module.part, ())}
+    allowed = {*SHARED, *SHOWN, module.part, *FRAMES.get(module.part, ())}
     others = {name for name in own(module) if name.split(".")[1] not in allowed}
     assert others == set()
 

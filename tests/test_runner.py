@@ -17,6 +17,7 @@ from monitor.runner import LONGEST_RETRY, REASONS, Runner
 from monitor.snapshot import Board
 from monitor.store import Store
 from monitor.telemetry import Telemetry
+from monitor.trail import extended
 from tests.support.monitors import new_store, pull, shop
 from tests.support.postgres import PostgresServer
 from tests.test_cycle import DAYS, HOUR, SETTLED, filled, shop_url
@@ -112,7 +113,7 @@ def test_a_run_stores_what_is_due_and_shows_it(bench: Bench) -> None:
     assert bench.shown.progress.last_success_at == SETTLED
     assert bench.shown.progress.newest_source_at is not None
     assert bench.shown.series[0].final[0].value is not None
-    assert {stage for _, stage in bench.telemetry.stages()} == {"read", "cycle", "judge", "snapshot"}
+    assert {stage for _, stage in bench.telemetry.stages()} == {"read", "cycle", "judge", "snapshot", "trail"}
 
 
 def test_every_counter_is_there_from_the_start(bench: Bench) -> None:
@@ -256,6 +257,7 @@ def test_a_snapshot_is_only_renewed_where_nothing_was_stored(bench: Bench, monke
         return history(store, definition, *rest, **more)
 
     monkeypatch.setattr(Store, "history", counted)
+    monkeypatch.setattr("monitor.runner.extended", lambda *_: ())
     bench.run()
     assert loads == ["traffic", "ndcg@10"], "two readings of one kernel are loaded once"
     shown = bench.shown
@@ -267,6 +269,42 @@ def test_a_snapshot_is_only_renewed_where_nothing_was_stored(bench: Bench, monke
     bench.clock.time += HOUR
     bench.run()
     assert len(loads) == 4, "a new hour was stored"
+
+
+def test_trails_grow_with_what_is_stored_and_are_worked_out_anew_where_others_wrote(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    formers = []
+
+    def noted(monitor: Any, store: Store, now: float, former: Any) -> Any:
+        formers.append(former)
+        return extended(monitor, store, now, former)
+
+    monkeypatch.setattr("monitor.runner.extended", noted)
+    bench.run()
+    bench.clock.time += 60
+    bench.run()
+    assert formers == [()], "nothing was stored by the second run"
+    first = bench.shown.trails
+    assert first[0].drawn
+    bench.clock.time += HOUR
+    bench.run()
+    assert formers[1:] == [first]
+    with Store(bench.store.url, 5).hold("shop"):
+        pass
+    bench.clock.time += HOUR
+    bench.run()
+    assert formers[2:] == [()]
+
+
+def test_a_fault_in_the_trails_leaves_the_rest_as_it_is(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("a fault")
+
+    monkeypatch.setattr("monitor.runner.extended", broken)
+    assert bench.run() is None
+    assert bench.shown.series[0].final
+    assert bench.count("evaluation_failures", "bug") == 1
 
 
 def test_what_another_process_has_written_meanwhile_is_shown(bench: Bench, shop_url: str) -> None:

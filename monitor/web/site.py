@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from monitor.page import Pictured, render
+from monitor.page import Pictured, render, render_monitor
 from monitor.web.access import Access, Gate
 
 _HEADERS = {
@@ -61,9 +61,14 @@ def create_site(served: Served, access: Access) -> Starlette:
     def page(_: Request) -> Response:
         return HTMLResponse(render(served), headers=_HEADERS)
 
+    def monitor(request: Request) -> Response:
+        found = render_monitor(served, request.path_params["name"])
+        return PlainTextResponse("no such monitor\n", 404) if found is None else HTMLResponse(found, headers=_HEADERS)
+
     return Starlette(
         routes=[
             Route("/", page),
+            Route("/monitors/{name}", monitor),
             Route("/metrics", metrics),
             Route("/-/healthy", healthy),
             Route("/-/ready", ready),

@@ -1,0 +1,10 @@
+"""The page: what the board holds, as HTML with its charts. No request touches a database, and nothing runs in it.
+
+It does not reload by itself: that would close what a reader has opened and move the focus. It says how old it is
+instead, beside a link to load it anew.
+"""
+
+from monitor.page.pages import Pictured, render, render_monitor
+from monitor.page.words import ago, utc
+
+__all__ = ["Pictured", "ago", "render", "render_monitor", "utc"]

@@ -1,0 +1,219 @@
+"""A trail as a figure: its plot, its numbers, its slices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from monitor.chart import Line, Plot, Stretch, plot, spark
+from monitor.core.measures import Measure
+from monitor.core.messages import lasting
+from monitor.core.rules import Rule
+from monitor.core.types import OVERALL, format_duration
+from monitor.core.windows import Point, SliceKey
+from monitor.page.state import overall_point
+from monitor.page.words import change, number, percent, signed, utc
+from monitor.snapshot import MonitorSnapshot, Series, StoredIncident
+from monitor.trail import Trail, TrailPoint
+
+FEWEST_POINTS = 60
+MOST_SLICES = 20
+"""Of one figure."""
+
+LEAST_HEIGHT = 0.1
+"""Of a small line, as a share of its highest value: what hardly moves is not blown up."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much of each figure is drawn, so that a page stays small: points of a plot, and slices."""
+
+    points: int
+    slices: int
+
+    @classmethod
+    def of(cls, figures: int) -> Budget:
+        """For a page with so many figures."""
+        return cls(max(FEWEST_POINTS, 2000 // max(figures, 1)), max(3, min(MOST_SLICES, 150 // max(figures, 1))))
+
+
+def figures(snapshot: MonitorSnapshot, budget: Budget) -> list[dict[str, Any]]:
+    """One for each trail that has something to show; those that a rule judges first."""
+    series: dict[tuple[Measure | None, int], Series] = {(s.measure, s.length): s for s in snapshot.series}
+    drawable = [t for t in snapshot.trails if any(p.value is not None for p in thinned(t, budget.points))]
+    ordered = sorted(drawable, key=lambda t: not t.rules)
+    return [_figure(i, t, series.get((t.measure, t.window)), snapshot, budget) for i, t in enumerate(ordered)]
+
+
+def _figure(
+    index: int, trail: Trail, series: Series | None, snapshot: MonitorSnapshot, budget: Budget
+) -> dict[str, Any]:
+    monitor, points = snapshot.monitor, thinned(trail, budget.points)
+    title = f"{trail.judged} over {format_duration(trail.window)}"
+    provisional = _provisional(series)
+    shown = Plot(
+        f"plot:{monitor.name}:{index}",
+        f"{title} of {monitor.name}",
+        summary(trail, snapshot.incidents),
+        Line(title, *columns(points)),
+        trail.step * _thinning(trail, budget.points),
+        [*_limits(trail, points)],
+        stretches(trail, snapshot.incidents),
+        None if provisional is None or provisional.value is None else (provisional.end, provisional.value),
+    )
+    low, high, _ = shown.scale
+    return {
+        "title": title,
+        "svg": Markup(plot(shown)),
+        "summary": shown.summary,
+        "axis": f"from {low:g} to {high:g}",
+        "newest": trail.newest,
+        "point": None if series is None else overall_point(series, monitor.min_completeness),
+        "provisional": provisional,
+        "change": "" if trail.newest is None or trail.newest.change is None else change(trail.newest.change),
+        "rules": [_rule_words(rule, limits) for rule, limits in zip(trail.rules, _newest_limits(trail), strict=True)],
+        "spark": overview_spark(trail),
+        "has_band": any(p.lower is not None for p in points),
+        "has_incident": bool(shown.stretches),
+        **_slices(trail, series, budget.slices),
+    }
+
+
+def _provisional(series: Series | None) -> Point | None:
+    points = () if series is None else series.provisional
+    return next((p for p in points if (p.dimension, p.slice) == OVERALL), None)
+
+
+def _newest_limits(trail: Trail) -> Sequence[tuple[float | None, float | None]]:
+    return trail.newest.limits if trail.newest is not None else [(None, None)] * len(trail.rules)
+
+
+def _rule_words(rule: Rule, limits: tuple[float | None, float | None]) -> str:
+    baseline, threshold = limits
+    against = "" if baseline is None else f", baseline {number(baseline)}"
+    if threshold is None:
+        return f"Rule {rule.name}: not enough known to judge"
+    lasts = f" for {lasting(rule.lasting)}" if rule.lasting else ""
+    return f"Rule {rule.name} fires below {number(threshold)}{lasts}{against}"
+
+
+# ---- the plot --------------------------------------------------------------------------------------------------------
+
+
+def _thinning(trail: Trail, most: int) -> int:
+    return -(-len(trail.points) // most) if trail.points else 1
+
+
+def thinned(trail: Trail, most: int) -> list[TrailPoint]:
+    """At most so many points, still on an even grid, and the newest."""
+    every = trail.step * _thinning(trail, most)
+    kept = [p for p in trail.points if p.end % every == 0]
+    last = trail.drawn[-1:]
+    return [*kept, *(p for p in last if not kept or p.end > kept[-1].end)]
+
+
+def columns(points: Sequence[TrailPoint]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], Sequence[Any]]:
+    """(ends, values, lower, upper)."""
+    at, value, lower, upper = zip(*((p.end, p.value, p.lower, p.upper) for p in points), strict=True)
+    return at, value, lower, upper
+
+
+def _limits(trail: Trail, points: Sequence[TrailPoint]) -> list[tuple[str, Sequence[float | None]]]:
+    found: list[tuple[str, Sequence[float | None]]] = []
+    for i in range(len(trail.rules)):
+        for name, which in (("baseline", 0), ("threshold", 1)):
+            values = [p.limits[i][which] for p in points]
+            if any(v is not None for v in values):
+                found.append((name, values))
+    return found
+
+
+def stretches(trail: Trail, incidents: Sequence[StoredIncident]) -> list[Stretch]:
+    """The incidents in the time of a trail, oldest first. Words stand over those that leave room for them."""
+    drawn = trail.drawn
+    first, last = drawn[0].end, drawn[-1].end
+    found: list[Stretch] = []
+    after = float("inf")
+    for incident in (s.incident for s in incidents):
+        until = last if incident.closed_at is None else incident.closed_at
+        if until < first or incident.began_at > last:
+            continue
+        middle = (max(incident.began_at, first) + min(until, last)) / 2
+        has_room = after - middle > (last - first) / 3
+        words = f"{'firing' if incident.is_open else 'incident'}, {lasting(until - incident.began_at)}"
+        found.append(Stretch(incident.began_at, until, words if has_room else ""))
+        after = middle if has_room else after
+    return found[::-1]
+
+
+def summary(trail: Trail, incidents: Sequence[StoredIncident]) -> str:
+    """What the plot shows, in words."""
+    known = [(p.value, p.end) for p in trail.drawn if p.value is not None]
+    (low, low_at), (high, high_at), (last, last_at) = min(known), max(known), known[-1]
+    count = len(stretches(trail, incidents))
+    named = f"{count} incident{'' if count == 1 else 's'}" if count else "no incident"
+    return (
+        f"{number(last)} at {utc(last_at)}; lowest {number(low)} at {utc(low_at)}, highest {number(high)} at "
+        f"{utc(high_at)}; {named} in this time."
+    )
+
+
+def overview_spark(trail: Trail) -> Markup:
+    """The trail as a small line, whose height is a tenth of its level at least."""
+    values = [p.value for p in thinned(trail, FEWEST_POINTS)]
+    known = [v for v in values if v is not None]
+    if not known:
+        return Markup("")
+    low, high = min(known), max(known)
+    room = max(0.0, LEAST_HEIGHT * abs(high) - (high - low)) / 2
+    return Markup(spark(values, low - room, high + room, f"{trail.judged}: from {number(low)} to {number(high)}"))
+
+
+# ---- slices ----------------------------------------------------------------------------------------------------------
+
+
+def _slices(trail: Trail, series: Series | None, most: int) -> dict[str, Any]:
+    if series is None or not series.comparison.slices:
+        return {"slices": [], "against": "", "more_slices": 0}
+    found = series.comparison.slices
+    spread = max((max(v) - min(v) for v in (_known(trail, c.key) for c in found) if v), default=0.0)
+    points = {(p.dimension, p.slice): p for p in series.final}
+    rows = [
+        {
+            "name": f"{c.key[0]} = {c.key[1]}",
+            "spark": _slice_spark(trail, c.key, spread),
+            "value": number(c.value),
+            "interval": _interval(points.get(c.key)),
+            "before": number(c.before),
+            "change": change(c.change),
+            "share": percent(c.share),
+            "effect": signed(c.effect, 4),
+            "has_fallen": c.effect < 0,
+        }
+        for c in found[:most]
+    ]
+    return {"slices": rows, "against": series.comparison.against, "more_slices": len(found) - len(rows)}
+
+
+def _known(trail: Trail, key: SliceKey) -> list[float]:
+    return [values[key] for _, values in trail.slices if key in values]
+
+
+def _slice_spark(trail: Trail, key: SliceKey, spread: float) -> Markup:
+    """Around its own middle, but with the same height for the same change as its neighbours."""
+    known = _known(trail, key)
+    if not known:
+        return Markup("")
+    middle = (min(known) + max(known)) / 2
+    values = [values.get(key) for _, values in trail.slices]
+    words = f"from {number(min(known))} to {number(max(known))}"
+    return Markup(spark(values, middle - spread / 2, middle + spread / 2, words))
+
+
+def _interval(point: Point | None) -> str:
+    if point is None or point.lower is None or point.upper is None:
+        return "–"
+    return f"{number(point.lower)} – {number(point.upper)}"

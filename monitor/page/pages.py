@@ -1,0 +1,193 @@
+"""The landing page, and a page for each monitor where all of them would be too much for one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from monitor import __version__
+from monitor.clock import Clock
+from monitor.core.findings import SliceFall
+from monitor.core.incidents import Incident
+from monitor.core.messages import About, advice, lasting, notification, sentence
+from monitor.core.types import OVERALL, format_duration
+from monitor.page.figures import Budget, figures, overview_spark
+from monitor.page.state import State, coverage_of, main_trail, overall_point, states_of
+from monitor.page.words import ago, change, number, percent, utc
+from monitor.snapshot import Board, MonitorSnapshot, Series, StoredIncident
+
+MOST_FIGURES = 12
+"""With more, the landing page is an overview, and each monitor has a page of its own."""
+
+MOST_INCIDENTS = 10
+
+
+class Pictured(Protocol):
+    """What the page shows."""
+
+    clock: Clock
+    board: Board
+
+    def health(self) -> str:
+        """Empty, or what is wrong with the process."""
+
+    def next_run_at(self, name: str) -> float | None:
+        """When a monitor runs next, in real seconds."""
+
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("monitor"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+_TEMPLATES.filters.update(ago=ago, utc=utc, duration=format_duration, number=number, percent=percent, lasting=lasting)
+
+
+def render(served: Pictured) -> str:
+    """The landing page: every monitor, the worst first, in full if there are few."""
+    now, snapshots = served.clock.now(), served.board.snapshots
+    count = sum(len(s.trails) for s in snapshots.values())
+    is_short = len(snapshots) > 1 and count > MOST_FIGURES
+    states = {name: states_of(snapshots[name], now) for name in snapshots}
+    ordered = sorted(snapshots, key=lambda name: (states[name][0].rank, name))
+    lines = [
+        _line(snapshots[n], states[n], now, f"monitors/{quote(n, safe='')}" if is_short else f"#{n}") for n in ordered
+    ]
+    budget = Budget.of(count)
+    return _page(
+        served,
+        now,
+        lines=lines if len(lines) > 1 else [],
+        anchors=is_short,
+        monitors=[] if is_short else [_article(snapshots[n], states[n], served, now, budget) for n in ordered],
+        root="",
+    )
+
+
+def render_monitor(served: Pictured, name: str) -> str | None:
+    """One monitor in full; None if there is none of that name."""
+    now, snapshot = served.clock.now(), served.board.snapshots.get(name)
+    if snapshot is None:
+        return None
+    article = _article(snapshot, states_of(snapshot, now), served, now, Budget.of(len(snapshot.trails)))
+    return _page(served, now, lines=[], anchors=False, monitors=[article], root="../")
+
+
+def _page(served: Pictured, now: float, **parts: Any) -> str:
+    template = _TEMPLATES.get_template("index.html")
+    return template.render(version=__version__, now=utc(now, seconds=True), health=served.health(), **parts)
+
+
+def _line(snapshot: MonitorSnapshot, states: Sequence[State], now: float, link: str) -> dict[str, Any]:
+    """One line of the overview."""
+    trail, newest_at = main_trail(snapshot), snapshot.progress.newest_source_at
+    newest = None if trail is None else trail.newest
+    return {
+        "name": snapshot.monitor.name,
+        "link": link,
+        "state": states[0],
+        "what": "" if trail is None else f"{trail.judged} {format_duration(trail.window)}",
+        "value": number(None if newest is None else newest.value),
+        "change": "" if newest is None or newest.change is None else change(newest.change),
+        "spark": "" if trail is None else overview_spark(trail),
+        "newest": ago(None if newest_at is None else now - newest_at),
+    }
+
+
+def _article(
+    snapshot: MonitorSnapshot, states: Sequence[State], served: Pictured, now: float, budget: Budget
+) -> dict[str, Any]:
+    """All of one monitor."""
+    monitor, progress, next_run = snapshot.monitor, snapshot.progress, served.next_run_at(snapshot.monitor.name)
+    return {
+        "name": monitor.name,
+        "labels": monitor.labels,
+        "runbook": monitor.runbook_url,
+        "states": states,
+        "error": progress.last_error,
+        "success": None if progress.last_success_at is None else now - progress.last_success_at,
+        "newest": None if progress.newest_source_at is None else now - progress.newest_source_at,
+        "next_run": None if next_run is None else time.time() - next_run,
+        "due": snapshot.due_buckets,
+        "provisional": snapshot.provisional_buckets,
+        "coverage": coverage_of(snapshot),
+        "refused": sorted(snapshot.refused.items()),
+        "unmatched": snapshot.unmatched,
+        "future": snapshot.future_rows,
+        "incident": None if snapshot.incident is None else _open(snapshot, snapshot.incident, now),
+        "retrain": snapshot.recommends_retraining,
+        "silenced": snapshot.silenced_until,
+        "figures": figures(snapshot, budget),
+        "series": [_row(s, monitor.min_completeness) for s in snapshot.series],
+        "incidents": [_past(snapshot, s) for s in snapshot.incidents if not s.incident.is_open][:MOST_INCIDENTS],
+        "has_rules": bool(monitor.alerts),
+    }
+
+
+def _open(snapshot: MonitorSnapshot, stored: StoredIncident, now: float) -> dict[str, Any]:
+    """The open incident, in the words of its notifications."""
+    incident, about = stored.incident, About(snapshot.monitor.name)
+    told = notification("firing", about, incident, stored.findings, 0)
+    return {
+        "id": incident.id,
+        "title": told.title.removeprefix(f"{about.name}: "),
+        "severity": incident.severity,
+        "began_at": incident.began_at,
+        "opened_at": incident.opened_at,
+        "lasts": lasting(max(0, int(now) - incident.began_at)),
+        "sentences": [sentence(f) for f in told.findings],
+        "falls": next(([_fall(s) for s in f.slices] for f in told.findings if f.slices), []),
+        "advice": advice(told.findings),
+        "is_told": stored.told,
+        "by": stored.acknowledged_by,
+        "at": stored.acknowledged_at,
+        "note": stored.note,
+    }
+
+
+def _fall(fall: SliceFall) -> str:
+    before, value = number(fall.before), number(fall.value)
+    return f"{fall.dimension}={fall.slice} {before} to {value} ({percent(fall.share)} of requests)"
+
+
+def _past(snapshot: MonitorSnapshot, stored: StoredIncident) -> dict[str, Any]:
+    """A line in the list of past incidents."""
+    incident = stored.incident
+    closed_at = incident.opened_at if incident.closed_at is None else incident.closed_at
+    about = dict.fromkeys(f"{f.judged}{' of ' if f.where else ''}{f.where}, rule {f.rule}" for f in stored.findings)
+    return {
+        "id": incident.id,
+        "began_at": incident.began_at,
+        "closed_at": closed_at,
+        "lasted": lasting(closed_at - incident.began_at),
+        "severity": incident.severity,
+        "state": incident.state,
+        "about": list(about) or ["what was judged is gone"],
+        "lowest": _lowest(snapshot, incident, closed_at),
+        "by": stored.acknowledged_by,
+        "note": stored.note,
+    }
+
+
+def _lowest(snapshot: MonitorSnapshot, incident: Incident, closed_at: int) -> str:
+    """How far the main series fell in that time; empty where it is not known any more."""
+    trail = main_trail(snapshot)
+    inside = () if trail is None else (p for p in trail.points if incident.began_at <= p.end <= closed_at)
+    lowest = min((p for p in inside if p.value is not None), key=lambda p: p.value or 0.0, default=None)
+    if lowest is None:
+        return ""
+    return number(lowest.value) + ("" if lowest.change is None else f" ({change(lowest.change)})")
+
+
+def _row(series: Series, least: float) -> dict[str, Any]:
+    """A line in the table of all figures."""
+    latest = next((p for p in series.provisional if (p.dimension, p.slice) == OVERALL), None)
+    return {
+        "measure": str(series.measure),
+        "window": format_duration(series.length),
+        "definition": series.definition.id,
+        "point": overall_point(series, least),
+        "provisional": latest,
+    }

@@ -1,0 +1,116 @@
+"""How a monitor is, in words: for somebody who was woken by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from monitor.core.rules import COVERAGE
+from monitor.core.types import OVERALL
+from monitor.core.windows import Point
+from monitor.page.words import percent, utc
+from monitor.snapshot import MonitorSnapshot, Series, shown
+from monitor.trail import Trail
+
+LABELS_FELL = 0.7
+"""Share of the usual label coverage below which labels are said to be missing, as in notifications."""
+
+SILENT_BUCKETS, LEAST_SILENCE = 3, 3600
+"""After so many buckets without a request, and this many seconds at least, a source counts as stale."""
+
+KINDS = ("critical", "warning", "info", "failing", "stale", "empty", "labels", "pending", "unwatched", "ok")
+"""From the worst to the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One thing that is so; `kind` is one of KINDS."""
+
+    kind: str
+    words: str
+
+    @property
+    def rank(self) -> int:
+        """0 is the worst."""
+        return KINDS.index(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Share of the traffic that has labels: in the newest final window, and its median over the trail before it."""
+
+    now: float | None
+    usual: float | None
+
+    @property
+    def has_fallen(self) -> bool:
+        """Whether labels are missing that used to be there, or all of them."""
+        return self.now is not None and (self.now == 0 or self.now < LABELS_FELL * (self.usual or 0))
+
+
+def states_of(snapshot: MonitorSnapshot, now: float) -> list[State]:
+    """All there is to say, the worst first; never empty. `now` in seconds of the data's clock."""
+    found = [*_incident(snapshot), *_freshness(snapshot, now), *_data(snapshot), *_suspicion(snapshot)]
+    if not found and not snapshot.monitor.alerts:
+        found = [State("unwatched", "Running; no alert rules")]
+    return sorted(found or [State("ok", "OK")], key=lambda s: s.rank)
+
+
+def _incident(snapshot: MonitorSnapshot) -> Iterator[State]:
+    if snapshot.incident is not None:
+        incident = snapshot.incident.incident
+        is_of_labels = any(f.judged == COVERAGE for f in snapshot.incident.findings)
+        words = "Labels missing, firing" if is_of_labels else "Firing"
+        yield State(incident.severity, f"{words} since {utc(incident.began_at)}")
+
+
+def _freshness(snapshot: MonitorSnapshot, now: float) -> Iterator[State]:
+    monitor, progress = snapshot.monitor, snapshot.progress
+    if progress.last_error:
+        last = progress.last_success_at
+        yield State("failing", "Failing; never succeeded" if last is None else f"Failing; last success {utc(last)}")
+    elif (
+        progress.last_success_at is not None and now - progress.last_success_at > 3 * monitor.refresh + monitor.deadline
+    ):
+        yield State("failing", f"Not evaluated since {utc(progress.last_success_at)}")
+    silence = monitor.ingest_delay + max(SILENT_BUCKETS * monitor.bucket, LEAST_SILENCE)
+    if progress.newest_source_at is not None and now - progress.newest_source_at > silence:
+        yield State("stale", f"Source stale: no request since {utc(progress.newest_source_at)}")
+
+
+def _data(snapshot: MonitorSnapshot) -> Iterator[State]:
+    if all(overall_point(s, snapshot.monitor.min_completeness) is None for s in snapshot.series):
+        yield State("empty", "No data: no final window with enough of it read")
+    coverage = coverage_of(snapshot)
+    if coverage.has_fallen:
+        usual = "" if coverage.usual is None else f", {percent(coverage.usual)} usually"
+        yield State("labels", f"Labels missing: {percent(coverage.now)} have one{usual}")
+
+
+def _suspicion(snapshot: MonitorSnapshot) -> Iterator[State]:
+    since = [r.condition.since for r in snapshot.readings if r.condition.state == "pending" and r.condition.since]
+    if since:
+        yield State("pending", f"Pending since {utc(min(since))}: fallen, but not yet for as long as the rule says")
+
+
+def overall_point(series: Series, least: float) -> Point | None:
+    """The newest final window of overall, if it may be shown."""
+    return next((p for p in shown(series, least) if (p.dimension, p.slice) == OVERALL), None)
+
+
+def main_trail(snapshot: MonitorSnapshot) -> Trail | None:
+    """The one to look at first: what an alert rule judges, else the first measure over the window nearest to a day."""
+    judged = [t for t in snapshot.trails if t.rules and t.measure is not None]
+    first = [t for t in snapshot.trails if t.measure == snapshot.monitor.measures[0]]
+    return next(iter(judged), None) or min(first, key=lambda t: abs(t.window - 86_400), default=None)
+
+
+def coverage_of(snapshot: MonitorSnapshot) -> Coverage:
+    """Label coverage now and before."""
+    trail = main_trail(snapshot)
+    if trail is None or trail.newest is None:
+        return Coverage(None, None)
+    before = trail.newest.end - trail.window
+    known = [p.coverage for p in trail.points if p.end <= before and p.coverage is not None]
+    return Coverage(trail.newest.coverage, median(known) if known else None)

@@ -1,0 +1,64 @@
+"""Times and numbers as the page writes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def ago(seconds: float | None) -> str:
+    """How long ago, in words: the larger unit from two of it on.
+
+    >>> ago(7300), ago(None)
+    ('2 h ago', 'never')
+    """
+    if seconds is None:
+        return "never"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if abs(seconds) >= 2 * size:
+            return _when(f"{abs(seconds) / size:.0f} {unit}", seconds)
+    return _when(f"{abs(seconds):.0f} s", seconds)
+
+
+def _when(amount: str, seconds: float) -> str:
+    return f"{amount} ago" if seconds >= 0 else f"in {amount}"
+
+
+def utc(instant: float | None, seconds: bool = False) -> str:
+    """`2022-02-24 05:00 UTC`, or a dash."""
+    form = "%Y-%m-%d %H:%M:%S UTC" if seconds else "%Y-%m-%d %H:%M UTC"
+    return "–" if instant is None else datetime.fromtimestamp(instant, UTC).strftime(form)
+
+
+def number(value: float | None) -> str:
+    """Three decimals, as in notifications; four digits from ten on.
+
+    >>> number(0.81239), number(1234.5), number(None)
+    ('0.812', '1234', '–')
+    """
+    return "–" if value is None else f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
+
+
+def percent(share: float | None) -> str:
+    """
+    >>> percent(0.123), percent(None)
+    ('12.3 %', '–')
+    """
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def change(share: float | None) -> str:
+    """With its sign.
+
+    >>> change(-0.0712), change(0.01)
+    ('−7.1 %', '+1.0 %')
+    """
+    return "–" if share is None else f"{signed(100 * share, 1)} %"
+
+
+def signed(value: float, decimals: int) -> str:
+    """
+    >>> signed(-0.5, 3), signed(0.0, 1)
+    ('−0.500', '0.0')
+    """
+    text = f"{abs(value):.{decimals}f}"
+    return text if not float(text) else f"{'−' if value < 0 else '+'}{text}"

@@ -1,0 +1,337 @@
+"""What the page says of a monitor in each state, and that nothing in it is taken for markup."""
+
+import gzip
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from monitor.chart import Line, Plot, Stretch, plot, spark
+from monitor.core.rules import COVERAGE, Floor, Rule
+from monitor.page import render, render_monitor
+from monitor.page.figures import overview_spark, thinned
+from monitor.page.state import KINDS, states_of
+from monitor.snapshot import MonitorSnapshot
+from monitor.store import Store
+from tests.support.monitors import new_store
+from tests.support.pages import DAY, START, Pictured, fell, fill, shown, watched
+from tests.support.tallies import HOUR
+
+END = START + 20 * DAY
+FALL, RISE = END - 3 * DAY, END - DAY
+HOSTILE = "<script>alert('x')</script>\"&{{ 7*7 }}"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = new_store(f"sqlite:///{tmp_path}/store.db")
+    yield made
+    made.close()
+
+
+def snapshot_at(store: Store, end: int, rise: int = RISE) -> MonitorSnapshot:
+    """All is read and judged up to `end`; mobile falls on the 18th day."""
+    monitor = watched(runbook_url="https://wiki.example.com/search")
+    fill(store, monitor, range(START, end, HOUR), fell(FALL, rise))
+    store.record(monitor.name, last_success_at=end - 60.0, newest_source_at=end - 120.0)
+    return shown(store, monitor, end)
+
+
+def page(snapshot: MonitorSnapshot, now: float) -> str:
+    return render(Pictured.of(now, snapshot))
+
+
+def words(snapshot: MonitorSnapshot, now: float) -> list[tuple[str, str]]:
+    return [(s.kind, s.words) for s in states_of(snapshot, now)]
+
+
+# ---- states --------------------------------------------------------------------------------------------------------
+
+
+def test_all_well(store: Store) -> None:
+    snapshot = snapshot_at(store, FALL)
+    assert words(snapshot, FALL) == [("ok", "OK")]
+    assert "No past incidents." in page(snapshot, FALL)
+
+
+def test_without_rules_that_is_said(store: Store) -> None:
+    monitor = watched(alerts=())
+    fill(store, monitor, range(START, END, HOUR), fell(0, 0))
+    assert words(shown(store, monitor, END), END) == [("unwatched", "Running; no alert rules")]
+
+
+def test_pending(store: Store) -> None:
+    at = FALL + 17 * HOUR
+    ((kind, text),) = words(snapshot_at(store, at), at)
+    assert kind == "pending"
+    assert text.startswith("Pending since 2022-01-18")
+
+
+def test_firing_says_all_that_on_call_needs(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    snapshot = snapshot_at(store, at)
+    assert snapshot.incident is not None
+    incident = snapshot.incident.incident
+    assert words(snapshot, at)[0] == ("critical", "Firing since 2022-01-18 14:00 UTC")
+    said = page(snapshot, at)
+    assert re.search(r"<h3>ndcg@10 fell 1\d\.\d %, from 0\.\d+ to 0\.700</h3>", said)
+    for text in (
+        f'id="incident-{incident.id}"',
+        "not acknowledged",
+        "fired 2022-01-18 19:00 UTC",
+        "device=mobile 0.7",
+        "roll back or retrain",
+        'href="https://wiki.example.com/search"',
+    ):
+        assert text in said
+
+
+def test_who_acknowledged_and_until_when_it_is_silent(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    first = snapshot_at(store, at)
+    assert first.incident is not None
+    store.alerts.acknowledge(first.incident.incident.id, "ada", HOSTILE, float(at))
+    store.alerts.silence("search", time.time() - 5, time.time() + 3600, "ada", "")
+    said = page(shown(store, first.monitor, at), at)
+    assert "acknowledged by <b>ada</b> at 2022-01-19 06:00 UTC" in said
+    assert "<b>Silenced</b> until" in said
+    assert "<script>" not in said
+
+
+def test_a_retrain_recommendation_is_shown(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    snapshot = replace(snapshot_at(store, at), recommends_retraining=True)
+    assert "Retraining is recommended." in page(snapshot, at)
+
+
+def test_a_past_incident_with_its_begin_end_and_depth(store: Store) -> None:
+    snapshot = snapshot_at(store, END)
+    assert words(snapshot, END) == [("ok", "OK")]
+    (past,) = snapshot.incidents
+    row = page(snapshot, END).partition(f'<tr id="incident-{past.incident.id}">')[2].partition("</tr>")[0]
+    for text in ("2022-01-18 14:00 UTC", "critical", "0.700 (", "ndcg@10, rule drop", "resolved"):
+        assert text in row
+
+
+def test_labels_missing(store: Store) -> None:
+    monitor = watched(alerts=(Rule("labels", None, DAY, Floor(0.3, 0.3), severity="warning"),))
+    fill(store, monitor, range(START, FALL, HOUR), fell(0, 0))
+    fill(store, monitor, range(FALL, END, HOUR), fell(0, 0), labelled=0.1)
+    found = words(shown(store, monitor, END), END)
+    assert found[0][0] == "warning"
+    assert found[0][1].startswith("Labels missing, firing since")
+    assert found[1] == ("labels", "Labels missing: 10.0 % have one, 100.0 % usually")
+    assert COVERAGE in page(shown(store, monitor, END), END)
+
+
+def test_no_data(store: Store) -> None:
+    snapshot = shown(store, watched(), END)
+    assert words(snapshot, END) == [("empty", "No data: no final window with enough of it read")]
+    assert "no final window with enough data yet" in page(snapshot, END)
+
+
+def test_a_stale_source_and_a_failing_run(store: Store) -> None:
+    snapshot = snapshot_at(store, FALL)
+    later = FALL + 4 * HOUR
+    assert [kind for kind, _ in words(snapshot, later)] == ["failing", "stale"]
+    store.record("search", last_error=f"the source refuses {HOSTILE}")
+    broken = shown(store, snapshot.monitor, FALL)
+    assert words(broken, FALL)[0] == ("failing", "Failing; last success 2022-01-17 23:59 UTC")
+    assert "the source refuses &lt;script&gt;" in page(broken, FALL)
+
+
+def test_every_kind_of_state_has_its_look() -> None:
+    style = (Path(__file__).parents[1] / "monitor" / "templates" / "style.css").read_text(encoding="utf-8")
+    plain = {"info", "unwatched"}  # as any other
+    assert [k for k in KINDS if f".state.{k}" not in style] == [k for k in KINDS if k in plain]
+
+
+# ---- markup --------------------------------------------------------------------------------------------------------
+
+
+class Outline(HTMLParser):
+    """Elements and ids; fails where elements are not closed in order."""
+
+    VOID = frozenset({"meta", "link", "path", "rect"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.names: set[str] = set()
+        self.targets: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        self.targets += [value or "" for name, value in attrs if name in ("href", "src", "aria-labelledby")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_text_from_outside_is_text(store: Store) -> None:
+    monitor = watched(labels=((HOSTILE, HOSTILE),))
+    fill(store, monitor, range(START, END, HOUR), fell(FALL, RISE), devices=("mobile", HOSTILE))
+    snapshot = replace(shown(store, monitor, END), refused=MappingProxyType({HOSTILE: 3}))
+    outline = Outline(page(snapshot, END))
+    assert not outline.names & {"script", "img", "iframe", "object"}
+    assert "&lt;script&gt;" in page(snapshot, END)
+    assert "{{ 7*7 }}" in page(snapshot, END)
+
+
+def test_ids_are_unique_and_every_link_within_the_page_has_its_place(store: Store) -> None:
+    first = snapshot_at(store, END)
+    others = [replace(first, monitor=replace(first.monitor, name=n), incidents=()) for n in ("a.b-c", "main")]
+    outline = Outline(render(Pictured.of(END, first, *others)))
+    assert len(outline.ids) == len(set(outline.ids))
+    for target in outline.targets:
+        if target.startswith("#"):
+            assert target[1:] in outline.ids
+
+
+def test_a_chart_escapes_its_words() -> None:
+    shown = Plot(HOSTILE, HOSTILE, HOSTILE, Line(HOSTILE, [0, DAY], [0.1, 0.2]), DAY, (), [Stretch(0, DAY, HOSTILE)])
+    assert "script" not in Outline(plot(shown)).names
+    assert "script" not in Outline(spark([0.1], 0, 1, HOSTILE)).names
+
+
+# ---- charts --------------------------------------------------------------------------------------------------------
+
+
+def points_of(svg: str, name: str) -> list[list[tuple[float, float]]]:
+    """Each path of a class as its points."""
+    paths = re.findall(f'<path class="{name}" d="M([^"]+)"', svg)
+    return [[(float(x), float(y)) for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)", path)] for path in paths]
+
+
+def test_a_line_stands_where_its_values_are() -> None:
+    svg = plot(Plot("p", "t", "s", Line("v", [0, DAY, 2 * DAY], [0.0, 0.5, 1.0]), DAY))
+    assert points_of(svg, "value") == [[(0, 300), (500, 150), (1000, 0)]]
+    assert points_of(svg, "last") == [[(1000, 0)]]
+
+
+def test_missing_points_leave_a_gap() -> None:
+    svg = plot(Plot("p", "t", "s", Line("v", [0, 1, 2, 3, 9], [0.1, 0.2, None, 0.3, 0.4]), 1))
+    assert [len(run) for run in points_of(svg, "value")] == [2, 1, 1]
+
+
+def test_the_interval_is_a_band_and_limits_are_lines() -> None:
+    line = Line("v", [0, 1], [0.5, 0.5], [0.4, 0.45], [0.6, 0.55])
+    svg = plot(Plot("p", "t", "s", line, 1, [("baseline", [0.6, 0.6]), ("threshold", [None, 0.4])]))
+    assert len(points_of(svg, "band")[0]) == 4
+    assert [len(run) for run in points_of(svg, "baseline")] == [2]
+    assert [len(run) for run in points_of(svg, "threshold")] == [1]
+
+
+def test_an_incident_shades_its_time_and_no_more_than_the_plot() -> None:
+    line = Line("v", [0, 10], [0.1, 0.2])
+    svg = plot(Plot("p", "t", "s", line, 10, (), [Stretch(5, 7, "a"), Stretch(-5, 1, "b"), Stretch(9, 99, "c")]))
+    spans = re.findall(r'<rect class="incident" x="([\d.]+)" width="([\d.]+)"', svg)
+    assert [(float(x), float(w)) for x, w in spans] == [(500, 200), (0, 100), (900, 100)]
+
+
+def test_what_hardly_moves_is_drawn_flat() -> None:
+    low, high, _ = Plot("p", "t", "s", Line("v", [0, 1], [0.5, 0.500001]), 1).scale
+    assert high - low >= 0.01
+
+
+def test_the_overview_does_not_blow_up_what_hardly_moves(store: Store) -> None:
+    monitor = watched()
+    fill(store, monitor, range(START, END, HOUR), lambda start, _: 0.8 + start // DAY % 2 / 1000)
+    (run,) = points_of(overview_spark(shown(store, monitor, END).trails[0]), "value")
+    heights = [y for _, y in run]
+    assert max(heights) - min(heights) < 3  # of 24
+
+
+def test_nothing_to_draw_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no value"):
+        plot(Plot("p", "t", "s", Line("v", [0], [None]), 1))
+
+
+def test_a_thinned_trail_is_even_and_ends_at_the_newest(store: Store) -> None:
+    (trail,) = snapshot_at(store, END).trails
+    few = thinned(trail, 40)
+    assert len(few) <= 41
+    assert few[-1].end == END
+    assert len({b.end - a.end for a, b in pairwise(few[:-1])}) == 1
+
+
+def test_values_too_few_to_be_drawn_are_no_fault(store: Store) -> None:
+    snapshot = snapshot_at(store, END)
+    (trail,) = snapshot.trails
+    blank = [replace(p, value=None) for p in trail.points]
+    holey = replace(trail, points=(*blank[:7], trail.points[7], *blank[8:]), newest=blank[-1])
+    assert render(Pictured.of(END, replace(snapshot, trails=(holey,) * 30)))
+
+
+def test_the_picture_is_described_in_words(store: Store) -> None:
+    said = page(snapshot_at(store, END), END)
+    assert '<title id="plot:search:0-title">ndcg@10 over 24h of search</title>' in said
+    assert "lowest 0.700 at" in said
+    assert "1 incident in this time" in said
+
+
+# ---- many monitors -------------------------------------------------------------------------------------------------
+
+
+def many(store: Store, count: int, devices: int = 2) -> Pictured:
+    names = tuple(f"device-{i}" for i in range(devices))
+    monitor = watched()
+    fill(store, monitor, range(START, END, HOUR), lambda t, d: 0.5 + hash((t // DAY, d)) % 1000 / 3000, names)
+    one = shown(store, monitor, END)
+    return Pictured.of(END, *(replace(one, monitor=replace(monitor, name=f"m{i:03}")) for i in range(count)))
+
+
+def test_a_few_monitors_are_shown_in_full_below_an_overview_with_the_worst_first(store: Store) -> None:
+    well = snapshot_at(store, END)
+    bad = replace(well, monitor=replace(well.monitor, name="z"), progress=replace(well.progress, last_error="away"))
+    said = render(Pictured.of(END, well, bad))
+    assert said.index('href="#z"') < said.index('href="#search"')
+    assert said.index('<article id="z"') < said.index('<article id="search"')
+
+
+def test_many_monitors_are_an_overview_that_keeps_the_place_of_every_notification(store: Store) -> None:
+    served = many(store, 30)
+    said = render(served)
+    assert "<article" not in said
+    for name in served.board.snapshots:
+        assert f'<li id="{name}">' in said
+        assert f'href="monitors/{name}"' in said
+    detail = render_monitor(served, "m007")
+    assert detail is not None
+    assert '<article id="m007"' in detail
+    assert 'href="../metrics"' in detail
+
+
+def test_there_is_no_page_of_an_unknown_monitor(store: Store) -> None:
+    assert render_monitor(Pictured.of(END, snapshot_at(store, END)), "none") is None
+
+
+def test_two_hundred_monitors_with_twenty_slices_stay_small_and_quick(store: Store) -> None:
+    served = many(store, 200, devices=20)
+    render(served)
+    began = time.perf_counter()
+    said = render(served)
+    detail = render_monitor(served, "m000")
+    assert time.perf_counter() - began < 1
+    assert detail is not None
+    assert len(gzip.compress(said.encode(), 5)) < 200_000
+    assert len(detail.encode()) < 200_000
+
+
+def test_an_empty_board_says_so() -> None:
+    assert "No monitor has a snapshot yet." in render(Pictured.of(END))
