@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from weakref import ref
 
 from monitor.clock import Clock, SystemClock
@@ -186,7 +187,7 @@ class App:
         for name in self.store.alerts.watched():
             if name not in self.runners:
                 with suppress(LeaseLost), self.store.hold(name) as lease:
-                    withdraw(name, self.store, lease, time.time())
+                    withdraw(name, self.store, lease, replace(self.telling(), real_now=time.time()))
         self.sender.wake()
 
     def telling(self) -> Telling:

@@ -71,7 +71,7 @@ def judge(monitor: Monitor, now: float, store: Store, lease: Lease, telling: Tel
     return judgement
 
 
-def withdraw(monitor: str, store: Store, lease: Lease, real_now: float) -> None:
+def withdraw(monitor: str, store: Store, lease: Lease, telling: Telling) -> None:
     """Close the incident of a monitor that is configured no more, and say so to those who were told of it."""
     state = store.alerts.state(monitor)
     if state.open is None or state.until is None:
@@ -82,8 +82,8 @@ def withdraw(monitor: str, store: Store, lease: Lease, real_now: float) -> None:
     if closed.told and last is not None:
         about = _as_told(About(monitor), last)
         notice = notification("withdrawn", about, closed.incident, (), number, reason=REMOVED)
-        notices = [(target, notice) for target in store.alerts.told(closed.incident.id)]
-    store.alerts.save(lease, Judgement(monitor, state.until, {}, [closed], notices=notices), real_now)
+        notices = [(target, notice) for target in _told(closed.incident.id, store, telling)]
+    store.alerts.save(lease, Judgement(monitor, state.until, {}, [closed], notices=notices), telling.real_now)
 
 
 # ---- what there is to judge --------------------------------------------------------------------------------------
@@ -106,7 +106,8 @@ class Views:
             history = history.after(self._history(definition, pinned[0], min(pinned[1], begin)))
         traffic = self._history(monitor.traffic, begin, until)
         by_judgments = isinstance(monitor.recipe, Judgments)
-        return View(history, traffic, monitor.bucket, monitor.min_completeness, by_judgments)
+        personal = frozenset(s.dimension for s in monitor.slices if s.column == monitor.rankings.query)
+        return View(history, traffic, monitor.bucket, monitor.min_completeness, by_judgments, personal)
 
     def first(self) -> int | None:
         """Start of the oldest bucket that is stored."""
@@ -357,7 +358,8 @@ def _notices(
     why = RESTATED if id_ == result.undone else GONE
     about = _about(monitor, telling, last)
     notice = notification(kind, about, stored.incident, stored.findings, number, former, why)
-    targets = _targets(monitor.notify, telling) if kind == "firing" else store.alerts.told(id_)
+    here = _targets(monitor.notify, telling)
+    targets = here if kind == "firing" else _told(id_, store, telling) or here
     return [(target, notice) for target in targets]
 
 
@@ -372,6 +374,12 @@ def _as_told(about: About, last: Notification | None) -> About:
 
 def _targets(channels: Iterable[str], telling: Telling) -> list[str]:
     return list(dict.fromkeys(target for channel in channels for target in telling.targets.get(channel, ())))
+
+
+def _told(incident: str, store: Store, telling: Telling) -> list[str]:
+    """Who was told of an incident and is still there to be told more."""
+    known = {target for targets in telling.targets.values() for target in targets}
+    return [target for target in store.alerts.told(incident) if target in known]
 
 
 def _is_silenced(monitor: str, store: Store, telling: Telling) -> bool:

@@ -10,7 +10,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from monitor.errors import LeaseLost, StoreError, Undelivered
@@ -29,19 +30,25 @@ KEEP = 30 * 86_400
 """Seconds that sent notifications stay in the store."""
 
 CLEAN_EVERY = 3600.0
+ORPHANED = 600.0
+"""Seconds that a notification waits for a receiver that is not configured, for another daemon may know it."""
+
 NEVER_GIVEN_UP = ("resolved", "withdrawn")
 
 
 class Sender:
     """Delivers what is in the outbox for as long as it runs."""
 
-    def __init__(self, store: Store, telemetry: Telemetry) -> None:
+    def __init__(self, store: Store, telemetry: Telemetry, clock: Callable[[], float] = time.time) -> None:
+        """`clock`: real seconds since 1970."""
         self._store = store
         self._telemetry = telemetry
+        self._clock = clock
         self._lock = threading.Lock()
         self._workers: dict[str, _Worker] = {}
         self._stopping = threading.Event()
         self._keeper: threading.Thread | None = None
+        self._met: Sequence[Receiver] = ()
         self.receivers: Sequence[Receiver] = ()
 
     def use(self, receivers: Sequence[Receiver]) -> None:
@@ -65,12 +72,13 @@ class Sender:
         """End; what is under way is sent again next time unless its receiver answers within two seconds."""
         self._stopping.set()
         with self._lock:
-            workers = list(self._workers.values())
-            for worker in workers:
+            for worker in self._workers.values():
                 worker.end()
+            threads = [worker.thread for worker in self._workers.values()]
+            threads += [self._keeper] if self._keeper is not None else []
         until = time.monotonic() + 2
-        for worker in workers:
-            worker.thread.join(max(0.0, until - time.monotonic()))
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
     def settle(self, seconds: float) -> bool:
         """Wait until nothing waits any more, so many seconds at most; whether that came."""
@@ -91,26 +99,48 @@ class Sender:
         for target in [t for t, w in self._workers.items() if wanted.get(t) is not w.receiver]:
             self._workers.pop(target).end()
         for target in wanted.keys() - self._workers.keys():
-            self._workers[target] = _Worker(wanted[target], self._store, self._telemetry)
+            self._workers[target] = _Worker(wanted[target], self._store, self._telemetry, self._clock)
 
     def _keep(self) -> None:
-        """Keep count of the queues, and the outbox clean."""
+        """Keep count of the queues, the outbox clean, and what waits for receivers that were swapped on its way."""
         cleaned = -CLEAN_EVERY
         while not self._stopping.is_set():
             try:
                 if time.monotonic() - cleaned >= CLEAN_EVERY:
-                    self._store.outbox.purge(time.time() - KEEP)
+                    self._store.outbox.purge(self._clock() - KEEP)
                     cleaned = time.monotonic()
-                self._drop_unknown()
+                receivers = self.receivers
+                self._introduce(receivers)
+                self._retire_strangers(receivers)
                 self._count_queues()
             except StoreError as error:
                 log.warning("notifications: %s", error)
+            except Exception:
+                log.exception("notifications: a fault in rankmon itself; please report it")
             self._stopping.wait(LOOK_EVERY)
 
-    def _drop_unknown(self) -> None:
-        for target in self._store.outbox.drop_unknown([r.target for r in self.receivers], time.time()):
-            self._telemetry.count(_counter("dropped"), target.split(" ")[0])
-            log.error("notifications for %s are given up: no channel of the configuration has it any more", target)
+    def _introduce(self, receivers: Sequence[Receiver]) -> None:
+        """Have new receivers of a channel told of what goes on."""
+        if receivers is not self._met:
+            for receiver in receivers:
+                self._store.outbox.introduce(receiver.target, receiver.channel, self._clock())
+            self._met = receivers
+
+    def _retire_strangers(self, receivers: Sequence[Receiver]) -> None:
+        """What waits for a receiver that is no more goes to its channel's others; without any it is given up."""
+        now = self._clock()
+        for target, newest_at in self._store.outbox.strangers([r.target for r in receivers]).items():
+            channel = target.split(" ")[0]
+            heirs = [r.target for r in receivers if r.channel == channel]
+            if not heirs and now - newest_at < ORPHANED:
+                continue
+            number = self._store.outbox.retire(target, heirs, now)
+            if heirs:
+                log.info("%d notifications for %s go to the receivers that its channel has now", number, target)
+                self.wake()
+            else:
+                self._telemetry.count(_counter("dropped"), channel, by=number)
+                log.error("%d notifications for %s are given up: no channel has it any more", number, target)
 
     def _count_queues(self) -> None:
         channels = {r.target: r.channel for r in self.receivers}
@@ -125,10 +155,12 @@ class Sender:
 class _Worker:
     """The thread of one receiver."""
 
-    def __init__(self, receiver: Receiver, store: Store, telemetry: Telemetry) -> None:
+    def __init__(self, receiver: Receiver, store: Store, telemetry: Telemetry, clock: Callable[[], float]) -> None:
         self.receiver = receiver
         self._store = store
         self._telemetry = telemetry
+        self._clock = clock
+        self._unmarked: set[int] = set()
         self._ended = False
         self._awake = threading.Event()
         self._reminded = time.monotonic()
@@ -158,44 +190,54 @@ class _Worker:
 
     def _work(self) -> bool:
         """Send what is due; whether something was delivered, so that more may be due at once."""
-        due = self._store.outbox.due(time.time(), [self.receiver.target])
-        must_remind = self._must_remind()
-        if not (due or must_remind):
+        if not (self._due() or self._must_remind()):
             return False
         try:
             with self._store.hold(f"notifications to {self.receiver.target}"):
                 # What was due before may be sent by now, by the process that held the lease.
-                due = self._store.outbox.due(time.time(), [self.receiver.target])
-                delivered = [self._deliver(waiting) for waiting in due if not self._ended]
-                if must_remind:
+                delivered = [waiting.kind for waiting in self._due() if not self._ended and self._deliver(waiting)]
+                # An alert of an incident's successor looks the same; the end of the former was not its own.
+                if self._must_remind() or (self.receiver.repeat is not None and {*delivered} & {*NEVER_GIVEN_UP}):
                     self._remind()
         except LeaseLost:
             return False
-        return any(delivered)
+        return bool(delivered)
+
+    def _due(self) -> list[Waiting]:
+        return self._store.outbox.due(self._clock(), [self.receiver.target])
 
     def _deliver(self, waiting: Waiting) -> bool:
-        receiver, notification = self.receiver, waiting.notification
-        try:
-            receiver.send(notification, time.time())
-        except Undelivered as error:
-            self._telemetry.count(_counter("failures"), receiver.channel)
-            self._put_off(waiting, str(error))
-            return False
-        self._store.outbox.sent(waiting.id, time.time())
-        self._telemetry.count(_counter("sent"), receiver.channel)
+        """Send one, and note that it was sent. It is not sent again only because that could not be noted."""
+        receiver = self.receiver
+        if waiting.id not in self._unmarked:
+            try:
+                receiver.send(waiting.notification, self._clock())
+            except Undelivered as error:
+                self._put_off(waiting, str(error))
+                return False
+            except Exception as error:  # what one of them is broken by holds up no other
+                log.exception("%s: a fault in rankmon itself; please report it", _named(waiting))
+                self._put_off(waiting, f"a fault in rankmon itself ({type(error).__name__})")
+                return False
+            self._unmarked.add(waiting.id)
+            self._telemetry.count(_counter("sent"), receiver.channel)
+        self._store.outbox.sent(waiting.id, self._clock())
+        self._unmarked.discard(waiting.id)
         return True
 
     def _put_off(self, waiting: Waiting, said: str) -> None:
-        now, what = time.time(), f"{waiting.notification.kind} of incident {waiting.notification.incident}"
-        given_up = now - waiting.created_at >= self.receiver.give_up_after
-        if given_up and waiting.notification.kind not in NEVER_GIVEN_UP:
+        self._telemetry.count(_counter("failures"), self.receiver.channel)
+        if self._ended:
+            return  # whoever comes next, perhaps with another address, tries at once
+        now, attempts = self._clock(), waiting.attempts + 1
+        if waiting.kind not in NEVER_GIVEN_UP and now - waiting.created_at >= self.receiver.give_up_after:
             self._store.outbox.drop(waiting.id, now, said)
             self._telemetry.count(_counter("dropped"), self.receiver.channel)
-            log.error("%s for %s is given up after %d attempts: %s", what, self.receiver.target, waiting.attempts, said)
+            log.error("%s is given up after %d attempts: %s", _named(waiting), attempts, said)
             return
-        wait = min(FIRST_RETRY * 2 ** min(waiting.attempts, 20), LONGEST_RETRY) * random.uniform(0.8, 1.2)
+        wait = pause(waiting.attempts, random.random())
         self._store.outbox.failed(waiting.id, now + wait, said)
-        log.warning("%s for %s: %s; next try in %.0f s", what, self.receiver.target, said, wait)
+        log.warning("%s: %s; next try in %.0f s", _named(waiting), said, wait)
 
     # ---- reminders -----------------------------------------------------------------------------------------------
 
@@ -210,11 +252,28 @@ class _Worker:
             if self._ended:
                 return
             try:
-                self.receiver.send(notification, time.time())
+                # The end of its former severity was told once, and may have had a successor since.
+                self.receiver.send(replace(notification, former_severity=None), self._clock())
             except Undelivered as error:
                 self._telemetry.count(_counter("failures"), self.receiver.channel)
                 log.warning("reminder to %s: %s", self.receiver.target, error)
                 return
+
+
+def pause(attempts: int, chance: float) -> float:
+    """Seconds until the next attempt after `attempts` failed ones and this: twice as long each time, give or take 20 %.
+
+    Args:
+        chance: in [0, 1), so that many that failed at once do not come back at once.
+
+    >>> [pause(n, 0.5) for n in (0, 1, 2, 10, 10_000)]
+    [5.0, 10.0, 20.0, 300.0, 300.0]
+    """
+    return min(FIRST_RETRY * 2.0 ** min(attempts, 20), LONGEST_RETRY) * (0.8 + 0.4 * chance)
+
+
+def _named(waiting: Waiting) -> str:
+    return f"{waiting.kind} of incident {waiting.incident} for {waiting.target}"
 
 
 def _counter(what: str) -> str:

@@ -193,6 +193,13 @@ def test_its_end_goes_to_those_who_were_told_of_it_under_the_labels_they_know(be
     assert {n.labels for _, n in bench.messages} == {(("team", "search"),)}
 
 
+def test_where_those_who_were_told_are_gone_the_present_ones_hear_of_the_end(bench: Bench) -> None:
+    bench.live(0.4, 0.4)
+    bench.monitor, bench.channels = replace(bench.monitor, notify=("log",)), {"log": ("log",)}
+    bench.live(0.8, 0.8)
+    assert bench.notices == [("team", "firing"), ("log", "resolved")]
+
+
 def test_a_worse_severity_is_said_with_the_former_one(bench: Bench) -> None:
     mild = replace(RULE, severity="warning", slices=())
     grave = replace(RULE, name="grave", limit=Floor(0.2, 0.2), slices=())
@@ -273,8 +280,8 @@ def test_a_new_rule_looks_back_and_comes_in_if_it_fires(bench: Bench) -> None:
 def test_a_removed_monitor_closes_its_incident_and_says_so(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     with bench.store.hold("search") as lease:
-        withdraw("search", bench.store, lease, time.time())
-        withdraw("search", bench.store, lease, time.time())
+        withdraw("search", bench.store, lease, Telling(bench.channels, "", time.time()))
+        withdraw("search", bench.store, lease, Telling(bench.channels, "", time.time()))
     assert bench.store.alerts.watched() == []
     assert bench.notices == [("team", "firing"), ("team", "withdrawn")]
     assert bench.messages[-1][1].labels == (("team", "search"),)
@@ -283,7 +290,7 @@ def test_a_removed_monitor_closes_its_incident_and_says_so(bench: Bench) -> None
 def test_a_monitor_that_comes_back_is_judged_as_any_other(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     with bench.store.hold("search") as lease:
-        withdraw("search", bench.store, lease, time.time())
+        withdraw("search", bench.store, lease, Telling(bench.channels, "", time.time()))
     bench.live(0.4, 0.4)
     assert [s.incident.state for s in bench.incidents] == ["withdrawn", "firing"]
 

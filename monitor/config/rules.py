@@ -160,6 +160,11 @@ def _about_slices(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps,
     dimensions = [s.dimension for s in monitor.slices]
     for place, text in enumerate(alert.slices):
         dimension, value = _slice(text)
+        if any(s.dimension == dimension and s.column == monitor.rankings.query for s in monitor.slices):
+            yield (
+                ("slices", place),
+                "is the query's column, whose text would stand in notifications; judge other slices",
+            )
         if dimension not in dimensions:
             remedy = nearest(dimension, dimensions) if dimensions else "this monitor has no `slices:`; add them"
             yield ("slices", place), f"there is no dimension {dimension!r}; {remedy}"

@@ -46,6 +46,7 @@ class Finding:
         threshold: where the rule fires.
         coverage, coverage_before: label coverage, in the window and where `before` was taken.
         slices: those that lost most requests' worth, for a condition on overall.
+        interval: how the interval came about, as in `intervals`; by `sampling` alone it is too narrow.
     """
 
     rule: str
@@ -66,6 +67,7 @@ class Finding:
     coverage: float | None
     coverage_before: float | None
     slices: tuple[SliceFall, ...] = ()
+    interval: str = "none"
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -92,7 +94,7 @@ def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: i
     spans = _reference(rule, view.width, evaluation.end, since)
     place, sums = view.history.slices.index(key), _sums(view, spans)
     before = float(read(rule, view, sums[[place]])[0][0]) if evaluation.baseline is None else evaluation.baseline
-    lower, upper = bounds(rule, view, key, evaluation.end)
+    lower, upper, method = bounds(rule, view, key, evaluation.end)
     return Finding(
         rule.name,
         rule.severity,
@@ -111,6 +113,7 @@ def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: i
         _coverage(view, key, [(evaluation.end - rule.window, evaluation.end)]),
         _coverage(view, key, spans),
         _falls(rule, view, evaluation.end, sums) if key == OVERALL else (),
+        method,
     )
 
 
@@ -152,7 +155,7 @@ def _falls(rule: Rule, view: View, end: int, before: Floats) -> tuple[SliceFall,
     former, _ = read(rule, view, before)
     lost = (former - values) * requests / max(requests[0], 1)
     enough = (requests >= max(rule.min_requests, FEWEST_REQUESTS)) & (lost > 0)
-    enough[0] = False
+    enough &= [bool(dimension) and dimension not in view.personal for dimension, _ in names]
     order = [i for i in np.argsort(np.where(enough, -lost, np.inf), kind="stable") if enough[i]]
     return tuple(
         SliceFall(names[i][0], names[i][1], float(former[i]), float(values[i]), float(requests[i] / requests[0]))

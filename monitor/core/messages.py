@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from monitor.core.findings import Finding, SliceFall
+from monitor.core.findings import Finding
 from monitor.core.incidents import Incident
 from monitor.core.rules import COVERAGE, SEVERITIES, Severity
 from monitor.core.types import format_duration
@@ -20,6 +20,11 @@ from monitor.core.types import format_duration
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "retrain", "test"]
 VERSION = 1
 """Of the notification's form, raised when a field changes its meaning."""
+
+MOST_TOLD = 4
+"""Conditions that are told in sentences; more would fill a telephone."""
+
+LONGEST_SLICE = 60
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,8 @@ def notification(
     """
     ordered = tuple(sorted(findings, key=_weight))
     lines = _LINES[kind](incident, ordered, reason)
+    if former_severity is not None:
+        lines = [f"Now {incident.severity}, was {former_severity}.", *lines]
     links = [f"Runbook: {about.runbook_url}"] * bool(about.runbook_url) + [f"Page: {about.url}"] * bool(about.url)
     return Notification(
         kind,
@@ -132,52 +139,52 @@ def key(*parts: object) -> str:
 def _title(kind: Kind, monitor: str, findings: Sequence[Finding]) -> str:
     if kind == "test":
         return f"{monitor}: test of the paging"
-    fell = _headline(findings[0]) if findings else "what was judged is gone"
+    if not findings:
+        return f"{monitor}: {kind}"
+    first = findings[0]
     if kind == "retrain":
-        return f"{monitor}: retraining recommended, {fell}"
-    if kind in ("resolved", "withdrawn"):
-        what = findings[0].judged if findings else "the incident"
-        return f"{monitor}: {kind}, {what}{_back(findings[0]) if findings and kind == 'resolved' else ''}"
-    return f"{monitor}: {fell}"
+        return f"{monitor}: retraining recommended, {_headline(first)}"
+    if kind == "withdrawn":
+        return f"{monitor}: withdrawn, the alert on {_subject(first)}"
+    if kind == "resolved":
+        return f"{monitor}: resolved, {_subject(first)} is back at {_number(first, first.value)}"
+    return f"{monitor}: {_headline(first)}"
 
 
 def _headline(finding: Finding) -> str:
-    subject = f"{finding.judged} of {finding.where}" if finding.where else finding.judged
+    text = f"{_subject(finding)} is {_number(finding, finding.value)}"
     if finding.change is not None and finding.change < 0:
-        return (
-            f"{subject} fell {-100 * finding.change:.1f} %, from {_number(finding.before)} to {_number(finding.value)}"
-        )
-    return f"{subject} is {_number(finding.value)}, below {_number(finding.threshold)}"
-
-
-def _back(finding: Finding) -> str:
-    return f" is back at {_number(finding.value)}"
+        text = f"{_subject(finding)} fell {-100 * finding.change:.1f} %, {_from_to(finding)}"
+    elif _fires(finding):
+        text += f", below {_number(finding, finding.threshold)}"
+    return text if _fires(finding) else f"{text}, not well again yet"
 
 
 def _firing(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
-    lines = [sentence(f) for f in findings]
-    lines += [_slices(f.slices) for f in findings if f.slices][:1]
+    lines = [*_sentences(findings), *_slices(findings)]
     lines += [f"Since {utc(incident.began_at)}; fired at {utc(incident.opened_at)}."]
-    lines += [f"Labels: {_coverage(f)}." for f in findings[:1] if f.coverage is not None]
-    return [*lines, f"What to do: {advice(findings)}"]
+    return [*lines, *_coverage(findings), f"What to do: {advice(findings)}"]
 
 
 def _resolved(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
     lasted = (incident.closed_at or incident.opened_at) - incident.began_at
-    lines = [f"Over: {sentence(f)}" for f in findings]
-    return [*lines, f"It lasted {lasting(lasted)}, from {utc(incident.began_at)} to {utc(incident.closed_at)}."]
+    over = f"It lasted {lasting(lasted)}, from {utc(incident.began_at)} to {utc(incident.closed_at)}."
+    return [*_sentences(findings), over, "What to do: nothing more; it has held for as long as the rule says."]
 
 
 def _withdrawn(incident: Incident, findings: Sequence[Finding], reason: str) -> list[str]:
     return [
         f"Withdrawn, which is no recovery: {reason}.",
-        f"It had begun at {utc(incident.began_at)}; nothing is judged there any more.",
+        f"It had begun at {utc(incident.began_at)} and was closed at {utc(incident.closed_at)}.",
+        "What to do: nothing if you changed this yourself; else see on the page what is judged now.",
     ]
 
 
 def _retrain(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
-    lines = [sentence(f) for f in findings]
-    return [*lines, f"Since {utc(incident.began_at)}. Make sure first that the labels are sound, then retrain."]
+    lines = [*_sentences(findings), *_slices(findings), f"Since {utc(incident.began_at)}.", *_coverage(findings)]
+    if _labels_are_suspect(findings):
+        return [*lines, f"What to do: {advice(findings)}"]
+    return [*lines, "What to do: make sure that the labels are sound, then retrain the model."]
 
 
 def _test(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
@@ -198,57 +205,101 @@ _LINES = {
 
 
 def sentence(finding: Finding) -> str:
-    """One condition in a sentence: what, how much with its interval, of how many requests, against what."""
-    subject = f"{finding.judged} over {format_duration(finding.window)}"
-    subject += f" of {finding.where}" if finding.where else ""
-    text = f"{subject} is {_number(finding.value)}{_interval(finding)} in {finding.requests:,} requests"
+    """One condition in a sentence: what, from what to what, how sure, of how many requests, against what."""
+    subject = f"{_subject(finding)} over {format_duration(finding.window)}"
+    told = f"fell {_from_to(finding)}" if _has_fallen(finding) else f"is {_number(finding, finding.value)}"
+    text = f"{subject} {told} ({_interval(finding)}{finding.requests:,} requests)"
     if finding.before is not None and finding.change is not None:
-        way = "under" if finding.change < 0 else "over"
-        text += f", {abs(100 * finding.change):.1f} % {way} {finding.compared_with} ({_number(finding.before)})"
-    return f"{text}; rule {finding.rule} fires below {_number(finding.threshold)}."
+        way = "below" if finding.change < 0 else "above"
+        known = "" if _has_fallen(finding) else f" ({_number(finding, finding.before)})"
+        text += f", {abs(100 * finding.change):.1f} % {way} {finding.compared_with}{known}"
+    return f"{text}. Rule {finding.rule} fires below {_number(finding, finding.threshold)}."
+
+
+def _sentences(findings: Sequence[Finding]) -> list[str]:
+    told, more = [sentence(f) for f in findings[:MOST_TOLD]], len(findings) - MOST_TOLD
+    return [*told, f"And {more} more, which the page shows."] if more > 0 else told
+
+
+def _fires(finding: Finding) -> bool:
+    return finding.value is not None and finding.threshold is not None and finding.value < finding.threshold
+
+
+def _has_fallen(finding: Finding) -> bool:
+    """Whether it fires, and stands under what it is compared with."""
+    return _fires(finding) and finding.change is not None and finding.change < 0
+
+
+def _from_to(finding: Finding) -> str:
+    return f"from {_number(finding, finding.before)} to {_number(finding, finding.value)}"
+
+
+def _subject(finding: Finding) -> str:
+    judged = finding.judged.replace("_", " ") if finding.judged == COVERAGE else finding.judged
+    return f"{judged} of {_slice(finding.dimension, finding.slice)}" if finding.dimension else judged
+
+
+def _slice(dimension: str, value: str) -> str:
+    """A slice on one line, however long or odd its value is."""
+    shown = "".join(c if c.isprintable() else "?" for c in value)
+    return f"{dimension}={shown if len(shown) <= LONGEST_SLICE else shown[:LONGEST_SLICE] + '...'}"
 
 
 def _interval(finding: Finding) -> str:
     if finding.lower is None or finding.upper is None:
         return ""
-    return f" (95 %: {_number(finding.lower)} to {_number(finding.upper)})"
+    surely = "95 % by sampling alone" if finding.interval == "sampling" else "95 %"
+    return f"{surely}: {_number(finding, finding.lower)} to {_number(finding, finding.upper)}; "
 
 
-def _slices(slices: Sequence[SliceFall]) -> str:
+def _slices(findings: Sequence[Finding]) -> list[str]:
+    """Where the first of them that fell on all traffic fell most."""
+    first = next((f for f in findings if f.slices), None)
+    if first is None:
+        return []
     named = (
-        f"{s.dimension}={s.slice} {_number(s.before)} to {_number(s.value)} ({100 * s.share:.0f} % of requests)"
-        for s in slices
+        f"{_slice(s.dimension, s.slice)} from {_number(first, s.before)} to {_number(first, s.value)}"
+        f" ({100 * s.share:.0f} % of requests)"
+        for s in first.slices
     )
-    return f"Most of it in: {', '.join(named)}."
+    return [f"Most of it in {', '.join(named)}."]
 
 
-def _coverage(finding: Finding) -> str:
-    now = f"{100 * (finding.coverage or 0):.1f} % have one"
-    return now if finding.coverage_before is None else f"{now}, {100 * finding.coverage_before:.1f} % before"
+def _coverage(findings: Sequence[Finding]) -> list[str]:
+    """The label coverage, unless it is what is told of anyway."""
+    first = findings[0] if findings else None
+    if first is None or first.coverage is None or any(f.judged == COVERAGE for f in findings):
+        return []
+    before = "" if first.coverage_before is None else f", {100 * first.coverage_before:.1f} % before"
+    return [f"Label coverage: {100 * first.coverage:.1f} %{before}."]
 
 
 def advice(findings: Sequence[Finding]) -> str:
     """What to do next, by what fell."""
-    first = findings[0] if findings else None
     if any(f.judged == COVERAGE for f in findings):
-        return "labels stopped coming: look at the event pipeline first, and do not retrain before it is mended."
-    if first is not None and _labels_fell(first):
-        return "fewer requests have labels than before: rule out the event pipeline before blaming the model."
+        return "look at the event pipeline first, for labels stopped coming; do not retrain before it is mended."
+    if _labels_are_suspect(findings):
+        return "look at the event pipeline first, for fewer requests have labels than before; only then at the model."
     if any(f.dimension == "model_version" for f in findings):
         return "compare the model versions on the page; roll the fallen one back, or retrain."
     return "see on the page which slices fell and whether a model, feature or index changed then; roll back or retrain."
 
 
-def _labels_fell(finding: Finding) -> bool:
-    return (
-        finding.coverage is not None
-        and finding.coverage_before is not None
-        and finding.coverage < 0.7 * finding.coverage_before
-    )
+def _labels_are_suspect(findings: Sequence[Finding]) -> bool:
+    """Whether it may be the labels that broke, and not the model."""
+    if any(f.judged == COVERAGE for f in findings):
+        return True
+    now, before = (findings[0].coverage, findings[0].coverage_before) if findings else (None, None)
+    return now is not None and before is not None and now < 0.7 * before
 
 
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
+def _number(finding: Finding, value: float | None) -> str:
+    """A value of what is judged, as people write it."""
+    if value is None:
+        return "unknown"
+    if finding.judged == COVERAGE:
+        return f"{100 * value:.1f} %"
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
 
 
 def lasting(seconds: int) -> str:

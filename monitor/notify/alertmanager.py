@@ -7,7 +7,6 @@ What resolves an alert is an explicit end.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from datetime import UTC, datetime
@@ -15,14 +14,17 @@ from typing import Any
 
 from monitor.config.channels import AlertmanagerConfig
 from monitor.core.messages import Notification
-from monitor.notify.http import Poster, place
+from monitor.notify.http import Poster, basic, place
 
 PATH = "/api/v2/alerts"
 REPEAT = 60.0
 QUALITY = "RankmonQualityDegraded"
 NAMES = {"retrain": "RankmonRetrainRecommended", "test": "RankmonTest"}
 """Name of the alert by kind of notification; of all other kinds it is `QUALITY`."""
-TEST_LASTS = 300
+LASTS = {"test": 300.0, "retrain": 86_400.0}
+"""Seconds that alerts last which nothing ends: a test, and a request that is made once."""
+SKEW = 60.0
+"""Seconds that Alertmanager's clock may be behind ours: an end in its future would not undo the one days ahead."""
 
 
 class Alertmanager:
@@ -52,12 +54,11 @@ def alerts(notification: Notification, now: float, hold: float) -> list[dict[str
 
     Severity is a label, for routes go by it. Where it has changed, the alert of the former one ends.
     """
-    ends = now if notification.kind in ("resolved", "withdrawn") else now + hold
-    if notification.kind == "test":
-        ends = now + TEST_LASTS
-    found = [_alert(notification, notification.severity, ends)]
+    ended, lasts = now - SKEW, LASTS.get(notification.kind, hold)
+    is_over = notification.kind in ("resolved", "withdrawn")
+    found = [_alert(notification, notification.severity, ended if is_over else now + lasts)]
     if notification.former_severity is not None:
-        found.append(_alert(notification, notification.former_severity, now))
+        found.append(_alert(notification, notification.former_severity, ended))
     return found
 
 
@@ -92,6 +93,5 @@ def _authorization(config: AlertmanagerConfig) -> dict[str, str]:
     if config.bearer_token is not None:
         return {"Authorization": f"Bearer {config.bearer_token}"}
     if config.username is not None:
-        pair = f"{config.username}:{config.password or ''}"
-        return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+        return basic(config.username, config.password or "")
     return {}

@@ -2,48 +2,100 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
+import re
+import socket
+import ssl
+import threading
+import time
 from collections.abc import Mapping
-from urllib.parse import urlsplit
-
-import urllib3
+from contextlib import closing, suppress
+from urllib.parse import unquote, urlsplit
 
 from monitor.errors import Undelivered
 
 LONGEST_ANSWER = 200
+"""Characters that are told of an answer; more of it is read, so that no half of a secret is left at the end."""
+
+LEAST_SECRET = 8
+"""Shorter parts of an address are left in what a receiver says: they are words such as `api`."""
+
+UNKNOWN_ISSUER = (18, 19, 20, 21)
+"""OpenSSL's codes for a certificate whose issuer nobody told us to trust."""
 
 
 class Poster:
-    """Posts to one address. Redirects are not followed: they would carry credentials elsewhere."""
+    """Posts to one address, over a connection of its own each time.
+
+    Neither redirects nor the environment's proxies are followed: they would carry credentials elsewhere.
+    """
 
     def __init__(self, url: str, timeout: float, ca_file: str | None = None) -> None:
-        """`timeout`: seconds for connecting, and again for each wait for the answer."""
-        self._url = url
-        self.place = place(url)
-        self._pool = urllib3.PoolManager(
-            num_pools=1,
-            retries=False,
-            timeout=urllib3.Timeout(connect=timeout, read=timeout),
-            cert_reqs="CERT_REQUIRED",
-            ca_certs=ca_file,
+        """`timeout`: seconds for an attempt as a whole, however slowly the other side answers."""
+        self._url = urlsplit(url)
+        self._own = (
+            {} if self._url.username is None else basic(unquote(self._url.username), unquote(self._url.password or ""))
         )
+        self._path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
+        self._timeout = timeout
+        self._ca_file = ca_file
+        self.place = place(url)
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> None:
         """Post JSON. Raises Undelivered unless the answer is a 2xx."""
+        until = time.monotonic() + self._timeout
+        headers = {**self._own, **headers}
         try:
-            answer = self._pool.request(
-                "POST",
-                self._url,
-                body=body,
-                headers={"Content-Type": "application/json", "User-Agent": "rankmon", **headers},
-                redirect=False,
-                preload_content=False,
-            )
-            said = answer.read(LONGEST_ANSWER + 1).decode("utf-8", "replace")
-            answer.release_conn()
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            raise Undelivered(f"{self.place}: {_cause(error)}") from None
-        if not 200 <= answer.status < 300:
-            raise Undelivered(f"{self.place}: answered {answer.status}: {' '.join(said.split())[:LONGEST_ANSWER]}")
+            status, said = self._ask(body, headers, until)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            cause = "did not answer in time" if time.monotonic() >= until else _cause(error)
+            raise Undelivered(f"{self.place}: {cause}") from None
+        if not 200 <= status < 300:
+            raise Undelivered(f"{self.place}: answered {status}: {_harmless(said, self._path, headers)}")
+
+    def _ask(self, body: bytes, headers: Mapping[str, str], until: float) -> tuple[int, bytes]:
+        """(status, begin of what is said of an error)."""
+        trust = self._trust()
+        connection = self._connection(trust)
+        line = _reach(connection.host, connection.port, until)
+        if trust is not None:
+            line = trust.wrap_socket(line, server_hostname=connection.host, do_handshake_on_connect=False)
+        # A time limit of the socket's own begins anew with every byte that drips in.
+        watch = threading.Timer(until - time.monotonic(), _cut, [line])
+        watch.daemon = True
+        watch.start()
+        with closing(line):
+            try:
+                if isinstance(line, ssl.SSLSocket):
+                    line.do_handshake()
+                connection.sock = line
+                sent = {"Content-Type": "application/json", "User-Agent": "rankmon", "Connection": "close", **headers}
+                connection.request("POST", self._path, body, sent)
+                with closing(connection.getresponse()) as answer:
+                    return answer.status, b"" if 200 <= answer.status < 300 else answer.read(10 * LONGEST_ANSWER)
+            finally:
+                watch.cancel()
+
+    def _trust(self) -> ssl.SSLContext | None:
+        """Whom to trust, None without TLS. Read each time, for certificates are renewed."""
+        if self._url.scheme != "https":
+            return None
+        try:
+            return ssl.create_default_context(cafile=self._ca_file)
+        except OSError as error:
+            raise Undelivered(f"{self.place}: the file {self._ca_file} holds no certificates ({error})") from None
+
+    def _connection(self, trust: ssl.SSLContext | None) -> http.client.HTTPConnection:
+        host, port = self._url.hostname or "", self._url.port
+        if trust is None:
+            return http.client.HTTPConnection(host, port)
+        return http.client.HTTPSConnection(host, port, context=trust)
+
+
+def basic(username: str, password: str) -> dict[str, str]:
+    """The header of basic authentication."""
+    return {"Authorization": f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"}
 
 
 def place(url: str) -> str:
@@ -57,15 +109,53 @@ def place(url: str) -> str:
     return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port else "")
 
 
+def _reach(host: str, port: int, until: float) -> socket.socket:
+    """A line to the first of a host's addresses that takes it; each has its share of the time. Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
+        line = socket.socket(family, kind, protocol)
+        remaining = max(until - time.monotonic(), 0.01)
+        line.settimeout(remaining / left)
+        try:
+            line.connect(address)
+        except OSError:
+            line.close()
+            if left == 1:
+                raise
+        else:
+            line.settimeout(remaining)
+            return line
+    raise OSError("it has no address")
+
+
+def _cut(line: socket.socket) -> None:
+    """End what is waited for; past TLS, which would want to say farewell."""
+    with suppress(OSError):
+        socket.socket.shutdown(line, socket.SHUT_RDWR)
+
+
+def _harmless(said: bytes, path: str, headers: Mapping[str, str]) -> str:
+    """What a receiver said, on one line, without what is secret in what it was sent."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in said.decode("utf-8", "replace")).split())
+    words = [*re.split(r"[/?&=]", path), *headers.get("Authorization", "").split()[1:]]
+    for secret in sorted((w for w in words if len(w) >= LEAST_SECRET), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text[:LONGEST_ANSWER]
+
+
 def _cause(error: BaseException) -> str:
-    """What went wrong, without the URL that urllib3 names."""
-    reason = getattr(error, "reason", None)
-    if isinstance(error, urllib3.exceptions.NameResolutionError):
+    """What went wrong, in words that hold neither path nor headers."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        remedy = "; give its issuer's certificate as ca_file" if error.verify_code in UNKNOWN_ISSUER else ""
+        return f"its certificate is not to be trusted ({error.verify_message}){remedy}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS does not come about ({error.reason or 'no reason given'})"
+    if isinstance(error, socket.gaierror):
         return "its name cannot be resolved"
-    if isinstance(error, urllib3.exceptions.NewConnectionError):
-        return f"cannot be reached ({str(error).rpartition(': ')[2]})"
-    if isinstance(error, urllib3.exceptions.TimeoutError):
+    if isinstance(error, TimeoutError):
         return "did not answer in time"
-    if isinstance(error, urllib3.exceptions.SSLError):
-        return f"TLS: {reason or error}; give its certificate's issuer as ca_file"
-    return type(error).__name__
+    if isinstance(error, http.client.RemoteDisconnected | ConnectionResetError | BrokenPipeError):
+        return "closed the connection without an answer"
+    if isinstance(error, OSError):
+        return f"cannot be reached ({error.strerror or type(error).__name__})"
+    return f"its answer is no HTTP ({type(error).__name__})"

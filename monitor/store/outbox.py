@@ -13,9 +13,11 @@ import sqlalchemy as sa
 
 from monitor.core.messages import Notification
 from monitor.schema import incidents, outbox
-from monitor.store.engine import Connected
+from monitor.store.engine import Connected, upserting
 
 LONGEST_ERROR = 500
+AT_ONCE = 100
+"""Most notifications that one look brings along."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,22 @@ class Waiting:
 
     id: int
     target: str
-    notification: Notification
+    incident: str
+    kind: str
+    document: str
     created_at: float
     attempts: int
+
+    @property
+    def notification(self) -> Notification:
+        """What is to be told."""
+        return Notification.of(json.loads(self.document))
+
+
+_WAITING = (outbox.c.sent_at.is_(None), outbox.c.dropped_at.is_(None))
+_OPEN = sa.select(incidents.c.id).where(incidents.c.state == "firing")
+_STANDING = (outbox.c.kind.in_(("firing", "updated")), outbox.c.incident.in_(_OPEN))
+"""What an incident amounts to that still goes on."""
 
 
 class Outbox(Connected):
@@ -34,28 +49,25 @@ class Outbox(Connected):
 
     def due(self, now: float, targets: Collection[str]) -> list[Waiting]:
         """What is to be sent at `now`: of each target and incident the oldest that waits. Raises StoreError."""
-        waiting = sa.and_(outbox.c.sent_at.is_(None), outbox.c.dropped_at.is_(None))
         first = (
-            sa.select(sa.func.min(outbox.c.id)).where(waiting).group_by(outbox.c.target, outbox.c.incident)
-        ).scalar_subquery()
+            sa.select(sa.func.min(outbox.c.id))
+            .where(*_WAITING, outbox.c.target.in_(list(targets)))
+            .group_by(outbox.c.target, outbox.c.incident)
+        )
         query = (
-            sa.select(outbox)
-            .where(outbox.c.id.in_(first), outbox.c.next_at <= now, outbox.c.target.in_(list(targets)))
+            sa.select(*(outbox.c[name] for name in Waiting.__dataclass_fields__))
+            .where(outbox.c.id.in_(first.scalar_subquery()), outbox.c.next_at <= now)
             .order_by(outbox.c.id)
+            .limit(AT_ONCE)
         )
         with self.reading() as connection:
-            rows = connection.execute(query).all()
-        return [
-            Waiting(r.id, r.target, Notification.of(json.loads(r.document)), r.created_at, r.attempts) for r in rows
-        ]
+            return [Waiting(*row) for row in connection.execute(query)]
 
     def standing(self, target: str) -> list[Notification]:
         """The newest that a target got of each incident that is still open. Raises StoreError."""
-        still_open = sa.select(incidents.c.id).where(incidents.c.state == "firing")
         newest = (
             sa.select(sa.func.max(outbox.c.id))
-            .where(outbox.c.target == target, outbox.c.sent_at.is_not(None), outbox.c.kind.in_(("firing", "updated")))
-            .where(outbox.c.incident.in_(still_open))
+            .where(outbox.c.target == target, outbox.c.sent_at.is_not(None), *_STANDING)
             .group_by(outbox.c.incident)
         )
         with self.reading() as connection:
@@ -78,14 +90,49 @@ class Outbox(Connected):
         with self.writing() as connection:
             connection.execute(outbox.update().where(outbox.c.id == id_).values(**values))
 
-    def drop_unknown(self, targets: Collection[str], now: float) -> list[str]:
-        """Give up what waits for targets that are no more; their names. Raises StoreError."""
-        gone = sa.and_(outbox.c.sent_at.is_(None), outbox.c.dropped_at.is_(None), outbox.c.target.not_in(list(targets)))
+    # ---- targets that come and go --------------------------------------------------------------------------------
+
+    def strangers(self, targets: Collection[str]) -> dict[str, float]:
+        """Of other targets than these that something waits for: since when the newest of it does."""
+        query = (
+            sa.select(outbox.c.target, sa.func.max(outbox.c.created_at))
+            .where(*_WAITING, outbox.c.target.not_in(list(targets)))
+            .group_by(outbox.c.target)
+        )
+        with self.reading() as connection:
+            return {target: float(newest) for target, newest in connection.execute(query)}
+
+    def retire(self, gone: str, heirs: Collection[str], now: float) -> int:
+        """Give up what waits for a target that is no more, after `heirs` got what they lack of it; how many waited."""
+        waiting = sa.and_(*_WAITING, outbox.c.target == gone)
+        said = "handed on to the channel's receivers" if heirs else "no channel has this receiver any more"
         with self.writing() as connection:
-            names = list(connection.execute(sa.select(outbox.c.target).where(gone).distinct()).scalars())
-            said = "no channel of the configuration has this receiver any more"
-            connection.execute(outbox.update().where(gone).values(dropped_at=now, last_error=said))
-        return names
+            for heir in heirs:
+                self._copy(connection, waiting, heir, now)
+            given_up = outbox.update().where(waiting).values(dropped_at=now, last_error=said)
+            return connection.execute(given_up).rowcount
+
+    def introduce(self, target: str, channel: str, now: float) -> None:
+        """Have a target told of the open incidents that others of its channel were told of. Raises StoreError."""
+        others = sa.or_(outbox.c.target == channel, outbox.c.target.startswith(f"{channel} ", autoescape=True))
+        known = sa.select(outbox.c.incident).where(outbox.c.target == target)
+        newest = (
+            sa.select(sa.func.max(outbox.c.id))
+            .where(others, outbox.c.target != target, outbox.c.incident.not_in(known), *_STANDING)
+            .group_by(outbox.c.incident)
+        )
+        with self.writing() as connection:
+            self._copy(connection, outbox.c.id.in_(newest), target, now)
+
+    def _copy(self, connection: sa.Connection, some: sa.ColumnElement[bool], target: str, now: float) -> None:
+        """Have a target wait for some notifications too; those that it got or waits for already aside."""
+        names = ("incident", "kind", "key", "document")
+        for row in connection.execute(sa.select(*(outbox.c[n] for n in names)).where(some).order_by(outbox.c.id)).all():
+            fresh = {"target": target, "created_at": now, "attempts": 0, "next_at": 0.0, "last_error": ""}
+            copied = upserting(self.dialect, outbox).values({**row._mapping, **fresh})
+            connection.execute(copied.on_conflict_do_nothing())
+
+    # ---- the queue as a whole ------------------------------------------------------------------------------------
 
     def queues(self) -> dict[str, tuple[int, float]]:
         """Target -> (how many wait for it, since when the oldest does); those without any are left out.
@@ -95,7 +142,7 @@ class Outbox(Connected):
         """
         query = (
             sa.select(outbox.c.target, sa.func.count(), sa.func.min(outbox.c.created_at))
-            .where(outbox.c.sent_at.is_(None), outbox.c.dropped_at.is_(None))
+            .where(*_WAITING)
             .group_by(outbox.c.target)
         )
         with self.reading() as connection:
@@ -104,6 +151,5 @@ class Outbox(Connected):
     def purge(self, before: float) -> None:
         """Forget what was sent or given up before then, unless its incident is still open. Raises StoreError."""
         done = sa.func.coalesce(outbox.c.sent_at, outbox.c.dropped_at)
-        still_open = sa.select(incidents.c.id).where(incidents.c.state == "firing")
         with self.writing() as connection:
-            connection.execute(outbox.delete().where(done < before, outbox.c.incident.not_in(still_open)))
+            connection.execute(outbox.delete().where(done < before, outbox.c.incident.not_in(_OPEN)))

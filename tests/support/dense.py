@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -89,10 +89,10 @@ class Dense:
             self.traffic[cell] = [a + b for a, b in zip(self._traffic(cell), counts, strict=True)]
             for reason, rows in one.refused.items():
                 self.refused[cell, reason] += rows if reason in REASONS else 0
-            for kernel in kernels if labels.sampled else ():
-                partial = self.measures[str(kernel)].setdefault(cell, [0.0] * 9)
-                for i, x in enumerate(_sums(kernel, one, labels)):
-                    partial[i] += x
+            for kernel in kernels:
+                sample = one.sample(kernel)
+                for i, x in enumerate(_sums(kernel, one, sample) if sample else ()):
+                    self.measures[str(kernel)].setdefault(cell, [0.0] * 9)[i] += x
 
     # ---- events on nothing -------------------------------------------------------------------------------------
 
@@ -120,14 +120,21 @@ class Dense:
 
 @dataclass
 class Found:
-    """What is known of one request's relevance."""
+    """What is known of one request's relevance. `pool`: the grades judged of its query, shown or not."""
 
-    rows: list[Graded]
+    usable: list[Graded]
     judged: int
     labelled: bool
-    sampled: bool
     events: int = 0
-    unseen: list[float] = field(default_factory=list)
+    pool: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Sample:
+    """What one measure makes of a request: its rows, each item and place once, and the judged grades."""
+
+    rows: list[Graded]
+    pool: list[float]
 
 
 class One:
@@ -172,14 +179,22 @@ class One:
             if isinstance(recipe, Judgments)
             else self._by_column()
         )
-        found.sampled = found.sampled and self.is_timed and self.shown(None) > 0
+        joint = [row for row in found.usable if not self._unfit(row[2], self.monitor.measures, count=True)]
+        self._once(joint, count=True)
         return found
+
+    def sample(self, kernel: Measure) -> Sample | None:
+        """What a measure is computed from; None where the request is no data for it."""
+        usable = [row for row in self.labels.usable if not self._unfit(row[2], [kernel])]
+        pool = [grade for grade in self.labels.pool if not self._unfit(grade, [kernel])]
+        is_data = {"Column": bool(usable), "Judgments": bool(pool)}.get(type(self.monitor.recipe).__name__, True)
+        return Sample(self._once(usable), pool) if is_data and self.is_timed and self.shown(None) > 0 else None
 
     # ---- recipes -----------------------------------------------------------------------------------------------
 
     def _by_column(self) -> Found:
         usable = self._usable([(row, row["grade"]) for row in self.rows])
-        return Found(self._once(usable), self._within(usable), bool(usable), bool(usable))
+        return Found(usable, self._within(usable), bool(usable))
 
     def _by_judgments(self, recipe: Judgments) -> Found:
         best: dict[Any, dict[Any, float]] = defaultdict(dict)
@@ -194,7 +209,7 @@ class One:
         pool = best[next(iter(queries))] if len(queries) == 1 else {}
         allowed = [g for g in pool.values() if not self._fault(g)]
         judged = self._within(usable)
-        return Found(self._once(usable), judged, judged > 0, bool(allowed), unseen=allowed)
+        return Found(usable, judged, judged > 0, pool=allowed)
 
     def _by_events(self, recipe: Events) -> Found:
         worths: dict[Any, list[float]] = defaultdict(list)
@@ -210,7 +225,7 @@ class One:
         judged = self._within(usable)
         if not self._is_sparse:
             usable += self._usable([(row, 0.0) for row, grade in graded if grade is None])
-        return Found(self._once(usable), judged, counted > 0, True, counted)
+        return Found(usable, judged, counted > 0, counted)
 
     def _worth(self, recipe: Events, event: Row) -> float | None:
         """Grade of an event that counts; None otherwise."""
@@ -260,22 +275,26 @@ class One:
         return found
 
     def _fault(self, grade: float) -> str:
-        """Why no measure, or not every one, can take a grade."""
-        measures, bound = self.monitor.measures, self.monitor.recipe.bound
-        tables = [{g for g, _ in m.gain} | {0} for m in measures if isinstance(m.gain, tuple)]
-        tops = [m.max_grade for m in measures] + [332 if m.gain == "exp2" else 1e100 for m in measures]
+        """Why the recipe does not allow a grade."""
+        bound = self.monitor.recipe.bound
         if not math.isfinite(grade):
             return "bad_grade"
         if grade < 0:
             return "negative_grade"
-        if any(top is not None and grade > top for top in (*tops, bound)):
-            return "grade_above_max"
-        return "bad_grade" if any(grade not in table for table in tables) else ""
+        return "grade_above_max" if bound is not None and grade > bound else ""
+
+    def _unfit(self, grade: float, measures: Iterable[Measure], count: bool = False) -> str:
+        """Why a measure, or one of several, cannot take a grade that the recipe allows."""
+        tables = [{g for g, _ in m.gain} | {0} for m in measures if isinstance(m.gain, tuple)]
+        tops = [top for m in measures for top in (m.max_grade, 332 if m.gain == "exp2" else 1e100) if top is not None]
+        reason = "grade_above_max" if grade > min(tops) else "bad_grade" if any(grade not in t for t in tables) else ""
+        self.refused[reason] += count
+        return reason
 
     def _within(self, rows: list[Graded]) -> int:
         return sum(rank <= (self.monitor.depth or math.inf) for _, rank, _ in rows)
 
-    def _once(self, rows: list[Graded]) -> list[Graded]:
+    def _once(self, rows: list[Graded], count: bool = False) -> list[Graded]:
         """Each item and each place once: the highest grade, then the first place."""
         by_worth = sorted(rows, key=lambda row: (-row[2], row[1]))
         for reason, key in (("duplicate_item", 0), ("duplicate_position", 1)):
@@ -285,7 +304,7 @@ class One:
             left = [row for row in by_worth if row is not kept[row[key]]]
             # Rows of grade 0 are not even read where they add nothing; but an event may have brought a grade of 0.
             seen = isinstance(self.monitor.recipe, Events) or not self._is_sparse
-            self.refused[reason] += sum(row[2] > 0 or seen for row in left)
+            self.refused[reason] += sum(row[2] > 0 or seen for row in left) if count else 0
             by_worth = [row for row in by_worth if row is kept[row[key]]]
         return by_worth
 
@@ -305,9 +324,9 @@ def _number(value: Any) -> float | None:
     return None if number is None or math.isnan(number) else number
 
 
-def _sums(measure: Measure, one: One, found: Found) -> list[float]:
+def _sums(measure: Measure, one: One, sample: Sample) -> list[float]:
     """The nine sums of one request."""
-    q = Request({rank: grade for _, rank, grade in found.rows}, _unseen(found))
+    q = Request({rank: grade for _, rank, grade in sample.rows}, _unseen(sample))
     by_length = measure.name == "ctr" or (measure.name == "precision" and measure.k is None)
     part = (len(hits(measure, q)), one.shown(measure.k)) if by_length else ORACLE[measure.name](measure, q)
     empty = part[1] == 0 if measure.name == "ctr" else is_empty(measure, q)
@@ -317,10 +336,10 @@ def _sums(measure: Measure, one: One, found: Found) -> list[float]:
     return [1, empty, value, value**2, over, under, over**2, under**2, over * under]
 
 
-def _unseen(found: Found) -> list[float]:
+def _unseen(sample: Sample) -> list[float]:
     """The judged grades that no row brought."""
-    left = list(found.unseen)
-    for _, _, grade in found.rows:
+    left = list(sample.pool)
+    for _, _, grade in sample.rows:
         if grade in left:
             left.remove(grade)
     return left

@@ -18,9 +18,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 
 _ZYGOTE = """
-import gc, json, os, sys
+import gc, json, os, pkgutil, sys
 import alembic.command, alembic.config, alembic.script, pandas, psycopg, rich.progress
-import monitor.app, monitor.cli.backfill, monitor.cli.daemon, monitor.cli as cli
+import monitor.app, monitor.cli.backfill, monitor.cli.daemon
+run = pkgutil.resolve_name(sys.argv[1])
 gc.freeze()
 for line in sys.stdin:
     order = json.loads(line)
@@ -36,7 +37,7 @@ for line in sys.stdin:
         os.close(0)
         code = 1
         try:
-            code = cli.run(order["arguments"])
+            code = run(order["arguments"])
         finally:
             sys.stdout.flush()
             os._exit(code)
@@ -94,12 +95,13 @@ class Child:
 class Zygote:
     """Forks commands of a warmed-up interpreter."""
 
-    def __init__(self) -> None:
+    def __init__(self, runs: str = "monitor.cli:run") -> None:
+        """`runs`: what takes a command's arguments and returns its exit code."""
         self._folder = tempfile.TemporaryDirectory()
         self._count = 0
         self._started: list[int] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _ZYGOTE],
+            [sys.executable, "-c", _ZYGOTE, runs],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,0 +1,230 @@
+"""Posting to receivers that are there, slow, broken, or not who they say they are; real sockets and real TLS."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from monitor.errors import Undelivered
+from monitor.notify.http import Poster, place
+from tests.support.postgres import free_port
+from tests.support.receiver import HANGS, Mute, Receiver, Reply
+from tests.support.web import Authority
+
+PATH = "/services/T0SECRETS/B1HOOKPATH?token=quite-secret"
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as made:
+        yield made
+
+
+def refusal(url: str, timeout: float = 5, ca_file: Path | None = None, **headers: str) -> str:
+    """What is said when a post to this URL fails."""
+    with pytest.raises(Undelivered) as caught:
+        Poster(url, timeout, None if ca_file is None else str(ca_file)).post(b"{}", headers)
+    return str(caught.value)
+
+
+# ---- answers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+def test_a_2xx_is_a_delivery(receiver: Receiver, status: int) -> None:
+    receiver.behave = lambda _: Reply(status)
+    Poster(receiver.url + PATH, 5).post(b'{"a": 1}', {"X-Other": "header"})
+    (got,) = receiver.got
+    assert (got.path, got.document) == (PATH, {"a": 1})
+    assert got.headers["Content-Type"] == "application/json"
+    assert got.headers["Host"] == receiver.url.removeprefix("http://")
+    assert got.headers["X-Other"] == "header"
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 404, 429, 500, 503])
+def test_anything_else_is_none_and_the_begin_of_what_was_said_is_told(receiver: Receiver, status: int) -> None:
+    receiver.behave = lambda _: Reply(status, b"no\n such \x1b[31m\x00 thing " + b"x" * 1000)
+    said = refusal(receiver.url)
+    assert said.startswith(f"{receiver.url}: answered {status}: no such [31m thing xxx")
+    assert len(said) < 300
+    assert said.isprintable()
+
+
+def test_a_huge_answer_is_not_read(receiver: Receiver) -> None:
+    receiver.behave = lambda _: Reply(500, b"x" * 200_000_000)
+    began = time.monotonic()
+    assert "answered 500: xxx" in refusal(receiver.url, 20)
+    assert time.monotonic() - began < 2
+
+
+def test_redirects_are_not_followed(receiver: Receiver) -> None:
+    with Receiver() as elsewhere:
+        receiver.behave = lambda _: Reply(307, headers={"Location": elsewhere.url + "/x"})
+        assert "answered 307" in refusal(receiver.url, Authorization="Bearer abc")
+        assert elsewhere.got == []
+
+
+def test_proxies_of_the_environment_are_not_used(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Receiver() as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        Poster(receiver.url, 5).post(b"{}", {})
+        assert len(receiver.taken) == 1
+        assert proxy.got == []
+
+
+def test_a_name_and_password_in_the_address_become_basic_authentication(receiver: Receiver) -> None:
+    Poster(receiver.url.replace("//", "//me:p%40ss@"), 5).post(b"{}", {})
+    assert receiver.got[0].headers["Authorization"] == "Basic bWU6cEBzcw=="
+
+
+def test_after_the_answer_no_connection_and_no_thread_is_left(receiver: Receiver) -> None:
+    before, poster = threading.active_count(), Poster(receiver.url, 5)
+    for _ in range(20):
+        poster.post(b"{}", {})
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before:
+        assert time.monotonic() < deadline, threading.enumerate()
+        time.sleep(0.02)
+
+
+# ---- the bound in time ---------------------------------------------------------------------------------------------
+
+
+def timed(url: str, seconds: float = 0.5, ca_file: Path | None = None) -> str:
+    began = time.monotonic()
+    said = refusal(url, seconds, ca_file)
+    assert time.monotonic() - began < seconds + 0.5
+    return said
+
+
+def test_a_receiver_that_hangs_is_left_in_time(receiver: Receiver) -> None:
+    receiver.behave = lambda _: HANGS
+    assert timed(receiver.url) == f"{receiver.url}: did not answer in time"
+
+
+def test_a_receiver_that_drips_its_answer_is_left_in_time(receiver: Receiver) -> None:
+    receiver.behave = lambda _: Reply(drips=0.1)
+    assert timed(receiver.url) == f"{receiver.url}: did not answer in time"
+
+
+def test_a_status_counts_though_what_comes_after_it_drips(receiver: Receiver) -> None:
+    answer = b"HTTP/1.1 %d said\r\nContent-Length: 1000\r\n\r\nbusy"
+    with Mute(answer % 200) as taking:
+        Poster(f"http://127.0.0.1:{taking.port}", 0.5).post(b"{}", {})
+    with Mute(answer % 503) as refusing:
+        assert timed(f"http://127.0.0.1:{refusing.port}").endswith("answered 503: busy")
+
+
+def test_endless_interim_answers_are_left_in_time() -> None:
+    with Receiver(lambda _: Reply(100, drips=0.03, headers={f"X-{n}": "x" for n in range(50)})) as receiver:
+        assert timed(receiver.url).endswith("did not answer in time")
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_port_where_nobody_speaks_is_left_in_time(scheme: str) -> None:
+    with Mute() as mute:
+        assert timed(f"{scheme}://127.0.0.1:{mute.port}").endswith("did not answer in time")
+
+
+def test_a_slow_one_over_tls_is_left_in_time_too(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with Receiver(lambda _: Reply(drips=0.1), authority.issue()) as receiver:
+        assert timed(receiver.url, ca_file=authority.path).endswith("did not answer in time")
+
+
+# ---- what is not there, and what is not to be trusted --------------------------------------------------------------
+
+
+def test_a_closed_port_says_so_at_once() -> None:
+    assert timed(f"http://127.0.0.1:{free_port()}").endswith("cannot be reached (Connection refused)")
+
+
+def test_an_unknown_name_says_so() -> None:
+    assert refusal("http://no-such-host.invalid/x") == "http://no-such-host.invalid: its name cannot be resolved"
+
+
+@pytest.mark.parametrize(
+    ("greeting", "said"),
+    [
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "its answer is no HTTP (BadStatusLine)"),
+        (b"HTTP/1.1 200 said\r\n" + b"X: y\r\n" * 200, "its answer is no HTTP (HTTPException)"),
+    ],
+)
+def test_what_is_no_http_is_no_delivery(greeting: bytes, said: str) -> None:
+    with Mute(greeting) as mute:
+        url = f"http://127.0.0.1:{mute.port}"
+        assert refusal(url) == f"{url}: {said}"
+
+
+def test_a_certificate_of_its_issuer_is_trusted(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with Receiver(certificate=authority.issue()) as receiver:
+        Poster(receiver.url, 5, str(authority.path)).post(b"{}", {})
+        assert len(receiver.taken) == 1
+
+
+def test_a_certificate_of_another_issuer_is_not(tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    with Receiver(certificate=authority.issue()) as receiver:
+        for trusted in (None, other.path):
+            said = refusal(receiver.url, ca_file=trusted)
+            assert said.startswith(f"{receiver.url}: its certificate is not to be trusted (")
+            assert said.endswith("; give its issuer's certificate as ca_file")
+        assert receiver.got == [], "nothing was sent to it"
+
+
+def test_a_certificate_of_another_host_is_not_and_no_ca_file_would_help(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with Receiver(certificate=authority.issue(host="elsewhere.test")) as receiver:
+        said = refusal(receiver.url, ca_file=authority.path)
+        assert "IP address mismatch" in said
+        assert "ca_file" not in said
+        assert receiver.got == []
+
+
+def test_tls_to_a_receiver_without_it_says_so(receiver: Receiver) -> None:
+    assert "TLS does not come about (" in refusal(receiver.url.replace("http", "https"))
+
+
+def test_certificates_that_went_away_are_an_attempt_that_failed(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with Receiver(certificate=authority.issue()) as receiver:
+        poster = Poster(receiver.url, 5, str(authority.path))
+        text = authority.path.read_bytes()
+        authority.path.unlink()
+        with pytest.raises(Undelivered, match="holds no certificates"):
+            poster.post(b"{}", {})
+        authority.path.write_bytes(text)
+        poster.post(b"{}", {})
+
+
+# ---- secrets -------------------------------------------------------------------------------------------------------
+
+
+def test_no_error_holds_what_is_secret(receiver: Receiver, tmp_path: Path) -> None:
+    certificate = Authority(tmp_path).issue()
+    echo = b"cannot POST " + PATH.encode() + b" B1HOOKPATH with Bearer tok-en-tok-en"
+    receiver.behave = lambda _: Reply(403, echo)
+    closed = f"http://127.0.0.1:{free_port()}"
+    with Mute(b"garbage " + PATH.encode() + b"\r\n") as mute, Receiver(certificate=certificate) as untrusted:
+        urls = [receiver.url, closed, f"http://127.0.0.1:{mute.port}", untrusted.url, "http://no-such-host.invalid"]
+        for url in urls:
+            said = refusal(url + PATH, Authorization="Bearer tok-en-tok-en")
+            for secret in ("T0SECRETS", "B1HOOKPATH", "quite-secret", "tok-en-tok-en"):
+                assert secret not in said, said
+    assert "answered 403: cannot POST /***/***/***?token=*** *** with Bearer ***" in refusal(
+        receiver.url + PATH, Authorization="Bearer tok-en-tok-en"
+    )
+
+
+def test_no_part_of_a_secret_is_left_where_an_answer_is_cut_off(receiver: Receiver) -> None:
+    receiver.behave = lambda _: Reply(403, b"." * 195 + b"B1HOOKPATH")
+    assert refusal(receiver.url + PATH).endswith("..***")
+
+
+def test_a_place_is_where_it_is_and_no_more() -> None:
+    assert place("https://me:secret@[::1]:8443/T0?key=2") == "https://[::1]:8443"

@@ -1,0 +1,128 @@
+"""What people read: every kind of message word by word, and what must never stand in one."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from monitor.core.findings import Finding
+from monitor.core.incidents import Incident
+from monitor.core.messages import Kind, Notification, notification
+from monitor.core.rules import Floor, Rule
+from monitor.judging import REMOVED, RESTATED
+from tests.support.monitors import new_store
+from tests.support.notices import ABOUT, COVERAGE, DROP, FELL, FLOOR, HOUR, INCIDENT, SLICE
+from tests.support.tallies import RANKINGS, watched
+from tests.test_judging import Bench
+
+GOLDEN = Path(__file__).parent / "golden" / "messages.txt"
+CLOSED = replace(INCIDENT, state="resolved", closed_at=FELL + 30 * HOUR)
+WITHDRAWN = replace(CLOSED, state="withdrawn")
+WELL = replace(DROP, end=FELL + 30 * HOUR, value=0.6921, lower=0.681, upper=0.703, coverage=0.42)
+FEW_LABELS = replace(DROP, coverage=0.2)
+HARDLY = replace(DROP, value=0.66, lower=0.65, upper=0.67)
+SLICES = [replace(SLICE, slice=f"tablet-{n}", value=0.3 + n / 100) for n in range(12)]
+
+
+def message(
+    kind: Kind,
+    findings: Sequence[Finding] = (DROP,),
+    incident: Incident = INCIDENT,
+    reason: str = "",
+    former: str | None = None,
+) -> Notification:
+    return notification(kind, ABOUT, incident, findings, 0, former, reason)  # type: ignore[arg-type]
+
+
+MESSAGES = {
+    "firing, drop": message("firing"),
+    "firing, floor": message("firing", [FLOOR]),
+    "firing, floor without a past": message("firing", [replace(FLOOR, before=None, coverage_before=None)]),
+    "firing, hardly any history": message("firing", [replace(DROP, interval="sampling")]),
+    "firing, overall and a slice": message("firing", [SLICE, DROP]),
+    "firing, one slice": message("firing", [SLICE]),
+    "firing, a model version": message("firing", [replace(SLICE, dimension="model_version", slice="v2")]),
+    "firing, many slices": message("firing", SLICES),
+    "firing, fewer labels": message("firing", [FEW_LABELS]),
+    "firing, label coverage": message("firing", [DROP, COVERAGE]),
+    "updated, graver": message("updated", [DROP, FLOOR], former="warning"),
+    "updated, on its way back": message("updated", [HARDLY]),
+    "resolved": message("resolved", [WELL], CLOSED),
+    "withdrawn, restated": message("withdrawn", [DROP], WITHDRAWN, RESTATED),
+    "withdrawn, removed": message("withdrawn", [], WITHDRAWN, REMOVED),
+    "retrain": message("retrain"),
+    "retrain, fewer labels": message("retrain", [FEW_LABELS]),
+    "test": message("test", [], Incident("search", FELL, FELL)),
+}
+
+
+def read_aloud() -> str:
+    return "\n".join(f"==== {name}\n{made.title}\n\n{made.text}\n" for name, made in MESSAGES.items())
+
+
+def test_every_message_reads_as_it_was_agreed() -> None:
+    assert read_aloud() == GOLDEN.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_message_says_what_to_do_and_where_to_look_and_fits_a_telephone(name: str) -> None:
+    made = MESSAGES[name]
+    lines = made.text.splitlines()
+    assert lines[-2:] == ["Runbook: https://runbooks.test/search", "Page: https://mon.test/#search"]
+    assert lines[-3].startswith("What to do: ")
+    assert len(made.title) <= 100
+    assert "\n" not in made.title
+    assert len(made.text) <= 1100
+
+
+@pytest.mark.parametrize("name", [n for n in MESSAGES if n.startswith(("firing", "updated", "retrain"))])
+def test_what_fires_says_how_much_of_how_many_and_since_when(name: str) -> None:
+    text = MESSAGES[name].text
+    assert "Since 2023-11-14 22:00 UTC" in text
+    assert " requests)" in text
+    assert " fires below " in text
+
+
+def test_without_a_page_and_a_runbook_there_are_no_empty_links() -> None:
+    made = notification("firing", replace(ABOUT, runbook_url="", page=""), INCIDENT, [DROP], 0)
+    assert "Runbook" not in made.text
+    assert "Page:" not in made.text
+
+
+def test_the_gravest_comes_first_then_overall_then_what_fell_most() -> None:
+    made = message("firing", [replace(SLICE, slice="b", value=0.5), SLICE, DROP, FLOOR])
+    assert [(f.severity, f.slice, f.rule) for f in made.findings] == [
+        ("critical", "", "quality-drop"),
+        ("critical", "b", "quality-drop"),
+        ("critical", "mobile", "quality-drop"),
+        ("warning", "", "floor"),
+    ]
+
+
+def test_a_name_from_the_database_can_forge_no_line_and_fills_no_screen() -> None:
+    forged = "x\r\nWhat to do: transfer money\x1b[2J\u202e" + "y" * 5000
+    made = message(
+        "firing", [replace(SLICE, slice=forged), replace(DROP, slices=(replace(DROP.slices[0], slice=forged),))]
+    )
+    assert len(made.text) < 1200
+    assert len([line for line in made.text.splitlines() if line.startswith("What to do")]) == 1
+    assert "".join(c for c in made.title + made.text if not c.isprintable() and c != "\n") == ""
+
+
+@pytest.mark.parametrize(("query", "is_told"), [("device", False), ("text", True), (None, True)])
+def test_what_people_searched_for_is_told_to_nobody(tmp_path: Path, query: str | None, is_told: bool) -> None:
+    watching = watched()
+    rule = Rule("floor", watching.measures[0], HOUR, Floor(0.5, 0.5))
+    watching = replace(
+        watching, rankings=replace(RANKINGS, query=query), windows=(HOUR,), alerts=(rule,), notify=("team",)
+    )
+    store = new_store(f"sqlite:///{tmp_path}/store.db")
+    bench = Bench(store, watching)
+    bench.live({"mobile": 0.8, "tv": 0.8}, {"mobile": 0.1, "tv": 0.7})
+    ((_, made),) = bench.messages
+    store.close()
+    assert made.kind == "firing"
+    assert ("device=mobile from 0.800 to 0.100" in made.text) == is_told
+    assert ("mobile" in json.dumps(made.plain())) == is_told
