@@ -27,7 +27,7 @@ from monitor.notify.webhook import Webhook
 from monitor.runner import Runner
 from monitor.scheduler import Scheduler
 from monitor.sender import Sender
-from monitor.snapshot import Board
+from monitor.snapshot import Board, MonitorSnapshot
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.store import Store
@@ -237,12 +237,19 @@ class App:
         """Empty if every monitor has something to show; else what is missing."""
         if not self._store_is_ready:
             return "the store is not ready"
-        missing = [n for n in self.runners if n not in self.board.snapshots]
-        return f"no snapshot yet of {', '.join(missing)}" if missing else ""
+        missing = [n for n in self.runners if not _has_something(self.board.snapshots.get(n))]
+        return f"nothing to show yet of {', '.join(missing)}" if missing else ""
 
     def next_run_at(self, name: str) -> float | None:
         """When a monitor runs next, in real seconds since 1970."""
         return self.scheduler.next_run_at(name)
+
+
+def _has_something(snapshot: MonitorSnapshot | None) -> bool:
+    """Whether there are data of a monitor, or at least a first attempt to get some has ended."""
+    if snapshot is None:
+        return False
+    return snapshot.progress.last_attempt_at is not None or any(s.final or s.provisional for s in snapshot.series)
 
 
 def _parts_for_life(config: Config) -> dict[str, object]:

@@ -17,7 +17,7 @@ from typing import Protocol
 from monitor.core.buckets import bucket_of, runs, starts
 from monitor.core.tally import Reading, Tally, tally
 from monitor.core.types import Definition, Monitor
-from monitor.core.watermark import BucketState, believed, due_buckets, is_final
+from monitor.core.watermark import BucketState, believed, due_buckets, is_final, is_over
 from monitor.errors import SourceError, TooMany
 from monitor.store import Lease, Store, Written
 
@@ -69,7 +69,7 @@ class Outcome:
         due: buckets that were to be read.
         stored: buckets that were read and stored.
         rows: rows that the source sent.
-        kept: final buckets left as they were because the source holds less of them now.
+        kept: buckets left as they were because the source holds less of them now than is stored as final.
         newest: seconds of the newest request that the source has ever shown.
         future_rows: rows of the source dated later than now.
     """
@@ -100,7 +100,7 @@ class _Plan:
         now: seconds; decides what is final.
         newest: of the source, seconds.
         due: starts of buckets, rising.
-        states: what is stored of them; what is final there is left alone unless `again`.
+        states: what is stored of them; what is settled there is left alone unless `again`.
         force: replace final buckets even by less.
     """
 
@@ -133,6 +133,7 @@ def run_cycle(
         LeaseLost: another process writes this monitor.
         Stopped: the process is to end.
     """
+    store.adopt(lease, monitor)
     states = _stored(monitor, store, bucket_of(int(now) - monitor.history, monitor.bucket), now)
     newest, future_rows = _newest(monitor, now - monitor.history, now, source, store, states)
     due = sorted({start for series in states.values() for start in due_buckets(monitor, series, now, newest)})
@@ -159,7 +160,7 @@ def run_backfill(
     ended = [start for start in starts(*span, monitor.bucket) if start + monitor.bucket + monitor.ingest_delay <= now]
     states = _stored(monitor, store, ended[0] if ended else int(now), now)
     newest, future_rows = _newest(monitor, span[0], now, source, store, states)
-    due = [start for start in ended if again or not all(_is_final(series, start) for series in states.values())]
+    due = [start for start in ended if again or not all(_is_settled(series, start) for series in states.values())]
     plan = _Plan(monitor, now, newest, future_rows, due, states, again, force)
     yield from _read_and_store(plan, source, store, lease, stride)
 
@@ -184,7 +185,7 @@ def _newest(
     known = store.progress(monitor.name).newest_source_at
     if known is not None and (known > now or not states[monitor.traffic]):
         known = None  # noted by a clock that ran ahead, or under another definition, which may read another table
-    unsettled = (start for series in states.values() for start, state in series.items() if not state.final)
+    unsettled = (start for series in states.values() for start, state in series.items() if not state.is_settled)
     fresh = source.freshness(min((since, *unsettled)) if known is None else known, now)
     return (known if fresh.newest is None else fresh.newest), fresh.future_rows
 
@@ -250,12 +251,13 @@ def _middle(since: int, until: int, width: int) -> int:
 
 def _write(plan: _Plan, tallied: Tally, store: Store, lease: Lease) -> Written:
     """Store the tally's buckets, of each series those that are open, or all if they are read again."""
-    inside = range(tallied.since, tallied.until, plan.monitor.bucket)
-    targets = {d: [s for s in inside if plan.again or not _is_final(plan.states[d], s)] for d in plan.states}
-    finals = [start for start in inside if is_final(plan.monitor, start, plan.now, plan.newest)]
-    again = {s for d in plan.states for s in targets[d] if _is_final(plan.states[d], s)}
-    return store.write(lease, plan.monitor, tallied, targets, plan.now, finals, plan.force, again)
+    monitor, inside = plan.monitor, range(tallied.since, tallied.until, plan.monitor.bucket)
+    targets = {d: [s for s in inside if plan.again or not _is_settled(plan.states[d], s)] for d in plan.states}
+    finals = [start for start in inside if is_final(monitor, start, plan.now, plan.newest)]
+    awaited = {start for start in finals if not is_over(monitor, start, plan.newest)}
+    again = {s for d in plan.states for s in targets[d] if s in plan.states[d] and plan.states[d][s].final}
+    return store.write(lease, monitor, tallied, targets, plan.now, finals, plan.force, again, awaited)
 
 
-def _is_final(series: Mapping[int, BucketState], start: int) -> bool:
-    return start in series and series[start].final
+def _is_settled(series: Mapping[int, BucketState], start: int) -> bool:
+    return start in series and series[start].is_settled

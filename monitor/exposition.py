@@ -228,7 +228,8 @@ def _progress(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     ):
         family = GaugeMetricFamily(f"rankmon_{name}", text, labels=["monitor"])
         for snapshot in snapshots:
-            family.add_metric([snapshot.monitor.name], getattr(snapshot, field))
+            if (number := getattr(snapshot, field)) is not None:
+                family.add_metric([snapshot.monitor.name], number)
         yield family
     refused = GaugeMetricFamily(
         "rankmon_refused_rows", "Rows of the longest window that were left out.", labels=["monitor", "reason"]

@@ -79,7 +79,7 @@ class Runner:
         self._desk = desk
         self._stride = Stride()
         self._failures = 0
-        self._outcome = Outcome()
+        self._outcome: Outcome | None = None
         self._shown: MonitorSnapshot | None = None
         self._token = 0
         self._is_outdated = True
@@ -242,7 +242,7 @@ class Runner:
             log.exception("monitor %s: no new %s for a fault in rankmon itself; please report it", name, stage)
 
     def _snapshot(self, now: float) -> MonitorSnapshot:
-        future_rows, left = self._outcome.future_rows, self._outcome.left
+        future_rows, left = (None, None) if self._outcome is None else (self._outcome.future_rows, self._outcome.left)
         if self._shown is None or self._is_outdated:
             self._is_undrawn = True
             taken = take_snapshot(self.monitor, self._store, now, future_rows, left)

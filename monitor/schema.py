@@ -79,6 +79,23 @@ judgments_used = sa.Table(
     sa.Column("fingerprint", sa.Text, nullable=False),
 )
 
+bucket_marks = sa.Table(
+    "bucket_marks",
+    metadata,
+    sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True),
+    sa.Column("bucket_start", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("mark", sa.String(16), nullable=False),
+    sa.Column("noted_at", sa.Double, nullable=False),
+)
+"""What else is to be known of a few buckets: see `watermark.Mark`. A refused one has no rows elsewhere."""
+
+current_series = sa.Table(
+    "current_series",
+    metadata,
+    sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True, autoincrement=False),
+)
+"""The series of what is configured now, as the process that writes a monitor last saw it."""
+
 leases = sa.Table(
     "leases",
     metadata,
@@ -195,7 +212,7 @@ outbox = sa.Table(
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("target", sa.Text, nullable=False),
-    sa.Column("incident", sa.String(10), nullable=False),
+    sa.Column("incident", sa.String(10), nullable=False, index=True),
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("key", sa.String(40), nullable=False),
     sa.Column("document", sa.Text, nullable=False),
@@ -231,12 +248,15 @@ SELECT
         THEN partials.total / (partials.requests - partials.empty) END AS mean_skip,
     CASE WHEN partials.requests > 0 THEN partials.total / partials.requests END AS mean_zero,
     CASE WHEN partials.denominator > 0 THEN partials.numerator / partials.denominator END AS pooled,
-    partials.final
+    partials.final,
+    current_series.series_id IS NOT NULL AS is_current
 FROM partials
 JOIN series ON series.id = partials.series_id
 JOIN slices ON slices.id = partials.slice_id
+LEFT JOIN current_series ON current_series.series_id = series.id
 """
-"""One row per bucket and slice for people and for Grafana's SQL data sources. Sum `total`, `requests` and `empty` over
+"""One row per bucket and slice for people and for Grafana's SQL data sources. Values of different definitions must not
+be mixed: those of the present one have `is_current`. Sum `total`, `requests` and `empty` over
 buckets before dividing to get a longer window; the means of buckets must not be averaged."""
 
 VIEW_TIME = {

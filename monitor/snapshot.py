@@ -13,7 +13,7 @@ from monitor.core.intervals import REACH
 from monitor.core.measures import Measure
 from monitor.core.rules import Rule
 from monitor.core.thresholds import Condition, Evaluation, evaluate, keys_of
-from monitor.core.types import OVERALL, Definition, Judgments, Monitor
+from monitor.core.types import OVERALL, Definition, Events, Judgments, Monitor
 from monitor.core.windows import History, Point, SliceKey, latest_final_end, points
 from monitor.judging import Views
 from monitor.store import Progress, Store
@@ -63,9 +63,9 @@ class MonitorSnapshot:
         taken_at: when this was put together.
         provisional_buckets: buckets read whose labels may still come in.
         refused: reason -> rows refused in the longest window.
-        unmatched: events of the longest window that match no impression.
-        future_rows: rows of the source dated later than now.
-        due_buckets: that were due and are left for the next cycle.
+        unmatched: events of the longest window that match no impression; None where they are not counted.
+        future_rows: rows of the source dated later than now; None before this process has asked.
+        due_buckets: that were due and are left for the next cycle; None before the first one.
         readings: of every alert rule and slice that it judges.
         incident: that is open.
         incidents: the newest ones, the open one among them, newest first.
@@ -80,9 +80,9 @@ class MonitorSnapshot:
     progress: Progress = field(default_factory=Progress)
     provisional_buckets: int = 0
     refused: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    unmatched: int = 0
-    future_rows: int = 0
-    due_buckets: int = 0
+    unmatched: int | None = None
+    future_rows: int | None = None
+    due_buckets: int | None = None
     readings: tuple[Reading, ...] = ()
     incident: StoredIncident | None = None
     incidents: tuple[StoredIncident, ...] = ()
@@ -91,7 +91,9 @@ class MonitorSnapshot:
     trails: tuple[Trail, ...] = ()
 
 
-def take_snapshot(monitor: Monitor, store: Store, now: float, future_rows: int = 0, due: int = 0) -> MonitorSnapshot:
+def take_snapshot(
+    monitor: Monitor, store: Store, now: float, future_rows: int | None = None, due: int | None = None
+) -> MonitorSnapshot:
     """The newest windows of a monitor, from what is stored up to `now`.
 
     Args:
@@ -120,10 +122,15 @@ def take_snapshot(monitor: Monitor, store: Store, now: float, future_rows: int =
         ),
         provisional_buckets=int((~traffic.final).sum()),
         refused=MappingProxyType(store.refused(monitor.traffic, begin, end)),
-        unmatched=int(traffic.between(begin, end).slice(OVERALL)[:, UNMATCHED].sum()),
+        unmatched=int(traffic.between(begin, end).slice(OVERALL)[:, UNMATCHED].sum()) if _counts(monitor) else None,
         readings=_readings(monitor, store, state),
     )
     return renew(read, store, now, future_rows, due)
+
+
+def _counts(monitor: Monitor) -> bool:
+    """Whether events that match no impression are counted."""
+    return isinstance(monitor.recipe, Events) and monitor.recipe.count_unmatched
 
 
 def _readings(monitor: Monitor, store: Store, state: AlertState) -> tuple[Reading, ...]:
@@ -140,7 +147,9 @@ def _readings(monitor: Monitor, store: Store, state: AlertState) -> tuple[Readin
     return tuple(found)
 
 
-def renew(snapshot: MonitorSnapshot, store: Store, now: float, future_rows: int = 0, due: int = 0) -> MonitorSnapshot:
+def renew(
+    snapshot: MonitorSnapshot, store: Store, now: float, future_rows: int | None = None, due: int | None = None
+) -> MonitorSnapshot:
     """The same windows, with the progress of now, and what people did about the incident. Raises StoreError."""
     name = snapshot.monitor.name
     state, real_now = store.alerts.state(name), time.time()

@@ -476,6 +476,30 @@ def test_a_started_and_stopped_daemon_leaves_no_thread_behind(setting: Setting) 
     eventually(lambda: not {t.name for t in threading.enumerate() if t not in before} - {"asyncio_0", "clock"}, 10)
 
 
+def test_a_daemon_is_ready_when_a_first_run_has_ended_and_shows_nothing_that_it_does_not_know(setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    fresh = App(load(setting.path, {}), ReplayClock(SETTLED))
+    fresh.prepare()
+    assert fresh.readiness() == "nothing to show yet of shop"
+    unknown = ("rankmon_due_buckets{", "rankmon_source_future_rows{", "rankmon_unmatched_events{")
+    assert [line for name in unknown for line in exposed(fresh, name)] == []
+    fresh.runners["shop"].run()
+    assert fresh.readiness() == ""
+    assert [len(exposed(fresh, name)) for name in unknown] == [1, 1, 1]
+    fresh.stop()
+
+
+def test_a_daemon_is_ready_too_when_its_first_run_has_failed(setting: Setting, tmp_path: Path) -> None:
+    setting.sources["shop"] = f"sqlite:///{tmp_path}/away.db"
+    setting.write(of_shop("shop"))
+    fresh = App(load(setting.path, {}), ReplayClock(SETTLED))
+    fresh.prepare()
+    assert fresh.runners["shop"].run().error is not None
+    assert fresh.readiness() == ""
+    assert exposed(fresh, "rankmon_due_buckets{") == []
+    fresh.stop()
+
+
 def test_a_daemon_that_was_started_again_shows_at_once_what_is_stored(setting: Setting) -> None:
     with setting.running(of_shop("shop")) as app:
         eventually(has_run(app, "shop"))

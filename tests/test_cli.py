@@ -315,8 +315,27 @@ def test_connecting_tells_how_new_each_source_is(rankmon: Rankmon, setting: Sett
     assert f"store: there is no store {tmp_path}/store.db yet; rankmon run makes it\n" in result.out
     assert result.out.endswith("configuration is valid and everything answers\n")
     assert not (tmp_path / "store.db").exists()
+    (tmp_path / "store.db").touch()
+    nothing = "store: answers; no rankmon tables yet; rankmon run makes them\n"
+    assert nothing in rankmon("check-config", "--connect").out
     rankmon("migrate")
     assert "store: answers\n" in rankmon("check-config", "--connect").out
+
+
+def test_connecting_tells_whose_tables_the_store_holds(rankmon: Rankmon, setting: Setting) -> None:
+    setting.store = setting.sources["shop"]
+    setting.write(of_shop("shop"))
+    result = rankmon("check-config", "--connect")
+    assert "store: answers; holds tables of another program (events, " in result.out
+    assert "and none of rankmon; see that store.url is right\n" in result.out
+
+
+@pytest.mark.parametrize("step", ["0s", "90m"])
+def test_a_step_of_no_whole_bucket_is_refused(rankmon: Rankmon, setting: Setting, step: str) -> None:
+    setting.write(of_shop("shop"))
+    rankmon("once")
+    result = rankmon("series", "--step", step)
+    assert (result.code, result.err) == (2, "rankmon: --step must be a multiple of the bucket, 1h\n")
 
 
 def test_connecting_tells_all_problems_at_once(

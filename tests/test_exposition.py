@@ -76,6 +76,7 @@ def snapshot(*found: Series) -> MonitorSnapshot:
         3,
         refused,
         unmatched=2,
+        future_rows=0,
         due_buckets=1,
         readings=READINGS,
         incident=StoredIncident(incident, told=True),

@@ -396,7 +396,7 @@ def test_random_requests_have_the_values_and_refusals_that_a_read_of_their_bucke
         reading = Pull(monitor, database).read(START, START + HOUR)
         number = {int(served): i for i, served in enumerate(reading.served)}
         assert len(number) == len(requests)
-        scores = {m: score(m, reading.rankings) for m in monitor.measures}
+        scores = {m: score(m, reading.taken_by(m.kernel)) for m in monitor.measures}
         for request in requests:
             one = inspect(monitor, database, request)
             i = number[one.served]
@@ -619,6 +619,36 @@ def test_a_request_that_is_no_sample_says_why(small_shop: Shop, seen: Callable[.
     }
     small_shop.configure({"column": {"grade": "label", "max_grade": 5}}, ["mrr"])
     assert seen(small_shop, "mixed")["no_sample"] == "none of its rows has a grade"
+
+
+def test_a_request_that_takes_too_long_is_left_out(shop: Shop, seen: Callable[..., dict[str, Any]]) -> None:
+    shop.show("s1", ["a", "b"])
+    shop.show("s1", ["c"], served=121, first=3)
+    shop.act("s1", ("a", "click", 70))
+    shop.by_events()
+    shop.backfill()
+    document = seen(shop, "s1")
+    assert_stored_is_shown(shop, document)
+    assert document["no_sample"] == "its rows are farther apart than max_request_span; it is left out"
+    assert refused(document) == {"long_request": 3}
+
+
+@pytest.mark.parametrize("kind", ["column", "judgments"])
+def test_a_measure_that_cannot_take_a_grade_goes_without_it_by_itself(
+    shop: Shop, seen: Callable[..., dict[str, Any]], kind: str
+) -> None:
+    shop.show("s1", [{"item_id": "a", "label": 3}, {"item_id": "b", "label": 1}], query="shoes")
+    shop.judge("shoes", ("a", 3), ("b", 1), ("z", 9))
+    measures = ["ndcg@3", "dcg@3", "err(max_grade=2)@3", "ndcg(gain={0:0,1:1,9:3})@3"]
+    if kind == "judgments":
+        shop.by_judgments([*measures, "ndcg(ideal=global)@3", "ndcg(ideal=global,gain={0:0,1:1,3:2})@3"])
+    else:
+        shop.configure({"column": {"grade": "label"}}, measures)
+    shop.backfill()
+    document = seen(shop, "s1")
+    assert_stored_is_shown(shop, document)
+    assert refused(document) == {"grade_above_max": 1}
+    assert [len(m["terms"]) for m in document["measures"][:4]] == [2, 2, 1, 1]
 
 
 def test_a_local_time_that_stands_twice_is_no_sample(

@@ -615,6 +615,11 @@ DIRT = {
         "a.csv -m err@5 --max-grade 4",
         "a.csv:3: grade 5 is above the max_grade of err(max_grade=4)@5; give the highest grade there can be",
     ),
+    "grade above the highest, though no measure needs it": (
+        {"a.csv": HEAD + "q,a,1,1\nq,b,2,2\n"},
+        "a.csv --max-grade 1",
+        "a.csv:3: grade 2 is above --max-grade; give the highest grade there can be",
+    ),
     "grade without a gain": (
         {"a.csv": HEAD + "q,a,1,2\n"},
         "a.csv -m ndcg(gain={1:1})@5",
@@ -736,6 +741,7 @@ def test_control_characters_and_markup_in_names_are_shown_not_obeyed(here: Path)
         (("--ties", "random"), "'random' is not one of 'trec', 'file'"),
         (("--output", "xml"), "'xml' is not one of 'table', 'json', 'csv'"),
         (("--complete",), "--complete counts the queries of the qrels; give --qrels"),
+        (("--ideal-from", "j", "-m", "ndcg@10"), "--ideal-from changes nothing: no measure has ideal=global"),
         (("--grade", "g", "--qrels", "q"), "--grade and --qrels both give the grades; leave one of them out"),
         (("--position", "p", "--score", "s"), "--position and --score both order the items; leave one of them out"),
     ],

@@ -43,11 +43,13 @@ SPARSE = (
     "mrr(rel=2)@3",
     "hit_rate@1",
     "err(max_grade=5)@3",
+    "err(max_grade=1)@2",
+    "ndcg(gain={1:1,3:7})@3",
     "rbp(p=0.5)",
     "ctr@2",
     "click_position",
 )
-GLOBAL = ("ndcg(ideal=global)@3", "recall(ideal=global)@2", "map(ideal=global)")
+GLOBAL = ("ndcg(ideal=global)@3", "ndcg(gain={1:1,3:7},ideal=global)@3", "recall(ideal=global)@2", "map(ideal=global)")
 DENSE = ("dcg(gain={0:0.5,0.5:1,1:2,3:5,4:5})@3", "ndcg(gain={0:0.25,0.5:1,1:2,3:5})@2", "mrr")
 TABLED = ("ndcg(gain={1:1,2:1,3:7})@3", "ctr")
 

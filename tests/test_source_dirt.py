@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 import sqlalchemy as sa
 
+from monitor.core.measures import parse
 from monitor.core.tally import Reading, Tally, tally
 from monitor.core.types import EventRule, Events, Monitor, Relation, TimeColumn
 from monitor.database_url import parse_url
@@ -100,9 +101,10 @@ def refused(reading: Reading) -> dict[str, int]:
     return {reason: int(rows.sum()) for reason, rows in reading.refusals.counts.items()} | strays
 
 
-def graded(reading: Reading) -> list[tuple[int, float]]:
-    """(rank, grade) of the rows that count."""
-    return sorted(zip(reading.rankings.rank.tolist(), reading.rankings.grade.tolist(), strict=True))
+def graded(reading: Reading, measure: str = "") -> list[tuple[int, float]]:
+    """(rank, grade) of the rows that count, for a measure if one is named."""
+    rankings = reading.taken_by(parse(measure).kernel) if measure else reading.rankings
+    return sorted(zip(rankings.rank.tolist(), rankings.grade.tolist(), strict=True))
 
 
 def tallied(reading: Reading, monitored: Monitor) -> Tally:
@@ -304,7 +306,7 @@ def test_a_grade_whose_gain_would_be_past_all_numbers_is_refused(source: Source)
     log.show("r1", [1, 2], START, grade=[400, 3])
     monitored = monitor(column(), source.style, ("ndcg(gain=exp2)@3",))
     reading = source.read(monitored, log)
-    assert (graded(reading), refused(reading)) == ([(2, 3.0)], {"grade_above_max": 1})
+    assert (graded(reading, "ndcg(gain=exp2)@3"), refused(reading)) == ([(2, 3.0)], {"grade_above_max": 1})
     tallied(reading, monitored)
 
 
@@ -313,12 +315,36 @@ def test_a_grade_without_a_gain_in_the_table_is_refused_also_among_items_not_sho
     log.show("r1", [1, 2], START, query="q")
     for item, grade in enumerate([1, 2, 3, -1], 1):
         log.judge("q", item, grade)
-    monitored = monitor(judgments(), source.style, ("ndcg(gain={1:1,3:7},ideal=global)@3",))
+    measure = "ndcg(gain={1:1,3:7},ideal=global)@3"
+    monitored = monitor(judgments(), source.style, (measure,))
     reading = source.read(monitored, log)
-    assert (graded(reading), refused(reading)) == ([(1, 1.0)], {"bad_grade": 1})
-    assert reading.rankings.judged is not None
-    assert sorted(reading.rankings.judged.grade.tolist()) == [1.0, 3.0]
+    assert (graded(reading, measure), refused(reading)) == ([(1, 1.0)], {"bad_grade": 1})
+    judged = reading.taken_by(parse(measure).kernel).judged
+    assert judged is not None
+    assert sorted(judged.grade.tolist()) == [1.0, 3.0]
     tallied(reading, monitored)
+
+
+NARROW = ("err(max_grade=2)@3", "ndcg(gain={0:0,1:1,2:3})@3", "ndcg(gain=exp2)@3", "ndcg(ideal=max,max_grade=1)@3")
+
+
+@pytest.mark.parametrize("kind", ["judgments", "column"])
+@pytest.mark.parametrize("measure", ["ndcg@3", *NARROW])
+def test_a_measure_is_the_same_whatever_is_measured_beside_it(source: Source, measure: str, kind: str) -> None:
+    log = Log()
+    for n, grades in enumerate(([1, 3, 2], [400, None, None], [2, 1, 0], [3, 0, 400])):
+        log.show(f"r{n}", [1, 2, 3], START + n, query=f"q{n}", grade=grades)
+        for item, grade in enumerate(grades, 1):
+            log.judge(f"q{n}", item, grade)
+    recipe = judgments() if kind == "judgments" else column()
+    alone, among = (monitor(recipe, source.style, measures) for measures in ((measure,), ("ndcg@3", *NARROW)))
+    reading = source.read(among, log)
+    by_itself = tallied(source.read(alone, log), alone)
+    together = tallied(reading, among)
+    assert by_itself.measures[measure][START, "", ""].tolist() == together.measures[measure][START, "", ""].tolist()
+    assert by_itself.traffic[START, "", ""].tolist() == together.traffic[START, "", ""].tolist()
+    assert refused(reading) == {"grade_above_max": 6}
+    assert alone.definition(alone.measures[0]) == among.definition(alone.measures[0])
 
 
 def test_grades_that_are_no_number_are_refused(source: Source) -> None:
@@ -497,7 +523,141 @@ def test_events_are_told_apart_whatever_their_table_is_on_sqlite(sqlite_source: 
     assert (reading.events.tolist(), len(reading.unmatched)) == ([3], 1)
 
 
+def test_a_table_of_events_that_loses_its_row_ids_fails_once_at_most(sqlite_source: Source) -> None:
+    log = Log()
+    log.show("r1", [1], START)
+    log.happen("r1", 1, START + 5)
+    pull = sqlite_source.pull(monitor(events(sqlite_source.style), sqlite_source.style), log)
+    assert pull.read(START, END).events.tolist() == [1]
+    engine = sa.create_engine(sqlite_source.url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE events RENAME TO kept")
+        connection.exec_driver_sql(TABLES_OF_EVENTS["a table without row ids"])
+        connection.exec_driver_sql("INSERT INTO events SELECT request, item, type, value, at, rowid FROM kept")
+    engine.dispose()
+    with pytest.raises(SourceError, match="rowid"):
+        pull.read(START, END)
+    assert pull.read(START, END).events.tolist() == [1]
+
+
+def retype(url: str, table: str, column: str, kind: str) -> None:
+    """Give a column another type, and its values with it."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        if url.startswith("postgres"):
+            if kind == "kind":
+                connection.exec_driver_sql("DROP TYPE IF EXISTS kind CASCADE")
+                connection.exec_driver_sql("CREATE TYPE kind AS ENUM ('click', 'purchase', 'dwell', 'view')")
+            change = f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {kind} USING {column}::{kind}"
+            connection.exec_driver_sql(change)
+        else:
+            names = [row[1] for row in connection.exec_driver_sql(f"PRAGMA table_info({table})")]
+            typed = ", ".join(f'"{name}" {kind if name == column else ""}' for name in names)
+            connection.exec_driver_sql(f"ALTER TABLE {table} RENAME TO before")
+            connection.exec_driver_sql(f"CREATE TABLE {table} ({typed})")
+            connection.exec_driver_sql(f"INSERT INTO {table} SELECT * FROM before")
+            connection.exec_driver_sql("DROP TABLE before")
+    engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["char(12)", "varchar(20)", "kind", "integer"])
+def test_types_of_events_may_be_of_any_type_on_postgresql(postgres_source: Source, kind: str) -> None:
+    types = ("7", "8") if kind == "integer" else ("click", "purchase")
+    log = Log()
+    log.show("r1", [1, 2, 3], START)
+    log.happen("r1", 1, START + 1, types[0])
+    log.happen("r1", 2, START + 1, types[1])
+    rules = (EventRule(1, types[0]), EventRule(3, types[1]))
+    pull = postgres_source.pull(monitor(events(postgres_source.style, rules=rules), postgres_source.style), log)
+    retype(postgres_source.url, "events", "type", kind)
+    assert graded(pull.read(START, END)) == [(1, 1.0), (2, 3.0)]
+
+
+@pytest.mark.parametrize(("kind", "written"), [("TEXT COLLATE NOCASE", "CLICK"), ("INT", 7), ("TEXT", 7)])
+def test_types_of_events_match_as_their_column_compares_on_sqlite(
+    sqlite_source: Source, kind: str, written: Any
+) -> None:
+    log = Log()
+    log.show("r1", [1, 2], START)
+    log.happen("r1", 2, START + 1, written)
+    rules = (EventRule(1, "click"), EventRule(1, "7"))
+    pull = sqlite_source.pull(monitor(events(sqlite_source.style, rules=rules), sqlite_source.style), log)
+    retype(sqlite_source.url, "events", "type", kind)
+    assert graded(pull.read(START, END)) == [(2, 1.0)]
+
+
+@pytest.mark.parametrize("is_judged", [True, False])
+def test_queries_match_as_their_columns_compare(source: Source, is_judged: bool) -> None:
+    log, in_file = Log(), source.url.startswith("sqlite")
+    log.show("r1", [1, 2], START, query="7")
+    log.show("r2", [1, 2], START, query="shoes")
+    log.judge("7" if not in_file else 7, 1 if is_judged else 9, 2)
+    log.judge("SHOES" if in_file else "shoes", 2 if is_judged else 9, 1)
+    pull = source.pull(monitor(judgments(), source.style, ("ndcg(ideal=global)@3",)), log)
+    retype(source.url, "judgments", "query", "TEXT COLLATE NOCASE" if in_file else "char(9)")
+    reading = pull.read(START, END)
+    assert reading.rankings.sampled.tolist() == [True, True]
+    assert reading.judged.tolist() == [is_judged, is_judged]
+    judged = reading.rankings.judged
+    assert judged is not None
+    assert sorted(judged.grade.tolist()) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["events", "judgments", "column"])
+def test_ids_that_only_the_database_takes_for_the_same_are_told(sqlite_source: Source, kind: str) -> None:
+    log = Log()
+    log.show("a", [1], START, query="q", grade=1)
+    log.show("A", [2], START, first=2, query="q", grade=1)
+    log.judge("q", 1, 1)
+    log.judge("q", 2, 1)
+    log.happen("a", 1, START + 1)
+    log.happen("A", 2, START + 1)
+    recipe = {"events": events(sqlite_source.style), "judgments": judgments(), "column": column()}[kind]
+    pull = sqlite_source.pull(monitor(recipe, sqlite_source.style), log)
+    retype(sqlite_source.url, "rankings", "request", "TEXT COLLATE NOCASE")
+    with pytest.raises(SourceError, match=r"column 'request' .* give them one spelling in a `select:`") as caught:
+        pull.read(START, END)
+    assert caught.value.reason == "data"
+
+
+def test_an_event_without_an_end_of_time_is_no_event(postgres_source: Source) -> None:
+    """Drivers cannot read it, so it must not even be looked at as a sample."""
+    style = styles(postgres_source.url)["timestamptz"]
+    postgres_source.style = style
+    log = Log()
+    log.show("r1", [1], START, grade=1)
+    log.happen("r1", 1, START + 1)
+    pull = postgres_source.pull(monitor(events(style), style), log)
+    engine = sa.create_engine(postgres_source.url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE events SET at = 'infinity'")
+    engine.dispose()
+    assert (pull.read(START, END).events.tolist(), pull.freshness(START, END).newest) == ([0], START)
+
+
 # ---- requests ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["events", "judgments", "column"])
+def test_a_request_that_takes_too_long_is_left_out_whole(source: Source, kind: str) -> None:
+    log = Log()
+    log.show("long", [1, 2], START + 5, query="q", grade=1, device="tv")
+    log.show("long", [3], START + SPAN + 5.25, first=3, query="q", grade=1, device="pc")
+    log.show("fine", [1], START + 7, query="q", grade=1)
+    log.show("fine", [2], START + SPAN + 7, first=2, query="q", grade=1)
+    log.happen("long", 1, START + 9)
+    log.happen("fine", 1, START + 9)
+    log.judge("q", 1, 1)
+    recipe = {"events": events(source.style), "judgments": judgments(), "column": column()}[kind]
+    monitored = monitor(recipe, source.style)
+    reading = source.read(monitored, log)
+    assert (reading.served.tolist(), len(reading.unmatched)) == ([(START + 7) * MICROS], 0)
+    assert reading.labelled.tolist() == [True]
+    found = tallied(reading, monitored)
+    assert found.refused == {((START, "", ""), "long_request"): 3}
+    assert found.traffic[START, "", ""][0] == 1
+    assert refused(source.pull(monitored).read(START + 6, END)) == {}
+    assert refused(source.pull(monitored).read(START, START + 6)) == {"long_request": 3}
 
 
 def test_a_request_over_the_edge_of_a_bucket_is_counted_once_where_it_began(source: Source) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from monitor.core.buckets import FIELDS
+from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
+from monitor.core.measures import parse
 from monitor.core.types import OVERALL
 from monitor.core.watermark import BucketState
 from monitor.errors import LeaseLost, StoreError
@@ -154,6 +156,66 @@ def test_a_final_bucket_does_not_shrink_unless_forced(
     assert rows(store) == before
     assert write(store, lease, MONITOR, less, read_at=2e6, force=True) == Written(1, ())
     assert requests_of(store) == {0: requests, HOUR: 10}
+
+
+@pytest.mark.parametrize("field", ["impressions", "judged", "events"])
+def test_a_final_bucket_does_not_lose_items_or_events_either(store: Store, lease: Lease, field: str) -> None:
+    write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 10}}))
+    less = tally(MONITOR, {0: {"mobile": 10}})
+    less.traffic[0, *OVERALL][TRAFFIC_FIELDS.index(field)] -= 1
+    assert write(store, lease, MONITOR, less) == Written(0, (0,))
+
+
+def test_another_depth_is_held_to_the_same_requests_but_not_to_the_same_impressions(store: Store, lease: Lease) -> None:
+    deeper = replace(MONITOR, measures=(*MONITOR.measures, parse("ndcg@20")))
+    assert deeper.traffic != MONITOR.traffic
+    write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 10}, HOUR: {"mobile": 10}}))
+    read = tally(deeper, {0: {"mobile": 10}, HOUR: {"mobile": 9}})
+    read.traffic[0, *OVERALL][2:5] = 1
+    assert write(store, lease, deeper, read, read_at=2e6) == Written(1, (HOUR,))
+    refused = BucketState(2e6, False, "refused")
+    assert store.states(deeper.traffic, 0) == {0: BucketState(2e6, True), HOUR: refused}
+    assert store.states(deeper.traffic, 2 * HOUR) == {}
+    assert write(store, lease, deeper, read, read_at=3e6, force=True) == Written(2, ())
+    assert store.states(deeper.traffic, 0)[HOUR] == BucketState(3e6, True)
+
+
+def test_what_is_open_of_a_series_goes_when_it_is_refused_for_it_would_never_be_final(
+    store: Store, lease: Lease
+) -> None:
+    deeper = replace(MONITOR, measures=(*MONITOR.measures, parse("ndcg@20")))
+    write(store, lease, deeper, tally(deeper, {0: {"mobile": 10}}), finals=[])
+    write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 10}}))
+    assert write(store, lease, deeper, tally(deeper, {0: {"mobile": 1}})).kept == (0,)
+    assert store.newest_bucket(deeper.traffic) is None
+    assert store.newest_bucket(TRAFFIC) == 0
+
+
+def test_what_the_timeout_made_final_is_among_the_states_however_old_until_it_is_read_again(
+    store: Store, lease: Lease
+) -> None:
+    both = tally(MONITOR, {0: {}, HOUR: {"mobile": 1}})
+    write(store, lease, MONITOR, both, awaited={0})
+    assert store.states(NDCG, 5 * HOUR) == {0: BucketState(1e6, True, "awaited")}
+    write(store, lease, MONITOR, tally(MONITOR, {0: {}}), read_at=2e6)
+    assert store.states(NDCG, 5 * HOUR) == {}
+
+
+def test_the_view_knows_the_series_of_the_present_definitions(store: Store, lease: Lease) -> None:
+    other = watched(grade="another")
+
+    def current() -> set[tuple[str, bool]]:
+        with store.reading() as connection:
+            found = connection.exec_driver_sql("SELECT DISTINCT definition, is_current FROM rankmon_buckets").all()
+        return {(definition, bool(is_current)) for definition, is_current in found}
+
+    mine, theirs = ({d.id for d in m.definitions[1:]} for m in (MONITOR, other))
+    write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 1}}))
+    assert current() == {(d, True) for d in mine}
+    write(store, lease, other, tally(other, {0: {"mobile": 1}}))
+    assert current() == {*((d, False) for d in mine), *((d, True) for d in theirs)}
+    store.adopt(lease, MONITOR)  # the configuration was changed back
+    assert current() == {*((d, True) for d in mine), *((d, False) for d in theirs)}
 
 
 def test_what_is_kept_does_not_hold_up_the_buckets_beside_it(store: Store, lease: Lease) -> None:
@@ -314,6 +376,34 @@ def test_a_connection_that_has_read_writes_in_a_transaction_again(store: Store) 
         with pytest.raises(StoreError), store.reading() as connection:
             connection.exec_driver_sql("SELECT * FROM nowhere")
     assert store.progress("m").last_error == "before"
+
+
+@pytest.fixture
+def on_file(tmp_path: Path) -> Iterator[tuple[Store, Path]]:
+    path = tmp_path / "watched.db"
+    opened = Store(make_url(f"sqlite:///{path}"))
+    opened.schema.migrate()
+    opened.record("m", last_error="of the first")
+    yield opened, path
+    opened.close()
+
+
+@pytest.mark.parametrize("instead", [False, True], ids=["moved", "replaced"])
+def test_a_file_that_is_another_is_an_error_that_names_it_until_it_is_put_back(
+    on_file: tuple[Store, Path], tmp_path: Path, instead: bool
+) -> None:
+    store, path = on_file
+    path.rename(away := path.with_name("away.db"))
+    if instead:
+        path.write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"watched\.db was moved or replaced while rankmon runs; put it back, or "):
+            store.progress("m")
+        with pytest.raises(StoreError, match="moved or replaced"):
+            store.record("m", last_error="lost")
+    assert path.exists() is instead
+    away.rename(path)
+    assert store.progress("m").last_error == "of the first"
 
 
 def test_threads_write_their_monitors_side_by_side(store: Store) -> None:

@@ -1,6 +1,6 @@
 """Alert rules at work: conditions, incidents with their transitions, silences, retrain requests, and the outbox.
 
-And an index of the buckets that are open.
+And an index of the buckets that are open, marks of buckets, and which series are the present ones, also in the view.
 
 Revision ID: 0002
 Revises: 0001
@@ -14,6 +14,43 @@ down_revision = "0001"
 branch_labels = None
 depends_on = None
 
+VIEW = """
+CREATE VIEW rankmon_buckets AS
+SELECT
+    series.monitor,
+    series.kernel AS measure,
+    series.definition,
+    slices.dimension,
+    slices.value,
+    {time} AS "time",
+    partials.bucket_start,
+    series.bucket_seconds,
+    partials.requests,
+    partials.empty,
+    partials.total,
+    partials.squares,
+    partials.numerator,
+    partials.denominator,
+    CASE WHEN partials.requests > partials.empty
+        THEN partials.total / (partials.requests - partials.empty) END AS mean_skip,
+    CASE WHEN partials.requests > 0 THEN partials.total / partials.requests END AS mean_zero,
+    CASE WHEN partials.denominator > 0 THEN partials.numerator / partials.denominator END AS pooled,
+    partials.final{is_current}
+FROM partials
+JOIN series ON series.id = partials.series_id
+JOIN slices ON slices.id = partials.slice_id
+{join}"""
+
+IS_CURRENT = {
+    "is_current": ",\n    current_series.series_id IS NOT NULL AS is_current",
+    "join": "LEFT JOIN current_series ON current_series.series_id = series.id\n",
+}
+
+VIEW_TIME = {
+    "sqlite": "strftime('%Y-%m-%dT%H:%M:%SZ', partials.bucket_start, 'unixepoch')",
+    "postgresql": "to_timestamp(partials.bucket_start)",
+}
+
 
 def upgrade() -> None:
     for table in ("partials", "traffic"):
@@ -24,9 +61,30 @@ def upgrade() -> None:
             sqlite_where=sa.text("final = 0"),
             postgresql_where=sa.text("NOT final"),
         )
+    _create_marks()
+    _replace_view(**IS_CURRENT)
     _create_states()
     _create_incidents()
     _create_notices()
+
+
+def _create_marks() -> None:
+    op.create_table(
+        "bucket_marks",
+        sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True),
+        sa.Column("bucket_start", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("mark", sa.String(16), nullable=False),
+        sa.Column("noted_at", sa.Double, nullable=False),
+    )
+    op.create_table(
+        "current_series",
+        sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True, autoincrement=False),
+    )
+
+
+def _replace_view(is_current: str, join: str) -> None:
+    op.execute("DROP VIEW rankmon_buckets")
+    op.execute(VIEW.format(time=VIEW_TIME[op.get_bind().dialect.name], is_current=is_current, join=join))
 
 
 def _create_states() -> None:
@@ -123,10 +181,14 @@ def _create_notices() -> None:
         sa.Column("dropped_at", sa.Double),
         sa.UniqueConstraint("key", "target", name="uq_outbox_key"),
     )
+    op.create_index("ix_outbox_incident", "outbox", ["incident"])
     op.create_index("ix_outbox_waiting", "outbox", ["sent_at", "dropped_at", "next_at"])
 
 
 def downgrade() -> None:
+    _replace_view("", "")
+    for table in ("bucket_marks", "current_series"):
+        op.drop_table(table)
     for table in ("outbox", "retrains", "silences", "transitions", "incidents", "judged", "conditions"):
         op.drop_table(table)
     for table in ("partials", "traffic"):

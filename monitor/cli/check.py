@@ -85,8 +85,9 @@ def _ask_store(config: Config) -> str:
         return f"store: {missing}"
     store = Store(config.store.url, config.scheduler.lease)
     try:
-        with store.reading() as connection:
-            connection.exec_driver_sql("SELECT 1")
+        if lacking := store.schema.lacks():
+            return f"store: answers; {lacking}"
+        store.schema.check()
     finally:
         store.close()
     return "store: answers"

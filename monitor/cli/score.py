@@ -86,7 +86,7 @@ def _measures(context: click.Context, _: click.Parameter, texts: tuple[str, ...]
     type=click.FloatRange(0, min_open=True),
     is_eager=True,  # before the measures, which are parsed with it
     metavar="GRADE",
-    help="Highest grade there can be, for err and ideal=max.",
+    help="Highest grade there can be, for err and ideal=max; a grade above it is a mistake.",
 )
 @click.option("--per-request", is_flag=True, help="Also every request's values; in CSV instead of the means.")
 @click.option("--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
@@ -108,9 +108,14 @@ def score(
 
     judged = qrels is not None or ideal_from is not None
     measures = measures or [parse("ndcg(ideal=global)@10" if judged else "ndcg@10")]
+    if ideal_from is not None and all(m.ideal != "global" for m in measures):
+        raise click.UsageError(
+            "--ideal-from changes nothing: no measure has ideal=global; leave it out, or ask for one"
+        )
     names = scoring.Names(**columns)
     lists = scoring.read(rankings, names, qrels=qrels, ideal_from=ideal_from, ties=ties, complete=complete)
     report = scoring.evaluate(lists, measures)
+    scoring.refuse_above(lists, max_grade, "--max-grade")
     if output == "table":
         _print_tables(report, per_request)
     else:

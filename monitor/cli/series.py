@@ -73,8 +73,8 @@ def _table(
     """The series of one monitor; None, with a word on why, where there is nothing of it."""
     from monitor.series import series_table, stored_span
 
-    every = step or max(monitor.bucket, min(*lengths, 86400))
-    if every % monitor.bucket:
+    every = max(monitor.bucket, min(*lengths, 86400)) if step is None else step
+    if every < monitor.bucket or every % monitor.bucket:
         raise InputError(f"--step must be a multiple of the bucket, {format_duration(monitor.bucket)}")
     span = stored_span(store, monitor)
     if span is None:

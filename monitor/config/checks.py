@@ -12,6 +12,7 @@ from monitor.core.types import EventRule, Events, Judgments, Monitor, Recipe, fo
 
 DAY = 86400
 MOST_DIMENSIONS = 10
+MOST_BUCKETS = 100_000
 
 
 def check_names(monitors: Sequence[tuple[Where, shape.Monitor]], report: Report) -> None:
@@ -68,7 +69,10 @@ def _check_windows(scope: Scope, monitor: Monitor) -> None:
 
 def _check_history(scope: Scope, monitor: Monitor) -> None:
     history, longest = monitor.history, max(monitor.windows)
-    if history < longest:
+    if (number := history // monitor.bucket) > MOST_BUCKETS:
+        text = f"{format_duration(history)} in buckets of {format_duration(monitor.bucket)} are {number:,} of them"
+        scope.refuse_setting("history", f"{text}, more than {MOST_BUCKETS:,}; take longer buckets, or shorten it")
+    elif history < longest:
         text = f"{format_duration(history)} is shorter than the longest window ({format_duration(longest)})"
         scope.refuse_setting("history", f"{text}, which could never be filled; raise it")
     elif history < (least := monitor.label_delay + monitor.bucket):

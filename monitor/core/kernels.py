@@ -7,7 +7,7 @@ Only a gain table with gain(0) other than 0 needs every row.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -293,7 +293,11 @@ def _relevant_in_order(m: Measure, r: Rankings) -> tuple[Ints, Ints]:
 
 def _score_ndcg(m: Measure, r: Rankings) -> Scores:
     rows = _gained(m, r)
-    return _ratio(_dcg(m, *rows, r.size), _ideal_dcg(m, r, *rows))
+    found = _ratio(_dcg(m, *rows, r.size), _ideal_dcg(m, r, *rows))
+    if m.ideal != "max":
+        return found
+    # This ideal is made of no data, and so is there where nothing is relevant too.
+    return replace(found, empty=found.empty | (_sum(rows[0], rows[2], r.size) <= 0))
 
 
 def _score_dcg(m: Measure, r: Rankings) -> Scores:

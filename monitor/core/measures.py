@@ -142,7 +142,12 @@ class Measure:
         >>> str(parse("ndcg(aggregate=pooled,gain=exp2)@5").kernel)
         'ndcg(gain=exp2)@5'
         """
-        return replace(self, aggregate=self.spec.aggregate, empty=self.spec.empty)
+        return replace(self, aggregate=self.spec.aggregate, empty=self.default_empty)
+
+    @property
+    def default_empty(self) -> Empty:
+        """What an empty request counts as unless told otherwise. Of `ideal=max` the formula gives 0, not 0/0."""
+        return "zero" if self.ideal == "max" else self.spec.empty
 
     @property
     def is_sparse(self) -> bool:
@@ -173,7 +178,7 @@ class Measure:
         return self.name + (f"({options})" if options else "") + ("" if self.k is None else f"@{self.k}")
 
     def _written(self) -> list[str]:
-        defaults = _defaults(self.name)
+        defaults = replace(_defaults(self.name), empty=self.default_empty)
         names = [f.name for f in fields(self) if f.name not in ("name", "k")]
         return [n for n in names if n in self.spec.options and getattr(self, n) != getattr(defaults, n)]
 
@@ -202,6 +207,12 @@ p=None, aggregate='mean', empty='skip')
     name = match["name"]
     options = _options(name, match["options"] or "", text)
     measure = replace(_defaults(name), k=_cutoff(match["k"], text), **options)  # type: ignore[arg-type]
+    if "empty" in options and measure.aggregate == "pooled":
+        raise ValueError(
+            f"{text!r}: empty changes nothing with aggregate=pooled, which adds all requests up; leave it out"
+        )
+    if "empty" not in options:
+        measure = replace(measure, empty=measure.default_empty)
     if measure.max_grade is None and (measure.ideal == "max" or name == "err"):
         measure = replace(measure, max_grade=max_grade)
     _check(measure, text)

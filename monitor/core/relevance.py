@@ -21,15 +21,16 @@ REASONS = {
     "null_position": "rows without a position",
     "bad_position": "rows whose position is before the first, or no whole number",
     "bad_time": "rows of requests, and events, whose time cannot be read; the requests are no sample",
+    "long_request": "rows of requests that take longer than max_request_span; the requests are left out",
     "ambiguous_time": "the same where a local time stands twice or never because the clocks change; of events those "
     "of which it depends on the reading whether they count",
     "duplicate_item": "relevant rows of an item that the request has already; the highest grade counts",
     "duplicate_position": "relevant rows at a place that another relevant item holds; the highest grade counts",
-    "bad_grade": "grades that are no number, or not in a measure's gain table",
+    "bad_grade": "grades that are no number, or not in a measure's gain table; then that measure alone goes without",
     "negative_grade": "grades under 0",
-    "grade_above_max": "grades over the highest that a measure allows",
+    "grade_above_max": "grades over the highest; where it is a measure's own, that measure alone goes without",
     "early_event": "events shortly before their request was served",
-    "late_event": "events shortly after the attribution time",
+    "late_event": "events shortly after the attribution time, if they were there when the bucket was last read",
     "mixed_slice": "requests whose rows differ in a slice column; they count under `(mixed)`",
     "mixed_query": "requests whose rows differ in their query; they are no sample",
 }
@@ -59,14 +60,14 @@ class Refusals:
 
 @dataclass(frozen=True)
 class GradeLimits:
-    """Which grades every measure of a monitor can take."""
+    """Which grades can be taken: by a label recipe, by one measure, or by several at once."""
 
     highest: float = np.inf
     tabled: frozenset[float] | None = None
 
     @classmethod
     def of(cls, measures: Sequence[Measure], bound: float | None) -> GradeLimits:
-        """The limits that `measures` and the recipe's own `bound` set together."""
+        """The limits that `measures` and the recipe's own `bound` set together; of no measures, the recipe's alone."""
         tops = [m.highest_grade for m in measures] + ([] if bound is None else [bound])
         tables = [frozenset(g for g, _ in m.gain) | {0.0} for m in measures if isinstance(m.gain, tuple)]
         return cls(min(tops, default=np.inf), frozenset.intersection(*tables) if tables else None)

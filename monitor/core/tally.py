@@ -31,6 +31,7 @@ class Reading:
         since, until: seconds.
         served: (R,) microseconds, time of each request's earliest row.
         rankings: the graded rows.
+        limited: the same for the kernels that cannot take all of their grades.
         impressions, judged, events: (R,) items shown within the depth, those with a label, events that count.
         labelled: (R,) whether the request has a label by the recipe's own meaning.
         slices: dimension -> (R,) value of each request.
@@ -55,6 +56,11 @@ class Reading:
     unmatched: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     rows: int = 0
     fingerprint: str = ""
+    limited: Mapping[Measure, Rankings] = field(default_factory=dict)
+
+    def taken_by(self, kernel: Measure) -> Rankings:
+        """The graded rows that a kernel can take. What others can take does not matter to it."""
+        return self.limited.get(kernel, self.rankings)
 
 
 Cell = tuple[int, str, str]
@@ -136,16 +142,17 @@ def tally(
         names, code, new = _admit(values, bucket, dimension, known.get(dimension.dimension, set()))
         result.admitted += [(dimension.dimension, v) for v in new]
         groups.append((dimension.dimension, bucket * len(names) + code, cells.of(dimension.dimension, names)))
-    scores = {str(k): score(k, reading.rankings) for k in kernels}
+    ranked = {k: reading.taken_by(k) for k in kernels}
+    scores = {k: score(k, rankings) for k, rankings in ranked.items()}
     for dimension_name, cell, keys in groups:
         traffic = _traffic(reading, cell, len(keys))
         if dimension_name == OVERALL[0]:
             traffic[:, TRAFFIC_FIELDS.index("unmatched")] = _by_bucket(reading.unmatched, first, width, total)
         kept = np.flatnonzero((traffic[:, 0] > 0) | (dimension_name == OVERALL[0])).tolist()
         result.traffic |= {keys[i]: traffic[i] for i in kept}
-        for text, scored in scores.items():
-            partials = sums(scored, reading.rankings.sampled, cell, len(keys))
-            result.measures.setdefault(text, {}).update({keys[i]: partials[i] for i in kept})
+        for kernel, scored in scores.items():
+            partials = sums(scored, ranked[kernel].sampled, cell, len(keys))
+            result.measures.setdefault(str(kernel), {}).update({keys[i]: partials[i] for i in kept})
         _count_refused(result, reading, cell, keys)
     _count_strays(result, reading, first, width, total)
     return result

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.core import buckets as b
-from monitor.core.intervals import DAY, interval
+from monitor.core.intervals import DAY, Interval, interval
 from monitor.core.rules import Floor, Rule, Severity
 from monitor.core.types import OVERALL
 from monitor.core.windows import History, SliceKey
@@ -45,6 +45,7 @@ class View:
         width: of a bucket, seconds.
         least: share of a window's buckets that must have been read.
         by_judgments: label coverage is the share of judged impressions, not of requests with a label.
+        personal: dimensions whose values are not told to anybody, for they are texts of queries.
     """
 
     history: History
@@ -52,6 +53,7 @@ class View:
     width: int
     least: float
     by_judgments: bool = False
+    personal: frozenset[str] = frozenset()
 
     @property
     def coverage_fields(self) -> tuple[int, int]:
@@ -146,13 +148,14 @@ def keys_of(rule: Rule, view: View) -> list[SliceKey]:
 def evaluate(rule: Rule, view: View, keys: Sequence[SliceKey], end: int) -> list[Evaluation]:
     """The window of a rule that ends at `end`, for each slice."""
     at = [view.history.slices.index(key) for key in keys]
-    sums, share = merged(view.history, view.width, end - rule.window, end)
+    sums, _ = merged(view.history, view.width, end - rule.window, end)
+    shares = view.history.shares(view.width, end - rule.window, end)[at]
     values, requests = read(rule, view, sums[at])
     baseline, enough = _baseline(rule, view, end, at)
     fires, back = _limits(rule, baseline)
     found = []
     for i, key in enumerate(keys):
-        unknown = _unknown(rule, key, share >= view.least, requests[i], values[i], bool(enough[i]))
+        unknown = _unknown(rule, key, bool(shares[i] >= view.least), requests[i], values[i], bool(enough[i]))
         limits = (None, None) if unknown == "baseline too short" else (float(fires[i]), float(back[i]))
         base = None if np.isnan(baseline[i]) or not enough[i] else float(baseline[i])
         value = None if np.isnan(values[i]) else float(values[i])
@@ -181,21 +184,27 @@ def _baseline(rule: Rule, view: View, end: int, at: Sequence[int]) -> tuple[Floa
     if isinstance(rule.limit, Floor):
         return np.full(len(at), np.nan), np.ones(len(at), bool)
     spans = rule.limit.baseline.spans(end, rule.window)
-    share = float(np.mean([_share_of_days(view.history, *span) for span in spans]))
+    share: Floats = np.mean([_shares_of_days(view.history, *span)[at] for span in spans], axis=0)
     sums = [merged(view.history, view.width, *span)[0][at] for span in spans]
     values, requests = read(rule, view, np.sum(sums, axis=0))
     enough = (requests >= rule.min_requests) & ~np.isnan(values) & (share >= LEAST_BASELINE)
     return values, enough
 
 
-def _share_of_days(history: History, since: int, until: int) -> float:
-    """Share of the days from `since` on, a shorter one at the end included, in which there was any request.
+def _shares_of_days(history: History, since: int, until: int) -> Floats:
+    """(S,) share of the days from `since` on, a shorter one at the end included, in which there was any request.
+
+    For a slice only where its dimension was read.
 
     Buckets that were read and held nothing are no history to compare with; an hour without requests is none to miss.
     """
-    inside = history.between(since, until)
-    busy = inside.starts[inside.sums[:, 0, b.REQUESTS] > 0]
-    return len(np.unique((busy - since) // DAY)) / -(-(until - since) // DAY)
+    inside = history.rows(since, until)
+    counts = history.kept[inside] & (history.sums[inside, :1, b.REQUESTS] > 0)
+    days, first = np.unique((history.starts[inside] - since) // DAY, return_index=True)
+    if not len(days):
+        return np.zeros(len(history.slices))
+    found: NDArray[np.int64] = np.logical_or.reduceat(counts, first, axis=0).sum(axis=0)
+    return found / -(-(until - since) // DAY)
 
 
 def _limits(rule: Rule, baseline: Floats) -> tuple[Floats, Floats]:
@@ -222,12 +231,11 @@ def _unknown(
     return "" if has_baseline else "baseline too short"
 
 
-def bounds(rule: Rule, view: View, key: SliceKey, end: int) -> tuple[float | None, float | None]:
-    """95 % interval of the window that ends at `end`; (None, None) where none can be given."""
+def bounds(rule: Rule, view: View, key: SliceKey, end: int) -> Interval:
+    """95 % interval of the window that ends at `end`, and how it came about; (None, None, "none") without one."""
     if rule.measure is None:
-        return None, None
-    lower, upper, _ = interval(rule.measure, view.history.starts, view.history.slice(key), view.width, rule.window, end)
-    return lower, upper
+        return None, None, "none"
+    return interval(rule.measure, view.history.starts, view.history.slice(key), view.width, rule.window, end)
 
 
 # ---- states ----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from monitor.core.kernels import Judged
 from monitor.core.kernels import Rankings as Graded
+from monitor.core.measures import Measure
 from monitor.core.relevance import GradeLimits, Refusals, Rows, accept, attribute, combine, event_grades
 from monitor.core.types import Events, Judgments, Monitor
 
@@ -85,7 +86,7 @@ class Row:
 class Judgment:
     """What is judged of the request's query: the highest grade of an item, and at which positions it was shown.
 
-    `is_usable`: the grade is one that every measure can take; others are as if not judged.
+    `is_usable`: the grade is one that can be taken; others are as if not judged.
     """
 
     item: Any
@@ -106,7 +107,7 @@ class Inspection:
         strays: events of the request on items that were not shown to it.
         judgments: of its query, best first.
         mixed: `mixed_query` once, `mixed_slice` for each slice whose rows differ.
-        graded: what the measures are computed from; `used` says which of `rows` its rows are.
+        graded: what the measures are computed from, see `taken_by`; `used` says which of `rows` its rows are.
         no_sample: why the request counts for no measure; empty if it does.
         elsewhere: rows of this id too far from the bucket to be read with it, or without a time.
     """
@@ -125,6 +126,14 @@ class Inspection:
     used: tuple[int, ...]
     no_sample: str
     elsewhere: int
+
+    def taken_by(self, measure: Measure) -> Inspection:
+        """The same with what one measure can take of its grades as `graded`, `used` and `judgments`."""
+        limits = GradeLimits.of((measure,), self.monitor.recipe.bound)
+        used = used_rows(self.monitor, self.rows, limits)
+        judgments = tuple(replace(j, is_usable=_allows(limits, j.grade)) for j in self.judgments)
+        taken = graded(self.monitor, self.rows, used, judgments, not self.no_sample)
+        return replace(self, graded=taken, used=used, judgments=judgments)
 
 
 @dataclass(frozen=True)
@@ -288,24 +297,37 @@ def is_candidate(monitor: Monitor, row: Row) -> bool:
     return row.grade is not None and not isnan(row.grade) and (row.grade != 0 or not is_sparse)
 
 
-def has_label(row: Row) -> bool:
-    """Whether the row, once refused or not, shows an item with a grade that can be used."""
-    unusable = {"bad_grade", "negative_grade", "grade_above_max"} & set(row.reasons)
-    return row.item is not None and row.is_placed and row.grade is not None and not isnan(row.grade) and not unusable
+def has_label(monitor: Monitor, row: Row) -> bool:
+    """Whether the row, once refused or not, shows an item with a grade that the recipe allows."""
+    is_shown = row.item is not None and row.is_placed
+    return is_shown and row.grade is not None and _allows(GradeLimits.of((), monitor.recipe.bound), row.grade)
+
+
+def _allows(limits: GradeLimits, grade: float) -> bool:
+    return bool(limits.allow(np.array([grade]))[0])
 
 
 def refuse(monitor: Monitor, rows: Sequence[Row]) -> list[Row]:
-    """One request's rows, each with the reason added why `accept` leaves it out, if it does."""
+    """One request's rows, each with the reason added why it is left out, by some measure at least, if it is."""
+    found = list(rows)
+    for i, reason in _judged(monitor, rows, GradeLimits.of(monitor.measures, monitor.recipe.bound)):
+        found[i] = replace(rows[i], reasons=(*rows[i].reasons, reason)) if reason else rows[i]
+    return found
+
+
+def used_rows(monitor: Monitor, rows: Sequence[Row], limits: GradeLimits) -> tuple[int, ...]:
+    """Which of one request's rows go into a measure that can take grades within `limits`."""
+    return tuple(i for i, reason in _judged(monitor, rows, limits) if not reason)
+
+
+def _judged(monitor: Monitor, rows: Sequence[Row], limits: GradeLimits) -> list[tuple[int, str]]:
+    """(which row, why `accept` leaves it out) of one request's candidates."""
     at = [i for i, r in enumerate(rows) if is_candidate(monitor, r)]
     codes: dict[Any, int] = {}
     item = np.array([codes.setdefault(rows[i].item, len(codes)) for i in at], np.int64)
     rank, grade = (np.array([x or 0.0 for x in c]) for c in ((rows[i].rank for i in at), (rows[i].grade for i in at)))
-    limits = GradeLimits.of(monitor.measures, monitor.recipe.bound)
     why = _why_refused(Rows(np.zeros(len(at), np.int64), item, rank, grade), limits)
-    found = list(rows)
-    for i, reason in zip(at, why, strict=True):
-        found[i] = replace(rows[i], reasons=(*rows[i].reasons, reason)) if reason else rows[i]
-    return found
+    return list(zip(at, why, strict=True))
 
 
 def _why_refused(rows: Rows, limits: GradeLimits) -> list[str]:

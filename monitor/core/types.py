@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from monitor.core.measures import Measure
 from monitor.core.rules import Rule
 
-ALGORITHM = 1
+ALGORITHM = 2
 """Version of how partials are computed. A change that moves any stored number raises it and starts new series."""
 
 OVERALL = ("", "")
@@ -266,13 +266,19 @@ def _define(monitor: Monitor, kernel: str, more: dict[str, Any]) -> Definition:
     # Only what decides the numbers: renaming the source or raising a limit on slices keeps a series going.
     parts = {
         "algorithm": ALGORITHM,
-        "rankings": _plain(monitor.rankings),
+        "rankings": _plain(_read_rankings(monitor)),
         "recipe": {"kind": type(monitor.recipe).__name__.lower(), **_plain(monitor.recipe)},
         "bucket": monitor.bucket,
         **more,
     }
     parts["recipe"].pop("count_unmatched", None)
     return Definition(monitor.name, kernel, _digest(parts), json.dumps(parts, sort_keys=True))
+
+
+def _read_rankings(monitor: Monitor) -> Rankings:
+    """The mapping without what moves no number: the version, and the query where judgments do not go by it."""
+    query = monitor.rankings.query if isinstance(monitor.recipe, Judgments) else None
+    return replace(monitor.rankings, model_version=None, query=query)
 
 
 def _digest(parts: Any) -> str:

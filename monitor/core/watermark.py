@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from monitor.core.buckets import bucket_of
 from monitor.core.types import Monitor
 
-_CLOCK_TOLERANCE = 86_400
+_CLOCK_TOLERANCE = 300
+
+Mark = Literal["", "awaited", "refused"]
+"""What else is to be known of a bucket: `awaited` if it became final by the timeout alone, while the source showed
+nothing newer; `refused` if it was not stored because the source holds less of it than is known of another series."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketState:
-    """What is stored of a bucket: when its last read began (seconds), and whether that read was final."""
+    """What is stored of a bucket: when its last read began (seconds), whether that read was final, and its mark."""
 
     read_at: float
     final: bool
+    mark: Mark = ""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing but an explicit wish has it read again."""
+        return self.mark == "refused" or (self.final and self.mark != "awaited")
 
 
 def final_age(monitor: Monitor) -> int:
@@ -31,11 +42,15 @@ def is_final(monitor: Monitor, start: int, read_at: float, newest: float | None)
         start: of the bucket, seconds.
         newest: time of the newest request that the source showed then; None if it showed none.
     """
-    end = start + monitor.bucket
-    age = read_at - end
+    age = read_at - start - monitor.bucket
     if age < final_age(monitor):
         return False
-    return (newest is not None and newest >= end) or age >= final_age(monitor) + monitor.final_timeout
+    return is_over(monitor, start, newest) or age >= final_age(monitor) + monitor.final_timeout
+
+
+def is_over(monitor: Monitor, start: int, newest: float | None) -> bool:
+    """Whether the source shows a request later than the bucket; see `is_final`."""
+    return newest is not None and newest >= start + monitor.bucket
 
 
 def read_ages(monitor: Monitor) -> list[int]:
@@ -62,8 +77,10 @@ def is_due(
     age = now - end
     if state is None:
         return age >= monitor.ingest_delay
-    if state.final:
+    if state.is_settled:
         return False
+    if state.final:  # but awaited: a source that was away may have brought its rows after the timeout
+        return is_over(monitor, start, newest) and is_final(monitor, start, now, newest)
     if is_final(monitor, start, now, newest):
         return True
     before = state.read_at - end
@@ -74,9 +91,10 @@ def due_buckets(monitor: Monitor, states: Mapping[int, BucketState], now: float,
     """Starts of the buckets of one series that are to be read at `now`, oldest first.
 
     These are the buckets not read yet, from `history` ago or from the newest stored one on, whichever is earlier, so
-    that no downtime leaves a gap; and those stored as not final, at growing ages. What lies further after the source's
-    newest request than any window reaches can wait until there is something newer: so a clock that jumps ahead, which
-    looks just like a source that fell silent, brings a bounded number of buckets only.
+    that no downtime leaves a gap; those stored as not final, at growing ages; and those that became final by the
+    timeout alone, once more when the source shows that it has gone on. What lies further after the source's newest
+    request than any window reaches can wait until there is something newer: so a clock that jumps ahead, which looks
+    just like a source that fell silent, brings a bounded number of buckets only.
     """
     ages = read_ages(monitor)
     since, until = bucket_of(int(now) - monitor.history, monitor.bucket), int(now)
@@ -84,15 +102,15 @@ def due_buckets(monitor: Monitor, states: Mapping[int, BucketState], now: float,
         since = min(since, max(states) + monitor.bucket) if states else since
         until = min(until, int(newest) + max(monitor.history, *monitor.windows))
     missing = (s for s in range(since, until, monitor.bucket) if s not in states)
-    open_ones = (s for s, state in states.items() if not state.final)
+    open_ones = (s for s, state in states.items() if not state.is_settled)
     found = {s for s in (*missing, *open_ones) if is_due(monitor, s, states.get(s), now, newest, ages)}
     return sorted(found)
 
 
 def believed(states: Mapping[int, BucketState], now: float) -> dict[int, BucketState]:
-    """The states without those whose read is dated more than a day ahead of `now`.
+    """The states without those whose read is dated minutes ahead of `now`.
 
-    A clock that ran ahead wrote them, before their requests were there; they count as not read. A day is more than
-    any clock is set back for good reason, which is when stored reads are rightly ahead.
+    A clock that ran ahead wrote them, before their requests and labels were there; they count as not read. Where it is
+    the present clock that is wrong, buckets are read again that were right: that costs a read, and changes nothing.
     """
     return {start: state for start, state in states.items() if state.read_at <= now + _CLOCK_TOLERANCE}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from monitor.core import buckets as b
+from monitor.core.buckets import REQUESTS
 from monitor.core.intervals import interval
 from monitor.core.measures import Measure
 from monitor.core.types import OVERALL
@@ -19,6 +21,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 SliceKey = tuple[str, str]
+Rows = slice
+"""Rows of an array that follow each other."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +57,35 @@ class History:
         final[at[overall]] = np.array(columns[1], dtype=bool)[overall]
         return cls(start, final, names, sums)
 
+    @cached_property
+    def kept(self) -> Bools:
+        """(B, S) whether a bucket was read by each slice's dimension: every request has a value of each of them.
+
+        A bucket without requests says nothing against it. A slice that had no traffic in a bucket is kept there as
+        zeros, but of a dimension that was added later, older buckets know nothing.
+        """
+        busy = self.sums[:, :, REQUESTS] > 0
+        dimensions = [dimension for dimension, _ in self.slices]
+        found = np.ones(busy.shape, bool)
+        for dimension in set(dimensions):
+            of_it = [i for i, other in enumerate(dimensions) if other == dimension]
+            found[:, of_it] = (busy[:, of_it].any(axis=1) | ~busy[:, 0])[:, None]
+        return found
+
+    def shares(self, width: int, since: int, until: int) -> Floats:
+        """(S,) share of the buckets in [since, until) that were read by each slice's dimension."""
+        counts: Ints = self.kept[self.rows(since, until)].sum(axis=0)
+        return counts * width / (until - since)
+
+    def rows(self, since: int, until: int) -> Rows:
+        """Where the buckets that start in [since, until) stand."""
+        lo, hi = np.searchsorted(self.starts, [since, until])
+        return np.s_[int(lo) : int(hi)]
+
     def between(self, since: int, until: int) -> History:
         """The buckets that start in [since, until)."""
-        lo, hi = np.searchsorted(self.starts, [since, until])
-        return History(self.starts[lo:hi], self.final[lo:hi], self.slices, self.sums[lo:hi])
+        rows = self.rows(since, until)
+        return History(self.starts[rows], self.final[rows], self.slices, self.sums[rows])
 
     def after(self, earlier: History) -> History:
         """Both together; `earlier` ends before this one begins."""
@@ -92,7 +121,7 @@ class Point:
         requests: with data.
         empty_ratio: share of them without a value (nothing relevant); None without requests.
         label_coverage: by the recipe's meaning; None without traffic.
-        completeness: share of the window's buckets that were read.
+        completeness: share of the window's buckets that were read, for a slice by its dimension.
         final: every bucket that was read was final.
     """
 
@@ -131,7 +160,7 @@ def points(
         by_judgments: coverage is the share of judged impressions, not of requests with a label.
     """
     window, seen = history.between(end - length, end), traffic.between(end - length, end)
-    completeness = len(window.starts) * width / length
+    shares = dict(zip(history.slices, history.shares(width, end - length, end).tolist(), strict=True))
     final = bool(window.final.all()) and len(window.starts) > 0
     found = []
     for key in history.slices if keys is None else keys:
@@ -143,6 +172,7 @@ def points(
         value = None if np.isnan(read := b.read_as(measure, merged)) else float(read)
         empty = float(merged[b.EMPTY] / requests) if requests else None
         coverage = _coverage(crowd, by_judgments)
+        completeness = shares.get(key, shares[OVERALL])
         found.append(
             Point(*key, end, length, value, lower, upper, method, requests, empty, coverage, completeness, final)
         )

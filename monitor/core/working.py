@@ -64,6 +64,7 @@ def work_out(measure: Measure, seen: Inspection) -> Working:
     Raises:
         ValueError: the request has grades that the measure cannot take.
     """
+    seen = seen.taken_by(measure)
     scores = score(measure, seen.graded)
     gain, weight = _gain_and_weight(measure, seen.graded.rank.astype(float), seen.graded.grade)
     all_terms = [

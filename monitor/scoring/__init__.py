@@ -14,7 +14,7 @@ without any grade is no sample.
 
 from monitor.scoring.lists import Lists, read
 from monitor.scoring.names import ALIASES, Names
-from monitor.scoring.report import Report, Result, evaluate
+from monitor.scoring.report import Report, Result, evaluate, refuse_above
 from monitor.scoring.rows import Ties
 
-__all__ = ["ALIASES", "Lists", "Names", "Report", "Result", "Ties", "evaluate", "read"]
+__all__ = ["ALIASES", "Lists", "Names", "Report", "Result", "Ties", "evaluate", "read", "refuse_above"]

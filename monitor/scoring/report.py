@@ -85,15 +85,20 @@ def _result(lists: Lists, rankings: Rankings, measure: Measure) -> Result:
 def _scores(lists: Lists, rankings: Rankings, measure: Measure) -> Scores:
     if measure.ideal == "global" and lists.judged is None:
         raise InputError(f"{measure} needs all judgments of each query; give them with --qrels or --ideal-from")
-    row = None if measure.max_grade is None else first_true(lists.grade > measure.max_grade)
-    if row is not None:
-        why = f"grade {lists.grade[row]:g} is above the max_grade of {measure}"
-        raise InputError(f"{lists.at(row)}: {why}; give the highest grade there can be")
+    refuse_above(lists, measure.max_grade, f"the max_grade of {measure}")
     try:
         scores = score(measure, rankings)
         return _with_missing(lists, measure, scores) if lists.missing.any() else scores
     except ValueError as error:
         raise InputError(f"{lists.path}: {error}") from None
+
+
+def refuse_above(lists: Lists, highest: float | None, what: str) -> None:
+    """Raises InputError if a row has a grade above the highest there can be, which is called `what`."""
+    row = None if highest is None else first_true(lists.grade > highest)
+    if row is not None:
+        why = f"grade {lists.grade[row]:g} is above {what}"
+        raise InputError(f"{lists.at(row)}: {why}; give the highest grade there can be")
 
 
 def _with_missing(lists: Lists, measure: Measure, scores: Scores) -> Scores:

@@ -24,20 +24,17 @@ from monitor.core.traced import (
     by_judgments,
     graded,
     has_label,
-    is_candidate,
     refuse,
+    used_rows,
     weigh,
 )
 from monitor.core.types import MIXED, Column, Events, Judgments, Monitor
 from monitor.errors import InputError, SourceError, TooMany
 from monitor.source.engine import Database, Reader
-from monitor.source.queries import Condition, Queries, between
+from monitor.source.queries import Condition, Queries, between, kinds_of, untyped
 from monitor.source.times import to_micros
 
 MOST_ROWS = 1_000_000
-
-UNTIMED = {"ambiguous_time", "bad_time"}
-"""Reasons that speak against the request as a whole."""
 
 _NOT_OF_THE_TYPE = ("22P02", "22003", "22007", "22008")
 """SQL states of text that the column's type cannot read, or that is out of its range."""
@@ -97,9 +94,9 @@ class _Look:
         rows = [replace(r, grade=g) for r, g in zip(labels.rows or source.rows, labels.grades, strict=True)]
         rows = refuse(self.monitor, [replace(r, reasons=source.reasons(r)) for r in rows])
         rows = sorted(rows, key=lambda r: (isnan(r.rank), r.rank, str(r.item)))
-        used = tuple(i for i, r in enumerate(rows) if is_candidate(self.monitor, r) and set(r.reasons) <= UNTIMED)
+        used = used_rows(self.monitor, rows, GradeLimits.of((), self.monitor.recipe.bound))
         no_sample = labels.no_sample or source.no_sample
-        if isinstance(self.monitor.recipe, Column) and not any(map(has_label, rows)):
+        if isinstance(self.monitor.recipe, Column) and not any(has_label(self.monitor, r) for r in rows):
             no_sample = no_sample or "none of its rows has a grade"
         return Inspection(
             monitor=self.monitor,
@@ -144,9 +141,8 @@ class _Look:
     def _is_it(self) -> Condition:
         return self.queries.request == self._bound()
 
-    def _bound(self) -> sa.BindParameter[Any]:
-        # A parameter with a type is sent with a cast, which an integer or UUID column cannot be compared with.
-        return sa.bindparam("request", self.wanted, type_=sa.types.NullType(), unique=True)
+    def _bound(self) -> sa.ColumnElement[Any]:
+        return untyped(self.wanted)
 
     def _bucket_of(self, raw: object) -> int:
         return bucket_of(int(to_micros(self.monitor.rankings.time, [raw]).micros[0]) // MICROS, self.monitor.bucket)
@@ -183,7 +179,7 @@ class _Look:
         if isinstance(recipe, Column):
             return by_column(source.more[recipe.grade])
         if isinstance(recipe, Judgments):
-            limits = GradeLimits.of(self.monitor.measures, recipe.bound)
+            limits = GradeLimits.of((), recipe.bound)
             return by_judgments(source.rows, source.more[str(r.query)], self._judgment_columns(recipe), limits)
         columns = self._event_columns(recipe)
         times = to_micros(recipe.time, columns[1])
@@ -196,8 +192,10 @@ class _Look:
         shown = sa.select(q.request, q.item).where(*self._here).distinct().subquery("shown")
         request, item = shown.c
         time = e[recipe.time.column]
+        kind, kinds = q.kind(recipe, q.labels), kinds_of(recipe)
+        more = [_or_null(e, recipe.type), _or_null(e, recipe.value), sa.null() if kind is None else kind]
         found = (
-            sa.select(e[recipe.item], time, item, *(_or_null(e, c) for c in (recipe.type, recipe.value)))
+            sa.select(e[recipe.item], time, item, *more)
             .select_from(q.labels.outerjoin(shown, sa.and_(e[recipe.request] == request, e[recipe.item] == item)))
             .where(e[recipe.request] == self._bound())
             .order_by(time)
@@ -205,7 +203,9 @@ class _Look:
         if self.at is not None:
             since, until = self._wide(self.bucket)
             found = found.where(between(time, recipe.time, since, until + recipe.attribution))
-        return self.reader.columns(found, MOST_ROWS)
+        *columns, written, value, number = self.reader.columns(found, MOST_ROWS)
+        named = [w if n is None else kinds[int(n)] for w, n in zip(written, number, strict=True)]
+        return [*columns, named, value]
 
     def _judgment_columns(self, recipe: Judgments) -> list[list[Any]]:
         """Item, grade, and item, position and query of the row it falls on, of the judgments of the request's query."""
@@ -244,6 +244,7 @@ class _Source:
         by_query = isinstance(monitor.recipe, Judgments) and self.query == MIXED
         self.mixed = ("mixed_query",) * by_query + ("mixed_slice",) * list(self.slices.values()).count(MIXED)
         self.is_unreadable, self.is_ambiguous = bool(unreadable[first]), bool(doubtful[first])
+        self.is_long = not self.is_ambiguous and int(at.max()) - self.served > monitor.max_request_span * MICROS
 
     @property
     def no_sample(self) -> str:
@@ -252,11 +253,14 @@ class _Source:
             return "the time of its serving cannot be read"
         if self.is_ambiguous:
             return "the local time of its serving stands twice or never, where the clocks change"
+        if self.is_long:
+            return "its rows are farther apart than max_request_span; it is left out"
         return "" if any(r.item is not None and r.is_placed for r in self.rows) else "it shows no item at a position"
 
     def reasons(self, row: Row) -> tuple[str, ...]:
         """What speaks against a row, whatever its label."""
         faults = {
+            "long_request": self.is_long,
             "null_item": row.item is None,
             "null_position": row.position is None,
             "bad_position": row.position is not None and not row.is_placed,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,10 @@ from monitor.core.relevance import (
 )
 from monitor.core.tally import MICROS
 from monitor.core.types import Column, Events, Judgments, Monitor
+from monitor.errors import SourceError
 from monitor.source.blocks import Blocks
 from monitor.source.engine import Reader
-from monitor.source.queries import Queries
+from monitor.source.queries import Queries, kinds_of
 from monitor.source.requests import Requests
 from monitor.source.times import Instants, to_micros
 
@@ -38,27 +39,40 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
+class Sample:
+    """What measures are computed from.
+
+    Attributes:
+        rows: the graded rows, each item and place of a request once.
+        sampled: (R,) whether the request has data.
+        pool: all that is judged of each request's query, where a measure needs it.
+    """
+
+    rows: Rows
+    sampled: Bools
+    pool: Judged | None = None
+
+
+@dataclass(frozen=True)
 class Labels:
     """What is known of R requests' relevance.
 
     Attributes:
-        rows: the graded rows, each item and place of a request once.
+        sample: what measures are computed from.
+        limited: the same for those that cannot take all grades.
         judged: (R,) items shown within the depth that carry a label.
         labelled: (R,) whether the request has a label by the recipe's own meaning.
-        sampled: (R,) whether it has data.
         events: (R,) events that count.
-        pool: all that is judged of each request's query, where a measure needs it.
         fingerprint: of the judgments used.
         saw_events: whether there was an event with a readable time; True for other recipes.
         unmatched: microseconds of the events in the time asked for whose item was not logged for their request.
     """
 
-    rows: Rows
+    sample: Sample
+    limited: Mapping[Measure, Sample]
     judged: Ints
     labelled: Bools
-    sampled: Bools
     events: Ints
-    pool: Judged | None = None
     fingerprint: str = ""
     saw_events: bool = True
     unmatched: Ints = field(default_factory=lambda: np.empty(0, np.int64))
@@ -87,7 +101,7 @@ class Labelling:
     def __post_init__(self) -> None:
         measures: Sequence[Measure] = self.monitor.measures
         self.size = len(self.requests.ids)
-        self.limits = GradeLimits.of(measures, self.monitor.recipe.bound)
+        self.limits = GradeLimits.of((), self.monitor.recipe.bound)
         self.is_sparse = all(m.is_sparse for m in measures)
         self.needs_pool = any(m.ideal == "global" for m in measures)
 
@@ -103,35 +117,34 @@ class Labelling:
     def _by_column(self, _: Column) -> Labels:
         columns = self._columns(self.queries.graded_rows(*self.range, self.is_sparse))
         rows = self._placed(self._rows(columns, columns[3])[0])
-        usable = graded(rows, self.limits, self.refusals)
+        usable = self._graded(rows)
         # The zeros were not read, so labels are those that the source counted less those refused here.
         counts = self.requests.counts
-        labelled = counts["graded"] - self._per_request(rows) + self._per_request(usable) > 0
+        labels = counts["graded"] - self._per_request(rows)
+        labelled = labels + self._per_request(usable) > 0
         judged = counts["judged"] - self._within_depth(rows) + self._within_depth(usable)
-        return Labels(once(usable, self.refusals), judged, labelled, labelled, self._none)
+        samples = self._samples(usable, None, lambda kept, _: labels + self._per_request(kept) > 0)
+        return Labels(*samples, judged, labelled, self._none)
 
     # ---- events ------------------------------------------------------------------------------------------------
 
     def _by_events(self, recipe: Events) -> Labels:
         found = self._event_rows(recipe)
-        rows, kept = self._rows(found.columns)
-        rows, kept = rows.where(found.inside[kept]), kept[found.inside[kept]]
+        rows, kept = self._rows(found.columns, None, found.inside)
         number = found.number[kept]
         each = np.unique(number, return_index=True)[1]  # an event stands once for every row of its item
         counted = self._attributed(recipe, found, kept[each], rows.where(each))
         events = self._per_request(counted)
         rows = self._listed(rows, number).with_grades_of(combine(counted, recipe.combine == "sum"))
-        usable = graded(rows, self.limits, self.refusals)
+        usable = self._graded(rows)
         judged = self._within_depth(usable)
         if not self.is_sparse:
             others = rows.where(np.isnan(rows.grade))
             usable = _joined(usable, replace(others, grade=np.zeros(len(others.grade))))
-        everyone = np.ones(self.size, bool)
         return Labels(
-            once(usable, self.refusals),
+            *self._samples(usable, None, lambda *_: np.ones(self.size, bool)),
             judged,
             events > 0,
-            everyone,
             events,
             saw_events=bool((~found.times.unreadable[kept]).any()),
             unmatched=found.unmatched,
@@ -173,36 +186,41 @@ class Labelling:
         """The events that count, of the entries `kept`, which stand for the events on `rows`."""
         happened = found.times
         at, unreadable, doubtful = happened.micros[kept], happened.unreadable[kept], happened.doubtful[kept]
-        kind = np.array(found.columns[5], dtype=object)[kept] if recipe.type is not None else None
+        kind = self._kinds(recipe, found.columns[5], kept) if recipe.type is not None else None
         value = _floats(found.columns[-1], np.inf)[kept] if recipe.value is not None else None
         worth = replace(rows, grade=event_grades(recipe, kind, value, len(kept)))
         served, span = self.requests.served, self.monitor.max_request_span
         return attribute(worth, at, served, recipe, span, self.refusals, unreadable, doubtful)
+
+    def _kinds(self, recipe: Events, numbers: Sequence[int | None], kept: Ints) -> NDArray[np.object_]:
+        """The types of the events `kept` as the rules write them; None for those that the rules do not name."""
+        names = [*kinds_of(recipe), None]
+        return np.array([names[-1 if numbers[i] is None else int(numbers[i])] for i in kept.tolist()], dtype=object)
 
     # ---- judgments ---------------------------------------------------------------------------------------------
 
     def _by_judgments(self, recipe: Judgments) -> Labels:
         shown = self._columns(self.queries.judged_shown(recipe, *self.range, self.queries.cutoffs[0]))
         judged = self._none.copy()
-        for name, items in zip(*shown, strict=True):
-            if (i := self.requests.number.get(name)) is not None:
-                judged[i] = items
+        for place, items in zip(self._places(shown[0]).tolist(), shown[1], strict=True):
+            if place >= 0:
+                judged[place] = items
         counts = self._columns(self.queries.judgment_counts(recipe, *self.range))
         columns = self._columns(self.queries.judged_rows(recipe, *self.range, self.is_sparse))
         rows, kept = self._rows(columns, columns[3])
         used = [(columns[0][i], columns[1][i], g) for i, g in zip(kept.tolist(), rows.grade.tolist(), strict=True)]
+        is_mixed, asked = self.requests.mixed[0], self.requests.keys[0]
+        if not {asked[i] for i in rows.request[~is_mixed[rows.request]].tolist()} <= set(counts[0]):
+            self._tell_of_spellings(self.monitor.rankings.query)
         pool = self._pool(counts)
         rows = self._placed(rows)
-        usable = graded(rows, self.limits, self.refusals)
+        usable = self._graded(rows)
         judged = judged - self._within_depth(rows) + self._within_depth(usable)
-        sampled = (np.bincount(pool.request, minlength=self.size) > 0) & ~self.requests.mixed[0]
         return Labels(
-            once(usable, self.refusals),
+            *self._samples(usable, pool, lambda _, p: (self._per_request(p) > 0) & ~is_mixed),
             judged,
             judged > 0,
-            sampled,
             self._none,
-            pool if self.needs_pool else None,
             _fingerprint([*used, *self._named(pool)] if self.needs_pool else used),
         )
 
@@ -224,6 +242,36 @@ class Labelling:
 
     # ---- in common ---------------------------------------------------------------------------------------------
 
+    def _graded(self, rows: Rows) -> Rows:
+        """The rows whose grade the recipe allows; a grade that only some measures cannot take is counted later."""
+        return graded(rows, self.limits, self.refusals)
+
+    def _samples(
+        self, usable: Rows, pool: Judged | None, is_sampled: Callable[[Rows, Any], Bools]
+    ) -> tuple[Sample, dict[Measure, Sample]]:
+        """(what measures are computed from, and for those that cannot take all grades what is left to them).
+
+        A refused row is counted once, however many measures cannot take it.
+
+        Args:
+            is_sampled: which requests have data, by the usable rows and the pool.
+        """
+        joint = GradeLimits.of(self.monitor.measures, None)
+        common = graded(usable, joint, self.refusals)
+        rows = once(common, self.refusals)
+        if len(common.grade) == len(usable.grade) and (pool is None or joint.allow(pool.grade).all()):
+            return Sample(rows, is_sampled(usable, pool), pool if self.needs_pool else None), {}
+
+        @cache
+        def under(limits: GradeLimits) -> Sample:
+            kept = usable.where(limits.allow(usable.grade))
+            left = None if pool is None else _judged_where(pool, limits.allow(pool.grade))
+            sampled = is_sampled(kept, left)
+            return Sample(once(kept, Refusals(self.size)), sampled, left if self.needs_pool else None)
+
+        kernels = dict.fromkeys(m.kernel for m in self.monitor.measures)
+        return under(GradeLimits()), {k: under(GradeLimits.of((k,), None)) for k in kernels}
+
     @property
     def _none(self) -> Ints:
         return np.zeros(self.size, np.int64)
@@ -231,21 +279,48 @@ class Labelling:
     def _columns(self, query: Any) -> list[list[Any]]:
         return self.reader.columns(query, self.most_rows)
 
-    def _rows(self, columns: list[list[Any]], grades: list[Any] | None = None) -> tuple[Rows, Ints]:
-        """(rows of the requests at hand, which entries of `columns` they are). What is no number is inf."""
-        number, items, size = self.requests.number, self.items, len(columns[0])
-        request = np.fromiter((number.get(i, -1) for i in columns[0]), np.int64, size)
+    def _rows(
+        self, columns: list[list[Any]], grades: list[Any] | None = None, inside: Bools | None = None
+    ) -> tuple[Rows, Ints]:
+        """(rows of the requests at hand, which entries of `columns` they are). What is no number is inf.
+
+        Args:
+            inside: (n,) which rows the summary of the requests was made from too; all of them without it.
+        """
+        items, size = self.items, len(columns[0])
+        request = self._places(columns[0], inside)
         kept = np.flatnonzero(request >= 0)
         item = np.fromiter((items.setdefault(i, len(items)) for i in columns[1]), np.int64, size)
         position = _floats(columns[2], np.inf) - self.monitor.rankings.position_base + 1
         grade = np.full(size, np.nan) if grades is None else _floats(grades, np.inf)
         return Rows(request, item, position, grade).where(kept), kept
 
+    def _places(self, ids: Sequence[Any], inside: Bools | None = None) -> Ints:
+        """(n,) which of the requests at hand each is; -1 for those that were not asked for.
+
+        Raises:
+            SourceError: the database took an id for one that is written otherwise, and so would we lose its rows.
+        """
+        number, unknown = self.requests.number, -2
+        places = np.fromiter((number.get(i, unknown) for i in ids), np.int64, len(ids))
+        if inside is not None:
+            places[~inside] = -1
+        if (places == unknown).any():
+            self._tell_of_spellings(self.monitor.rankings.request)
+        return places
+
+    def _tell_of_spellings(self, column: str | None) -> NoReturn:
+        raise SourceError(
+            f"column {column!r} holds values that are written in several ways and are the same to the database; give "
+            "them one spelling in a `select:`, e.g. lower(...)",
+            "data",
+        )
+
     def _placed(self, rows: Rows) -> Rows:
         """The rows at a position; the others were counted with their requests."""
         return placed(rows, Refusals(self.size))
 
-    def _per_request(self, rows: Rows) -> Ints:
+    def _per_request(self, rows: Rows | Judged) -> Ints:
         return np.bincount(rows.request, minlength=self.size)
 
     def _within_depth(self, rows: Rows) -> Ints:
@@ -279,6 +354,10 @@ class _EventRows:
         asked = np.flatnonzero((at >= since * MICROS) & (at < until * MICROS) & ~matched)
         asked = asked[~np.isin(self.number[asked], self.number[matched])]
         return at[asked[np.unique(self.number[asked], return_index=True)[1]]]
+
+
+def _judged_where(pool: Judged, kept: Bools) -> Judged:
+    return Judged(pool.request[kept], pool.grade[kept], pool.count[kept])
 
 
 def _joined(one: Rows, other: Rows) -> Rows:

@@ -5,7 +5,8 @@ Where a gain table gives grade 0 a gain, every row is read instead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from monitor.core.tally import MICROS, Reading
 from monitor.core.types import Events, Monitor
 from monitor.errors import SourceError
 from monitor.source.engine import Database, Reader
-from monitor.source.labels import Labelling, Labels
+from monitor.source.labels import Labelling, Sample
 from monitor.source.queries import Queries
 from monitor.source.requests import Requests
 from monitor.source.times import check, to_micros
@@ -57,8 +58,7 @@ class Pull:
         Raises:
             SourceError: the source did not answer, or its times are not written as configured.
         """
-        with self.database.reading() as reader:
-            queries = self._prepared(reader)
+        with self._reading() as (reader, queries):
             latest = reader.one(queries.newest(since, now + CLOCK_TOLERANCE))
             ahead = reader.one(queries.future(now + CLOCK_TOLERANCE))
             micros, unreadable, _ = to_micros(self.monitor.rankings.time, [latest])
@@ -77,8 +77,7 @@ class Pull:
         """
         monitor, recipe = self.monitor, self.monitor.recipe
         wide = (since - monitor.max_request_span, until + monitor.max_request_span)
-        with self.database.reading() as reader:
-            queries = self._prepared(reader)
+        with self._reading() as (reader, queries):
             summary = reader.columns(queries.requests(*wide), self.most_rows)
             requests = Requests.of(summary, monitor, queries.cutoffs).within(since, until)
             refusals = requests.refusals(monitor)
@@ -89,7 +88,7 @@ class Pull:
         return Reading(
             *asked,
             served=requests.served,
-            rankings=_graded(requests, labels),
+            rankings=_graded(requests, labels.sample),
             impressions=requests.shown[queries.cutoffs[0]],
             judged=labels.judged,
             events=labels.events,
@@ -100,7 +99,18 @@ class Pull:
             unmatched=labels.unmatched,
             rows=reader.rows,
             fingerprint=labels.fingerprint,
+            limited={kernel: _graded(requests, sample) for kernel, sample in labels.limited.items()},
         )
+
+    @contextmanager
+    def _reading(self) -> Iterator[tuple[Reader, Queries]]:
+        """A transaction, and the statements. After a failure they are made anew: tables may have been replaced."""
+        try:
+            with self.database.reading() as reader:
+                yield reader, self._prepared(reader)
+        except SourceError:
+            self._queries = None
+            raise
 
     def _prepared(self, reader: Reader) -> Queries:
         """The statements, once it is known that the tables and columns exist and of which types they are."""
@@ -123,11 +133,11 @@ class Pull:
     def _look_at_times(self, recipe: Events | None) -> None:
         """Where nothing was found, see whether that is because times are written in another way than declared."""
         try:
-            with self.database.reading() as reader:
-                values = reader.columns(self._prepared(reader).sample(recipe))[0]
+            with self._reading() as (reader, queries):
+                values = reader.columns(queries.sample(recipe))[0]
                 check(self.monitor.rankings.time if recipe is None else recipe.time, values)
         except SourceError as error:
-            if error.reason != "timeout":  # a sample is not bounded by time, so some relations cannot give one
+            if error.reason not in ("timeout", "query"):  # some relations cannot give a sample, or not one to read
                 raise
 
 
@@ -142,11 +152,11 @@ def _have_rowid(queries: Queries, reader: Reader) -> bool:
     return reader.one(queries.rowid(recipe)) is not None
 
 
-def _graded(requests: Requests, labels: Labels) -> Graded:
-    rows = labels.rows
-    sampled = labels.sampled & (requests.shown[None] > 0) & requests.is_timed
+def _graded(requests: Requests, sample: Sample) -> Graded:
+    rows = sample.rows
+    sampled = sample.sampled & (requests.shown[None] > 0) & requests.is_timed
     rank = rows.position.astype(np.int64)
-    return Graded(len(requests.ids), rows.request, rank, rows.grade, sampled, requests.shown, labels.pool)
+    return Graded(len(requests.ids), rows.request, rank, rows.grade, sampled, requests.shown, sample.pool)
 
 
 def open_pull(monitor: Monitor, database: Database) -> Pull:

@@ -12,7 +12,7 @@ from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.elements import ColumnElement
 
 from monitor.core.types import Events, Judgments, Monitor, Relation, TimeColumn
-from monitor.source.times import bound, slack
+from monitor.source.times import CREDIBLE, bound, slack
 
 Condition = ColumnElement[bool]
 
@@ -48,6 +48,19 @@ def between(column: ColumnElement[Any], time: TimeColumn, since: float, until: f
     """Whether an instant lies in [since, until) seconds; wider by an hour where clocks are changed."""
     first, end = bound(time, since - slack(time, since)), bound(time, until + slack(time, until))
     return sa.and_(column >= sa.literal(first), column < sa.literal(end))
+
+
+def untyped(value: object) -> ColumnElement[Any]:
+    """A value that is compared with whatever type its column has.
+
+    A parameter with a type is sent with a cast, which a number, an enum or a UUID cannot be compared with.
+    """
+    return sa.literal(value, sa.types.NullType())
+
+
+def kinds_of(recipe: Events) -> list[str]:
+    """The types of events that the rules name, in one order."""
+    return sorted({r.type for r in recipe.rules if r.type is not None})
 
 
 def _counted(value: ColumnElement[Any], condition: Condition) -> ColumnElement[int]:
@@ -173,10 +186,20 @@ class Queries:
 
     def _happened(self, recipe: Events, since: float, until: float) -> Condition:
         inside = between(self.labels.c[recipe.time.column], recipe.time, since, until)
-        kinds = {r.type for r in recipe.rules}
-        if recipe.type is None or None in kinds:
+        if recipe.type is None or any(r.type is None for r in recipe.rules):
             return inside
-        return sa.and_(inside, self.labels.c[recipe.type].in_(sorted(filter(None, kinds))))
+        return sa.and_(inside, self.labels.c[recipe.type].in_([untyped(kind) for kind in kinds_of(recipe)]))
+
+    def kind(self, recipe: Events, events: sa.FromClause) -> ColumnElement[Any] | None:
+        """Which of `kinds_of` the type of an event is, NULL where it is none; None where the recipe has no types.
+
+        The database says so, not we: it may pad a text, go by a collation, or have the type as a number or an enum.
+        """
+        if recipe.type is None:
+            return None
+        column, kinds = events.c[recipe.type], kinds_of(recipe)
+        cases: list[Any] = [(column == untyped(kind), sa.literal_column(str(i))) for i, kind in enumerate(kinds)]
+        return sa.case(*cases) if cases else sa.null()
 
     # ---- the source as a whole ---------------------------------------------------------------------------------
 
@@ -191,9 +214,12 @@ class Queries:
         return sa.select(sa.func.count()).select_from(sa.select(self.time).where(later).limit(MOST_COUNTED).subquery())
 
     def sample(self, of_events: Events | None) -> sa.Select[Any]:
-        """A few times of the rankings, or of the events."""
-        time = self.time if of_events is None else self.labels.c[of_events.time.column]
-        return sa.select(time).where(time.isnot(None)).limit(SAMPLE)
+        """A few times of the rankings, or of the events; where it can be told before, such as a driver can read."""
+        time, column = self.time, self.monitor.rankings.time
+        if of_events is not None:
+            time, column = self.labels.c[of_events.time.column], of_events.time
+        is_moment = column.format == "native" and self.dialect.name != "sqlite"  # which compares a text with anything
+        return sa.select(time).where(between(time, column, *CREDIBLE) if is_moment else time.isnot(None)).limit(SAMPLE)
 
     def rowid(self, of_events: Events) -> sa.Select[Any]:
         """How the table of events was made on SQLite; no row if it may be a view, or have no row ids of its own."""
@@ -207,13 +233,14 @@ class Queries:
     def requests(self, since: float, until: float) -> sa.Select[Any]:
         """One row per request and set of slice values; requests without an id one per instant.
 
-        Columns: request, earliest time, rows, rows with an item, with a position, without an item but with a usable
-        position, shown with a grade in all and within the first cut-off, shown within each cut-off; then `keys`.
+        Columns: request, earliest and latest time, rows, rows with an item, with a position, without an item but with a
+        usable position, shown with a grade in all and within the first cut-off, shown within each cut-off; then `keys`.
         """
         keys = self.keys()
         columns = [
             self.request,
             sa.func.min(self.time),
+            sa.func.max(self.time),
             sa.func.count(),
             sa.func.count(self.item),
             sa.func.count(self.position),
@@ -250,7 +277,7 @@ class Queries:
     def event_rows(
         self, recipe: Events, since: float, until: float, reach: tuple[float, float] | None = None
     ) -> sa.Select[Any]:
-        """Request, item, position, number, time, [type], [value] of the events on items logged in [since, until).
+        """Request, item, position, number, time, [kind], [value] of the events on items logged in [since, until).
 
         An event stands once for every row of its item in its request; `number` tells which rows are the same event.
         With `reach`, a range that holds the other, events on items that were logged within it come too, and events on
@@ -259,8 +286,9 @@ class Queries:
         span = self.monitor.max_request_span
         by_rowid = self.events_have_rowid and reach is not None
         e = self._numbered(recipe, since - span, until + recipe.attribution + span, by_rowid)
-        names = [c for c in ("rankmon_number", recipe.time.column, recipe.type, recipe.value) if c is not None]
-        columns = [self.request, self.item, self.position, *(e.c[name] for name in names)]
+        value = None if recipe.value is None else e.c[recipe.value]
+        wanted = [e.c["rankmon_number"], e.c[recipe.time.column], self.kind(recipe, e), value]
+        columns = [self.request, self.item, self.position, *(c for c in wanted if c is not None)]
         matches = sa.and_(e.c[recipe.request] == self.request, e.c[recipe.item] == self.item)
         if reach is None:
             return sa.select(*columns).select_from(e.join(self.rankings, matches)).where(self._usable(since, until))
@@ -299,15 +327,21 @@ class Queries:
     # ---- judgments ---------------------------------------------------------------------------------------------
 
     def _judged(self, recipe: Judgments, since: float, until: float) -> sa.Subquery:
-        """Each judged (query, item) of the queries served, once; of several judgments the highest grade counts."""
+        """Each judged (query, item) of the queries served, once; of several judgments the highest grade counts.
+
+        The query is written as in the rankings: the database may take it for the judgments' even if it is not the same.
+        """
         e = self.labels
-        query, item, grade = e.c[recipe.query], e.c[recipe.item], e.c[recipe.grade]
-        served = sa.select(self._r(str(self.monitor.rankings.query))).where(self.served(since, until))
+        query = self._r(str(self.monitor.rankings.query))
+        exact = query.collate("BINARY") if self.dialect.name == "sqlite" else query
+        served = sa.select(exact.label("query")).where(self.served(since, until)).distinct().subquery("q")
+        item, grade = e.c[recipe.item], e.c[recipe.grade]
         number = sa.case((grade.is_(sa.true()), 1), else_=0) if self.boolean_grade else grade
         return (
-            sa.select(query.label("query"), item.label("item"), sa.func.max(number).label("grade"))
-            .where(query.in_(served), item.isnot(None), grade.isnot(None))
-            .group_by(query, item)
+            sa.select(served.c.query.label("query"), item.label("item"), sa.func.max(number).label("grade"))
+            .select_from(served.join(e, e.c[recipe.query] == served.c.query))
+            .where(item.isnot(None), grade.isnot(None))
+            .group_by(served.c.query, item)
             .subquery("j")
         )
 

@@ -35,7 +35,8 @@ class Requests:
         keys: the values of the columns by which requests are told apart, (R,) each: the query where the recipe goes
             by it, then the slices.
         mixed: for each of these, (R,) whether a request's rows differ in it.
-        strays: reason -> microseconds of refused rows that belong to no request.
+        strays: reason -> microseconds of refused rows that belong to no request, or to one that is left out.
+        left_out: ids of requests that were seen too.
     """
 
     ids: Sequence[Any]
@@ -47,19 +48,21 @@ class Requests:
     keys: Sequence[Sequence[Any]]
     mixed: Sequence[Bools]
     strays: Mapping[str, Ints] = field(default_factory=dict)
+    left_out: Sequence[Any] = ()
 
     @classmethod
     def of(cls, columns: list[list[Any]], monitor: Monitor, cutoffs: Sequence[int | None]) -> Requests:
         """The requests of a summary (`Queries.requests`), where one can stand in several rows."""
         ids = columns[0]
         micros, unreadable, doubtful = to_micros(monitor.rankings.time, columns[1])
+        latest = _latest(monitor, columns[1], columns[2], micros)
         width = len(COUNTS) + len(cutoffs)
-        counts = [_whole_numbers(c) for c in columns[2 : 2 + width]]
+        counts = [_whole_numbers(c) for c in columns[3 : 3 + width]]
         named = np.fromiter((i is not None for i in ids), bool, len(ids))
         groups = _Groups(ids, named, micros)
         totals = [groups.sums(c) for c in counts]
-        keys = [groups.agreed(c) for c in columns[2 + width :]]
-        return cls(
+        keys = [groups.agreed(c) for c in columns[3 + width :]]
+        found = cls(
             groups.names,
             micros[groups.earliest],
             unreadable[groups.earliest],
@@ -70,15 +73,29 @@ class Requests:
             [mixed for _, mixed in keys],
             {"null_request": np.repeat(micros[~named], counts[0][~named])},
         )
+        span = monitor.max_request_span * MICROS
+        return found._without_long((groups.highest(latest) - found.served > span) & ~found.doubtful)
 
     @cached_property
     def number(self) -> dict[Any, int]:
-        """Id -> place of the request here."""
-        return {name: i for i, name in enumerate(self.ids)}
+        """Id -> place of the request here, -1 for those left out."""
+        return dict.fromkeys(self.left_out, -1) | {name: i for i, name in enumerate(self.ids)}
 
     def within(self, since: int, until: int) -> Requests:
         """The requests that were served in [since, until) seconds, and the strays of that time."""
-        kept = np.flatnonzero((self.served >= since * MICROS) & (self.served < until * MICROS))
+        inside = (self.served >= since * MICROS) & (self.served < until * MICROS)
+        strays = {r: m[(m >= since * MICROS) & (m < until * MICROS)] for r, m in self.strays.items()}
+        return self._where(inside, strays)
+
+    def _without_long(self, is_long: Bools) -> Requests:
+        """Those that end in time. Of the others it is not known whether all their rows were read; they are strays."""
+        if not is_long.any():
+            return self
+        at = np.repeat(self.served[is_long], self.counts["rows"][is_long])
+        return self._where(~is_long, {**self.strays, "long_request": at})
+
+    def _where(self, wanted: Bools, strays: Mapping[str, Ints]) -> Requests:
+        kept = np.flatnonzero(wanted)
         places = kept.tolist()
         return Requests(
             [self.ids[i] for i in places],
@@ -89,7 +106,8 @@ class Requests:
             {k: c[kept] for k, c in self.shown.items()},
             [[values[i] for i in places] for values in self.keys],
             [mixed[kept] for mixed in self.mixed],
-            {r: m[(m >= since * MICROS) & (m < until * MICROS)] for r, m in self.strays.items()},
+            strays,
+            [*self.left_out, *(self.ids[i] for i in np.flatnonzero(~wanted).tolist())],
         )
 
     @property
@@ -117,6 +135,14 @@ class Requests:
         return refusals
 
 
+def _latest(monitor: Monitor, first: list[Any], last: list[Any], micros: Ints) -> Ints:
+    """Microseconds of the last rows, given those of the first ones; most are the same."""
+    differ = [i for i, (one, other) in enumerate(zip(first, last, strict=True)) if one != other]
+    latest = micros.copy()
+    latest[differ] = to_micros(monitor.rankings.time, [last[i] for i in differ]).micros
+    return latest
+
+
 def _whole_numbers(column: list[Any]) -> Ints:
     plain = not column or type(column[0]) is int
     return np.array(column if plain else [int(v or 0) for v in column], dtype=np.int64)
@@ -142,6 +168,13 @@ class _Groups:
     def sums(self, counts: Ints) -> Ints:
         """The total of each request."""
         return np.bincount(self._group, counts[self._rows], len(self.names)).astype(np.int64)
+
+    def highest(self, values: Ints) -> Ints:
+        """The largest of each request."""
+        found = values[self.earliest]
+        if len(self.names) < len(self._rows):
+            np.maximum.at(found, self._group, values[self._rows])
+        return found
 
     def agreed(self, column: list[Any]) -> tuple[list[Any], Bools]:
         """(the one value of each request, whether its rows differ). A missing value agrees with any other."""

@@ -27,7 +27,9 @@ _ISO = {"%Y-%m-%dT%H:%M:%S": "T", "%Y-%m-%d %H:%M:%S": " "}  # format up to the 
 _DIGITS = (0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18)
 _ZONE = r"(?:Z| ?UTC|[+-]00(?::?00)?)"
 _LAST_SECOND = 2**33  # of the years in which a text that is no time is looked for
-_CREDIBLE = (946_684_800, 4_102_444_800)  # 2000 to 2100: a sample wholly outside was written in another unit
+
+CREDIBLE = (946_684_800, 4_102_444_800)
+"""2000 to 2100, in seconds: a sample wholly outside was written in another unit."""
 
 
 class Instants(NamedTuple):
@@ -149,7 +151,7 @@ def _from_epoch(values: Sequence[object], per_second: int) -> Instants:
 def _other_unit(column: TimeColumn, values: Sequence[object]) -> str | None:
     """The epoch format in which some of the values are of our time, if in the declared one none is."""
     numbers = pd.to_numeric(_series(values), errors="coerce").to_numpy(dtype=float, na_value=np.nan)
-    credible = {f: ((numbers >= _CREDIBLE[0] * n) & (numbers < _CREDIBLE[1] * n)).any() for f, n in _PER_SECOND.items()}
+    credible = {f: ((numbers >= CREDIBLE[0] * n) & (numbers < CREDIBLE[1] * n)).any() for f, n in _PER_SECOND.items()}
     return None if credible[column.format] else next((f for f, some in credible.items() if some), None)
 
 

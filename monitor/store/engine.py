@@ -86,6 +86,8 @@ def _sqlite_engine(url: URL) -> sa.Engine:
     if not _is_folder(folder):
         raise StoreError(f"store: there is no folder {folder.absolute()}; make it, or change store.url")
     engine = sa.create_engine(url, connect_args={"timeout": _LOCK_SECONDS})
+    if url.database and url.database != ":memory:":
+        _watch(engine, url.database)
 
     @sa.event.listens_for(engine, "connect")
     def _configure(connection: Any, _: object) -> None:
@@ -100,6 +102,39 @@ def _sqlite_engine(url: URL) -> sa.Engine:
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _watch(engine: sa.Engine, path: str) -> None:
+    """Have the engine notice that its file was moved away or replaced.
+
+    An open connection would go on with the file that was there before, and a new one would make an empty file, or take
+    the other file together with what the former one has left in its log beside it.
+    """
+    known: list[tuple[int, int]] = []
+
+    @sa.event.listens_for(engine, "do_connect")
+    @sa.event.listens_for(engine, "checkout")
+    def _compare(*_: object) -> None:
+        if known and _identity(path) != known[0]:
+            where = Path(path).absolute()
+            raise StoreError(
+                f"store: {where} was moved or replaced while rankmon runs; put it back, or restart rankmon"
+            )
+
+    @sa.event.listens_for(engine, "connect")
+    def _remember(*_: object) -> None:
+        found = _identity(path)
+        if found is not None and not known:
+            known.append(found)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file has the name now; None if there is none, or if it is out of reach."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _use_write_ahead_log(connection: Any) -> None:

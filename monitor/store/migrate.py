@@ -33,6 +33,17 @@ class Schema(Connected):
             command.upgrade(config, "head")
             return before, str(_revision(connection))
 
+    def lacks(self) -> str:
+        """What there is to say of a database without rankmon's tables; empty if it has them. Raises StoreError."""
+        with self.reading() as connection:
+            if _revision(connection) is not None:
+                return ""
+            others = sorted(sa.inspect(connection).get_table_names())
+        if others:
+            named = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+            return f"holds tables of another program ({named}) and none of rankmon; see that store.url is right"
+        return "no rankmon tables yet; rankmon run makes them"
+
     def check(self) -> None:
         """Raises StoreError unless the tables are just as this version needs them."""
         with self.reading() as connection:

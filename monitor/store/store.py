@@ -6,9 +6,10 @@ changes nothing, and one that is cut short never was.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,21 @@ from sqlalchemy.engine import URL
 from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
 from monitor.core.tally import Cell, Tally
 from monitor.core.types import OVERALL, TRAFFIC, Definition, Monitor
-from monitor.core.watermark import BucketState
+from monitor.core.watermark import BucketState, Mark
 from monitor.core.windows import History
-from monitor.schema import judged, judgments_used, monitors, partials, refusals, restatements, series, slices, traffic
+from monitor.schema import (
+    bucket_marks,
+    current_series,
+    judged,
+    judgments_used,
+    monitors,
+    partials,
+    refusals,
+    restatements,
+    series,
+    slices,
+    traffic,
+)
 from monitor.store.alerts import Alerts
 from monitor.store.engine import Connected, create, upserting
 from monitor.store.lease import Lease, Leases
@@ -30,6 +43,9 @@ from monitor.store.outbox import Outbox
 
 Floats = NDArray[np.float64]
 _BATCH = 500
+
+_COMPARED, _COMPARED_AT_ANY_DEPTH = 5, 2
+"""How many of `TRAFFIC_FIELDS`, from the first one on, must not shrink."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +60,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Written:
-    """What a write did: buckets stored by series, and the starts of final ones kept because the read held less."""
+    """What a write did: buckets stored by series, and the starts of those kept because the read held less."""
 
     buckets: int
     kept: tuple[int, ...]
@@ -72,17 +88,25 @@ class Store(Connected):
     # ---- what is stored --------------------------------------------------------------------------------------
 
     def states(self, definition: Definition, since: int) -> dict[int, BucketState]:
-        """Start -> state of the buckets of a series from `since` on, and of all older ones that are not final."""
-        table = _table(definition)
+        """Start -> state of the buckets of a series from `since` on, and of all older ones that are not settled."""
+        table, number = _table(definition), _series_number(definition)
         overall = (
             sa.select(table.c.bucket_start, table.c.read_at, table.c.final)
             .join(slices, slices.c.id == table.c.slice_id)
-            .where(table.c.series_id == _series_number(definition), slices.c.dimension == OVERALL[0])
+            .where(table.c.series_id == number, slices.c.dimension == OVERALL[0])
         )
-        # Two questions, for each of which there is an index.
-        query = sa.union(overall.where(table.c.bucket_start >= since), overall.where(~table.c.final))
+        of_marks = sa.select(bucket_marks.c.bucket_start).where(bucket_marks.c.series_id == number)
+        awaited = of_marks.where(bucket_marks.c.mark == "awaited")
+        # Three questions, for each of which there is an index.
+        parts = (table.c.bucket_start >= since, ~table.c.final, table.c.bucket_start.in_(awaited))
+        query = sa.union(*(overall.where(part) for part in parts))
+        marks = of_marks.add_columns(bucket_marks.c.mark, bucket_marks.c.noted_at)
         with self.reading() as connection:
-            return {start: BucketState(read_at, bool(final)) for start, read_at, final in connection.execute(query)}
+            found = {start: BucketState(at, bool(final)) for start, at, final in connection.execute(query)}
+            for start, mark, at in connection.execute(marks):
+                if start in found or start >= since:
+                    found[start] = replace(found.get(start, BucketState(at, False)), mark=mark)
+        return found
 
     def newest_bucket(self, definition: Definition) -> int | None:
         """Start of the newest bucket that is stored of a series."""
@@ -161,14 +185,16 @@ class Store(Connected):
         finals: Iterable[int],
         force: bool = False,
         restating: Collection[int] = (),
+        awaited: Collection[int] = (),
     ) -> Written:
         """Store buckets of a tally, for each series those that `targets` names, in one transaction.
 
         A bucket whose traffic is stored as final is replaced, and one of another series added to it, only by a read
-        that holds at least as many requests and labels, or by `force`.
+        that holds at least as much, or by `force`: see `_shrinking`. That it was refused is noted.
 
         Args:
             restating: starts of final buckets that are read again, which is noted.
+            awaited: those of `finals` of which that is to be noted; see `watermark.Mark`.
 
         Raises:
             LeaseLost: another process writes this monitor now; nothing was stored.
@@ -187,10 +213,22 @@ class Store(Connected):
                 _replace_partials(place, definition, tally, read_at, final)
                 if definition.kernel == TRAFFIC:
                     _replace_refusals(place, tally)
+                _mark(place, "awaited", awaited, read_at)
+                _refuse(replace(place, starts=[s for s in starts if s in kept]), definition, read_at)
+            _note_current(connection, monitor)
             if again := len(set(restating) - set(kept)):
                 _note_restatement(connection, monitor.name, tally, read_at, force, again)
             _judge_anew(connection, monitor.name, {s for starts in targets.values() for s in starts} - set(kept))
         return Written(stored, kept)
+
+    def adopt(self, lease: Lease, monitor: Monitor) -> None:
+        """Have the view know which series are of the monitor's present definitions. Raises LeaseLost, StoreError."""
+        with self.reading() as connection:
+            known = _current(connection, monitor)
+        if known[0] != known[1]:
+            with self.writing() as connection:
+                self.leases.fence(connection, lease)
+                _note_current(connection, monitor)
 
     def _slice_ids(self, connection: sa.Connection, monitor: str, tally: Tally) -> dict[tuple[str, str], int]:
         query = sa.select(slices.c.dimension, slices.c.value, slices.c.id).where(slices.c.monitor == monitor)
@@ -286,6 +324,45 @@ def _replace_refusals(place: _Place, tally: Tally) -> None:
         place.fill(table, rows)
 
 
+def _mark(place: _Place, mark: Mark, which: Collection[int], noted_at: float) -> None:
+    """Mark some of the buckets; the marks of the others go."""
+    place.empty(bucket_marks)
+    more = {"series_id": place.series_id, "mark": mark, "noted_at": noted_at}
+    place.fill(bucket_marks, [{"bucket_start": start, **more} for start in place.starts if start in which])
+
+
+def _refuse(place: _Place, definition: Definition, noted_at: float) -> None:
+    """Note that buckets were refused. What is not final of them goes: it would hold up the series and never be."""
+    table = _table(definition)
+    query = sa.select(table.c.bucket_start).where(table.c.series_id == place.series_id, table.c.final).distinct()
+    final = {
+        start
+        for at in range(0, len(place.starts), _BATCH)
+        for start in place.connection.scalars(
+            query.where(table.c.bucket_start.in_(list(place.starts[at : at + _BATCH])))
+        )
+    }
+    replace(place, starts=[s for s in place.starts if s not in final]).empty(table)
+    _mark(place, "refused", set(place.starts) - final, noted_at)
+
+
+def _current(connection: sa.Connection, monitor: Monitor) -> tuple[set[int], set[int]]:
+    """Numbers of the monitor's series that (are noted as, are) those of its present definitions."""
+    of_it = sa.select(series.c.id, series.c.kernel, series.c.definition).where(series.c.monitor == monitor.name)
+    wanted = {(d.kernel, d.id) for d in monitor.definitions}
+    noted = sa.select(current_series.c.series_id).join(series).where(series.c.monitor == monitor.name)
+    present = {number for number, kernel, definition in connection.execute(of_it) if (kernel, definition) in wanted}
+    return set(connection.scalars(noted)), present
+
+
+def _note_current(connection: sa.Connection, monitor: Monitor) -> None:
+    noted, present = _current(connection, monitor)
+    if gone := noted - present:
+        connection.execute(current_series.delete().where(current_series.c.series_id.in_(gone)))
+    if new := present - noted:
+        connection.execute(current_series.insert(), [{"series_id": number} for number in sorted(new)])
+
+
 def _table(definition: Definition) -> sa.Table:
     return traffic if definition.kernel == TRAFFIC else partials
 
@@ -324,22 +401,41 @@ def _judge_anew(connection: sa.Connection, monitor: str, stored: set[int]) -> No
 def _shrinking(
     connection: sa.Connection, monitor: Monitor, targets: Mapping[Definition, Sequence[int]], tally: Tally
 ) -> tuple[int, ...]:
-    """Starts of buckets whose traffic is stored as final and held more requests or labels than the tally does."""
-    found: list[int] = []
+    """Starts of buckets whose traffic is stored as final and held more than the tally does.
+
+    Traffic counts by whatever definition, so long as rankings and labels are the same: another depth changes how many
+    impressions and events there are, but not how many requests, with or without a label.
+    """
+    found: set[int] = set()
     starts = sorted({start for some in targets.values() for start in some})
+    depths = _same_rows(connection, monitor)
+    fields = [traffic.c[f] for f in TRAFFIC_FIELDS[:_COMPARED]]
     for at in range(0, len(starts), _BATCH):
         query = (
-            sa.select(traffic.c.bucket_start, traffic.c.requests, traffic.c.labelled)
+            sa.select(traffic.c.series_id, traffic.c.bucket_start, *fields)
             .join(slices, slices.c.id == traffic.c.slice_id)
-            .where(
-                traffic.c.series_id == _series_number(monitor.traffic),
-                traffic.c.final,
-                slices.c.dimension == OVERALL[0],
-            )
+            .where(traffic.c.series_id.in_(depths), traffic.c.final, slices.c.dimension == OVERALL[0])
             .where(traffic.c.bucket_start.in_(starts[at : at + _BATCH]))
         )
-        for start, requests, labelled in connection.execute(query):
-            now = tally.traffic[start, *OVERALL]
-            if now[0] < requests or now[1] < labelled:
-                found.append(start)
-    return tuple(found)
+        for number, start, *before in connection.execute(query):
+            compared = slice(_COMPARED if depths[number] else _COMPARED_AT_ANY_DEPTH)
+            now = tally.traffic[start, *OVERALL][compared]
+            if any(less < more for less, more in zip(now, before[compared], strict=True)):
+                found.add(start)
+    return tuple(sorted(found))
+
+
+def _same_rows(connection: sa.Connection, monitor: Monitor) -> dict[int, bool]:
+    """Numbers of the traffic series of the same rankings and labels -> whether it is the present one."""
+    query = sa.select(series.c.id, series.c.definition, series.c.defined_as).where(
+        series.c.monitor == monitor.name, series.c.kernel == TRAFFIC
+    )
+    present = _rows_of(monitor.traffic.text)
+    stored = connection.execute(query).all()
+    return {number: id_ == monitor.traffic.id for number, id_, text in stored if _rows_of(text) == present}
+
+
+def _rows_of(defined_as: str) -> list[Any]:
+    """What a definition says of which rows are read, and into which buckets."""
+    parts = json.loads(defined_as)
+    return [parts.get(name) for name in ("rankings", "recipe", "bucket")]

@@ -162,6 +162,8 @@ def is_empty(m: Measure, q: Request) -> bool:
         return sum(gain(m, grade) for grade in q.shown.values()) == 0
     if m.name in ("precision", "mrr", "hit_rate", "err", "rbp"):
         return not any(is_relevant(m, grade) for grade in q.shown.values())
+    if m.ideal == "max" and sum(gain(m, grade) for grade in q.shown.values()) == 0:
+        return True
     return ORACLE[m.name](m, q)[1] == 0
 
 
@@ -220,6 +222,8 @@ def measures(draw: st.DrawFn, name: str | None = None, ideal: str | None = None)
         "empty": st.sampled_from(spec.empties),
     }
     options = {option: draw(choices[option]) for option in sorted(spec.options - {"max_grade"})}
+    if options.get("aggregate") == "pooled" and "empty" in options:
+        options["empty"] = "zero" if options.get("ideal") == "max" else spec.empty
     needs_top = name == "err" or options.get("ideal") == "max"
     if needs_top:
         table = options.get("gain")

@@ -130,10 +130,10 @@ def test_no_requests_have_no_scores(m: Measure) -> None:
 
 @briefly
 @given(measures())
-def test_a_request_without_rows_is_empty_unless_the_ideal_is_made_of_no_data(m: Measure) -> None:
+def test_a_request_without_rows_is_empty(m: Measure) -> None:
     got = score(m, rankings([Request({})], m.k))
     assert got.value[0] == 0
-    assert got.empty[0] == (m.ideal != "max")
+    assert got.empty[0]
 
 
 # Facts.
@@ -179,8 +179,12 @@ def test_an_item_judged_but_never_shown_counts_for_the_global_ideal_alone() -> N
     assert value("recall(ideal=global)@2", listed([1, 0], unseen=[1])) == 0.5
 
 
-def test_the_max_ideal_is_never_empty() -> None:
-    assert not empty("ndcg(ideal=max,max_grade=1)@2", Request({}))
+def test_of_the_max_ideal_a_request_is_empty_when_nothing_in_its_list_has_a_gain_as_of_dcg() -> None:
+    for text in ("ndcg(ideal=max,max_grade=1)@2", "dcg@2"):
+        assert empty(text, Request({}))
+        assert empty(text, listed([0, 0]))
+        assert not empty(text, listed([0, 0, 1]))
+    assert value("ndcg(ideal=max,max_grade=1)@2", listed([0, 0, 1])) == 0
 
 
 def test_jarvelin_discounts_neither_rank_1_nor_rank_2() -> None:

@@ -54,7 +54,9 @@ CANONICAL = [
     ("whole numbers without a point", "err(max_grade=4.0)@20", "err(max_grade=4)@20"),
     ("a number without a leading zero", "rbp(p=.95)", "rbp(p=0.95)"),
     ("the usual persistence", "rbp(p=.8)", "rbp"),
-    ("the reading", "ndcg(empty=zero,aggregate=pooled)@5", "ndcg(aggregate=pooled,empty=zero)@5"),
+    ("the reading", "ndcg(empty=zero,gain=exp2)@5", "ndcg(gain=exp2,empty=zero)@5"),
+    ("of ideal=max the formula gives 0", "ndcg(ideal=max,max_grade=2,empty=zero)@5", "ndcg(ideal=max,max_grade=2)@5"),
+    ("and may be skipped", "ndcg(ideal=max,max_grade=2,empty=skip)@5", "ndcg(ideal=max,max_grade=2,empty=skip)@5"),
     ("the default reading differs by measure", "mrr(empty=zero)", "mrr"),
     ("ctr is pooled unless told otherwise", "ctr(aggregate=mean)@3", "ctr(aggregate=mean)@3"),
 ]
@@ -66,8 +68,10 @@ def test_one_measure_has_one_text(text: str, canonical: str) -> None:
 
 
 def test_the_kernel_forgets_the_reading_and_nothing_else() -> None:
-    m = parse(f"ndcg(aggregate=pooled,discount=jarvelin,empty=one,gain={TABLE},ideal=global)@7")
-    assert str(m.kernel) == f"ndcg(gain={TABLE},discount=jarvelin,ideal=global)@7"
+    for reading in ("aggregate=pooled", "empty=one"):
+        m = parse(f"ndcg({reading},discount=jarvelin,gain={TABLE},ideal=global)@7")
+        assert str(m.kernel) == f"ndcg(gain={TABLE},discount=jarvelin,ideal=global)@7"
+    assert parse("ndcg(ideal=max,max_grade=2,empty=one)@7").kernel == parse("ndcg(ideal=max,max_grade=2)@7")
 
 
 @examples(100)
@@ -125,6 +129,12 @@ WRONG = [
         "a discount by the wrong name",
         "dcg(discount=log)",
         "'dcg(discount=log)': discount must be one of log2, jarvelin, reciprocal, not 'log'",
+    ),
+    (
+        "an empty policy that changes nothing",
+        "ndcg(aggregate=pooled,empty=zero)@5",
+        "'ndcg(aggregate=pooled,empty=zero)@5': empty changes nothing with aggregate=pooled, which adds all requests "
+        "up; leave it out",
     ),
     (
         "an empty policy that the measure lacks",

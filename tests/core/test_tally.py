@@ -86,6 +86,17 @@ def test_requests_without_data_are_traffic_but_no_sample() -> None:
     assert found.measures["ndcg@3"][0, "", ""][0] == 1
 
 
+def test_a_kernel_is_computed_from_what_it_can_take() -> None:
+    read = reading([5, 7])
+    less = replace(read.rankings, grade=np.zeros(2), sampled=np.array([True, False]))
+    found = of(replace(read, limited={MEASURES[1]: less}))
+    cells = of(read).measures["ndcg@3"]
+    assert found.measures["ndcg@3"].keys() == cells.keys()
+    assert all(found.measures["ndcg@3"][cell].tolist() == sums.tolist() for cell, sums in cells.items())
+    assert found.measures["mrr"][0, "", ""].tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert found.traffic[0, "", ""].tolist() == of(read).traffic[0, "", ""].tolist()
+
+
 def test_an_empty_reading_gives_zeros() -> None:
     found = of(reading([]))
     assert sorted(found.traffic) == [(0, "", ""), (100, "", ""), (200, "", "")]

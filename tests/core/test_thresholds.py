@@ -105,6 +105,26 @@ def test_a_slice_without_traffic_is_withdrawn_and_no_other() -> None:
     assert {key: c.state for key, c in after.items()} == {OVERALL: "firing", MOBILE: "ok", TV: "firing"}
 
 
+def test_of_a_slice_whose_dimension_was_added_later_nothing_is_said_until_window_and_baseline_were_read_by_it() -> None:
+    hours, added = 20 * 24, 8 * 24
+    seen = view(of([0.5] * hours), {MOBILE: of([0.5] * (hours - added), added)})
+    rule = Rule(
+        "drop", parse("ndcg@10"), DAY, Drop(0.05, 0.05, True, Baseline(trailing=8 * DAY)), slices=(("device", None),)
+    )
+    said = {
+        end: evaluate(rule, seen, [OVERALL, MOBILE], end * HOUR) for end in (added + 20, added + 24, added + 5 * 24)
+    }
+    assert [e.unknown for e in said[added + 20]] == ["", "window incomplete"]
+    assert [e.unknown for e in said[added + 24]] == ["", "baseline too short"]
+    assert [e.unknown for e in said[added + 5 * 24]] == ["", ""]
+
+
+def test_a_value_of_a_dimension_that_was_read_all_along_is_judged_at_once() -> None:
+    seen = view(of([0.5] * 48), {MOBILE: of([0.5] * 48), TV: of([0.3] * 6, 42)})
+    rule = replace(FLOOR, window=DAY, slices=(("device", None),))
+    assert [e.unknown for e in evaluate(rule, seen, [MOBILE, TV], 48 * HOUR)] == ["", ""]
+
+
 def test_a_change_says_since_when() -> None:
     _, changes = follow(FLOOR, view(of([0.7, 0.4, 0.4, 0.4, 0.7, 0.7])), range(HOUR, 7 * HOUR, HOUR), {})
     assert [(c.was, c.became, c.since // HOUR, c.at // HOUR) for c in changes] == [

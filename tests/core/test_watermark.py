@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.core.types import Column, Monitor, Rankings, Relation, TimeColumn
-from monitor.core.watermark import BucketState, believed, due_buckets, final_age, is_final, read_ages
+from monitor.core.watermark import BucketState, Mark, believed, due_buckets, final_age, is_final, is_over, read_ages
 
 HOUR, DAY = 3600, 86_400
 YEAR = 365 * DAY
@@ -22,9 +22,9 @@ RANKINGS = Rankings(Relation(("rankings",)), "request", "item", "position", Time
 MONITOR = Monitor("m", "s", RANKINGS, Column("grade", attribution=3 * HOUR), (), ingest_delay=300, final_timeout=DAY)
 
 
-def read(age: float, final: bool = False) -> BucketState:
+def read(age: float, mark: Mark = "", final: bool = False) -> BucketState:
     """State of the bucket [START, END) as of a read that began this long after its end."""
-    return BucketState(END + age, final)
+    return BucketState(END + age, final or mark == "awaited", mark)
 
 
 # (what it shows, what is stored of the bucket, its age now, age of the source's newest request, is it due?)
@@ -49,6 +49,16 @@ CASES: list[tuple[str, BucketState | None, float, float | None, bool]] = [
     ("or the timeout", read(90_000), 10_800 + DAY, -1, True),
     ("a final bucket is never due", read(10_800, final=True), 10_801, 10_801, False),
     ("not even years later", read(10_800, final=True), 5 * YEAR, 5 * YEAR, False),
+    (
+        "one that the timeout made final rests while the source is away",
+        read(90_000 + DAY, "awaited"),
+        9 * DAY,
+        -1,
+        False,
+    ),
+    ("and is read once more when it is back", read(90_000 + DAY, "awaited"), 9 * DAY, 0, True),
+    ("but not by a clock set back, which could not make it final", read(90_000 + DAY, "awaited"), HOUR, 0, False),
+    ("one that was refused is never due", read(300, "refused"), 5 * DAY, 5 * DAY, False),
     ("with the clock set back, what was read rests", read(300), 200, 200, False),
     ("even before the bucket's time", read(300), -DAY, -DAY, False),
     ("and a final one stays final", read(10_800, final=True), -DAY, -DAY, False),
@@ -114,16 +124,19 @@ def test_ages_grow_to_the_timeout_in_few_steps(monitor: Monitor) -> None:
     assert len(ages) <= 40
 
 
-def reads_over_a_year(monitor: Monitor, start: int, ticks: Iterator[float], silent_from: float) -> list[BucketState]:
-    """The reads of one bucket, when a daemon looks at every tick and the source falls silent at some time."""
-    state, reads = None, []
+def reads_over_a_year(
+    monitor: Monitor, start: int, ticks: Iterator[float], silent_from: float, back_at: float = 9 * YEAR + END
+) -> list[BucketState]:
+    """The reads of one bucket, when a daemon looks at every tick and the source falls silent for some time or ever."""
+    state, reads = None, list[BucketState]()
     later = {start + 2 * YEAR: BucketState(start, True)}  # so that no others are missing
     for now in ticks:
-        newest = min(now, silent_from)
+        newest = now if now >= back_at else min(now, silent_from)
         found = due_buckets(monitor, later | ({start: state} if state else {}), now, newest)
         if start in found:
-            assert state is None or not state.final, "a final bucket was read again"
-            state = BucketState(now, is_final(monitor, start, now, newest))
+            assert state is None or not state.is_settled, "a settled bucket was read again"
+            final = is_final(monitor, start, now, newest)
+            state = BucketState(now, final, "awaited" if final and not is_over(monitor, start, newest) else "")
             reads.append(state)
     return reads
 
@@ -141,6 +154,14 @@ def test_over_a_year_of_ticks_a_bucket_is_read_a_few_times_and_then_no_more(
     reads = reads_over_a_year(monitor, START, iter(ticks), silent_from)
     assert 1 <= len(reads) <= len(read_ages(monitor)) + 1
     assert [r.final for r in reads] == [False] * (len(reads) - 1) + [True]
+
+
+def test_a_bucket_that_the_timeout_made_final_is_read_just_once_more_when_the_source_is_back() -> None:
+    ticks = (float(END + n * HOUR) for n in range(1, 90 * 24))
+    monitor = replace(MONITOR, history=6 * HOUR, windows=(HOUR,))
+    reads = reads_over_a_year(monitor, START, ticks, silent_from=START + 60, back_at=END + 30 * DAY)
+    assert [(r.final, r.mark) for r in reads[-3:]] == [(False, ""), (True, "awaited"), (True, "")]
+    assert reads[-1].read_at == END + 30 * DAY
 
 
 def test_a_week_of_downtime_leaves_no_gap() -> None:
@@ -210,4 +231,9 @@ def test_reads_by_a_clock_that_ran_ahead_are_not_believed_when_it_is_right_again
 
 def test_reads_stay_believed_when_a_clock_is_set_back_a_little() -> None:
     states = {START: BucketState(END + 300, False)}
-    assert believed(states, END - HOUR) == states
+    assert believed(states, END + 60) == states
+
+
+@pytest.mark.parametrize("ahead", [3 * HOUR, 12 * HOUR])
+def test_reads_by_a_clock_that_was_hours_ahead_are_not_believed(ahead: int) -> None:
+    assert believed({START: BucketState(END + 300 + ahead, True)}, END + 600) == {}

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.core import buckets as b
 from monitor.core.measures import Measure, parse
 from monitor.core.types import OVERALL
 from monitor.core.windows import History, Point, SliceKey, latest_final_end, points
+from tests.support.examples import examples
 
 WIDTH = 3600
 DEVICES = ("mobile", "desktop", "tv")
@@ -87,7 +88,7 @@ def overall(measure: Measure, kept: tuple[History, History], hours: int, end: in
 
 
 @pytest.mark.parametrize("measure", MEASURES, ids=str)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(requests=REQUESTS, hours=st.integers(1, 12))
 def test_a_point_from_merged_buckets_is_that_of_all_requests_of_the_window(
     requests: list[Request], hours: int, measure: Measure
@@ -150,6 +151,27 @@ def test_a_slice_without_traffic_in_the_window_vanishes() -> None:
     kept = stored([request(0, "tv"), request(2, "mobile")], range(4))
     assert [p.slice for p in points(MEASURES[0], *kept, WIDTH, 4 * WIDTH, 4 * WIDTH)] == ["", "mobile", "tv"]
     assert [p.slice for p in points(MEASURES[0], *kept, WIDTH, 2 * WIDTH, 4 * WIDTH)] == ["", "mobile"]
+
+
+def test_a_dimension_that_was_added_later_is_incomplete_where_it_was_not_read() -> None:
+    requests = [request(n, "mobile") for n in range(4)]
+    kept = stored(requests, range(4))
+    later = tuple(without(part, "device", until=1) for part in kept)
+    assert [p.completeness for p in points(MEASURES[0], *kept, WIDTH, 4 * WIDTH, 4 * WIDTH)] == [1, 1]
+    assert [p.completeness for p in points(MEASURES[0], *later, WIDTH, 4 * WIDTH, 4 * WIDTH)] == [1, 0.75]
+    assert [p.completeness for p in points(MEASURES[0], *later, WIDTH, 3 * WIDTH, 4 * WIDTH)] == [1, 1]
+
+
+def test_a_value_seen_for_the_first_time_is_complete_for_its_dimension_was_read_all_along() -> None:
+    kept = stored([*(request(n, "mobile") for n in (0, 1, 3)), request(3, "tv")], range(4))
+    assert [p.completeness for p in points(MEASURES[0], *kept, WIDTH, 4 * WIDTH, 4 * WIDTH)] == [1, 1, 1]
+
+
+def without(kept: History, dimension: str, until: int) -> History:
+    """As if the dimension had not been read before a bucket."""
+    sums = kept.sums.copy()
+    sums[:until, [i for i, (name, _) in enumerate(kept.slices) if name == dimension]] = 0
+    return History(kept.starts, kept.final, kept.slices, sums)
 
 
 def test_a_slice_that_had_traffic_but_no_data_is_shown_without_a_value() -> None:
