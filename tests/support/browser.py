@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -16,6 +17,9 @@ from tests.support.requirements import missing
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FOCUSABLE = "a[href], summary, button, input, [tabindex='0']"
 
+PATIENCE = 120.0
+"""Seconds for which a browser may say nothing at all."""
+
 _STARTING = 'exec 3<&"$1" 4>&"$2"; shift 2; exec "$@"'
 """The browser takes commands on descriptor 3 and answers on 4."""
 
@@ -28,6 +32,7 @@ class Browser:
         self._answers = os.fdopen(answers, "rb")
         self._buffer = b""
         self._number = 0
+        self._loaded = False
         self._session: dict[str, str] = {}
         self.requested: list[str] = []
         self.complaints: list[str] = []
@@ -49,6 +54,7 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
+            assert select.select([self._answers], [], [], PATIENCE)[0], "the browser does not answer"
             chunk = self._answers.read1(1 << 20)
             assert chunk, "the browser has gone"
             self._buffer += chunk
@@ -57,7 +63,9 @@ class Browser:
 
     def _note(self, message: dict[str, Any]) -> None:
         method, params = message.get("method"), message.get("params", {})
-        if method == "Network.requestWillBeSent":
+        if method == "Page.loadEventFired":
+            self._loaded = True
+        elif method == "Network.requestWillBeSent":
             self.requested.append(params["request"]["url"])
         elif method in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"):
             self.complaints.append(json.dumps(params))
@@ -68,9 +76,11 @@ class Browser:
         self.ask("Emulation.setScrollbarsHidden", hidden=True)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[scheme])
-        self.ask("Page.navigate", url=url)
-        while (message := self._next()).get("method") != "Page.loadEventFired":
-            self._note(message)
+        self._loaded = False
+        if "loaderId" not in self.ask("Page.navigate", url=url):
+            return  # another place of the page that is open already
+        while not self._loaded:
+            self._note(self._next())
 
     def see(self, expression: str) -> Any:
         """Value of a JavaScript expression in the page."""
