@@ -7,19 +7,23 @@ somebody is told depends on `now` as well: only of what is open now, and only by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from monitor.core.findings import Finding, find, reason
-from monitor.core.incidents import Incident, Placed, gather
+from monitor.core.incidents import MATTERS, Incident, Matter, Placed, gather, matter_of
 from monitor.core.intervals import REACH
 from monitor.core.messages import About, Kind, Notification, key, notification
-from monitor.core.rules import Drop, Rule
+from monitor.core.rules import Drop, Rule, Severity
 from monitor.core.thresholds import Change, Condition, ConditionName, View, evaluate, follow
 from monitor.core.types import Definition, Judgments, Monitor
+from monitor.core.verdict_findings import COLLAPSED, VERDICTS
+from monitor.core.verdict_words import reason as verdict_reason
 from monitor.core.windows import History, SliceKey
+from monitor.drifting import baseline_from, follow_drift
 from monitor.store import Lease, Store
 from monitor.store.alerts import AlertState, Judgement, Kept, Retrain, StoredIncident, Transition
+from monitor.store.verdicts import Judged
 
 GONE = "its rule, its slice, or the series that the rule judges is there no more"
 RESTATED = "the data that it rested on were read again and say otherwise"
@@ -57,14 +61,14 @@ def judge(monitor: Monitor, now: float, store: Store, lease: Lease, telling: Tel
         StoreError, LeaseLost: nothing was stored.
     """
     state = store.alerts.state(monitor.name)
-    if not (monitor.alerts or state.conditions or state.open):
+    if not (monitor.alerts or monitor.drift or state.conditions or state.open):
         return None
     is_anew = state.until is None or state.anew
     settled = store.settled_end(monitor.traffic, monitor.bucket, 0 if is_anew else state.until or 0)
     if settled is None and state.until is None:
         return None
     work = _Work(monitor, state, max(settled or 0, state.until or 0), Views(monitor, store))
-    result = _anew(work, store) if is_anew else _onward(work)
+    result = _anew(work, store) if is_anew else _onward(work, store)
     judgement = _tell(work, result, now, store, telling)
     if judgement is not None:
         store.alerts.save(lease, judgement, telling.real_now)
@@ -72,18 +76,18 @@ def judge(monitor: Monitor, now: float, store: Store, lease: Lease, telling: Tel
 
 
 def withdraw(monitor: str, store: Store, lease: Lease, telling: Telling) -> None:
-    """Close the incident of a monitor that is configured no more, and say so to those who were told of it."""
+    """Close the incidents of a monitor that is configured no more, and say so to those who were told of them."""
     state = store.alerts.state(monitor)
-    if state.open is None or state.until is None:
+    if not state.open or state.until is None:
         return
-    closed = _closed(state.open, state.until)
-    number, last = store.alerts.notices(closed.incident.id)
-    notices = []
-    if closed.told and last is not None:
-        about = _as_told(About(monitor), last)
-        notice = notification("withdrawn", about, closed.incident, (), number, reason=REMOVED)
-        notices = [(target, notice) for target in _told(closed.incident.id, store, telling)]
-    store.alerts.save(lease, Judgement(monitor, state.until, {}, [closed], notices=notices), telling.real_now)
+    closed, notices = [_closed(stored, state.until) for stored in state.open.values()], []
+    for stored in closed:
+        number, last = store.alerts.notices(stored.incident.id)
+        if stored.told and last is not None:
+            about = _as_told(About(monitor), last)
+            notice = notification("withdrawn", about, stored.incident, (), number, reason=REMOVED)
+            notices += [(target, notice) for target in _told(stored.incident.id, store, telling)]
+    store.alerts.save(lease, Judgement(monitor, state.until, {}, closed, notices=notices), telling.real_now)
 
 
 # ---- what there is to judge --------------------------------------------------------------------------------------
@@ -132,12 +136,13 @@ class _Work:
 
 @dataclass
 class _Followed:
-    """What following the rules came to."""
+    """What following the rules and the verdicts came to."""
 
     conditions: dict[ConditionName, Kept] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     findings: dict[Change, Finding] = field(default_factory=dict)
     newest: dict[ConditionName, Finding] = field(default_factory=dict)
+    drift: Judged | None = None
 
 
 @dataclass(frozen=True)
@@ -145,27 +150,27 @@ class _Result:
     """What judging came to, before anybody is told.
 
     Attributes:
-        incidents: the one that was open, as it is now, and new ones.
+        incidents: those that were open, as they are now, and new ones.
         placed: every change of a condition, with its incident.
         removed: ids of incidents that were undone and of which nobody knows.
-        undone: id of the open incident that others know of, but that better data have undone.
+        undone: ids of open incidents that others know of, but that better data have undone.
     """
 
     followed: _Followed
     incidents: Sequence[StoredIncident]
     placed: Sequence[Placed] = ()
     removed: Sequence[str] = ()
-    undone: str = ""
+    undone: Collection[str] = ()
     anew: bool = False
 
 
 # ---- following the rules -----------------------------------------------------------------------------------------
 
 
-def _onward(work: _Work) -> _Result:
+def _onward(work: _Work, store: Store) -> _Result:
     """From where the last judgement left off."""
     state, followed = work.state, _Followed()
-    followed.changes += _orphaned(work)
+    followed.changes += _orphaned(work, store)
     for rule in work.monitor.alerts:
         before = _conditions_of(work, rule)
         if before is None and work.end == state.until:
@@ -173,9 +178,30 @@ def _onward(work: _Work) -> _Result:
         if before is None:
             before = _warm(work, rule, followed)
         _follow(work, rule, state.until or 0, before, followed)
-    current = None if state.open is None else state.open.incident
-    incidents, placed = gather(work.monitor.name, current, followed.changes)
-    return _Result(followed, [_described(work, i, placed, followed) for i in incidents], placed)
+    _follow_drift(work, followed, store)
+    incidents, placed = list[StoredIncident](), list[Placed]()
+    for matter, changes in _by_matter(followed.changes):
+        current = state.open[matter].incident if matter in state.open else None
+        found, some = gather(work.monitor.name, current, changes, matter)
+        incidents += [_described(work, i, some, followed) for i in found]
+        placed += some
+    return _Result(followed, incidents, placed)
+
+
+def _by_matter(changes: Sequence[Change]) -> Iterator[tuple[Matter, list[Change]]]:
+    return ((matter, [c for c in changes if matter_of(c.name) == matter]) for matter in MATTERS)
+
+
+def _follow_drift(work: _Work, followed: _Followed, store: Store) -> None:
+    """Judge without thresholds, and note what came of it."""
+    if work.monitor.drift is None:
+        return
+    drifted = follow_drift(work.monitor, work.monitor.drift, work.state, work.end, store)
+    followed.drift = drifted.judged
+    followed.conditions |= drifted.conditions
+    followed.changes += drifted.changes
+    followed.findings |= drifted.findings
+    followed.newest |= drifted.newest
 
 
 def _conditions_of(work: _Work, rule: Rule) -> dict[SliceKey, Condition] | None:
@@ -235,13 +261,19 @@ def _warm(work: _Work, rule: Rule, followed: _Followed) -> dict[SliceKey, Condit
     return reached
 
 
-def _orphaned(work: _Work) -> list[Change]:
+def _orphaned(work: _Work, store: Store) -> list[Change]:
     """Of conditions that fire, but whose rule or slice is judged no more: the change by which they go."""
-    rules = {(r.name, work.monitor.identity(r)): r for r in work.monitor.alerts}
+    monitor, rules = work.monitor, {(r.name, work.monitor.identity(r)): r for r in work.monitor.alerts}
+    verdicts = (
+        None
+        if monitor.drift is None
+        else monitor.drift_identity(monitor.drift, baseline_from(monitor, monitor.drift, store))
+    )
     gone = []
     for name, kept in work.state.conditions.items():
         rule, condition = rules.get((name[0], kept.identity)), kept.condition
-        if condition.state == "firing" and (rule is None or not _judges(rule, name)):
+        is_judged = kept.identity == verdicts if name[0] in VERDICTS else rule is not None and _judges(rule, name)
+        if condition.state == "firing" and not is_judged:
             since = condition.since or work.end
             gone.append(Change(name, "info", False, "firing", "withdrawn", since, work.end))
     return gone
@@ -254,16 +286,33 @@ def _judges(rule: Rule, name: ConditionName) -> bool:
 
 def _described(work: _Work, incident: Incident, placed: Iterable[Placed], followed: _Followed) -> StoredIncident:
     """An incident with the newest there is to say of it."""
-    was = work.state.open if work.state.open is not None and work.state.open.incident.id == incident.id else None
+    was = _as_open(work, incident.id)
     former = {(f.rule, f.dimension, f.slice): f for f in (was.findings if was is not None else ())}
     last = {p.change.name: p.change for p in placed if p.incident == incident.id}
     changed = {name: followed.findings[change] for name, change in last.items() if change in followed.findings}
     if incident.is_open:
-        known = former | changed | followed.newest
+        known = _with_origin(former, _with_origin(changed, followed.newest))
         findings = [known[name] for name in incident.firing or {} if name in known]
     else:
         findings = [f for name, f in changed.items() if last[name].was == "firing"] or list(former.values())
     return replace(was or StoredIncident(incident), incident=incident, findings=tuple(findings))
+
+
+def _with_origin(
+    before: Mapping[ConditionName, Finding], after: Mapping[ConditionName, Finding]
+) -> dict[ConditionName, Finding]:
+    """The later findings; those of verdicts with where the fall came from, which is known from when it was found."""
+    found = {**before, **after}
+    for name in before.keys() & after.keys():
+        was, now = before[name], after[name]
+        if now.verdict and not now.figures:
+            found[name] = replace(now, slices=was.slices, figures=was.figures)
+    return found
+
+
+def _as_open(work: _Work, id_: str) -> StoredIncident | None:
+    """What was stored of an incident that was open; None if it was not."""
+    return next((s for s in work.state.open.values() if s.incident.id == id_), None)
 
 
 def _closed(stored: StoredIncident, end: int) -> StoredIncident:
@@ -278,22 +327,34 @@ def _anew(work: _Work, store: Store) -> _Result:
     followed, first = _Followed(), work.views.first()
     for rule in work.monitor.alerts if first is not None else ():
         _follow(work, rule, first or 0, {}, followed)
-    found, placed = gather(work.monitor.name, None, followed.changes)
-    stored = {s.incident.id: s for s in store.alerts.incidents(work.monitor.name, most=100_000)}
-    current, ids = work.state.open, {i.id for i in found}
-    if current is not None and found and found[-1].is_open and current.incident.id not in ids:
-        # The same trouble, only that it is now seen to have begun at another time: it keeps its name.
-        last, found = found[-1], found[:-1]
-        goes_on = replace(last, began_at=current.incident.began_at, opened_at=current.incident.opened_at)
-        found, ids = [*found, goes_on], {*(i.id for i in found), goes_on.id}
-        placed = [replace(p, incident=goes_on.id if p.incident == last.id else p.incident) for p in placed]
+    _follow_drift(work, followed, store)
+    found, placed = list[Incident](), list[Placed]()
+    for matter, changes in _by_matter(followed.changes):
+        incidents, some = gather(work.monitor.name, None, changes, matter)
+        incidents, some = _renamed(work.state.open.get(matter), incidents, some)
+        found, placed = [*found, *incidents], [*placed, *some]
+    stored, ids = (
+        {s.incident.id: s for s in store.alerts.incidents(work.monitor.name, most=100_000)},
+        {i.id for i in found},
+    )
     kept = {id_ for id_, s in stored.items() if s.told or s.acknowledged_at is not None}
     described = [_with_history(_described(work, i, placed, followed), stored.get(i.id)) for i in found]
-    undone = current is not None and current.incident.id in kept - ids
-    if current is not None and undone:
-        described.append(_closed(current, work.end))
+    undone = [s for s in work.state.open.values() if s.incident.id in kept - ids]
+    described += [_closed(s, work.end) for s in undone]
     removed = [id_ for id_ in stored if id_ not in kept | ids]
-    return _Result(followed, described, placed, removed, current.incident.id if current and undone else "", True)
+    return _Result(followed, described, placed, removed, {s.incident.id for s in undone}, True)
+
+
+def _renamed(
+    current: StoredIncident | None, found: list[Incident], placed: list[Placed]
+) -> tuple[list[Incident], list[Placed]]:
+    """With the name of the open incident for the same trouble, if only it is now seen to have begun at another time."""
+    if current is None or not found or not found[-1].is_open or current.incident.id in {i.id for i in found}:
+        return found, placed
+    last, was = found[-1], current.incident
+    goes_on = replace(last, began_at=was.began_at, opened_at=was.opened_at)
+    renamed = [replace(p, incident=goes_on.id if p.incident == last.id else p.incident) for p in placed]
+    return [*found[:-1], goes_on], renamed
 
 
 def _with_history(incident: StoredIncident, stored: StoredIncident | None) -> StoredIncident:
@@ -305,15 +366,16 @@ def _with_history(incident: StoredIncident, stored: StoredIncident | None) -> St
 
 def _tell(work: _Work, result: _Result, now: float, store: Store, telling: Telling) -> Judgement | None:
     """The judgement with its notifications; None if there is nothing new at all."""
-    monitor, was = work.monitor, work.state.open
+    monitor = work.monitor
     is_now = telling.is_current and now - work.end <= monitor.history
     incidents, notices = [], []
     for stored in result.incidents:
+        was = _as_open(work, stored.incident.id)
         kind = _kind(stored, was, is_now and not _is_silenced(monitor.name, store, telling))
         incidents.append(replace(stored, told=stored.told or kind == "firing"))
         if kind is not None:
             notices += _notices(kind, stored, result, store, monitor, telling)
-    current = next((s for s in incidents if s.incident.is_open), None)
+    current = next((s for s in incidents if s.incident.is_open and s.incident.matter == "quality"), None)
     retrain = _retrain(work, current) if current is not None and is_now else None
     if retrain is not None and current is not None:
         number, last = store.alerts.notices(current.incident.id)
@@ -333,6 +395,7 @@ def _tell(work: _Work, result: _Result, now: float, store: Store, telling: Telli
         [_transition(p, result.followed.findings.get(p.change), now) for p in result.placed],
         notices,
         retrain,
+        result.followed.drift,
     )
 
 
@@ -342,10 +405,12 @@ def _kind(stored: StoredIncident, was: StoredIncident | None, may_page: bool) ->
     if not stored.told:
         return "firing" if incident.is_open and may_page else None
     if not incident.is_open:
-        is_news = was is not None and was.incident.id == incident.id
-        return ("withdrawn" if incident.state == "withdrawn" else "resolved") if is_news else None
-    same = was is not None and set(was.incident.firing or {}) == set(incident.firing or {})
-    return None if same else "updated"
+        return None if was is None else "withdrawn" if incident.state == "withdrawn" else "resolved"
+    return None if was is not None and _told_of(was.incident) == _told_of(incident) else "updated"
+
+
+def _told_of(incident: Incident) -> dict[ConditionName, Severity]:
+    return {name: firing.severity for name, firing in (incident.firing or {}).items()}
 
 
 def _notices(
@@ -355,12 +420,25 @@ def _notices(
     id_ = stored.incident.id
     number, last = store.alerts.notices(id_)
     former = last.severity if last is not None and last.severity != stored.incident.severity else None
-    why = RESTATED if id_ == result.undone else GONE
+    why = RESTATED if id_ in result.undone else GONE
     about = _about(monitor, telling, last)
     notice = notification(kind, about, stored.incident, stored.findings, number, former, why)
-    here = _targets(monitor.notify, telling)
-    targets = here if kind == "firing" else _told(id_, store, telling) or here
-    return [(target, notice) for target in targets]
+    here, told = _targets(_channels(monitor, stored.incident), telling), _told(id_, store, telling)
+    if kind != "firing" and told:
+        here = list(dict.fromkeys([*told, *(here if _has_collapsed(stored.incident) else ())]))
+    return [(target, notice) for target in here]
+
+
+def _channels(monitor: Monitor, incident: Incident) -> tuple[str, ...]:
+    """Who is told of an incident: of broken data their owners, and where those stay broken the model's as well."""
+    owners = () if monitor.drift is None else monitor.drift.notify_data
+    if incident.matter == "quality" or not owners:
+        return monitor.notify
+    return (*owners, *monitor.notify) if _has_collapsed(incident) else owners
+
+
+def _has_collapsed(incident: Incident) -> bool:
+    return any(name[0] == COLLAPSED for name in incident.firing or {})
 
 
 def _about(monitor: Monitor, telling: Telling, last: Notification | None) -> About:
@@ -400,5 +478,6 @@ def _retrain(work: _Work, current: StoredIncident) -> Retrain | None:
 
 def _transition(placed: Placed, finding: Finding | None, now: float) -> Transition:
     change = placed.change
-    said = reason(change.was, change.became, finding)
+    of_verdict = finding is not None and finding.verdict and change.became != "withdrawn"
+    said = (verdict_reason if of_verdict else reason)(change.was, change.became, finding)
     return Transition(placed.incident, *change.name, change.was, change.became, change.at, now, said, finding)

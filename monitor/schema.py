@@ -167,6 +167,7 @@ incidents = sa.Table(
     sa.Column("acknowledged_at", sa.Double),
     sa.Column("acknowledged_by", sa.Text),
     sa.Column("note", sa.Text),
+    sa.Column("matter", sa.String(16), nullable=False, server_default="quality"),
 )
 
 transitions = sa.Table(
@@ -186,6 +187,50 @@ transitions = sa.Table(
     sa.Column("evidence", sa.Text, nullable=False),
     sa.Index("ix_transitions_monitor_at", "monitor", "at"),
 )
+
+drift_states = sa.Table(
+    "drift_states",
+    metadata,
+    sa.Column("monitor", sa.Text, primary_key=True),
+    sa.Column("identity", sa.String(10), nullable=False),
+    sa.Column("until", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+)
+"""What the verdicts on a monitor have come to, up to `until`; `identity` is of what is judged, and how."""
+
+verdicts = sa.Table(
+    "verdicts",
+    metadata,
+    sa.Column("monitor", sa.Text, primary_key=True),
+    sa.Column("at", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.String(24), nullable=False),
+    sa.Column("requests", sa.BigInteger, nullable=False),
+    sa.Column("observed", sa.Double),
+    sa.Column("expected", sa.Double),
+    sa.Column("document", sa.Text, nullable=False),
+)
+"""One verdict for each step that was judged, by the end of the step; `document` is the whole of it, as JSON."""
+
+baselines = sa.Table(
+    "baselines",
+    metadata,
+    sa.Column("monitor", sa.Text, primary_key=True),
+    sa.Column("since", sa.BigInteger, nullable=False),
+    sa.Column("author", sa.Text, nullable=False),
+    sa.Column("note", sa.Text, nullable=False),
+    sa.Column("set_at", sa.Double, nullable=False),
+)
+"""Where somebody had the baseline begin anew."""
+
+diagnoses = sa.Table(
+    "diagnoses",
+    metadata,
+    sa.Column("incident", sa.String(10), primary_key=True),
+    sa.Column("monitor", sa.Text, nullable=False, index=True),
+    sa.Column("taken_at", sa.Double, nullable=False),
+    sa.Column("document", sa.Text, nullable=False),
+)
+"""What an incident came from, as JSON, taken when it opened: its requests may be purged from the source later."""
 
 silences = sa.Table(
     "silences",

@@ -67,8 +67,9 @@ class MonitorSnapshot:
         future_rows: rows of the source dated later than now; None before this process has asked.
         due_buckets: that were due and are left for the next cycle; None before the first one.
         readings: of every alert rule and slice that it judges.
-        incident: that is open.
-        incidents: the newest ones, the open one among them, newest first.
+        incident: that is open on the quality.
+        data_incident: that is open on broken labels or traffic.
+        incidents: the newest ones, the open ones among them, newest first.
         recommends_retraining: somebody was asked to retrain for the open incident, and the reason still stands.
         silenced_until: until when nobody is told of new incidents, real seconds since 1970.
         trails: the recent past of the series, to be drawn; only a daemon's snapshot has them.
@@ -85,6 +86,7 @@ class MonitorSnapshot:
     due_buckets: int | None = None
     readings: tuple[Reading, ...] = ()
     incident: StoredIncident | None = None
+    data_incident: StoredIncident | None = None
     incidents: tuple[StoredIncident, ...] = ()
     recommends_retraining: bool = False
     silenced_until: float | None = None
@@ -160,7 +162,8 @@ def renew(
         progress=store.progress(name),
         future_rows=future_rows,
         due_buckets=due,
-        incident=state.open,
+        incident=state.open.get("quality"),
+        data_incident=state.open.get("data"),
         incidents=tuple(store.alerts.incidents(name, most=MOST_INCIDENTS)),
         recommends_retraining=_recommends_retraining(state),
         silenced_until=max(until, default=None),
@@ -168,9 +171,10 @@ def renew(
 
 
 def _recommends_retraining(state: AlertState) -> bool:
-    if state.open is None or state.retrain is None or state.retrain.incident != state.open.incident.id:
+    current = state.open.get("quality")
+    if current is None or state.retrain is None or state.retrain.incident != current.incident.id:
         return False
-    return any(firing.retrain for firing in (state.open.incident.firing or {}).values())
+    return any(firing.retrain for firing in (current.incident.firing or {}).values())
 
 
 def _nothing(monitor: Monitor) -> tuple[Series, ...]:

@@ -25,7 +25,7 @@ from monitor.store.migrate import _alembic
 from tests.support.postgres import PostgresServer
 from tests.support.tallies import HOUR, line, python, rows, tally, watched, write
 
-HEAD = "0002"
+HEAD = "0003"
 MONITOR = watched()
 
 
@@ -180,7 +180,7 @@ def test_a_script_that_fails_leaves_the_store_as_it_was(
     scripts = tmp_path / "100 % scripts"
     shutil.copytree(migrate.migrations_folder(), scripts)
     (scripts / "versions" / "9999_broken.py").write_text(
-        'from alembic import op\nrevision, down_revision = "9999", "0002"\n\n'
+        f'from alembic import op\nrevision, down_revision = "9999", "{HEAD}"\n\n'
         'def upgrade():\n    op.execute("CREATE TABLE half (x INTEGER)")\n    op.execute("SELECT * FROM nowhere")\n'
     )
     assert store.schema.migrate() == (None, HEAD)
@@ -188,7 +188,7 @@ def test_a_script_that_fails_leaves_the_store_as_it_was(
     monkeypatch.setattr(migrate, "migrations_folder", lambda: scripts)
     with pytest.raises(StoreError, match="nowhere"):
         store.schema.migrate()
-    with pytest.raises(StoreError, match="the store is at schema 0002, needed is 9999; run rankmon migrate"):
+    with pytest.raises(StoreError, match=f"the store is at schema {HEAD}, needed is 9999; run rankmon migrate"):
         store.schema.check()
     monkeypatch.undo()
     assert tables(store) == before

@@ -107,6 +107,46 @@ class Alert(Shape):
         return self
 
 
+class Drift(Shape):
+    """Verdicts on one measure that need no threshold: degraded, data broken, mix shifted, or healthy."""
+
+    measure: Maybe[Text] = Field(
+        default=None, description="What is judged: one of the measures. Default: the first that is a ratio."
+    )
+    mix_by: Maybe[Text] = Field(
+        default=None,
+        description="Dimension whose values are judged one by one, and whose mix may shift without an alarm. Default: "
+        "the first of `slices`.",
+    )
+    false_alarms: Number = Field(
+        default=1.0,
+        gt=0,
+        le=90,
+        description="At most so many false alarms in 90 days, over all traffic and all slices together. Default: 1.0.",
+    )
+    baseline_from: Maybe[Instant] = Field(
+        default=None,
+        description="Begin of the time that is taken for good, UTC; nothing older is looked at. Default: the oldest "
+        "stored.",
+    )
+    severity: Literal["info", "warning", "critical"] = Field(
+        default="critical", description="How grave a degradation is. Default: critical."
+    )
+    data_severity: Literal["info", "warning", "critical"] = Field(
+        default="warning", description="How grave broken labels or traffic are. Default: warning."
+    )
+    notify_data: Maybe[list[Name]] = Field(
+        default=None, min_length=1, description="Channels of the owners of the data. Default: those of `notify`."
+    )
+    retrain: bool = Field(
+        default=True, description="Recommend to retrain the model while it is degraded. Default: true."
+    )
+    show_queries: bool = Field(
+        default=False,
+        description="Keep the texts of the queries that lost most, for `explain-incident`. Default: false, their ids.",
+    )
+
+
 class RetrainRequests(Shape):
     """Who is asked to retrain when a rule marked so fires."""
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from monitor.config import checks, shape
+from monitor.config import checks, drift, shape
 from monitor.config.alert_shape import Channel
 from monitor.config.document import read
 from monitor.config.explain import explain
@@ -148,4 +148,5 @@ def _monitors(parts: _Parts, report: Report) -> Iterator[Monitor]:
         if parts.source_names:
             checks.check_source(scope, parts.source_names)
         check_telling(scope, parts.channel_names)
+        drift.check_telling(scope, parts.channel_names)
         yield build_monitor(scope)

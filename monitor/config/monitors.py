@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from monitor.config import checks, shape
+from monitor.config import drift as verdicts
 from monitor.config.fields import table_parts
 from monitor.config.rules import LOG, build_rules, reach
 from monitor.config.scope import Scope
@@ -40,10 +41,10 @@ def build_monitor(scope: Scope) -> Monitor:
 
 def _alerting(scope: Scope, monitor: Monitor) -> Monitor:
     """With its rules and who is told; unless it says otherwise it reads as far back as the rules look."""
-    rules, retrain = build_rules(scope, monitor), scope.setting("retrain")
-    history = scope.setting("history") or max(monitor.history, reach(rules))
-    told = replace(monitor, alerts=rules, history=history, notify=tuple(scope.setting("notify") or (LOG,)))
-    told = replace(told, paging=scope.setting("paging"))
+    rules, drift, retrain = build_rules(scope, monitor), verdicts.build_drift(scope, monitor), scope.setting("retrain")
+    looks_back = max(monitor.history, reach(rules), verdicts.REACH if drift is not None else 0)
+    told = replace(monitor, alerts=rules, drift=drift, history=scope.setting("history") or looks_back)
+    told = replace(told, notify=tuple(scope.setting("notify") or (LOG,)), paging=scope.setting("paging"))
     if retrain is None:
         return told
     return replace(told, retrain_notify=tuple(retrain.notify), retrain_cooldown=retrain.cooldown)

@@ -14,6 +14,7 @@ from monitor.config.urls import secret
 from monitor.core.measures import SPECS, Measure, parse
 from monitor.core.rules import COVERAGE, WEEK, Baseline, Drop, Floor, Rule
 from monitor.core.types import Monitor, format_duration
+from monitor.core.verdict_findings import VERDICTS
 
 LOG = "log"
 
@@ -24,7 +25,9 @@ def build_rules(scope: Scope, monitor: Monitor) -> tuple[Rule, ...]:
     """The alert rules of a monitor; what is wrong with one is reported, and it is left out."""
     found: dict[str, Rule] = {}
     for index, alert in enumerate(scope.shape.alerts):
-        if alert.name in found:
+        if alert.name in VERDICTS:
+            scope.refuse(f"{alert.name!r} is the name of a verdict; take another", "alerts", index, "name")
+        elif alert.name in found:
             scope.refuse(f"{alert.name!r} is the name of a rule above already; take another", "alerts", index, "name")
         elif (rule := _rule(scope, monitor, alert, index)) is not None:
             found[alert.name] = rule

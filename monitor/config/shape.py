@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from monitor.config.alert_shape import Alert, Channel, RetrainRequests
+from monitor.config.alert_shape import Alert, Channel, Drift, RetrainRequests
 from monitor.config.fields import (
     Count,
     Duration,
@@ -324,6 +324,10 @@ class Monitor(Settings):
     )
     measures: list[Text] = Field(min_length=1, description="What to compute.", examples=["[ndcg@10]"])
     alerts: list[Alert] = Field(default=[], max_length=50, description="Alert rules. Default: none.")
+    drift: Maybe[Drift] = Field(
+        default=None,
+        description="Verdicts that need no threshold, beside the rules. Default: none; `drift: {}` has all defaults.",
+    )
 
 
 class Root(Shape):

@@ -23,13 +23,14 @@ FEWEST_REQUESTS = 20
 
 @dataclass(frozen=True, slots=True)
 class SliceFall:
-    """How one slice fell; `share` of the window's requests."""
+    """How one slice fell; `share` of the window's requests, `z` how many standard errors of its noise, if known."""
 
     dimension: str
     slice: str
     before: float
     value: float
     share: float
+    z: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Finding:
         coverage, coverage_before: label coverage, in the window and where `before` was taken.
         slices: those that lost most requests' worth, for a condition on overall.
         interval: how the interval came about, as in `intervals`; by `sampling` alone it is too narrow.
+        verdict: what is the matter, where it is a verdict and no rule; see `drift.verdicts`.
+        figures: what else a verdict rests on, by name.
     """
 
     rule: str
@@ -68,6 +71,8 @@ class Finding:
     coverage_before: float | None
     slices: tuple[SliceFall, ...] = ()
     interval: str = "none"
+    verdict: str = ""
+    figures: tuple[tuple[str, float], ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -76,7 +81,8 @@ class Finding:
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Finding:
         """From what `plain` gave."""
-        return cls(**{**plain, "slices": tuple(SliceFall(**s) for s in plain["slices"])})
+        slices, figures = (SliceFall(**s) for s in plain["slices"]), ((n, v) for n, v in plain.get("figures", ()))
+        return cls(**{**plain, "slices": tuple(slices), "figures": tuple(figures)})
 
     @property
     def change(self) -> float | None:

@@ -1,7 +1,8 @@
-"""Incidents: what a monitor's firing conditions amount to for the people on call. One at a time per monitor.
+"""Incidents: what a monitor's firing conditions amount to for the people on call. One at a time per monitor and matter.
 
 It opens when a first condition fires, takes in every other one that fires while it is open, and closes when none does
-any more: `resolved` if the last of them was seen well again, `withdrawn` if what they were about is gone.
+any more: `resolved` if the last of them was seen well again, `withdrawn` if what they were about is gone. Broken data
+are a matter of their own: they go to other people, and say nothing of the model.
 """
 
 from __future__ import annotations
@@ -12,10 +13,19 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
+from monitor.core.drift.verdicts import DATA_KINDS
 from monitor.core.rules import Severity, worst
 from monitor.core.thresholds import Change, ConditionName
 
 IncidentState = Literal["firing", "resolved", "withdrawn"]
+
+Matter = Literal["quality", "data"]
+MATTERS: tuple[Matter, ...] = ("quality", "data")
+
+
+def matter_of(name: ConditionName) -> Matter:
+    """What a condition is about. Those that a verdict makes have its name in place of a rule's."""
+    return "data" if name[0] in DATA_KINDS else "quality"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,7 @@ class Incident:
         severity: the gravest that it ever had.
         retrain: whether a condition that recommends to retrain ever fired in it.
         firing: conditions that fire now.
+        matter: what it is about.
     """
 
     monitor: str
@@ -46,11 +57,13 @@ class Incident:
     retrain: bool = False
     closed_at: int | None = None
     firing: Mapping[ConditionName, Firing] | None = None
+    matter: Matter = "quality"
 
     @property
     def id(self) -> str:
         """Ten hexadecimal digits that anyone who judges the same buckets comes to."""
-        return hashlib.sha256(f"{self.monitor}\n{self.opened_at}".encode()).hexdigest()[:10]
+        more = f"\n{self.matter}" if self.matter != "quality" else ""
+        return hashlib.sha256(f"{self.monitor}\n{self.opened_at}{more}".encode()).hexdigest()[:10]
 
     @property
     def is_open(self) -> bool:
@@ -66,12 +79,14 @@ class Placed:
     incident: str | None
 
 
-def gather(monitor: str, current: Incident | None, changes: Iterable[Change]) -> tuple[list[Incident], list[Placed]]:
+def gather(
+    monitor: str, current: Incident | None, changes: Iterable[Change], matter: Matter = "quality"
+) -> tuple[list[Incident], list[Placed]]:
     """What some changes make of the incident that is open, and the new ones that they open, oldest first.
 
     Args:
-        current: the open incident before the first of the changes.
-        changes: of all rules, in any order.
+        current: the open incident of this matter before the first of the changes.
+        changes: of all conditions that are about it, in any order.
     """
     found: list[Incident] = [] if current is None else [current]
     placed: list[Placed] = []
@@ -79,14 +94,14 @@ def gather(monitor: str, current: Incident | None, changes: Iterable[Change]) ->
     for at, group in groupby(ordered, key=lambda c: c.at):
         some = list(group)
         was = found[-1] if found and found[-1].is_open else None
-        now = _after(monitor, was, at, some)
+        now = _after(monitor, was, at, some, matter)
         if now is not None:
             found[-1 if was is not None else len(found) :] = [now]
         placed += [Placed(change, now.id if now is not None else None) for change in some]
     return found, placed
 
 
-def _after(monitor: str, was: Incident | None, at: int, changes: Sequence[Change]) -> Incident | None:
+def _after(monitor: str, was: Incident | None, at: int, changes: Sequence[Change], matter: Matter) -> Incident | None:
     firing = dict(was.firing or {}) if was is not None else {}
     for change in changes:
         firing.pop(change.name, None)
@@ -94,7 +109,7 @@ def _after(monitor: str, was: Incident | None, at: int, changes: Sequence[Change
             firing[change.name] = Firing(change.severity, change.retrain, change.since)
     if was is None and not firing:
         return None
-    incident = was or Incident(monitor, min(f.since for f in firing.values()), at)
+    incident = was or Incident(monitor, min(f.since for f in firing.values()), at, matter=matter)
     if not firing:
         gone = all(c.became == "withdrawn" for c in changes if c.was == "firing")
         return replace(incident, state="withdrawn" if gone else "resolved", closed_at=at, firing={})

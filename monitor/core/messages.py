@@ -13,9 +13,11 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from monitor.core.findings import Finding
-from monitor.core.incidents import Incident
+from monitor.core.incidents import Incident, Matter
 from monitor.core.rules import COVERAGE, SEVERITIES, Severity
 from monitor.core.types import format_duration
+from monitor.core.verdict_words import advice as advice_on_data
+from monitor.core.verdict_words import first_on_data, headline, origin, sentences
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "retrain", "test"]
 VERSION = 1
@@ -34,6 +36,7 @@ class Notification:
     Attributes:
         key: the same whenever the same thing is told again; receivers drop what they had already.
         former_severity: with which it was told before, where that has changed.
+        matter: what the incident is about.
         title: one line.
         text: everything, for people.
         url: the page's place.
@@ -54,6 +57,7 @@ class Notification:
     labels: tuple[tuple[str, str], ...]
     findings: tuple[Finding, ...] = ()
     former_severity: Severity | None = None
+    matter: Matter = "quality"
 
     def plain(self) -> dict[str, Any]:
         """As JSON data, the form that the webhook documents."""
@@ -63,7 +67,7 @@ class Notification:
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Notification:
         """From what `plain` gave."""
-        fields = {name: plain[name] for name in cls.__dataclass_fields__}
+        fields = {name: plain[name] for name in cls.__dataclass_fields__ if name in plain}
         findings = tuple(Finding.of(f) for f in plain["findings"])
         return cls(**{**fields, "labels": tuple(sorted(plain["labels"].items())), "findings": findings})
 
@@ -120,6 +124,7 @@ def notification(
         about.labels,
         ordered,
         former_severity,
+        incident.matter,
     )
 
 
@@ -142,6 +147,8 @@ def _title(kind: Kind, monitor: str, findings: Sequence[Finding]) -> str:
     if not findings:
         return f"{monitor}: {kind}"
     first = findings[0]
+    if (on_data := first_on_data([first])) is not None and kind in ("firing", "updated"):
+        return f"{monitor}: {headline(on_data)}"
     if kind == "retrain":
         return f"{monitor}: retraining recommended, {_headline(first)}"
     if kind == "withdrawn":
@@ -161,7 +168,7 @@ def _headline(finding: Finding) -> str:
 
 
 def _firing(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
-    lines = [*_sentences(findings), *_slices(findings)]
+    lines = [*_sentences(findings), *_slices(findings), *_origin(findings)]
     lines += [f"Since {utc(incident.began_at)}; fired at {utc(incident.opened_at)}."]
     return [*lines, *_coverage(findings), f"What to do: {advice(findings)}"]
 
@@ -169,7 +176,10 @@ def _firing(incident: Incident, findings: Sequence[Finding], _: str) -> list[str
 def _resolved(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
     lasted = (incident.closed_at or incident.opened_at) - incident.began_at
     over = f"It lasted {lasting(lasted)}, from {utc(incident.began_at)} to {utc(incident.closed_at)}."
-    return [*_sentences(findings), over, "What to do: nothing more; it has held for as long as the rule says."]
+    if first_on_data(findings) is not None:
+        return ["The data are sound again.", over, "What to do: nothing more; the quality is judged again."]
+    held = "for long enough to be sure" if findings and findings[0].verdict else "for as long as the rule says"
+    return [*_sentences(findings), over, f"What to do: nothing more; it has held {held}."]
 
 
 def _withdrawn(incident: Incident, findings: Sequence[Finding], reason: str) -> list[str]:
@@ -181,7 +191,8 @@ def _withdrawn(incident: Incident, findings: Sequence[Finding], reason: str) -> 
 
 
 def _retrain(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
-    lines = [*_sentences(findings), *_slices(findings), f"Since {utc(incident.began_at)}.", *_coverage(findings)]
+    lines = [*_sentences(findings), *_slices(findings), *_origin(findings), f"Since {utc(incident.began_at)}."]
+    lines += _coverage(findings)
     if _labels_are_suspect(findings):
         return [*lines, f"What to do: {advice(findings)}"]
     return [*lines, "What to do: make sure that the labels are sound, then retrain the model."]
@@ -206,6 +217,8 @@ _LINES = {
 
 def sentence(finding: Finding) -> str:
     """One condition in a sentence: what, from what to what, how sure, of how many requests, against what."""
+    if first_on_data([finding]) is not None:
+        return " ".join(sentences(finding))
     subject = f"{_subject(finding)} over {format_duration(finding.window)}"
     told = f"fell {_from_to(finding)}" if _has_fallen(finding) else f"is {_number(finding, finding.value)}"
     text = f"{subject} {told} ({_interval(finding)}{finding.requests:,} requests)"
@@ -213,6 +226,9 @@ def sentence(finding: Finding) -> str:
         way = "below" if finding.change < 0 else "above"
         known = "" if _has_fallen(finding) else f" ({_number(finding, finding.before)})"
         text += f", {abs(100 * finding.change):.1f} % {way} {finding.compared_with}{known}"
+    if finding.verdict:
+        sure = " That is too far and too long to be chance, and the data are sound." if _fires(finding) else ""
+        return f"{text}.{sure}"
     return f"{text}. Rule {finding.rule} fires below {_number(finding, finding.threshold)}."
 
 
@@ -254,7 +270,7 @@ def _interval(finding: Finding) -> str:
 
 def _slices(findings: Sequence[Finding]) -> list[str]:
     """Where the first of them that fell on all traffic fell most."""
-    first = next((f for f in findings if f.slices), None)
+    first = next((f for f in findings if f.slices and first_on_data([f]) is None), None)
     if first is None:
         return []
     named = (
@@ -263,6 +279,11 @@ def _slices(findings: Sequence[Finding]) -> list[str]:
         for s in first.slices
     )
     return [f"Most of it in {', '.join(named)}."]
+
+
+def _origin(findings: Sequence[Finding]) -> list[str]:
+    """How much of the first fall that a verdict found is the model's, and how much the mix of its requests."""
+    return next((told for f in findings if (told := origin(f))), [])
 
 
 def _coverage(findings: Sequence[Finding]) -> list[str]:
@@ -276,6 +297,8 @@ def _coverage(findings: Sequence[Finding]) -> list[str]:
 
 def advice(findings: Sequence[Finding]) -> str:
     """What to do next, by what fell."""
+    if (on_data := first_on_data(findings)) is not None:
+        return advice_on_data(on_data)
     if any(f.judged == COVERAGE for f in findings):
         return "look at the event pipeline first, for labels stopped coming; do not retrain before it is mended."
     if _labels_are_suspect(findings):

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from monitor.core.measures import Measure
-from monitor.core.rules import Rule
+from monitor.core.rules import Rule, Severity
 
 ALGORITHM = 2
 """Version of how partials are computed. A change that moves any stored number raises it and starts new series."""
+
+VERDICTS = 1
+"""Version of how verdicts are found. A change that could make another verdict raises it, and they are found anew."""
 
 OVERALL = ("", "")
 NONE, OTHER, MIXED = "(none)", "other", "(mixed)"
@@ -160,6 +163,30 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class Drift:
+    """How verdicts on a monitor are found, and who is told of them; see `core.drift`.
+
+    Attributes:
+        measure: whose `zero` reading is judged.
+        mix_by: dimension whose values are judged one by one; None if there is none.
+        false_alarms: at most so many in 90 days.
+        baseline_from: seconds; nothing older is looked at.
+        notify_data: channels of the owners of the data; empty if they are the monitor's.
+        show_queries: keep texts of queries with a diagnosis.
+    """
+
+    measure: Measure
+    mix_by: str | None = None
+    false_alarms: float = 1.0
+    baseline_from: int | None = None
+    severity: Severity = "critical"
+    data_severity: Severity = "warning"
+    notify_data: tuple[str, ...] = ()
+    retrain: bool = True
+    show_queries: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Monitor:
     """One watched ranking: what to read, what to compute, when. All durations in seconds.
 
@@ -171,6 +198,7 @@ class Monitor:
         refresh: time between cycles.
         history: how far back the daemon reads by itself.
         min_completeness: least share of a window's buckets that must have been read for a gauge, or an alert.
+        drift: how verdicts are found; None if none are wanted.
         notify: channels that are told of its incidents.
         paging: who pages: rankmon itself (`push`), or Prometheus rules over its gauges.
         retrain_notify: channels that are asked to retrain, at most once an incident and every `retrain_cooldown`.
@@ -195,6 +223,7 @@ class Monitor:
     labels: tuple[tuple[str, str], ...] = ()
     runbook_url: str = ""
     alerts: tuple[Rule, ...] = ()
+    drift: Drift | None = None
     notify: tuple[str, ...] = ("log",)
     paging: Literal["push", "prometheus"] = "push"
     retrain_notify: tuple[str, ...] = ()
@@ -233,6 +262,11 @@ class Monitor:
         plain = _plain(rule)
         parts = {n: v for n, v in plain.items() if n not in ("name", "severity", "retrain", "measure")}
         return _digest([parts, rule.judged, self.judged_definition(rule).id])
+
+    def drift_identity(self, drift: Drift, baseline_from: int | None) -> str:
+        """Ten digits over all that decides the verdicts: while they stay, so does the state that these have come to."""
+        judged = (self.definition(drift.measure).id, self.traffic.id, drift.mix_by, drift.false_alarms)
+        return _digest([VERDICTS, judged, baseline_from])
 
     @property
     def definitions(self) -> tuple[Definition, ...]:

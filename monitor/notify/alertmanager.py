@@ -18,9 +18,9 @@ from monitor.notify.http import Poster, basic, place
 
 PATH = "/api/v2/alerts"
 REPEAT = 60.0
-QUALITY = "RankmonQualityDegraded"
+MATTERS = {"quality": "RankmonQualityDegraded", "data": "RankmonDataSuspect"}
 NAMES = {"retrain": "RankmonRetrainRecommended", "test": "RankmonTest"}
-"""Name of the alert by kind of notification; of all other kinds it is `QUALITY`."""
+"""Name of the alert by kind of notification; of all other kinds it goes by the matter."""
 LASTS = {"test": 300.0, "retrain": 86_400.0}
 """Seconds that alerts last which nothing ends: a test, and a request that is made once."""
 SKEW = 60.0
@@ -65,7 +65,7 @@ def alerts(notification: Notification, now: float, hold: float) -> list[dict[str
 def _alert(notification: Notification, severity: str, ends: float) -> dict[str, Any]:
     labels = {
         **dict(notification.labels),
-        "alertname": NAMES.get(notification.kind, QUALITY),
+        "alertname": NAMES.get(notification.kind, MATTERS[notification.matter]),
         "monitor": notification.monitor,
         "severity": severity,
     }

@@ -15,12 +15,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from monitor.core.findings import Finding
-from monitor.core.incidents import Firing, Incident
+from monitor.core.incidents import Firing, Incident, Matter
 from monitor.core.messages import Notification
 from monitor.core.thresholds import Condition, ConditionName
 from monitor.schema import conditions, incidents, judged, outbox, retrains, silences, transitions
 from monitor.store.engine import Connected, upserting
 from monitor.store.lease import Lease, Leases
+from monitor.store.verdicts import Judged, forget, put
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,14 @@ class AlertState:
     Attributes:
         until: end of the last window that was judged, seconds; None if none was.
         anew: whether older buckets were stored since.
-        open: the incident that is open.
+        open: the incidents that are open, at most one of each matter.
         retrain: the newest request to retrain.
     """
 
     until: int | None = None
     anew: bool = False
     conditions: Mapping[ConditionName, Kept] = field(default_factory=dict)
-    open: StoredIncident | None = None
+    open: Mapping[Matter, StoredIncident] = field(default_factory=dict)
     retrain: Retrain | None = None
 
 
@@ -114,6 +115,7 @@ class Judgement:
         removed: ids of incidents that nobody was told of and that better data have undone.
         anew: the past was judged again: these transitions take the place of the former ones of the same incidents.
         notices: (target, notification) to be sent.
+        drift: what the verdicts came to; None if there are none.
     """
 
     monitor: str
@@ -125,6 +127,7 @@ class Judgement:
     transitions: Sequence[Transition] = ()
     notices: Sequence[tuple[str, Notification]] = ()
     retrain: Retrain | None = None
+    drift: Judged | None = None
 
 
 class Alerts(Connected):
@@ -149,7 +152,7 @@ class Alerts(Connected):
             until=None if row is None else row.until,
             anew=row is not None and bool(row.anew),
             conditions=found,
-            open=next(iter(self.incidents(monitor, "firing", most=1)), None),
+            open={s.incident.matter: s for s in self.incidents(monitor, "firing")},
             retrain=None if asked is None else Retrain(asked.key, asked.incident, asked.asked_at),
         )
 
@@ -168,6 +171,10 @@ class Alerts(Connected):
             if judgement.retrain is not None:
                 asked = {"monitor": judgement.monitor, **_fields(judgement.retrain)}
                 connection.execute(upserting(self.dialect, retrains).values(asked).on_conflict_do_nothing())
+            if judgement.drift is None:
+                forget(connection, judgement.monitor)
+            else:
+                put(connection, self.dialect, judgement.monitor, judgement.drift)
             enqueue(connection, self.dialect, judgement.notices, now)
 
     def _replace_conditions(self, connection: sa.Connection, judgement: Judgement) -> None:
@@ -312,7 +319,7 @@ def _incident_row(stored: StoredIncident) -> dict[str, Any]:
         for name, f in (incident.firing or {}).items()
     ]
     summary = {"firing": firing, "findings": [f.plain() for f in stored.findings]}
-    names = ("id", "monitor", "state", "severity", "retrain", "began_at", "opened_at", "closed_at")
+    names = ("id", "monitor", "matter", "state", "severity", "retrain", "began_at", "opened_at", "closed_at")
     return {name: getattr(incident, name) for name in names} | {"told": stored.told, "summary": json.dumps(summary)}
 
 
@@ -322,8 +329,7 @@ def _stored(row: Any) -> StoredIncident:
         (f["rule"], f["dimension"], f["value"]): Firing(f["severity"], f["retrain"], f["since"])
         for f in summary["firing"]
     }
-    incident = Incident(
-        row.monitor, row.began_at, row.opened_at, row.state, severity, bool(row.retrain), row.closed_at, firing
-    )
+    at = (row.began_at, row.opened_at)
+    incident = Incident(row.monitor, *at, row.state, severity, bool(row.retrain), row.closed_at, firing, row.matter)
     findings = tuple(Finding.of(f) for f in summary["findings"])
     return StoredIncident(incident, bool(row.told), findings, row.acknowledged_at, row.acknowledged_by, row.note)

@@ -40,9 +40,13 @@ from monitor.store.engine import Connected, create, upserting
 from monitor.store.lease import Lease, Leases
 from monitor.store.migrate import Schema
 from monitor.store.outbox import Outbox
+from monitor.store.verdicts import Verdicts
 
 Floats = NDArray[np.float64]
 _BATCH = 500
+
+HARMLESS = ("early_event", "late_event", "mixed_slice")
+"""Reasons for which no row of the rankings is lost."""
 
 _COMPARED, _COMPARED_AT_ANY_DEPTH = 5, 2
 """How many of `TRAFFIC_FIELDS`, from the first one on, must not shrink."""
@@ -76,6 +80,7 @@ class Store(Connected):
         self.schema = Schema(self.engine, url)
         self.alerts = Alerts(self.engine, url, self.leases)
         self.outbox = Outbox(self.engine, url)
+        self.verdicts = Verdicts(self.engine, url)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -159,6 +164,19 @@ class Store(Connected):
         if overall_only:
             query = query.where(slices.c.dimension == OVERALL[0])
         return History.of(self.columns(query) or [[] for _ in range(4 + len(fields))], len(fields))
+
+    def refused_by_bucket(self, definition: Definition, since: int, until: int) -> dict[int, int]:
+        """Start -> refused rows (overall) of the buckets that start in [since, until); events are no rows."""
+        query = (
+            sa.select(refusals.c.bucket_start, sa.func.sum(refusals.c.rows))
+            .join(series, series.c.id == refusals.c.series_id)
+            .join(slices, slices.c.id == refusals.c.slice_id)
+            .where(*_is(definition), slices.c.dimension == OVERALL[0], refusals.c.reason.not_in(HARMLESS))
+            .where(refusals.c.bucket_start >= since, refusals.c.bucket_start < until)
+            .group_by(refusals.c.bucket_start)
+        )
+        with self.reading() as connection:
+            return {start: int(rows) for start, rows in connection.execute(query)}
 
     def refused(self, definition: Definition, since: int, until: int) -> dict[str, int]:
         """Reason -> refused rows (overall) of the buckets that start in [since, until)."""

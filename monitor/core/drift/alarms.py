@@ -1,0 +1,167 @@
+"""The alarms of a monitor's units: evidence grows step by step, opens an alarm, and closes it when the drop is over.
+
+well --evidence above the threshold, and lower in the last hours--> open --evidence for being back--> well
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from monitor.core.drift.evidence import Sums, factors, grow, score
+from monitor.core.drift.noise import Noise, units
+from monitor.core.drift.series import Bools, Floats, Ints
+
+CLOSING = 5.0
+"""Logarithm of the evidence for being back that closes an alarm."""
+CLOSING_STEPS = 3
+LEAST_DROP = 0.02
+CLOSED = 0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where U units stand.
+
+    Attributes:
+        evidence: (U, 3) for each stake; nothing is 0.
+        run: (U,) logarithm, of the middle stake alone, started again whenever it is used up.
+        since: (U,) seconds, when that began.
+        total, expected: (U,) observed and expected sums since then, but not from when on it may be over.
+        opened_at: (U,) seconds; 0 where no alarm is open.
+        back: (U,) logarithm of the evidence that an alarm's drop is over.
+    """
+
+    evidence: Floats
+    run: Floats
+    since: Ints
+    total: Floats
+    expected: Floats
+    opened_at: Ints
+    back: Floats
+
+    @classmethod
+    def empty(cls, count: int, now: int) -> Standing:
+        """Nothing known."""
+        zeros = np.zeros(count)
+        since, closed = np.full(count, now, np.int64), np.full(count, CLOSED, np.int64)
+        return cls(np.zeros((count, 3)), zeros, since, zeros, zeros, closed, zeros)
+
+    def padded(self, count: int, now: int) -> Standing:
+        """With new units at the end."""
+        new = Standing.empty(count - len(self.run), now)
+        return Standing(*(np.concatenate([getattr(self, n), getattr(new, n)]) for n in self.__dataclass_fields__))
+
+    @property
+    def open(self) -> Bools:
+        """(U,) whether an alarm is open."""
+        found: Bools = self.opened_at != CLOSED
+        return found
+
+    @property
+    def effect(self) -> Floats:
+        """(U,) relative change since the evidence began to grow."""
+        found: Floats = np.divide(self.total, self.expected, out=np.ones(len(self.run)), where=self.expected > 0) - 1
+        return found
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What T steps say of U units.
+
+    Attributes:
+        ends: T seconds.
+        factor: (T, U, 3) of the evidence.
+        middle: (T, U) logarithm of the middle stake's.
+        has: (T, U) whether there was a request.
+        total, expected: (T, U)
+        spread: (T, U) variance of the relative deviation, its autocorrelation taken in.
+        fell: (T, U) whether the last hours were lower than tolerated.
+        tolerated: (U,)
+        judged: (U,)
+    """
+
+    ends: list[int]
+    factor: Floats
+    middle: Floats
+    has: Bools
+    total: Floats
+    expected: Floats
+    spread: Floats
+    fell: Bools
+    tolerated: Floats
+    judged: Bools
+
+
+def see(
+    sums: Sums, noise: Noise, judged: Bools, recent: Floats, threshold: Floats, ends: list[int], hours: float
+) -> Seen:
+    """What some steps say.
+
+    Args:
+        judged: (U,) units that may raise an alarm.
+        recent: (2, T, S) observed and expected sums of the last hours.
+        threshold: (U,) of the evidence.
+        hours: of a step.
+    """
+    factor = factors(sums, noise, threshold, hours)
+    size, level, within = sums.sampling()
+    level = np.maximum(level, 1e-9)
+    spread = within / size / level**2 + noise.long_run
+    total, expected = units(recent[0]), units(recent[1])
+    fell = total < (1 - noise.tolerated) * expected
+    return Seen(
+        ends,
+        np.exp(factor),
+        factor[:, :, 1],
+        units(sums.requests) > 0,
+        units(sums.total),
+        units(sums.requests * sums.mean),
+        spread,
+        fell,
+        noise.tolerated,
+        judged,
+    )
+
+
+def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
+    """The standing after one more step."""
+    has, end, is_open = seen.has[row], seen.ends[row], was.open
+    evidence = np.where(has[:, None], grow(was.evidence, seen.factor[row], threshold), was.evidence)
+    run = was.run + seen.middle[row]
+    anew = (run <= 0) & ~is_open
+    counted = (was.back <= 0) & ~anew
+    since = np.where(anew, end, was.since)
+    total = (was.total + seen.total[row]) * counted + was.total * (was.back > 0)
+    expected = (was.expected + seen.expected[row]) * counted + was.expected * (was.back > 0)
+    fires = seen.judged & seen.fell[row] & ~is_open & (score(evidence) > threshold)
+    opened_at = np.where(fires, end, was.opened_at)
+    now = Standing(evidence, np.maximum(run, 0.0), since, total, expected, opened_at, was.back)
+    return _closing(now, seen, row) if was.opened_at.any() else now
+
+
+def _closing(now: Standing, seen: Seen, row: int) -> Standing:
+    """Weigh "as expected again" against "as low as since it began"; what is open closes when the first is clear.
+
+    Overall's end is that of its slices: which of them is still low raises its alarm anew.
+    """
+    low = np.maximum(-now.effect, np.maximum(2 * seen.tolerated, LEAST_DROP))
+    expected = np.maximum(seen.expected[row], 1e-9)
+    moved = seen.total[row] / expected - 1
+    favour = low * (moved + low / 2) / seen.spread[row]
+    favour = np.where(seen.has[row], np.clip(favour, -CLOSING, CLOSING / CLOSING_STEPS), 0.0)
+    is_open = now.open & (now.opened_at < seen.ends[row])
+    back = np.where(is_open, np.maximum(now.back + favour, 0.0), 0.0)
+    closes = is_open & (back >= CLOSING)
+    if closes[0]:
+        closes = is_open
+    return _closed(replace(now, back=back), closes, seen.ends[row]) if closes.any() else replace(now, back=back)
+
+
+def _closed(now: Standing, which: Bools, end: int) -> Standing:
+    new = Standing.empty(len(which), end)
+    return Standing(
+        np.where(which[:, None], new.evidence, now.evidence),
+        *(np.where(which, getattr(new, n), getattr(now, n)) for n in list(now.__dataclass_fields__)[1:]),
+    )

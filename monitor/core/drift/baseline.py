@@ -1,0 +1,302 @@
+"""The baseline: what each slice's mean, label coverage and traffic are expected to be, hour of the week by hour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.core.drift import noise, seasons
+from monitor.core.drift.noise import Noise
+from monitor.core.drift.seasons import LEAST_VARIANCE, Means
+from monitor.core.drift.series import DAY, HOUR, Bools, Floats, Hours, Ints
+from monitor.core.drift.settings import Settings
+
+LEAST_REQUESTS, LEAST_OF_SLICE = 200, 30
+"""In the reference, for a unit to be judged by itself; for a slice to have its part in overall."""
+LEAST_COVERAGE_NOISE, LEAST_VOLUME_NOISE = 0.02, 0.12
+MIX_MEMORY_HOURS = 12.5
+NO_LABELS_Z = 5
+"""Standard errors from which on a step of the reference had lost its labels."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The T steps that a baseline is to be fitted on, kept until it rests on a whole reference.
+
+    Attributes:
+        starts: (T,) seconds.
+        good: (T,) 1 where data and model were well, as far as was known.
+        requests, total, labelled: (T, S)
+        squares: (S,) sum over all steps.
+        crowd: (T, 3) events, unmatched, refused.
+    """
+
+    starts: Ints
+    good: Floats
+    requests: NDArray[Any]
+    total: NDArray[Any]
+    labelled: NDArray[Any]
+    squares: Floats
+    crowd: Floats
+
+    @classmethod
+    def empty(cls, slices: int) -> Reference:
+        """Without steps."""
+        nothing = np.zeros((0, slices), np.float32)
+        starts = np.zeros(0, np.int64)
+        return cls(starts, np.zeros(0), nothing, nothing, nothing, np.zeros(slices), np.zeros((0, 3)))
+
+    def padded(self, slices: int) -> Reference:
+        """With columns of zeros for slices that were not seen before."""
+        more = slices - len(self.squares)
+        wide = [np.pad(a, ((0, 0), (0, more))) for a in (self.requests, self.total, self.labelled)]
+        return replace(self, requests=wide[0], total=wide[1], labelled=wide[2], squares=np.pad(self.squares, (0, more)))
+
+    def with_more(self, hours: Hours, good: Floats) -> Reference:
+        """With further steps. Sums are kept in single precision: there are many of them."""
+
+        def longer(before: NDArray[Any], more: NDArray[Any]) -> NDArray[Any]:
+            return np.concatenate([before, more.astype(before.dtype)])
+
+        crowd = np.stack([hours.events, hours.unmatched, hours.refused], axis=1)
+        return Reference(
+            longer(self.starts, hours.starts),
+            longer(self.good, good),
+            longer(self.requests, hours.requests),
+            longer(self.total, hours.total),
+            longer(self.labelled, hours.labelled),
+            np.cumsum(np.concatenate([self.squares[None], hours.squares]), axis=0)[-1],
+            longer(self.crowd, crowd),
+        )
+
+    def without(self, since: int) -> Reference:
+        """With the steps from `since` on marked as bad."""
+        return replace(self, good=np.where(self.starts >= since, 0.0, self.good))
+
+    def latest(self, since: int) -> Reference:
+        """The steps from `since` on; the sums of squares shrink in proportion."""
+        at = self.starts >= since
+        share = self.requests[at].sum(axis=0) / np.maximum(self.requests.sum(axis=0), 1)
+        return Reference(
+            self.starts[at],
+            self.good[at],
+            self.requests[at],
+            self.total[at],
+            self.labelled[at],
+            self.squares * share,
+            self.crowd[at],
+        )
+
+    def precise(self) -> Reference:
+        """In double precision, to be added up."""
+        wide = [a.astype(np.float64) for a in (self.requests, self.total, self.labelled)]
+        return replace(self, requests=wide[0], total=wide[1], labelled=wide[2])
+
+    def days(self, until: int) -> int:
+        """UTC days before `until`, seconds, with good steps that had requests."""
+        busy = (self.good > 0) & (self.requests.sum(axis=1) > 0) & (self.starts < until)
+        return len(np.unique(self.starts[busy] // DAY))
+
+    @property
+    def usable(self) -> Floats:
+        """(T,) 1 for steps that are `good` and whose labels were there."""
+        size, some = self.requests.sum(axis=1), self.labelled.sum(axis=1)
+        busy = size > 0
+        share = np.median(some[busy] / size[busy]) if busy.any() else 0.0
+        error = np.sqrt(size * share * (1 - share) + (0.05 * share * size) ** 2 + 1e-9)
+        found: Floats = self.good * (some >= size * share - NO_LABELS_Z * error)
+        return found
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What is expected of S slices, with how far they wander from it by themselves.
+
+    Attributes:
+        since, until: it was fitted on steps in [since, until), seconds.
+        days: with requests, of those.
+        requests: that it rests on.
+        known: (S,) which slices have a baseline; the others borrow the common cycle until they have one.
+        alone: (S,) which of them have enough of one to be judged by themselves.
+        quality, coverage: expected means of the measure, and shares of requests with a label.
+        volume, volume_of_all: (S, K + 1), (K + 1,) log-linear coefficients of the requests in a step.
+        noise: of the units.
+        coverage_noise, volume_noise, mix_noise: relative standard deviations beyond sampling.
+    """
+
+    step: int
+    since: int
+    until: int
+    days: float
+    requests: float
+    known: Bools
+    alone: Bools
+    quality: Means
+    coverage: Means
+    volume: Floats
+    volume_of_all: Floats
+    noise: Noise
+    coverage_noise: float
+    volume_noise: float
+    mix_noise: float
+
+    @cached_property
+    def tables(self) -> Floats:
+        """(3, P, S) for the slots of a week: expected mean, label coverage, requests."""
+        shares = np.clip(self.coverage.table(self.step), 0, 1)
+        volume = seasons.volume_table(self.volume, self.step)
+        found: Floats = np.stack([self.quality.table(self.step), shares, volume])
+        return found
+
+    def padded(self, slices: int) -> Baseline:
+        """With slices that have no baseline yet."""
+        more = slices - len(self.known)
+        none = np.zeros(more, bool)
+        return self._wider(more, np.concatenate([self.known, none]), np.concatenate([self.alone, none]))
+
+    def _wider(self, more: int, known: Bools, alone: Bools) -> Baseline:
+        volume = np.concatenate([self.volume, np.tile(self.volume_of_all, (more, 1))])
+        quality, coverage = _wider_means(self.quality, more, 1.0), _wider_means(self.coverage, more, 1.0)
+        wider = [np.concatenate([a, np.full(more, _typical(a, self.known))]) for a in _columns(self.noise)]
+        return replace(
+            self, known=known, alone=alone, quality=quality, coverage=coverage, volume=volume, noise=Noise(*wider)
+        ).with_strangers(~known)
+
+    def with_strangers(self, which: Bools) -> Baseline:
+        """These slices without a level of their own: their expectation is the common cycle around 1."""
+        quality = _strange(self.quality, which)
+        coverage = _strange(self.coverage, which)
+        volume = np.where(which[:, None], self.volume_of_all, self.volume)
+        columns = [np.where(np.concatenate([[False], which]), _typical(a, self.known), a) for a in _columns(self.noise)]
+        return replace(self, quality=quality, coverage=coverage, volume=volume, noise=Noise(*columns))
+
+    def admitting(self, which: Bools, level: Floats, variance: Floats) -> Baseline:
+        """These slices with a level of their own, from now on judged."""
+        quality = replace(
+            self.quality,
+            level=np.where(which, level, self.quality.level),
+            variance=np.where(which, np.maximum(variance, LEAST_VARIANCE), self.quality.variance),
+        )
+        return replace(self, known=self.known | which, alone=self.alone | which, quality=quality)
+
+
+def _columns(found: Noise) -> tuple[Floats, Floats, Floats]:
+    return found.step_variance, found.long_run, found.tolerated
+
+
+def _typical(of_units: Floats, known: Bools) -> float:
+    """A cautious figure for a slice without a baseline: the largest of those that have one, or overall's."""
+    slices = of_units[1:][known[: len(of_units) - 1]]
+    return float(slices.max()) if len(slices) else float(of_units[0])
+
+
+def _wider_means(means: Means, more: int, level: float) -> Means:
+    return replace(
+        means,
+        level=np.concatenate([means.level, np.full(more, level)]),
+        variance=np.concatenate([means.variance, np.full(more, LEAST_VARIANCE)]),
+        own=np.concatenate([means.own, np.zeros((more, means.own.shape[1]))]),
+    )
+
+
+def _strange(means: Means, which: Bools) -> Means:
+    return replace(means, level=np.where(which, 1.0, means.level), own=np.where(which[:, None], 0.0, means.own))
+
+
+def fit(settings: Settings, reference: Reference) -> Baseline:
+    """The baseline that a reference gives. It sees nothing else."""
+    reference = reference.precise()
+    step, slot = settings.step, seasons.slots(reference.starts, settings.step)
+    kept = reference.usable
+    size, total = reference.requests * kept[:, None], reference.total * kept[:, None]
+    labelled = reference.labelled * kept[:, None]
+    known, alone = _known(settings, reference, size)
+    share = labelled.sum(axis=0) / np.maximum(size.sum(axis=0), 1)
+    quality = seasons.fit_means(slot, step, size, total, _variance(reference))
+    coverage = seasons.fit_means(slot, step, size, labelled, share * (1 - share))
+    every = np.concatenate([reference.requests, reference.requests.sum(axis=1, keepdims=True)], axis=1)
+    volume = seasons.fit_volume(slot, step, every, reference.good)
+    mean, expected = quality.table(step)[slot], seasons.volume_table(volume[:-1], step)[slot]
+    row = (reference.starts - reference.starts[0]) // step
+    moved = noise.measure(row, settings.hours, size * known, total * known, size * mean * known, quality.variance)
+    found = Baseline(
+        step,
+        int(reference.starts[0]),
+        int(reference.starts[-1]) + step,
+        len(np.unique(reference.starts[size.sum(axis=1) > 0] // DAY)),
+        float(size.sum()),
+        known,
+        alone,
+        quality,
+        coverage,
+        volume[:-1],
+        volume[-1],
+        moved,
+        _coverage_noise(size, labelled, coverage.table(step)[slot]),
+        _volume_noise(settings, reference, expected.sum(axis=1)),
+        _mix_noise(settings, size, expected, mean),
+    )
+    return found.with_strangers(~known)
+
+
+def _known(settings: Settings, reference: Reference, size: Floats) -> tuple[Bools, Bools]:
+    """Slices that have been there for long enough: often enough for a part in overall, and to be judged alone."""
+    first = reference.starts[(reference.requests > 0).argmax(axis=0)]
+    span = reference.starts[-1] + settings.step - first
+    old, count = span >= settings.least_reference - DAY, size.sum(axis=0)
+    return old & (count >= LEAST_OF_SLICE), old & (count >= LEAST_REQUESTS)
+
+
+def _variance(reference: Reference) -> Floats:
+    size = np.maximum(reference.requests.sum(axis=0), 1)
+    found: Floats = np.maximum(reference.squares / size - (reference.total.sum(axis=0) / size) ** 2, LEAST_VARIANCE)
+    return found
+
+
+def _coverage_noise(size: Floats, labelled: Floats, share: Floats) -> float:
+    """Relative standard deviation of a step's coverage beyond sampling, over all slices."""
+    whole, expected = size.sum(axis=1), (size * share).sum(axis=1)
+    chance = (size * share * (1 - share)).sum(axis=1)
+    off = (labelled.sum(axis=1) - expected) / np.maximum(expected, 1e-9)
+    excess = whole * (off**2 - chance / np.maximum(expected, 1e-9) ** 2)
+    return max(float(np.sqrt(max(excess.sum() / max(whole.sum(), 1), 0))), LEAST_COVERAGE_NOISE)
+
+
+def _volume_noise(settings: Settings, reference: Reference, expected: Floats) -> float:
+    """Relative standard deviation of three hours' requests beyond chance."""
+    together = settings.steps(3)
+    count = len(expected) // together * together
+    seen = reference.requests.sum(axis=1)[:count].reshape(-1, together).sum(axis=1)
+    fit = np.maximum(expected[:count].reshape(-1, together).sum(axis=1), 1e-9)
+    excess = (fit * ((seen / fit - 1) ** 2 - 1 / fit)).sum() / max(float(fit.sum()), 1e-9)
+    return max(float(np.sqrt(max(excess, 0))), LEAST_VOLUME_NOISE)
+
+
+def mix_effects(size: Floats, expected: Floats, mean: Floats) -> Floats:
+    """(T,) relative change of the expected mean by the mix of the (T, S) requests, against the expected mix."""
+    now = (size * mean).sum(axis=1) / np.maximum(size.sum(axis=1), 1)
+    usual = (expected * mean).sum(axis=1) / np.maximum(expected.sum(axis=1), 1e-9)
+    found: Floats = np.where((size.sum(axis=1) > 0) & (usual > 0), now / np.maximum(usual, 1e-9) - 1, 0.0)
+    return found
+
+
+def mix_weight(settings: Settings) -> float:
+    """Of the newest step in the smoothed effect of the mix."""
+    return float(-np.expm1(-settings.step / HOUR / MIX_MEMORY_HOURS))
+
+
+def _mix_noise(settings: Settings, size: Floats, expected: Floats, mean: Floats) -> float:
+    """Standard deviation of the smoothed effect of the mix."""
+    effects, whole, weight = mix_effects(size, expected, mean), size.sum(axis=1), mix_weight(settings)
+    over = under = 0.0
+    smoothed = []
+    for effect, count in zip(effects.tolist(), whole.tolist(), strict=True):
+        over += weight * (effect * count - over)
+        under += weight * (count - under)
+        smoothed.append(over / under if under > 0 else 0.0)
+    later = np.array(smoothed[settings.steps(24) :] or [0.0])
+    return float(np.sqrt((later**2).mean()))

@@ -1,0 +1,103 @@
+"""Evidence that a unit's mean is lower than tolerated: a one-sided e-process on partials, one factor a step.
+
+For values y in [0, 1] with mean at least m, 1 + lambda (m - y) has an expectation of at most one, and so has what is
+below it: ln(1 + x) >= x - kappa x^2 for x >= -c, kappa = (-ln(1 - c) - c) / c^2 (Fan, Grama and Liu, 2015, lemma 4.1).
+So sums and sums of squares are enough. Added up from every start (Shiryaev, 1963; Roberts, 1966; e-detectors: Shin,
+Ramdas and Rinaldo, 2022), the mean time to a false alarm is the threshold, whatever the values' distribution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.core.drift.noise import Noise, units
+from monitor.core.drift.seasons import LEAST_VARIANCE
+from monitor.core.drift.series import Floats
+
+STAKES = np.array([0.5, 1.0, 2.0])
+"""Drops that are bet on, in standard deviations of a step's mean."""
+CAP_HOURS = 3.5
+"""Hours that the strongest evidence takes to an alarm, so that a short blip raises none."""
+BEYOND = 7.4
+"""How many times the threshold evidence may grow to."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """T steps by S slices, of those slices alone that have a baseline; zeros elsewhere.
+
+    Attributes:
+        requests, total, squares: (T, S)
+        mean: (T, S) expected mean of a request.
+        variance: (S,) of a request's value.
+    """
+
+    requests: Floats
+    total: Floats
+    squares: Floats
+    mean: Floats
+    variance: Floats
+
+    def sampling(self) -> tuple[Floats, Floats, Floats]:
+        """((T, U) requests, at least one; (T, U) expected mean; (T, U) sampling variance of a step's mean)."""
+        size = np.maximum(units(self.requests), 1.0)
+        level = units(self.requests * self.mean) / size
+        level[:, 1:] = self.mean
+        within = units(self.requests * self.variance) / size
+        within[:, 1:] = self.variance
+        return size, level, np.maximum(within, LEAST_VARIANCE)
+
+
+def factors(sums: Sums, noise: Noise, threshold: Floats, hours: float) -> Floats:
+    """(T, U, 3) logarithm of each step's factor for each stake; 0 where there is no request.
+
+    Args:
+        threshold: (U,) of the evidence.
+        hours: of a step.
+    """
+    size, level, within = sums.sampling()
+    short, squared, lowest = _shortfall(sums, noise.tolerated)
+    bet, kappa, tempered = odds(size, level, within, lowest, noise)
+    found = tempered * (bet * short[..., None] - kappa * bet**2 * squared[..., None])
+    capped: Floats = np.minimum(found, np.log(threshold)[:, None] * min(1.0, hours / CAP_HOURS))
+    return capped
+
+
+def odds(size: Floats, level: Floats, variance: Floats, lowest: Floats, noise: Noise) -> tuple[Floats, Floats, Floats]:
+    """((..., U, 3) lambda of each stake, (..., U, 3) kappa, (..., U, 1) exponent that tempers for common noise).
+
+    Args:
+        size, level, variance: (..., U) of a step's requests: how many, mean and variance of their values.
+        lowest: (..., U) least tolerated mean.
+    """
+    sampling, common = variance / size, noise.step_variance * level**2
+    stake = STAKES * np.sqrt(sampling + common)[..., None]
+    bet = np.minimum(stake / (variance[..., None] + stake**2), 0.9)
+    loss = np.maximum(bet * (1 - lowest[..., None]), 1e-3)
+    kappa = (-np.log1p(-loss) - loss) / loss**2
+    return bet, kappa, (sampling / (sampling + common))[..., None]
+
+
+def _shortfall(sums: Sums, tolerated: Floats) -> tuple[Floats, Floats, Floats]:
+    """((T, U) sum of m - y, (T, U) sum of (m - y)^2, (T, U) least m) for the mean m that is still tolerated."""
+    n, s, squares = sums.requests, sums.total, sums.squares
+    alone, together = (1 - tolerated[1:]) * sums.mean, (1 - tolerated[0]) * sums.mean
+    short, squared = units(n * together - s), units(n * together**2 - 2 * together * s + squares)
+    short[:, 1:], squared[:, 1:] = n * alone - s, n * alone**2 - 2 * alone * s + squares
+    lowest = np.empty_like(short)
+    lowest[:, 0], lowest[:, 1:] = np.where(n > 0, together, 1.0).min(axis=1), alone
+    return short, squared, lowest
+
+
+def grow(evidence: Floats, factor: Floats, threshold: Floats) -> Floats:
+    """(M + 1) x factor for each unit and stake, (U, 3)."""
+    found: Floats = np.minimum((evidence + 1.0) * factor, (threshold * BEYOND)[:, None])
+    return found
+
+
+def score(evidence: Floats) -> Floats:
+    """(U,) mean over the stakes: an e-detector again."""
+    found: Floats = evidence.sum(axis=-1) / len(STAKES)
+    return found

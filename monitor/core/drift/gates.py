@@ -1,0 +1,104 @@
+"""Data before the model: have labels, rows, traffic or slices gone missing?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.core.drift.series import Bools, Floats
+
+LABELS_Z, LABELS_RATIO, LABELS_EXPLAIN = -6.0, 0.9, 0.75
+LABELS_REQUESTS, LABELS_FEW_REQUESTS, LABELS_GONE = 100, 20, 0.3
+TRAFFIC_Z, TRAFFIC_RATIO, TRAFFIC_EXPECTED, TRAFFIC_THIN = -3.5, 0.5, 50, 20
+MISSING_EXPECTED, MISSING_Z, MISSING_RATIO = 50, -5.0, 0.02
+REFUSED_Z, REFUSED_RATIO, REFUSED_ROWS, REFUSED_SHARE = 6.0, 3.0, 20, 0.02
+
+REQUESTS, JUDGED, TOTAL, EXPECTED, LABELLED, EXPECTED_LABELLED, EXPECTED_REQUESTS = range(7)
+FIELDS = 7
+EVENTS, UNMATCHED, REFUSED = range(3)
+
+
+def rolling(values: Floats, length: int, steps: int) -> Floats:
+    """Sums of `length` rows that end at each of the last `steps` rows; rows on the second axis.
+
+    Each sum is taken in the same order, however many there are at once.
+    """
+    first = values.shape[1] - steps - length + 1
+    found = values[:, first : first + steps].copy()
+    for row in range(first + 1, first + length):
+        found += values[:, row : row + steps]
+    return found
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Relative standard deviations beyond chance, of coverage and of traffic."""
+
+    coverage: float
+    volume: float
+
+
+def labels_suspect(spans: tuple[Floats, Floats, Floats], spread: Spread) -> Bools:
+    """(T,) whether coverage fell, and by so much that it explains the fall of the mean.
+
+    Args:
+        spans: (7, T) sums of a step, of three hours, of a day; the last is for thin traffic only.
+    """
+    step, short, day = spans
+    thin = short[REQUESTS] < LABELS_REQUESTS
+    found: Bools = _labels(step, spread) | _labels(short, spread) | (thin & _labels(day, spread))
+    return found
+
+
+def _labels(sums: Floats, spread: Spread) -> Bools:
+    size, expected = sums[JUDGED], np.maximum(sums[EXPECTED_LABELLED], 1e-9)
+    share = np.minimum(expected / np.maximum(size, 1e-9), 1.0)
+    error = np.sqrt(expected * (1 - share) + (spread.coverage * expected) ** 2 + 0.25)
+    ratio = np.maximum(sums[LABELLED] / expected, 1e-6)
+    mean = np.maximum(sums[TOTAL] / np.maximum(sums[EXPECTED], 1e-9), 1e-6)
+    fell = (sums[LABELLED] - expected < LABELS_Z * error) & (ratio < LABELS_RATIO)
+    explains = (mean < 1) & (np.log(ratio) < LABELS_EXPLAIN * np.log(mean))
+    enough = (size >= LABELS_REQUESTS) | ((size >= LABELS_FEW_REQUESTS) & (ratio < LABELS_GONE))
+    found: Bools = fell & explains & enough & (sums[EXPECTED] > 0)
+    return found
+
+
+def traffic_low(short: Floats, day: Floats, spread: Spread) -> Bools:
+    """(T,) whether less than half of the expected requests came, of (7, T) sums of three hours or of a day."""
+    thin = short[EXPECTED_REQUESTS] < TRAFFIC_EXPECTED
+    found: Bools = _traffic(short, TRAFFIC_EXPECTED, spread) | (thin & _traffic(day, TRAFFIC_THIN, spread))
+    return found
+
+
+def _traffic(sums: Floats, least: float, spread: Spread) -> Bools:
+    expected = sums[EXPECTED_REQUESTS]
+    error = np.sqrt(expected + (spread.volume * expected) ** 2)
+    short = sums[REQUESTS] - expected
+    found: Bools = (expected >= least) & (sums[REQUESTS] < TRAFFIC_RATIO * expected) & (short < TRAFFIC_Z * error)
+    return found
+
+
+def slices_missing(requests: Floats, expected: Floats) -> Bools:
+    """(T, S) whether a slice has lost as good as all requests while the others go on, from sums of a few hours."""
+    size, whole = requests.sum(axis=1, keepdims=True), expected.sum(axis=1, keepdims=True)
+    present = size / np.maximum(whole, 1e-9)
+    usual = expected * np.minimum(present, 1.0)
+    gone = requests - usual < MISSING_Z * np.sqrt(usual + (0.1 * usual) ** 2)
+    found: Bools = (usual >= MISSING_EXPECTED) & (requests < MISSING_RATIO * usual) & gone
+    return found
+
+
+def rows_refused(short: Floats, refused: Floats, usual: float) -> Bools:
+    """(T,) whether many more rows were refused than usual.
+
+    Args:
+        short: (7, T) sums of three hours.
+        refused: (T,) rows that were refused in them.
+        usual: refused rows for each request.
+    """
+    expected = usual * short[REQUESTS]
+    error = np.sqrt(np.maximum(expected, 1.0) + (0.5 * expected) ** 2)
+    many = (refused >= REFUSED_ROWS) & (refused > REFUSED_SHARE * short[REQUESTS])
+    found: Bools = many & (refused > REFUSED_RATIO * expected) & (refused - expected > REFUSED_Z * error)
+    return found

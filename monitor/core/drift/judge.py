@@ -1,0 +1,161 @@
+"""The judge: a fold over steps that carries its state. What is said of a step rests on it and on those before it.
+
+1. At the beginning of a UTC day: count in the days that are old enough, fit a baseline if one is due.
+2. Step by step: are the data fit to be judged? Then let the evidence of each unit grow, and open or close alarms.
+3. What was good goes into the day's sums, from which the level is tracked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from monitor.core.drift import baseline as b
+from monitor.core.drift import levels as lv
+from monitor.core.drift.baseline import LEAST_REQUESTS, Baseline, Reference
+from monitor.core.drift.block import follow
+from monitor.core.drift.levels import Day, Levels
+from monitor.core.drift.seasons import slots
+from monitor.core.drift.series import DAY, GAP, Hours
+from monitor.core.drift.settings import Settings
+from monitor.core.drift.state import Recent, State
+from monitor.core.drift.verdicts import Change, Verdict
+
+STALE = 35 * DAY
+"""Without any request for so long, what was known is no baseline any more."""
+LEAST_RISE = 0.02
+
+
+def judge(settings: Settings, state: State | None, hours: Hours) -> tuple[list[Verdict], State | None]:
+    """Judge further steps: a verdict for each, and the state to go on from.
+
+    Judging all at once or bit by bit comes to the same, to the last bit.
+
+    Args:
+        state: what judging the steps before came to; None before the first.
+
+    Raises:
+        ValueError: the steps do not follow those that were judged, or are of another length.
+    """
+    if state is not None and len(hours.starts) and (hours.starts[0] < state.until or state.step != settings.step):
+        raise ValueError("these steps do not follow those that were judged")
+    verdicts: list[Verdict] = []
+    known = () if state is None else state.slices
+    for slices, block in hours.blocks(known, settings.pinned_at):
+        if not len(block.starts):
+            continue
+        ready, withdrawn = _ready(settings, state, slices, int(block.starts[0]))
+        if ready.baseline is None:
+            found, state = _gather(settings, ready, block)
+        else:
+            found, state = follow(settings, ready, ready.baseline, block)
+        if withdrawn:
+            found[0] = replace(found[0], changes=(*withdrawn, *found[0].changes))
+        verdicts += found
+    return verdicts, state
+
+
+def _ready(
+    settings: Settings, was: State | None, slices: tuple[str, ...], start: int
+) -> tuple[State, tuple[Change, ...]]:
+    """The state before a block that begins at `start`, and the alarms that went with what they rested on."""
+    if was is None:
+        return State.begin(settings, start, slices), ()
+    state, day = was.padded(slices, start) if slices != was.slices else was, start // DAY
+    is_new_day = day != state.levels.today.number
+    is_pinned = settings.pinned_at != state.pinned_at and start >= settings.pinned_at
+    if is_pinned or (is_new_day and start - state.busy_at > STALE):
+        named = ("", *state.slices)
+        gone = tuple(Change(named[u], "withdrawn") for u in np.flatnonzero(state.standing.open))
+        return State.begin(settings, start, slices), gone
+    if start - state.until > GAP:
+        state = replace(state, recent=Recent.empty(settings.steps(24), len(slices)))
+    return (_new_day(settings, state, day) if is_new_day else state), ()
+
+
+def _new_day(settings: Settings, state: State, day: int) -> State:
+    """What is due at the beginning of a day."""
+    state = replace(state, levels=state.levels.on(day))
+    state = _fitted(settings, state, day)
+    if state.baseline is None:
+        return state
+    return replace(_admitted(settings, state, state.baseline, day * DAY), improved=_improved(state, state.baseline))
+
+
+# ---- baseline ------------------------------------------------------------------------------------------------------
+
+
+def _fitted(settings: Settings, state: State, day: int) -> State:
+    """With a baseline fitted anew if one is due, which is never while an alarm is open."""
+    reference = state.reference
+    middle = (settings.least_reference + settings.reference) // 2
+    age = day * DAY - state.began
+    due = sum(age >= span for span in (settings.least_reference, middle, settings.reference))
+    if reference is None or due <= state.fits or state.standing.open.any():
+        return state
+    if reference.days(day * DAY) * DAY < settings.least_reference * 3 // 4 or reference.requests.sum() < LEAST_REQUESTS:
+        return replace(state, reference=reference.latest(day * DAY - settings.reference))
+    found = b.fit(settings, reference)
+    levels = _levels(settings, reference, found, day)
+    is_whole = due == 3
+    return replace(state, baseline=found, levels=levels, fits=due, reference=None if is_whole else reference)
+
+
+def _levels(settings: Settings, reference: Reference, found: Baseline, today: int) -> Levels:
+    """The reference's days as if they had been tracked."""
+    precise = reference.precise()
+    kept, slot = precise.usable[:, None], slots(reference.starts, settings.step)
+    mean, share, volume = found.tables[:, slot]
+    size, counts = precise.requests * kept, precise.requests
+    squares = counts * kept * reference.squares / np.maximum(counts.sum(axis=0), 1)
+    by_field = [precise.total * kept, size * mean, squares, precise.labelled * kept, size * share, counts, volume]
+    crowd = np.concatenate([precise.requests.sum(axis=1, keepdims=True), reference.crowd], axis=1) * kept
+    days, first = np.unique(reference.starts // DAY, return_index=True)
+    sums = np.add.reduceat(np.stack(by_field), first, axis=1)
+    crowds = np.add.reduceat(crowd, first, axis=0)
+    memory = Day.empty(0, len(found.known))
+    for row, number in enumerate(days.tolist()):
+        memory = lv.faded(memory, Day(number, sums[:, row], crowds[row]))
+    empty = Levels.empty(today, len(found.known))
+    return replace(empty, memory=memory)
+
+
+def _admitted(settings: Settings, state: State, found: Baseline, now: int) -> State:
+    """With a baseline for slices that have been there for long enough by now."""
+    every = state.levels.every()
+    size = np.maximum(every[lv.REQUESTS], 1)
+    old = (now - state.first_seen >= settings.least_reference) & (every[lv.REQUESTS] >= LEAST_REQUESTS)
+    new = ~found.known & old & (every[lv.EXPECTED] > 0) & (every[lv.TOTAL] > 0)
+    if not new.any():
+        return state
+    level = np.where(new, every[lv.TOTAL] / np.maximum(every[lv.EXPECTED], 1e-9), 1.0)
+    variance = every[lv.SQUARES] / size - (every[lv.TOTAL] / size) ** 2
+    levels = state.levels.rescaled(level)
+    ratios = levels.ratios.copy()
+    ratios[lv.QUALITY, new] = 1.0
+    levels = replace(levels, ratios=ratios)
+    return replace(state, baseline=found.admitting(new, level, variance), levels=levels)
+
+
+def _improved(state: State, found: Baseline) -> int:
+    """For how many days in a row, until now, the level has been clearly above the baseline."""
+    if not state.levels.pending:
+        return 0
+    last = state.levels.pending[-1].sums
+    expected = last[lv.EXPECTED] * state.levels.ratios[lv.QUALITY]
+    whole = float((expected * found.known).sum())
+    rise = float((last[lv.TOTAL] * found.known).sum()) / whole - 1 if whole > 0 else 0.0
+    return state.improved + 1 if rise > max(LEAST_RISE, float(found.noise.tolerated[0])) else 0
+
+
+def _gather(settings: Settings, state: State, block: Hours) -> tuple[list[Verdict], State]:
+    """Steps without a baseline: they go into its reference."""
+    reference = state.reference or Reference.empty(len(state.slices))
+    reference = reference.with_more(block, np.ones(len(block.starts)))
+    days, ends = reference.days(int(block.starts[0]) // DAY * DAY), (block.starts + settings.step).tolist()
+    lacks = f"{days} of {settings.least_reference // DAY} days to begin with"
+    verdicts = [Verdict(end, "not_enough_data", reference_days=float(days), lacks=lacks) for end in ends]
+    busy = np.flatnonzero(block.requests.sum(axis=1) > 0)
+    busy_at = ends[busy[-1]] if len(busy) else state.busy_at
+    return verdicts, replace(state, until=ends[-1], reference=reference, busy_at=busy_at)

@@ -1,0 +1,119 @@
+"""Slow levels: what has come of the baseline's expectations since, with the last days left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from monitor.core.drift.series import Floats
+
+LEFT_OUT_DAYS = 7
+MEMORY_DAYS = 20.0
+
+TOTAL, EXPECTED, SQUARES, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUESTS = range(7)
+FIELDS = 7
+PAIRS = ((TOTAL, EXPECTED), (LABELLED, EXPECTED_LABELLED), (REQUESTS, EXPECTED_REQUESTS))
+QUALITY, COVERAGE, VOLUME = range(3)
+CROWD = ("requests", "events", "unmatched", "refused")
+
+
+@dataclass(frozen=True)
+class Day:
+    """Sums of a UTC day: (7, S) by slice, (4,) of all slices together."""
+
+    number: int
+    sums: Floats
+    crowd: Floats
+
+    @classmethod
+    def empty(cls, number: int, slices: int) -> Day:
+        """Without anything in it."""
+        return cls(number, np.zeros((FIELDS, slices)), np.zeros(len(CROWD)))
+
+    def padded(self, slices: int) -> Day:
+        """With columns of zeros for new slices."""
+        return replace(self, sums=np.pad(self.sums, ((0, 0), (0, slices - self.sums.shape[1]))))
+
+    def without(self, slices: Floats) -> Day:
+        """What the model did left out, where (S,) `slices` is 0; the traffic stays."""
+        sums = self.sums.copy()
+        sums[:REQUESTS] *= slices
+        return replace(self, sums=sums)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """How observed and expected sums compare over the past, older days fading.
+
+    Attributes:
+        ratios: (3, S) observed over expected: quality, coverage, volume.
+        memory: days that are old enough, faded.
+        pending: days that are too young, oldest first; a drop that goes on now is in none of the ratios.
+        today: as far as it was judged.
+    """
+
+    ratios: Floats
+    memory: Day
+    pending: tuple[Day, ...]
+    today: Day
+
+    @classmethod
+    def empty(cls, day: int, slices: int) -> Levels:
+        """As expected, and nothing seen."""
+        return cls(np.ones((3, slices)), Day.empty(0, slices), (), Day.empty(day, slices))
+
+    def padded(self, slices: int) -> Levels:
+        """With new slices."""
+        ratios = np.pad(self.ratios, ((0, 0), (0, slices - self.ratios.shape[1])), constant_values=1.0)
+        pending = tuple(day.padded(slices) for day in self.pending)
+        return Levels(ratios, self.memory.padded(slices), pending, self.today.padded(slices))
+
+    def on(self, day: int) -> Levels:
+        """At the beginning of a day: what is old enough is counted in."""
+        pending = (*self.pending, self.today) if self.today.sums[REQUESTS].any() else self.pending
+        old = [d for d in pending if d.number < day - LEFT_OUT_DAYS]
+        memory = self.memory
+        for each in old:
+            memory = faded(memory, each)
+        slices = self.ratios.shape[1]
+        kept = pending[len(old) :]
+        return Levels(_ratios(memory, self.ratios), memory, kept, Day.empty(day, slices))
+
+    def every(self) -> Floats:
+        """(7, S) all that is remembered, the youngest days too."""
+        found: Floats = sum((d.sums for d in self.pending), self.memory.sums)
+        return found
+
+    def without(self, since_day: int, slices: Floats) -> Levels:
+        """From a day on, what the model did left out of the slices where (S,) `slices` is 0: a drop began there."""
+        pending = tuple(d.without(slices) if d.number >= since_day else d for d in self.pending)
+        return replace(self, pending=pending, today=self.today.without(slices))
+
+    def rescaled(self, factors: Floats) -> Levels:
+        """With expectations that are (S,) `factors` times what they were."""
+        days = [_rescaled(d, factors) for d in (self.memory, *self.pending, self.today)]
+        ratios = self.ratios.copy()
+        ratios[QUALITY] /= factors
+        return Levels(ratios, days[0], tuple(days[1:-1]), days[-1])
+
+
+def _rescaled(day: Day, factors: Floats) -> Day:
+    sums = day.sums.copy()
+    sums[EXPECTED] *= factors
+    return replace(day, sums=sums)
+
+
+def faded(memory: Day, day: Day) -> Day:
+    """A day put into what is remembered of those before it."""
+    keep = float(np.exp(-1 / MEMORY_DAYS))
+    return Day(day.number, memory.sums * keep + day.sums, memory.crowd * keep + day.crowd)
+
+
+def _ratios(memory: Day, before: Floats) -> Floats:
+    """(3, S); as before where nothing is remembered."""
+    found = before.copy()
+    for row, (seen, expected) in enumerate(PAIRS):
+        over, under = memory.sums[seen], memory.sums[expected]
+        np.divide(over, under, out=found[row], where=under > 1e-9)
+    return found

@@ -1,0 +1,108 @@
+"""How much a unit moves by itself: over-dispersion beyond sampling, its autocorrelation, and what drop is tolerated.
+
+A unit is a slice, or overall: the sum over the slices of what they differ from their expectation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.core.drift.series import Floats, Ints
+
+FLOOR = 0.004
+"""Least over-dispersion, relative to the level."""
+LAG_HOURS, BLOCK_HOURS = 24, 72
+LEAST_LONG_RUN, MOST_LONG_RUN = 3.0, 40.0
+"""Of the over-dispersion."""
+SHARE_OF_LONG_RUN = 4.0
+LEAST_TOLERATED, MOST_TOLERATED, TOLERATED_DEVIATIONS = 0.01, 0.03, 2.0
+FULL_DAYS = 28.0
+LEVEL_ERRORS = 2.0
+"""Standard errors of the level that are tolerated."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Of U units, relative to their level.
+
+    Attributes:
+        step_variance: (U,) of a step's mean beyond sampling, its autocorrelation taken in.
+        long_run: (U,) long-run variance beyond sampling, of one step.
+        tolerated: (U,) drop that is none, the error of the level itself taken in.
+    """
+
+    step_variance: Floats
+    long_run: Floats
+    tolerated: Floats
+
+
+def units(sums: Floats) -> Floats:
+    """(T, S + 1) from (T, S): overall, then the slices."""
+    found: Floats = np.concatenate([sums.sum(axis=1, keepdims=True), sums], axis=1)
+    return found
+
+
+def measure(row: Ints, hours: float, requests: Floats, total: Floats, expected: Floats, variance: Floats) -> Noise:
+    """Noise from a reference, whose cycles are in `expected` already.
+
+    Args:
+        row: (T,) number of each step, so that gaps show.
+        hours: of a step.
+        requests, total, expected: (T, S) requests, sum of values, and expectation of that sum.
+        variance: (S,) of the requests' values.
+    """
+    size, fit = units(requests), units(expected)
+    off = units(total) - fit
+    sampling = units(requests * variance)
+    with_data = (size > 0) & (fit > 0)
+    scale = np.where(with_data, fit, 1.0)
+    off, sampling = np.where(with_data, off / scale, 0.0), np.where(with_data, sampling / scale**2, 0.0)
+    known = _dense(row, np.where(with_data, 1.0, 0.0))
+    over, long_run = _dispersion(_dense(row, off), _dense(row, sampling), known, hours)
+    days = len(row) * hours / 24
+    tolerated = _tolerated(row, hours, days, units(total) - fit, fit, units(requests * variance))
+    whole = np.maximum(fit.sum(axis=0), 1e-9)
+    error = units(requests * variance).sum(axis=0) / whole**2 + long_run / len(row)
+    tolerated = np.sqrt(tolerated**2 + LEVEL_ERRORS**2 * error)
+    return Noise(np.maximum(over, long_run / SHARE_OF_LONG_RUN), long_run, tolerated)
+
+
+def _dense(row: Ints, values: Floats) -> Floats:
+    """With zeros for the steps that are missing."""
+    found = np.zeros((int(row[-1] - row[0]) + 1, values.shape[1]))
+    found[row - row[0]] = values
+    return found
+
+
+def _dispersion(off: Floats, sampling: Floats, known: Floats, hours: float) -> tuple[Floats, Floats]:
+    """((U,) variance beyond sampling, (U,) long-run variance with Bartlett's weights)."""
+    weight = known / (sampling + 0.01**2) ** 2
+    whole = np.maximum(weight.sum(axis=0), 1e-12)
+    over = np.maximum((weight * (off**2 - sampling)).sum(axis=0) / whole, FLOOR**2)
+    most, root = int(LAG_HOURS / hours), np.sqrt(weight)
+    weighted, long_run = root * off, over.copy()
+    for lag in range(1, min(most, len(off) - 1) + 1):
+        pairs = (root[lag:] * root[:-lag]).sum(axis=0)
+        moment = (weighted[lag:] * weighted[:-lag]).sum(axis=0) / np.maximum(pairs, 1e-12)
+        long_run += 2 * (1 - lag / (most + 1)) * np.clip(moment, 0, over)
+    least, largest = 1 + (LEAST_LONG_RUN - 1) / hours, 1 + (MOST_LONG_RUN - 1) / hours
+    return over, np.clip(long_run, least * over, largest * over)
+
+
+def _tolerated(row: Ints, hours: float, days: float, off: Floats, fit: Floats, sampling: Floats) -> Floats:
+    """(U,) twice the standard deviation of three-day blocks, their sampling variance taken out, within bounds."""
+    block = (row - row[0]) * hours // BLOCK_HOURS
+    starts = np.flatnonzero(np.diff(block, prepend=-1))
+    size = np.maximum(np.add.reduceat(fit, starts, axis=0), 1e-9)
+    moved = np.add.reduceat(off, starts, axis=0) / size
+    chance = np.add.reduceat(sampling, starts, axis=0) / size**2
+    whole = np.add.reduceat(np.ones(len(row)), starts) * hours >= BLOCK_HOURS / 2
+    weight = np.where(whole[:, None] & (size > 1e-9), 1 / (chance + 0.01**2), 0.0)
+    excess = (weight * (moved**2 - chance)).sum(axis=0) / np.maximum(weight.sum(axis=0), 1e-12)
+    wider = np.sqrt(max(FULL_DAYS / max(days, 1.0), 1.0))
+    found: Floats = (
+        np.clip(TOLERATED_DEVIATIONS * np.sqrt(np.maximum(excess, 0)), LEAST_TOLERATED, MOST_TOLERATED) * wider
+    )
+    return found

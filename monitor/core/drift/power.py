@@ -1,0 +1,75 @@
+"""Power: the smallest drop that a unit can show within a day, at its traffic and noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.core.drift.baseline import Baseline
+from monitor.core.drift.block import judged_units
+from monitor.core.drift.evidence import CAP_HOURS, STAKES, odds
+from monitor.core.drift.noise import units
+from monitor.core.drift.series import DAY, WEEK, Floats
+from monitor.core.drift.settings import Settings
+from monitor.core.drift.state import State
+
+HALVINGS = 20
+LARGEST = 0.95
+
+
+def smallest_drops(settings: Settings, state: State) -> dict[str, float | None]:
+    """Relative drop that raises an alarm within 24 hours of average traffic; overall's under the empty name.
+
+    None: no drop does, or there is no baseline. It is where the expected evidence of a day reaches the threshold, so a
+    drop of that size is found in time in about half of the cases.
+    """
+    found, names = state.baseline, ("", *state.slices)
+    if found is None:
+        return dict.fromkeys(names, None)
+    usual = _usual(settings, state, found)
+    judged = judged_units(found) & (usual.requests > 0) & (usual.level > 0)
+    cap = np.log(settings.thresholds(judged))
+    needed = cap + np.log(len(STAKES))
+    low, high = found.noise.tolerated.copy(), np.full(len(names), LARGEST)
+    reachable = judged & (usual.evidence(settings, found, high, cap) >= needed)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        enough = usual.evidence(settings, found, middle, cap) >= needed
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return {name: float(high[u]) if reachable[u] else None for u, name in enumerate(names)}
+
+
+@dataclass(frozen=True)
+class _Usual:
+    """An average step of U units.
+
+    Attributes:
+        requests, level, variance: (U,) requests, the mean of their values, and the variance.
+    """
+
+    requests: Floats
+    level: Floats
+    variance: Floats
+
+    def evidence(self, settings: Settings, found: Baseline, drop: Floats, cap: Floats) -> Floats:
+        """(U,) expected logarithm of a day's evidence for the best stake, at a relative drop of each unit."""
+        tolerated, level = found.noise.tolerated, np.maximum(self.level, 1e-9)
+        size, variance = np.maximum(self.requests, 1e-9), np.maximum(self.variance, 1e-9)
+        lowest = np.minimum((1 - tolerated) * level, 1.0)
+        bet, kappa, tempered = odds(size, level, variance, lowest, found.noise)
+        shift = (np.maximum(drop - tolerated, 0) * level)[:, None]
+        gain = tempered * size[:, None] * (bet * shift - kappa * bet**2 * (variance[:, None] + shift**2))
+        capped = np.minimum(gain, cap[:, None] * min(1.0, settings.hours / CAP_HOURS))
+        found_most: Floats = capped.max(axis=1) * (DAY / settings.step)
+        return found_most
+
+
+def _usual(settings: Settings, state: State, found: Baseline) -> _Usual:
+    mean, _, volume = found.tables * state.levels.ratios[:, None, :]
+    volume = volume * found.known
+    count = WEEK // settings.step
+    requests = units(volume).sum(axis=0) / count
+    size = np.maximum(requests * count, 1e-9)
+    level = units(volume * mean).sum(axis=0) / size
+    return _Usual(requests, level, units(volume * found.quality.variance).sum(axis=0) / size)

@@ -1,0 +1,145 @@
+"""Daily and weekly cycles: regressors of the slots of a week, and ridge regressions on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from monitor.core.drift.series import DAY, WEEK, Floats, Ints
+
+HARMONICS = 4
+SHARED_SPREAD, OWN_SPREAD, VOLUME_SPREAD = 0.01, 0.005, 0.7
+"""Prior standard deviations: of the cycle that all slices share and of a slice's own, relative to its level; of the
+logarithm of its traffic."""
+NOISE = 0.01
+"""Relative noise of a step beside sampling, as first guess."""
+REPEATED = 10.0
+"""By how much autocorrelated steps say less than independent ones."""
+LEAST_VARIANCE = 4e-4
+"""Of the requests' values, so that a measure that never moved is not taken to be exact."""
+
+
+def slots(starts: Ints, step: int) -> Ints:
+    """(T,) number of each step within its week, which begins on Thursdays as time itself did."""
+    found: Ints = starts // step % (WEEK // step)
+    return found
+
+
+@lru_cache(maxsize=8)
+def regressors(step: int) -> Floats:
+    """(P, K) for the P slots of a week: sine and cosine of the day's harmonics, six contrasts of the weekdays.
+
+    Only harmonics that the step resolves.
+    """
+    middles = (np.arange(WEEK // step) + 0.5) * step
+    angles = 2 * np.pi * middles / DAY
+    most = min(HARMONICS, (DAY // step - 1) // 2)
+    waves = [wave(k * angles) for k in range(1, most + 1) for wave in (np.sin, np.cos)]
+    days = (middles // DAY).astype(int)
+    contrasts = [(days == d) * 1.0 - (days == 6) for d in range(6)]
+    found = np.stack([*waves, *contrasts], axis=1)
+    found.setflags(write=False)
+    return found
+
+
+def by_slot(slot: Ints, count: int, values: Floats) -> Floats:
+    """(P, S) sums of (T, S) values by slot of the week."""
+    found = np.zeros((count, values.shape[1]))
+    np.add.at(found, slot, values)
+    return found
+
+
+def ridge(x: Floats, weights: Floats, weighted: Floats, precision: Floats) -> Floats:
+    """(S, K) coefficients of S weighted ridge regressions on common regressors.
+
+    Args:
+        x: (P, K)
+        weights: (P, S) summed weights of a slot.
+        weighted: (P, S) summed weight times response.
+        precision: (K,) of the prior around zero.
+    """
+    gram = np.einsum("ps,pk,pl->skl", weights, x, x, optimize=True)
+    gram[:, np.arange(x.shape[1]), np.arange(x.shape[1])] += precision
+    found: Floats = np.linalg.solve(gram, (weighted.T @ x)[..., None])[..., 0]
+    return found
+
+
+@dataclass(frozen=True)
+class Means:
+    """Expected mean of each slice by slot of the week: level x (1 + shared cycle + own cycle).
+
+    Attributes:
+        level, variance: (S,) of the requests' values.
+        shared: (K,) the cycle that all slices have in common.
+        own: (S, K + 1) intercept and cycle by which a slice differs.
+    """
+
+    level: Floats
+    variance: Floats
+    shared: Floats
+    own: Floats
+
+    def table(self, step: int) -> Floats:
+        """(P, S) expected means."""
+        x = regressors(step)
+        cycle = x @ (self.shared + self.own[:, 1:]).T + self.own[:, 0]
+        found: Floats = self.level * np.maximum(1 + cycle, 0.1)
+        return found
+
+
+def fit_means(slot: Ints, step: int, requests: Floats, total: Floats, variance: Floats) -> Means:
+    """Level and cycles from (T, S) sums over a reference; steps that are to be left out hold zeros.
+
+    Args:
+        variance: (S,) of the requests' values.
+    """
+    x = regressors(step)
+    size = requests.sum(axis=0)
+    level = np.divide(total.sum(axis=0), size, out=np.zeros(len(size)), where=size > 0)
+    has = (requests > 0) & (level > 0)
+    whole = np.where(has, requests * level, 1.0)
+    response = np.where(has, total / whole - 1, 0.0)
+    spread = variance * np.where(has, requests, 1.0) / whole**2
+    weight = np.where(has, 1 / (spread + NOISE**2) / REPEATED, 0.0)
+    weights, weighted = by_slot(slot, len(x), weight), by_slot(slot, len(x), weight * response)
+    precision = np.full(x.shape[1], SHARED_SPREAD**-2)
+    shared = ridge(x, weights.sum(axis=1, keepdims=True), weighted.sum(axis=1, keepdims=True), precision)[0]
+    rest = weighted - weights * (x @ shared)[:, None]
+    with_intercept = np.concatenate([np.ones((len(x), 1)), x], axis=1)
+    own = ridge(with_intercept, weights, rest, np.concatenate([[1e-3], precision * 0 + OWN_SPREAD**-2]))
+    return Means(level, np.maximum(variance, LEAST_VARIANCE), shared, own)
+
+
+def fit_volume(slot: Ints, step: int, requests: Floats, kept: Floats) -> Floats:
+    """(S, K + 1) coefficients of log-linear Poisson regressions of the (T, S) requests on the slots of the week.
+
+    By Newton's method with a ridge (McCullagh and Nelder, 1989, 2.5), the variance inflated for common noise.
+
+    Args:
+        kept: (T,) 1 for the steps of the reference, 0 for those to be left out.
+    """
+    x = np.concatenate([np.ones((WEEK // step, 1)), regressors(step)], axis=1)
+    counts = by_slot(slot, len(x), requests * kept[:, None])
+    steps = by_slot(slot, len(x), kept[:, None])
+    mean = counts.sum(axis=0) / max(float(steps.sum()), 1.0)
+    found = np.zeros((requests.shape[1], x.shape[1]))
+    found[:, 0] = np.log(np.maximum(mean, 1e-3))
+    prior = np.concatenate([[1e-6], np.full(x.shape[1] - 1, VOLUME_SPREAD**-2)])
+    for _ in range(6):
+        rate = np.exp(np.clip(x @ found.T, -12, 25))
+        share = 1 / (1 + NOISE * rate)
+        weights = steps * rate * share
+        weighted = weights * (x @ found.T) + (counts - steps * rate) * share
+        found = ridge(x, weights, weighted, prior)
+    rate = np.exp(np.clip(x @ found.T, -12, 25))
+    found[:, 0] += np.log(np.maximum(counts.sum(axis=0), 1e-3) / np.maximum((steps * rate).sum(axis=0), 1e-6))
+    return found
+
+
+def volume_table(coefficients: Floats, step: int) -> Floats:
+    """(P, S) expected requests by slot of the week."""
+    cycle = regressors(step) @ coefficients[:, 1:].T + coefficients[:, 0]
+    found: Floats = np.exp(np.clip(cycle, -12, 25))
+    return found

@@ -1,0 +1,64 @@
+"""The knobs of drift verdicts. One of them is meant to be turned: how many false alarms may come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.core.drift.series import DAY, HOUR, Bools, Floats
+
+BUDGET_HOURS = 90 * 24
+OVERALL_SHARE = 0.5
+"""Of the budget of false alarms."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a monitor's partials are judged.
+
+    Attributes:
+        step: seconds of a step; divides a day.
+        budget: false alarms that are tolerated in 90 days, over overall and all slices together.
+        pinned_at: seconds; what lies before is no reference any more (a new model version, an acknowledged change).
+        reference: seconds of the reference that the baseline is fitted on.
+        least_reference: seconds of it from which on verdicts begin, with wider tolerance.
+    """
+
+    step: int = HOUR
+    budget: float = 1.0
+    pinned_at: int = 0
+    reference: int = 28 * DAY
+    least_reference: int = 14 * DAY
+
+    def __post_init__(self) -> None:
+        """Check what would not do.
+
+        Raises:
+            ValueError: the step does not divide a day, or the budget is not positive.
+        """
+        if self.step <= 0 or DAY % self.step:
+            raise ValueError(f"a step of {self.step} seconds does not divide a day")
+        if not self.budget > 0:
+            raise ValueError("no detector has no false alarms: the budget must be positive")
+
+    @property
+    def hours(self) -> float:
+        """Of a step."""
+        return self.step / HOUR
+
+    def steps(self, hours: float) -> int:
+        """Whole steps in so many hours, one at least."""
+        return max(1, round(hours / self.hours))
+
+    def thresholds(self, judged: Bools) -> Floats:
+        """(U,) mean number of steps to a false alarm of each unit, by which those that are judged keep the budget.
+
+        Overall, the first, gets OVERALL_SHARE of it: it is what most drops show on first. The slices share the rest.
+        """
+        slices = int(judged[1:].sum())
+        share = OVERALL_SHARE if slices else 1.0
+        found = np.full(len(judged), BUDGET_HOURS / self.hours / self.budget)
+        found[0] /= share
+        found[1:] *= max(slices, 1) / (1 - OVERALL_SHARE)
+        return found

@@ -1,0 +1,196 @@
+"""What judging carries from step to step, and its form as JSON data."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, fields, is_dataclass, replace
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from monitor.core.drift import gates
+from monitor.core.drift.alarms import Standing
+from monitor.core.drift.baseline import Baseline, Reference
+from monitor.core.drift.levels import Levels
+from monitor.core.drift.series import DAY, Floats, Ints
+from monitor.core.drift.settings import Settings
+
+VERSION = 1
+PLAIN = 64
+"""Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Recent:
+    """The last day's steps.
+
+    Attributes:
+        sums: (7, R, S), as in `gates`.
+        crowd: (3, R) events, unmatched, refused.
+    """
+
+    sums: Floats
+    crowd: Floats
+
+    @classmethod
+    def empty(cls, steps: int, slices: int) -> Recent:
+        """Nothing known of them."""
+        return cls(np.zeros((gates.FIELDS, steps, slices)), np.zeros((3, steps)))
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What is the matter with the data, and for how long. Instants in seconds; 0: not.
+
+    Attributes:
+        suspect_since: end of the first step whose labels were suspect.
+        suspect_until: the last step that they make unusable ends here.
+        refused_until: the same of refused rows.
+        low: steps in a row with little traffic.
+        missing: (S,) steps in a row without a request of a slice that had many.
+    """
+
+    suspect_since: int
+    suspect_until: int
+    refused_until: int
+    low: int
+    missing: Ints
+
+
+@dataclass(frozen=True)
+class Mix:
+    """The smoothed effect of the mix on the mean, as a fraction, and whether it is told."""
+
+    over: float = 0.0
+    under: float = 0.0
+    is_shifted: bool = False
+
+    @property
+    def effect(self) -> float:
+        """Relative change of the mean by the mix."""
+        return self.over / self.under if self.under > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class State:
+    """All that judging knows. Instants in seconds.
+
+    Attributes:
+        until: end of the last step that was judged.
+        pinned_at: of the settings under which the reference began.
+        began: start of the reference's first step.
+        busy_at: end of the last step with any request.
+        slices: in the order in which they came.
+        first_seen: (S,) start of each slice's first step with a request.
+        reference: as long as no baseline rests on a whole one.
+        baseline: None until there is enough for one.
+        fits: how often it was fitted on this reference.
+        improved: days in a row above the baseline.
+    """
+
+    step: int
+    until: int
+    pinned_at: int
+    began: int
+    busy_at: int
+    slices: tuple[str, ...]
+    first_seen: Ints
+    reference: Reference | None
+    baseline: Baseline | None
+    fits: int
+    levels: Levels
+    recent: Recent
+    standing: Standing
+    trouble: Trouble
+    mix: Mix
+    improved: int
+
+    @classmethod
+    def begin(
+        cls, settings: Settings, start: int, slices: tuple[str, ...] = (), first_seen: Ints | None = None
+    ) -> State:
+        """With a new reference that begins at `start`."""
+        count = len(slices)
+        return cls(
+            settings.step,
+            start,
+            settings.pinned_at if start >= settings.pinned_at else 0,
+            start,
+            start,
+            slices,
+            np.full(count, start, np.int64) if first_seen is None else first_seen,
+            Reference.empty(count),
+            None,
+            0,
+            Levels.empty(start // DAY, count),
+            Recent.empty(settings.steps(24), count),
+            Standing.empty(count + 1, start),
+            Trouble(0, 0, 0, 0, np.zeros(count, np.int64)),
+            Mix(),
+            0,
+        )
+
+    def padded(self, slices: tuple[str, ...], start: int) -> State:
+        """With slices that have their first request in the step that begins at `start`."""
+        more, count = len(slices) - len(self.slices), len(slices)
+        return replace(
+            self,
+            slices=slices,
+            first_seen=np.concatenate([self.first_seen, np.full(more, start, np.int64)]),
+            reference=None if self.reference is None else self.reference.padded(count),
+            baseline=None if self.baseline is None else self.baseline.padded(count),
+            levels=self.levels.padded(count),
+            recent=replace(self.recent, sums=np.pad(self.recent.sums, ((0, 0), (0, 0), (0, more)))),
+            standing=self.standing.padded(count + 1, start),
+            trouble=replace(self.trouble, missing=np.pad(self.trouble.missing, (0, more))),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON data, exactly."""
+        return {"version": VERSION, "state": _plain(self)}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> State:
+        """From what `to_json` gave.
+
+        Raises:
+            ValueError: another version wrote it.
+        """
+        if plain.get("version") != VERSION:
+            raise ValueError(f"drift state of version {plain.get('version')!r}, not {VERSION}")
+        found: State = _value(plain["state"], cls)
+        return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.size <= PLAIN:
+            return {"shape": list(value.shape), "type": value.dtype.str, "numbers": value.ravel().tolist()}
+        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode("ascii")
+        return {"shape": list(value.shape), "type": value.dtype.str, "base64": data}
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    return [_plain(v) for v in value] if isinstance(value, tuple) else value
+
+
+def _value(plain: Any, kind: Any) -> Any:
+    """A value of the annotated type."""
+    if get_origin(kind) is UnionType:
+        kind = next(k for k in get_args(kind) if k is not type(None))
+        return None if plain is None else _value(plain, kind)
+    if is_dataclass(kind) and isinstance(kind, type):
+        hints = get_type_hints(kind)
+        return kind(**{f.name: _value(plain[f.name], hints[f.name]) for f in fields(kind)})
+    if get_origin(kind) is np.ndarray:
+        return _array(plain)
+    return tuple(_value(v, get_args(kind)[0]) for v in plain) if get_origin(kind) is tuple else plain
+
+
+def _array(plain: dict[str, Any]) -> Any:
+    kind = np.dtype(plain["type"])
+    if "numbers" in plain:
+        return np.array(plain["numbers"], dtype=kind).reshape(plain["shape"])
+    return np.frombuffer(base64.b64decode(plain["base64"]), dtype=kind).reshape(plain["shape"])

@@ -1,0 +1,124 @@
+"""What there is to say of one step: the verdict, and the alarms that are open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from monitor.core.drift.diagnosis import Split
+
+Kind = Literal[
+    "healthy",
+    "degraded",
+    "labels_suspect",
+    "labels_collapsed",
+    "rows_refused",
+    "traffic_low",
+    "slice_missing",
+    "not_enough_data",
+]
+DATA_KINDS = frozenset({"labels_suspect", "labels_collapsed", "rows_refused", "traffic_low", "slice_missing"})
+"""It is the data that broke: no reason to retrain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """An open alarm of one unit. Instants in seconds.
+
+    Attributes:
+        unit: the slice's name; empty for overall.
+        since: start of the step from which on the evidence grew.
+        opened_at: end of the step at which there was enough of it.
+        effect: relative change of the mean since then, against the expectation under the present mix.
+        evidence: against the threshold: 1 is enough.
+        tolerated: relative drop that is none.
+    """
+
+    unit: str
+    since: int
+    opened_at: int
+    effect: float
+    evidence: float
+    tolerated: float
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An alarm that opened or closed at this step; `withdrawn` as what it was compared with is no baseline any more."""
+
+    unit: str
+    became: Literal["firing", "resolved", "withdrawn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What became of the labels, over at most the last day of the time for which they have been suspect.
+
+    Attributes:
+        since: end of the first step that was suspect, seconds.
+        coverage, coverage_before: share of requests with a label.
+        events, events_before: per request.
+        unmatched, unmatched_before: share of the events that match no impression.
+    """
+
+    since: int
+    coverage: float | None
+    coverage_before: float | None
+    events: float | None
+    events_before: float | None
+    unmatched: float | None
+    unmatched_before: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One step's verdict. `None` where there is nothing to work a figure out from.
+
+    Attributes:
+        end: of the step, seconds.
+        kind: what is the matter, the gravest of the data's troubles before the model's.
+        alarms: that are open, overall first. They stay open, but neither grow nor close, while the data are bad.
+        changes: alarms that opened or closed at this step.
+        pending: units on their way to an alarm: half the threshold, as logarithms.
+        observed, expected: mean of the last day's requests, and what the baseline expects under the present mix.
+        requests, requests_expected: of the last three hours, or the last day where traffic is thin.
+        coverage, coverage_expected: label coverage of the last day.
+        mix_shifted: the mix has moved the mean; information, no reason to page.
+        mix_effect: by how much, relative.
+        missing: slices that had traffic and have none.
+        labels: only while they are suspect.
+        split: where the last day's change comes from; only when an alarm opens.
+        improved: the level has been above the baseline for a week, a new one is on offer.
+        reference_days: that the baseline rests on, or that there are so far.
+        lacks: what is missing to a verdict, or to a full reference; empty if nothing.
+    """
+
+    end: int
+    kind: Kind
+    alarms: tuple[Alarm, ...] = ()
+    changes: tuple[Change, ...] = ()
+    pending: tuple[str, ...] = ()
+    observed: float | None = None
+    expected: float | None = None
+    requests: float = 0.0
+    requests_expected: float | None = None
+    coverage: float | None = None
+    coverage_expected: float | None = None
+    mix_shifted: bool = False
+    mix_effect: float = 0.0
+    missing: tuple[str, ...] = ()
+    labels: Labels | None = None
+    split: Split | None = None
+    improved: bool = False
+    reference_days: float = 0.0
+    lacks: str = ""
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether an alarm is open: the model got worse."""
+        return bool(self.alarms)
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it is the data that broke."""
+        return self.kind in DATA_KINDS

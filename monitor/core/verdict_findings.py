@@ -1,0 +1,308 @@
+"""What verdicts amount to: conditions beside those of the alert rules, and what there is to say of them.
+
+A verdict makes a condition of its own name: `degraded` one for each unit whose alarm is open (overall, or a slice), and
+each kind of broken data one on all traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from monitor.core import buckets as b
+from monitor.core.drift.series import DAY, HOUR, Hours
+from monitor.core.drift.verdicts import DATA_KINDS, Alarm, Verdict
+from monitor.core.findings import MOST_SLICES, Finding, SliceFall
+from monitor.core.intervals import REACH, Interval, interval
+from monitor.core.measures import Measure
+from monitor.core.rules import COVERAGE, Severity
+from monitor.core.thresholds import Change, Condition, ConditionName, State
+from monitor.core.types import Drift
+from monitor.core.windows import History, SliceKey
+
+DEGRADED = "degraded"
+VERDICTS = frozenset({DEGRADED, *DATA_KINDS})
+"""Names of conditions that verdicts make, which no alert rule may have."""
+
+SUSPECT, COLLAPSED = "labels_suspect", "labels_collapsed"
+
+CALM = 6 * HOUR
+"""Seconds for which data must be sound until they are so for certain."""
+
+REQUESTS = "requests"
+"""What a verdict on the traffic judges in place of a measure."""
+
+
+def step_of(bucket: int) -> int:
+    """Seconds of the steps in which buckets of a width are judged: an hour, or the bucket if it is longer."""
+    return max(bucket, HOUR)
+
+
+def judged(measure: Measure) -> Measure:
+    """The reading that verdicts are on: the other ones hide requests that lost all their labels."""
+    return replace(measure, empty="zero")
+
+
+# ---- what is judged ----------------------------------------------------------------------------------------------
+
+
+def hours(drift: Drift, width: int, history: History, traffic: History, refused: Mapping[int, int]) -> Hours:
+    """The whole steps of some final buckets.
+
+    Args:
+        width: of a bucket, seconds.
+        history, traffic: partials of the measure and of the traffic; what is not final of them is left out.
+        refused: start of a bucket -> rows that were refused.
+    """
+    step = step_of(width)
+    starts = np.intersect1d(history.starts[history.final], traffic.starts[traffic.final])
+    firsts, at, number = np.unique(starts // step, return_index=True, return_counts=True)
+    whole = np.flatnonzero(number == step // width)
+    kept = np.isin(starts // step, firsts[whole])
+    starts, at = starts[kept], np.concatenate(([0], np.cumsum(number[whole])))[:-1]
+    names = _names(drift, traffic)
+
+    def summed(of: History, dimension: str, names: Sequence[str], field: int) -> b.Floats:
+        rows = np.isin(of.starts, starts)
+        place = {key: i for i, key in enumerate(of.slices)}
+        found = np.zeros((int(rows.sum()), len(names)))
+        for to, name in enumerate(names):
+            if (dimension, name) in place:
+                found[:, to] = of.sums[rows, place[dimension, name], field]
+        sums: b.Floats = np.add.reduceat(found, at, axis=0) if len(found) else found
+        return sums
+
+    dimension = drift.mix_by if names != ("",) and drift.mix_by is not None else ""
+    fields = {name: b.TRAFFIC_FIELDS.index(name) for name in ("labelled", "events", "unmatched")}
+    lost = np.array([float(refused.get(int(start), 0)) for start in starts])
+    return Hours(
+        firsts[whole].astype(np.int64) * step,
+        names,
+        requests=summed(history, dimension, names, b.REQUESTS),
+        total=summed(history, dimension, names, b.TOTAL),
+        squares=summed(history, dimension, names, b.SQUARES),
+        labelled=summed(traffic, dimension, names, fields["labelled"]),
+        events=summed(traffic, "", [""], fields["events"])[:, 0],
+        unmatched=summed(traffic, "", [""], fields["unmatched"])[:, 0],
+        refused=np.add.reduceat(lost, at) if len(lost) else lost,
+    )
+
+
+def _names(drift: Drift, traffic: History) -> tuple[str, ...]:
+    """Values of the dimension that is judged; a single empty one where there is none."""
+    found = tuple(value for dimension, value in traffic.slices if dimension and dimension == drift.mix_by)
+    return found or ("",)
+
+
+# ---- conditions --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A condition's change, with the verdict that made it; `alarm` as it was last open."""
+
+    change: Change
+    verdict: Verdict
+    alarm: Alarm | None = None
+
+
+def severity_of(drift: Drift, name: ConditionName) -> Severity:
+    """How grave a condition is that a verdict made. Labels that stay away are as grave as a model that got worse."""
+    return drift.severity if name[0] in (DEGRADED, COLLAPSED) else drift.data_severity
+
+
+def follow(
+    drift: Drift, step: int, verdicts: Sequence[Verdict], before: Mapping[ConditionName, Condition]
+) -> tuple[dict[ConditionName, Condition], list[Seen]]:
+    """The conditions after some verdicts in order, and their changes on the way."""
+    conditions, changes = dict(before), list[Seen]()
+    for verdict in verdicts:
+        after = dict(_alarms(drift, step, verdict)) | dict(_data(step, verdict, conditions))
+        for name in sorted(conditions.keys() | after.keys()):
+            was, now = conditions.get(name, Condition()), after.get(name, Condition())
+            if was.state != now.state and "firing" in (was.state, now.state):
+                alarm = next((a for a in verdict.alarms if name_of(drift, a.unit) == name), None)
+                changes.append(Seen(_change(drift, name, was, now, verdict.end), verdict, alarm))
+        conditions = {name: condition for name, condition in after.items() if condition.state != "ok"}
+    return conditions, changes
+
+
+def name_of(drift: Drift, unit: str) -> ConditionName:
+    """Name of the condition that a unit's alarm makes."""
+    return (DEGRADED, drift.mix_by or "", unit) if unit else (DEGRADED, "", "")
+
+
+def _alarms(drift: Drift, step: int, verdict: Verdict) -> Iterator[tuple[ConditionName, Condition]]:
+    for unit in verdict.pending:
+        yield name_of(drift, unit), Condition("pending", verdict.end, 0, verdict.end)
+    for alarm in verdict.alarms:
+        yield name_of(drift, alarm.unit), Condition("firing", alarm.since + step, 0, verdict.end)
+
+
+def _data(
+    step: int, verdict: Verdict, before: Mapping[ConditionName, Condition]
+) -> Iterator[tuple[ConditionName, Condition]]:
+    """The conditions of broken data. They hold until the data were sound for a while, and where nothing is known."""
+    for kind in sorted(DATA_KINDS):
+        name = (kind, "", "")
+        was = before.get(name)
+        if kind == verdict.kind:
+            yield name, Condition("firing", verdict.end if was is None else was.since, 0, verdict.end)
+        elif was is not None and not (kind == SUSPECT and verdict.kind == COLLAPSED):
+            calm = was.streak + (verdict.kind != "not_enough_data")
+            if calm * step < CALM:
+                yield name, replace(was, streak=calm)
+
+
+def _change(drift: Drift, name: ConditionName, was: Condition, now: Condition, at: int) -> Change:
+    since = was.since if now.since is None else now.since
+    asks = drift.retrain and name[0] == DEGRADED
+    to: State = now.state if now.state == "firing" else "ok"
+    return Change(name, severity_of(drift, name), asks, was.state, to, at if since is None else since, at)
+
+
+# ---- findings ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What findings are worked out from: the stored partials, as far back as intervals look.
+
+    Attributes:
+        width: of a bucket, seconds.
+    """
+
+    drift: Drift
+    width: int
+    history: History
+    traffic: History
+
+
+def finding(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alarm | None, since: int) -> Finding:
+    """All that there is to say of a condition at a verdict; without an `alarm` of one that is over.
+
+    Args:
+        since: end of the first step that had fallen, seconds.
+    """
+    if name[0] != DEGRADED:
+        return _of_data(seen, name, verdict, since)
+    return _of_end(seen, name, verdict, since) if alarm is None else _of_alarm(seen, name, verdict, alarm)
+
+
+def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alarm) -> Finding:
+    key = name[1:]
+    window = max(verdict.end - alarm.since, seen.width)
+    value, requests = _mean(seen, key, verdict.end - window, verdict.end)
+    before = None if value is None or alarm.effect <= -1 else value / (1 + alarm.effect)
+    lower, upper, method = _bounds(seen, key, window, verdict.end)
+    now, usual = verdict.coverage, verdict.coverage_expected
+    found = Finding(
+        DEGRADED,
+        severity_of(seen.drift, name),
+        str(judged(seen.drift.measure)),
+        *key,
+        verdict.end,
+        window,
+        alarm.since + step_of(seen.width),
+        requests,
+        value,
+        lower,
+        upper,
+        before,
+        "the baseline of these hours",
+        None if before is None else before * (1 - alarm.tolerated),
+        now,
+        usual,
+        interval=method,
+        verdict=DEGRADED,
+    )
+    if verdict.split is None or key != ("", ""):
+        return found
+    split = verdict.split
+    figures = (("within", split.within), ("mix", split.mix), ("before", split.before), ("value", split.value))
+    falls = [
+        SliceFall(seen.drift.mix_by or "", p.slice, p.before, p.value, p.share, p.z)
+        for p in split.parts
+        if p.within < 0 and p.slice
+    ]
+    return replace(found, slices=tuple(falls[:MOST_SLICES]), figures=figures)
+
+
+def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -> Finding:
+    key = name[1:]
+    value, requests = _mean(seen, key, verdict.end - DAY, verdict.end)
+    lower, upper, method = _bounds(seen, key, max(DAY, seen.width), verdict.end)
+    before = verdict.expected if key == ("", "") else None
+    return Finding(
+        DEGRADED,
+        severity_of(seen.drift, name),
+        str(judged(seen.drift.measure)),
+        *key,
+        verdict.end,
+        DAY,
+        since,
+        requests,
+        value,
+        lower,
+        upper,
+        before,
+        "the baseline of these hours",
+        None,
+        verdict.coverage,
+        verdict.coverage_expected,
+        interval=method,
+        verdict=DEGRADED,
+    )
+
+
+def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -> Finding:
+    labels, kind = verdict.labels, name[0]
+    value, before, subject = verdict.requests, verdict.requests_expected, REQUESTS
+    figures: list[tuple[str, float | None]] = []
+    if kind in (SUSPECT, COLLAPSED):
+        subject, value, before = COVERAGE, verdict.coverage or 0.0, verdict.coverage_expected
+        if labels is not None:
+            value, before = labels.coverage or 0.0, labels.coverage_before
+            figures = [("events", labels.events), ("events_before", labels.events_before)]
+            figures += [("unmatched", labels.unmatched), ("unmatched_before", labels.unmatched_before)]
+    missing = tuple(SliceFall(seen.drift.mix_by or "", name, 0.0, 0.0, 0.0) for name in verdict.missing[:MOST_SLICES])
+    return Finding(
+        kind,
+        severity_of(seen.drift, name),
+        subject,
+        "",
+        "",
+        verdict.end,
+        max(min(verdict.end - since, DAY), step_of(seen.width)),
+        since,
+        round(verdict.requests),
+        value,
+        None,
+        None,
+        before,
+        "what is usual at these hours",
+        None,
+        verdict.coverage,
+        verdict.coverage_expected,
+        slices=missing,
+        verdict=kind,
+        figures=tuple((n, v) for n, v in figures if v is not None),
+    )
+
+
+def _mean(seen: Evidence, key: SliceKey, since: int, until: int) -> tuple[float | None, int]:
+    """(mean, requests) of the stored buckets in [since, until)."""
+    if key not in seen.history.slices:
+        return None, 0
+    sums = seen.history.between(since, until).slice(key).sum(axis=0)
+    requests = int(sums[b.REQUESTS])
+    return (float(sums[b.TOTAL] / requests) if requests else None), requests
+
+
+def _bounds(seen: Evidence, key: SliceKey, window: int, end: int) -> Interval:
+    if key not in seen.history.slices:
+        return None, None, "none"
+    length = min(window, REACH)
+    return interval(judged(seen.drift.measure), seen.history.starts, seen.history.slice(key), seen.width, length, end)

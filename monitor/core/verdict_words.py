@@ -1,0 +1,126 @@
+"""Verdicts in words: what a notification says of one, why a condition changed, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from monitor.core.findings import Finding
+from monitor.core.types import format_duration
+from monitor.core.verdict_findings import COLLAPSED, DEGRADED, SUSPECT
+
+NAMES = {
+    DEGRADED: "degraded",
+    SUSPECT: "labels suspect",
+    COLLAPSED: "labels or relevance collapsed",
+    "traffic_low": "traffic low",
+    "slice_missing": "slices missing",
+    "rows_refused": "rows refused",
+    "healthy": "healthy",
+    "not_enough_data": "not enough data",
+}
+"""Verdict -> its name for people."""
+
+
+def headline(finding: Finding) -> str:
+    """A verdict on the data in a few words, for a title."""
+    if finding.verdict in (SUSPECT, COLLAPSED):
+        return f"{NAMES[finding.verdict]}, coverage {_from_to(_percent(finding.before), _percent(finding.value))}"
+    if finding.verdict == "traffic_low":
+        return f"traffic low, {_count(finding.value)} requests where {_count(finding.before)} are usual"
+    if finding.verdict == "slice_missing":
+        return f"slices missing: {_slices(finding)}"
+    return NAMES[finding.verdict]
+
+
+def sentences(finding: Finding) -> list[str]:
+    """A verdict on the data, with the figures that it rests on."""
+    over = format_duration(finding.window)
+    if finding.verdict in (SUSPECT, COLLAPSED):
+        changed = _from_to(_percent(finding.before), _percent(finding.value))
+        return [f"{_why_labels(finding)} Label coverage over {over} went {changed}.", *_events(finding)]
+    if finding.verdict == "traffic_low":
+        usual = f"where {_count(finding.before)} are usual at these hours"
+        return [f"Traffic is low: {_count(finding.value)} requests over {over} {usual}."]
+    if finding.verdict == "slice_missing":
+        return [f"Slices are missing that had traffic before: {_slices(finding)}."]
+    return [f"Far more rows of the rankings than usual were refused over {over}; the page counts them by reason."]
+
+
+def _why_labels(finding: Finding) -> str:
+    if finding.verdict == COLLAPSED:
+        return "Labels or relevance collapsed: labels have been missing for a day."
+    return "Labels are suspect: fewer requests have labels, and that explains the fall of the measure."
+
+
+def _events(finding: Finding) -> list[str]:
+    figures = dict(finding.figures)
+    told = []
+    if "events" in figures:
+        before = f", {figures['events_before']:.3g} before" if "events_before" in figures else ""
+        told.append(f"Events per request: {figures['events']:.3g}{before}.")
+    if "unmatched" in figures:
+        before = f", {_percent(figures['unmatched_before'])} before" if "unmatched_before" in figures else ""
+        told.append(f"Events that match no impression: {_percent(figures['unmatched'])}{before}.")
+    return told
+
+
+def advice(finding: Finding) -> str:
+    """What to do about a verdict on the data."""
+    figures = dict(finding.figures)
+    if finding.verdict in (SUSPECT, COLLAPSED):
+        if figures.get("unmatched", 0.0) > max(0.1, 2 * figures.get("unmatched_before", 0.0)):
+            where = "look at how events are joined to requests, for more of them than usual match nothing"
+        else:
+            where = "look at the event pipeline, for labels stopped coming"
+        if finding.verdict == COLLAPSED:
+            return f"{where}; if events are sound, people really stopped choosing: look at the ranking itself."
+        return f"{where}; do not retrain on these hours, and do not judge the model by them."
+    if finding.verdict == "traffic_low":
+        return "see whether people stay away or rankings are not logged; the quality is not judged meanwhile."
+    if finding.verdict == "slice_missing":
+        return "see whether they are switched off on purpose, or no longer logged."
+    return "see by which reason rows are refused, and what changed in the logging then."
+
+
+def origin(finding: Finding) -> list[str]:
+    """Where a fall comes from: within slices, or from another mix of them."""
+    figures = dict(finding.figures)
+    if "within" not in figures or not finding.slices:
+        return []
+    within, mix = figures["within"], figures["mix"]
+    dimension = finding.slices[0].dimension
+    return [
+        f"When it fired, of the change {within:+.3f} were within {dimension} and {mix:+.3f} from another mix of it."
+    ]
+
+
+def reason(was: str, became: str, finding: Finding | None) -> str:
+    """Why a condition that a verdict made changed its state."""
+    assert finding is not None  # nothing changes without a verdict
+    name = NAMES[finding.verdict]
+    if finding.verdict != DEGRADED:
+        return f"verdict {name}" if became == "firing" else f"{name} no longer, for as long as it takes to be sure"
+    if became == "firing":
+        return f"verdict {name}: too far below the baseline for too long to be chance"
+    return "back at the baseline"
+
+
+def _slices(finding: Finding) -> str:
+    return ", ".join(f"{s.dimension}={s.slice}" for s in finding.slices) or "unknown"
+
+
+def _from_to(before: str, now: str) -> str:
+    return f"from {before} to {now}"
+
+
+def _percent(value: float | None) -> str:
+    return "unknown" if value is None else f"{100 * value:.1f} %"
+
+
+def _count(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.0f}"
+
+
+def first_on_data(findings: Sequence[Finding]) -> Finding | None:
+    """The first verdict that is on the data, and not on the model."""
+    return next((f for f in findings if f.verdict and f.verdict != DEGRADED), None)

@@ -1,0 +1,130 @@
+"""Verdicts from what is stored: partials -> steps -> verdicts -> conditions, with what there is to say of them.
+
+Like the alert rules they are followed from where they stood, over final buckets only; if what is judged has changed, or
+the past was read again, from the oldest bucket on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from monitor.core.drift.judge import judge
+from monitor.core.drift.settings import Settings
+from monitor.core.drift.state import State
+from monitor.core.drift.verdicts import Verdict
+from monitor.core.findings import Finding
+from monitor.core.intervals import REACH
+from monitor.core.thresholds import Change, Condition, ConditionName
+from monitor.core.types import Drift, Monitor
+from monitor.core.verdict_findings import VERDICTS, Evidence, Seen, finding, follow, hours, name_of, step_of
+from monitor.store import Store
+from monitor.store.alerts import AlertState, Kept
+from monitor.store.verdicts import Judged, Standing
+
+
+@dataclass
+class Drifted:
+    """What following the verdicts came to.
+
+    Attributes:
+        judged: to be stored; None if there is nothing new.
+        newest: findings of what fires now.
+    """
+
+    judged: Judged | None = None
+    conditions: dict[ConditionName, Kept] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    findings: dict[Change, Finding] = field(default_factory=dict)
+    newest: dict[ConditionName, Finding] = field(default_factory=dict)
+
+
+def settings_of(monitor: Monitor, drift: Drift, baseline_from: int | None) -> Settings:
+    """How the judge is to judge a monitor."""
+    return Settings(step_of(monitor.bucket), drift.false_alarms, baseline_from or 0)
+
+
+def baseline_from(monitor: Monitor, drift: Drift, store: Store) -> int | None:
+    """Seconds before which nothing is looked at: as configured, or as somebody said since, whichever is later."""
+    said = store.verdicts.baseline(monitor.name)
+    begins = [start for start in (drift.baseline_from, None if said is None else said.since) if start is not None]
+    return max(begins, default=None)
+
+
+def follow_drift(monitor: Monitor, drift: Drift, state: AlertState, end: int, store: Store) -> Drifted:
+    """Judge the steps that ended by `end`, from where the verdicts stand.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    since = baseline_from(monitor, drift, store)
+    identity = monitor.drift_identity(drift, since)
+    standing, step = store.verdicts.standing(monitor.name), step_of(monitor.bucket)
+    is_new = standing is None or standing.identity != identity or state.anew or state.until is None
+    if is_new or standing is None:
+        standing = Standing(identity, 0, None)
+    before = {} if is_new else _before(state, identity)
+    if is_new and end == state.until and not state.anew:
+        return Drifted()  # it comes in with the next window
+    until = end - end % step
+    if until <= standing.until:
+        return Drifted(Judged(standing), {name: Kept(identity, c) for name, c in before.items()})
+    found, verdict_state = _verdicts(monitor, drift, settings_of(monitor, drift, since), standing, until, store)
+    after, changes = follow(drift, step, found, before)
+    if is_new and state.until is not None and not state.anew:
+        changes = _now_only(changes, state.until, end)
+    drifted = Drifted(Judged(Standing(identity, until, verdict_state), found, is_new))
+    drifted.conditions = {name: Kept(identity, condition) for name, condition in after.items()}
+    drifted.changes = [seen.change for seen in changes]
+    _describe(monitor, drift, drifted, changes, found, store)
+    return drifted
+
+
+def _before(state: AlertState, identity: str) -> dict[ConditionName, Condition]:
+    kept = state.conditions.items()
+    return {name: k.condition for name, k in kept if name[0] in VERDICTS and k.identity == identity}
+
+
+def _verdicts(
+    monitor: Monitor, drift: Drift, settings: Settings, standing: Standing, until: int, store: Store
+) -> tuple[list[Verdict], State | None]:
+    """The verdicts on the steps in [standing.until, until), and the state that they come to."""
+    history = store.history(monitor.definition(drift.measure), standing.until, until)
+    traffic = store.history(monitor.traffic, standing.until, until)
+    refused = store.refused_by_bucket(monitor.traffic, standing.until, until)
+    return judge(settings, standing.state, hours(drift, monitor.bucket, history, traffic, refused))
+
+
+def _now_only(changes: Sequence[Seen], since: int, end: int) -> list[Seen]:
+    """Of changes since the beginning, those after `since`; and what fires already does so from `end` on."""
+    last = {seen.change.name: seen for seen in changes if seen.change.at <= since}
+    standing = [seen for seen in last.values() if seen.change.became == "firing"]
+    fires = [replace(seen, change=replace(seen.change, at=end)) for seen in standing]
+    gone = {seen.change.name for seen in changes if seen.change.at > since}
+    return [seen for seen in fires if seen.change.name not in gone] + [s for s in changes if s.change.at > since]
+
+
+def _describe(
+    monitor: Monitor, drift: Drift, drifted: Drifted, changes: Sequence[Seen], found: Sequence[Verdict], store: Store
+) -> None:
+    """Say what there is to say of the changes, and of what fires at the end."""
+    firing = [name for name, kept in drifted.conditions.items() if kept.condition.state == "firing"]
+    if not found or not (changes or firing):
+        return
+    last = found[-1]
+    first = min((seen.verdict.end for seen in changes), default=last.end)
+    starts = [k.condition.since or last.end for k in drifted.conditions.values()]
+    begin = min(first, *(starts or [first])) - REACH
+    evidence = Evidence(
+        drift,
+        monitor.bucket,
+        store.history(monitor.definition(drift.measure), begin, last.end),
+        store.history(monitor.traffic, begin, last.end),
+    )
+    for seen in changes:
+        alarm = seen.alarm if seen.change.became == "firing" else None
+        drifted.findings[seen.change] = finding(evidence, seen.change.name, seen.verdict, alarm, seen.change.since)
+    alarms = {name_of(drift, alarm.unit): alarm for alarm in last.alarms}
+    for name in firing:
+        since = drifted.conditions[name].condition.since or last.end
+        drifted.newest[name] = finding(evidence, name, last, alarms.get(name), since)

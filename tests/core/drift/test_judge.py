@@ -1,0 +1,380 @@
+"""Drift verdicts as a fold over hourly partials: what fires, what is said of broken data, what is never said."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monitor.core.drift.judge import judge
+from monitor.core.drift.series import DAY, HOUR, Hours
+from monitor.core.drift.settings import Settings
+from monitor.core.drift.state import State
+from monitor.core.drift.verdicts import Verdict
+from tests.support.drift import START, Ranking, known, on, verdicts
+
+PLAIN = Settings()
+
+
+def kinds(found: list[Verdict]) -> set[str]:
+    return {v.kind for v in found}
+
+
+def first(found: list[Verdict], day: float) -> float:
+    """Hours from a day's beginning to the first open alarm."""
+    return next((v.end - START - day * DAY) / HOUR for v in found if v.is_degraded and v.end > START + day * DAY)
+
+
+# ---- the fold ------------------------------------------------------------------------------------------------------
+
+
+def eventful() -> Hours:
+    """A drop, an outage, a new slice, a gap of a week, another drop."""
+    ranking = Ranking.of(60, slices=9, peak=900).since(0, 20.3, rate=0, slices=[7, 8]).since(31.2, 33.7, mean=0.8)
+    hours = ranking.since(35.1, 36.4, coverage=0).since(38, 38.3, rate=0.05).since(55, mean=0.85).draw()
+    kept = np.flatnonzero((hours.starts < START + 40 * DAY) | (hours.starts >= START + 47 * DAY))
+    return replace(
+        hours.rows(0, 0),
+        **{n: getattr(hours, n)[kept] for n in hours.__dataclass_fields__ if n != "slices"},
+    )
+
+
+EVENTFUL = eventful()
+WHOLE, LAST = judge(PLAIN, None, EVENTFUL)
+
+
+def plain(state: State | None) -> str:
+    assert state is not None
+    return json.dumps(state.to_json(), allow_nan=False)
+
+
+@given(st.lists(st.integers(0, len(EVENTFUL.starts)), max_size=6), st.booleans())
+@settings(max_examples=15, deadline=None)
+def test_however_it_is_cut_the_fold_comes_to_the_same(cuts: list[int], is_stored: bool) -> None:
+    state, found = None, list[Verdict]()
+    edges = sorted({0, len(EVENTFUL.starts), *cuts})
+    for since, until in itertools.pairwise(edges):
+        some, state = judge(PLAIN, state, EVENTFUL.rows(since, until))
+        if is_stored and state is not None:
+            state = State.from_json(json.loads(plain(state)))
+        found += some
+    assert found == WHOLE
+    assert plain(state) == plain(LAST)
+
+
+@pytest.mark.parametrize("slices", [1, 9])
+def test_hour_by_hour_it_comes_to_the_same_as_at_once(slices: int) -> None:
+    hours = Ranking.of(31, slices).since(29.4, mean=0.8).draw()
+    start = 28 * 24
+    _, before = judge(PLAIN, None, hours.rows(0, start))
+    state, found = before, list[Verdict]()
+    for row in range(start, len(hours.starts)):
+        some, state = judge(PLAIN, state, hours.rows(row, row + 1))
+        found += some
+    whole, last = judge(PLAIN, before, hours.rows(start, len(hours.starts)))
+    assert found == whole
+    assert plain(state) == plain(last)
+
+
+def test_the_events_that_the_fold_is_cut_at_do_happen() -> None:
+    assert kinds(WHOLE) >= {
+        "not_enough_data",
+        "healthy",
+        "degraded",
+        "labels_suspect",
+        "labels_collapsed",
+        "traffic_low",
+    }
+    assert {c.became for v in WHOLE for c in v.changes} == {"firing", "resolved"}
+
+
+def test_a_verdict_rests_on_nothing_later() -> None:
+    for until in (15 * 24 + 7, 31 * 24 + 9, 35 * 24 + 5):
+        assert judge(PLAIN, None, EVENTFUL.rows(0, until))[0] == WHOLE[:until]
+
+
+def test_steps_that_do_not_follow_are_refused() -> None:
+    with pytest.raises(ValueError, match="do not follow"):
+        judge(PLAIN, LAST, EVENTFUL.rows(0, 5))
+
+
+def test_a_state_of_another_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="version 0"):
+        State.from_json({"version": 0, "state": {}})
+
+
+def test_once_the_reference_is_whole_the_state_is_small() -> None:
+    assert len(plain(known(Ranking.of(30, slices=9).draw()))) < 40_000
+
+
+# ---- the model -----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_change_nothing_fires() -> None:
+    found = verdicts(Ranking.of(70).draw())
+    assert kinds(on(found, 14)) == {"healthy"}
+    assert not any(v.mix_shifted for v in found)
+
+
+def test_a_drop_is_found_with_the_figures_to_tell_it() -> None:
+    found = verdicts(Ranking.of(34).since(30.5, mean=0.9).draw())
+    assert first(found, 30.5) <= 12
+    alarm = found[-1].alarms[0]
+    assert alarm.unit == ""
+    assert abs(alarm.since - (START + 30.5 * DAY)) <= 4 * HOUR
+    assert alarm.effect == pytest.approx(-0.1, abs=0.015)
+    assert found[-1].observed == pytest.approx(0.9 * (found[-1].expected or 0), rel=0.02)
+    assert found[-1].kind == "degraded"
+
+
+def test_a_drop_of_one_slice_is_found_and_it_is_named_first() -> None:
+    found = verdicts(Ranking.of(34, slices=6, peak=2000).since(30.5, mean=0.8, slices=[4]).draw())
+    assert first(found, 30.5) <= 12
+    opening = next(v for v in found if v.changes)
+    assert opening.changes[0].unit == "slice 4"
+    assert opening.split is not None
+    assert opening.split.parts[0].slice == opening.split.by_z[0].slice == "slice 4"
+    assert opening.split.within == pytest.approx(
+        opening.split.value - opening.split.before - opening.split.mix, abs=1e-12
+    )
+
+
+def test_after_a_rollback_every_alarm_closes_within_a_day() -> None:
+    for seed in range(5):
+        found = verdicts(Ranking.of(40, slices=4, seed=seed).since(30, 34, mean=0.9).draw(seed))
+        assert on(found, 33, 34)[-1].is_degraded
+        assert not any(v.is_degraded for v in on(found, 35))
+
+
+def test_while_an_alarm_is_open_the_baseline_does_not_follow_the_drop() -> None:
+    hours = Ranking.of(100).since(30, mean=0.9).draw()
+    found = verdicts(hours)
+    assert all(v.is_degraded for v in on(found, 31))
+    assert found[-1].expected == pytest.approx(on(found, 29, 30)[-1].expected, rel=0.005)
+
+
+def test_a_slow_rise_is_followed_once_it_is_old_enough() -> None:
+    found = verdicts(Ranking.of(100).since(30, mean=1.1).draw())
+    assert not any(v.is_degraded for v in found)
+    assert found[-1].expected == pytest.approx(1.1 * (on(found, 29, 30)[-1].expected or 0), rel=0.03)
+
+
+def test_a_lasting_improvement_offers_a_new_baseline_and_a_passing_one_does_not() -> None:
+    found = verdicts(Ranking.of(45).since(30, mean=1.08).draw())
+    assert not any(v.improved for v in on(found, 0, 37))
+    assert any(v.improved for v in on(found, 37.5))
+    assert not any(v.improved for v in verdicts(Ranking.of(45).since(30, 32, mean=1.08).draw()))
+
+
+def test_a_shift_of_the_mix_is_told_and_pages_nobody() -> None:
+    ranking = Ranking.of(40, slices=2, peak=2000)
+    spread = replace(ranking, mean=ranking.mean * [0.7, 1.2])
+    found = verdicts(spread.since(32, rate=2.0, slices=[0]).since(32, rate=0.3, slices=[1]).draw())
+    assert not any(v.is_degraded for v in found)
+    assert not any(v.mix_shifted for v in on(found, 0, 32))
+    assert all(v.mix_shifted and v.mix_effect < -0.02 for v in on(found, 33))
+
+
+def test_daylight_saving_pages_nobody() -> None:
+    hours = Ranking.of(60).draw()
+    shifted = Ranking.of(60)
+    moved = replace(shifted, mean=np.roll(shifted.mean, 1, axis=0), rate=np.roll(shifted.rate, 1, axis=0)).draw()
+    half = 30 * 24
+    joined = {
+        n: np.concatenate([getattr(hours, n)[:half], getattr(moved, n)[half:]])
+        for n in hours.__dataclass_fields__
+        if n not in ("slices", "starts")
+    }
+    assert kinds(on(verdicts(replace(hours, **joined)), 14)) == {"healthy"}
+
+
+# ---- data before model -----------------------------------------------------------------------------------------------
+
+
+def test_labels_that_go_missing_are_suspect_to_their_end_and_no_drop() -> None:
+    found = verdicts(Ranking.of(40).since(30.5, 32.5, coverage=0).draw())
+    during = on(found, 30.5, 32.5)
+    assert kinds(during[:24]) == {"labels_suspect"}
+    assert kinds(during[24:]) == {"labels_collapsed"}
+    assert kinds(on(found, 32.7)) == {"healthy"}
+    assert not any(v.is_degraded for v in found)
+
+
+def test_collapsed_labels_come_with_the_rates_of_events_and_of_those_that_match_nothing() -> None:
+    hours = Ranking.of(33).since(30, coverage=0.2).draw()
+    late = hours.starts >= START + 30 * DAY
+    hours = replace(
+        hours,
+        events=np.where(late, hours.events * 5, hours.events),
+        unmatched=np.where(late, hours.events * 4, hours.unmatched),
+    )
+    labels = verdicts(hours)[-1].labels
+    assert labels is not None
+    assert labels.since == START + 30 * DAY + HOUR
+    assert labels.coverage == pytest.approx(0.18, abs=0.01)
+    assert labels.coverage_before == pytest.approx(0.9, abs=0.01)
+    assert labels.events == pytest.approx(labels.events_before, rel=0.05)
+    assert (labels.unmatched, labels.unmatched_before) == (pytest.approx(0.8), pytest.approx(0.05))
+
+
+def test_a_partial_loss_of_labels_is_suspect_too() -> None:
+    found = verdicts(Ranking.of(33, peak=2000).since(30.5, 30.75, coverage=0.7).draw())
+    assert kinds(on(found, 30.5 + 1 / 12, 30.75)) == {"labels_suspect"}
+    assert not any(v.is_degraded for v in found)
+
+
+def test_a_broken_model_is_not_taken_for_lost_labels() -> None:
+    found = verdicts(Ranking.of(33, peak=2000).since(30.5, mean=0.75).draw())
+    assert kinds(on(found, 31)) == {"degraded"}
+    assert not any(v.is_data for v in found)
+
+
+def test_traffic_that_is_lost_is_told_and_no_drop() -> None:
+    found = verdicts(Ranking.of(33).since(30.5, 31, rate=0.3).draw())
+    assert kinds(on(found, 30.75, 31)) == {"traffic_low"}
+    assert on(found, 30.75, 31)[-1].requests < 0.5 * (on(found, 30.75, 31)[-1].requests_expected or 0)
+    assert not any(v.is_degraded for v in found)
+
+
+def test_traffic_that_stays_low_becomes_the_usual_in_time() -> None:
+    found = verdicts(Ranking.of(90).since(30, rate=0.4).draw())
+    assert kinds(on(found, 31, 36)) == {"traffic_low"}
+    assert kinds(on(found, 70)) == {"healthy"}
+
+
+def test_a_slice_that_goes_missing_is_named_while_the_others_are_judged() -> None:
+    found = verdicts(Ranking.of(50).since(30, rate=0, slices=[1]).since(33, mean=0.85, slices=[0, 2]).draw())
+    assert kinds(on(found, 30.5, 33)) == {"slice_missing"}
+    assert on(found, 30.5, 33)[-1].missing == ("slice 1",)
+    assert on(found, 34, 35)[-1].alarms[0].unit == ""
+    assert kinds(on(found, 38)) == {"degraded"}
+
+
+def test_rows_that_are_refused_are_told() -> None:
+    hours = Ranking.of(33).draw()
+    late = (hours.starts >= START + 30 * DAY) & (hours.starts < START + 31 * DAY)
+    found = verdicts(replace(hours, refused=np.where(late, 400.0, 2.0)))
+    assert kinds(on(found, 30, 31)) == {"rows_refused"}
+    assert kinds(on(found, 14, 30) + on(found, 31.2)) == {"healthy"}
+
+
+def test_hours_whose_data_were_bad_do_not_move_the_baseline() -> None:
+    found = verdicts(Ranking.of(60).since(30, 35, coverage=0).draw())
+    assert on(found, 55)[-1].expected == pytest.approx(on(found, 29, 30)[-1].expected, rel=0.01)
+    assert on(found, 55)[-1].coverage_expected == pytest.approx(0.9, abs=0.01)
+
+
+# ---- beginnings and silences -----------------------------------------------------------------------------------------
+
+
+def test_a_new_monitor_says_what_it_lacks_and_begins_after_two_weeks() -> None:
+    found = verdicts(Ranking.of(30).draw())
+    assert kinds(on(found, 0, 14)) == {"not_enough_data"}
+    assert on(found, 3, 4)[-1].lacks == "3 of 14 days to begin with"
+    assert kinds(on(found, 14)) == {"healthy"}
+    assert on(found, 20, 21)[-1].lacks == "a whole reference"
+    assert found[-1].lacks == ""
+    assert (on(found, 20, 21)[-1].reference_days, found[-1].reference_days) == (14, 28)
+
+
+def test_a_shorter_reference_tolerates_more() -> None:
+    tolerated = []
+    for day in (15, 29):
+        state = known(Ranking.of(day).draw())
+        assert state.baseline is not None
+        tolerated.append(state.baseline.noise.tolerated[0])
+    assert tolerated[0] > tolerated[1]
+
+
+def test_a_baseline_says_what_it_was_fitted_on() -> None:
+    state = known(Ranking.of(29).draw())
+    assert state.baseline is not None
+    assert (state.baseline.since, state.baseline.until) == (START, START + 28 * DAY)
+    assert state.reference is None
+
+
+def test_a_new_slice_warms_up_by_itself() -> None:
+    def judged(day: float) -> Hours:
+        return Ranking.of(70, peak=3000).since(0, 35, rate=0, slices=[2]).since(day, mean=0.7, slices=[2]).draw()
+
+    early, late = verdicts(judged(45)), verdicts(judged(60))
+    assert not any(v.is_degraded for v in on(early, 0, 49))
+    assert {a.unit for v in on(late, 60, 61) for a in v.alarms} >= {"slice 2"}
+    assert not any(v.is_degraded for v in on(late, 0, 60))
+
+
+def test_a_pin_begins_a_new_reference_and_withdraws_what_was_open() -> None:
+    hours, pin = Ranking.of(60).since(30, mean=0.9).draw(), START + 33 * DAY + 5 * HOUR
+    found = verdicts(hours, Settings(pinned_at=pin))
+    assert [c.became for v in found for c in v.changes if v.end == pin + HOUR and c.unit == ""] == ["withdrawn"]
+    assert kinds([v for v in found if pin < v.end <= pin + 13 * DAY]) == {"not_enough_data"}
+    assert kinds(on(found, 48)) == {"healthy"}
+
+
+def test_a_pin_that_comes_when_more_was_judged_already_holds_from_then_on() -> None:
+    hours = Ranking.of(60).since(30, mean=0.9).draw()
+    _, state = judge(PLAIN, None, hours.rows(0, 34 * 24))
+    found, _ = judge(Settings(pinned_at=START + 33 * DAY), state, hours.rows(34 * 24, 60 * 24))
+    assert found[0].kind == "not_enough_data"
+    assert kinds(on(found, 49)) == {"healthy"}
+
+
+def without(hours: Hours, day: float, until: float) -> Hours:
+    kept = (hours.starts < START + day * DAY) | (hours.starts >= START + until * DAY)
+    fields = {n: getattr(hours, n)[kept] for n in hours.__dataclass_fields__ if n != "slices"}
+    return replace(hours.rows(0, 0), **fields)
+
+
+def test_a_week_of_downtime_pages_nobody() -> None:
+    assert kinds(on(verdicts(without(Ranking.of(50).draw(), 31.3, 38.6)), 14)) == {"healthy"}
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "not read"])
+def test_two_months_without_traffic_end_the_baseline(is_read: bool) -> None:
+    hours = Ranking.of(110).since(30, 90, rate=0).draw()
+    found = verdicts(hours if is_read else without(hours, 30, 90))
+    assert not any(v.is_degraded for v in found)
+    assert kinds(on(found, 31, 36)) == ({"traffic_low"} if is_read else set())
+    assert kinds(on(found, 90, 100)) == {"not_enough_data"}
+    assert found[-1].kind == "healthy"
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+@pytest.mark.parametrize("slices", [1, 3])
+def test_a_measure_that_never_moves_is_healthy(value: float, slices: int) -> None:
+    hours = Ranking.of(40, slices).draw()
+    found = verdicts(replace(hours, total=hours.requests * value, squares=hours.requests * value))
+    assert kinds(on(found, 14)) == {"healthy"}
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_windows_that_become_all_zero_or_all_one(value: float) -> None:
+    hours = Ranking.of(34).draw()
+    late = (hours.starts >= START + 30 * DAY)[:, None]
+    total = np.where(late, hours.requests * value, hours.total)
+    found = verdicts(replace(hours, total=total, squares=np.where(late, total, hours.squares)))
+    assert kinds(on(found, 31)) == ({"degraded"} if value == 0 else {"healthy"})
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_one_request_an_hour_is_judged_without_a_page(slices: int) -> None:
+    found = verdicts(Ranking.of(90, slices, peak=1.2).draw())
+    assert kinds(on(found, 16)) == {"healthy"}
+
+
+def test_no_request_at_all_is_not_enough_data() -> None:
+    assert kinds(verdicts(Ranking.of(40).since(0, rate=0).draw())) == {"not_enough_data"}
+
+
+@pytest.mark.parametrize("step", [4 * HOUR, DAY])
+def test_longer_steps_are_judged_alike(step: int) -> None:
+    plain_settings = Settings(step=step)
+    quiet = verdicts(Ranking.of(90, step=step).draw(), plain_settings)
+    assert kinds(on(quiet, 16)) == {"healthy"}
+    found = verdicts(Ranking.of(90, step=step).since(60, mean=0.88).draw(), plain_settings)
+    assert first(found, 60) <= max(24, 4 * step / HOUR)

@@ -1,0 +1,108 @@
+"""Hourly partials of a simulated ranking, for tests of drift verdicts: every request's value is 0 or one of two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from monitor.core.drift.judge import judge
+from monitor.core.drift.series import DAY, HOUR, Floats, Hours
+from monitor.core.drift.settings import Settings
+from monitor.core.drift.state import State
+from monitor.core.drift.verdicts import Verdict
+
+START = 19_000 * DAY
+LOW, HIGH, UNLABELLED = 0.4, 1.0, 0.1
+"""Values of labelled requests, and the share of requests without a label, whose value is 0."""
+
+Change = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """A simulated monitor: (days x steps, slices) means and traffic that tests change before they draw.
+
+    Attributes:
+        mean: expected value of a request.
+        rate: expected requests.
+        coverage: share of the requests that keep their label.
+    """
+
+    starts: np.ndarray
+    mean: Floats
+    rate: Floats
+    coverage: Floats
+    step: int = HOUR
+
+    @classmethod
+    def of(
+        cls, days: int, slices: int = 3, peak: float = 600.0, noise: float = 0.005, seed: int = 0, step: int = HOUR
+    ) -> Ranking:
+        """With a daily cycle of traffic and quality, and independent noise of each day."""
+        rng = np.random.default_rng(seed)
+        starts = START + np.arange(days * DAY // step, dtype=np.int64) * step
+        angle = 2 * np.pi * (starts % DAY)[:, None] / DAY
+        by_day = np.repeat(rng.normal(0, noise, (days, slices)), DAY // step, axis=0)
+        level = np.linspace(0.5, 0.6, slices)
+        mean = level * (1 + 0.02 * np.sin(angle) + by_day)
+        rate = peak * step / HOUR / slices * (0.6 + 0.4 * np.cos(angle)) * np.ones(slices)
+        return cls(starts, mean, rate, np.ones(mean.shape), step)
+
+    def since(
+        self,
+        day: float,
+        until: float = 1e9,
+        *,
+        mean: float = 1.0,
+        rate: float = 1.0,
+        coverage: float = 1.0,
+        slices: list[int] | None = None,
+    ) -> Ranking:
+        """With factors on what happens between two days."""
+        at = (self.starts >= START + day * DAY) & (self.starts < START + until * DAY)
+        columns = np.isin(np.arange(self.mean.shape[1]), range(self.mean.shape[1]) if slices is None else slices)
+        where = at[:, None] & columns
+
+        def changed(values: Floats, factor: float) -> Floats:
+            return np.where(where, values * factor, values)
+
+        return replace(
+            self,
+            mean=changed(self.mean, mean),
+            rate=changed(self.rate, rate),
+            coverage=changed(self.coverage, coverage),
+        )
+
+    def draw(self, seed: int = 1) -> Hours:
+        """The partials."""
+        rng = np.random.default_rng(seed)
+        size = rng.poisson(self.rate)
+        high = np.clip((self.mean / (1 - UNLABELLED) - LOW) / (HIGH - LOW), 0, 1)
+        labelled = rng.binomial(size, (1 - UNLABELLED) * self.coverage)
+        many = rng.binomial(labelled, high)
+        total = many * HIGH + (labelled - many) * LOW
+        squares = many * HIGH**2 + (labelled - many) * LOW**2
+        names = tuple(f"slice {i}" for i in range(self.mean.shape[1]))
+        events = 2.0 * labelled.sum(axis=1)
+        return Hours(
+            self.starts, names, size * 1.0, total, squares, labelled * 1.0, events, 0.05 * events, np.zeros(len(events))
+        )
+
+
+def verdicts(hours: Hours, settings: Settings | None = None) -> list[Verdict]:
+    """Of all steps."""
+    return judge(settings or Settings(), None, hours)[0]
+
+
+def known(hours: Hours, settings: Settings | None = None) -> State:
+    """The state after all steps."""
+    state = judge(settings or Settings(), None, hours)[1]
+    assert state is not None
+    return state
+
+
+def on(found: list[Verdict], day: float, until: float = 1e9) -> list[Verdict]:
+    """Verdicts on steps that end in (day, until]."""
+    return [v for v in found if START + day * DAY < v.end <= START + until * DAY]
