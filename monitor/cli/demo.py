@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from monitor.app import App
     from monitor.clock import ReplayClock
     from monitor.config import Config
-    from monitor.demo.shop import Shop
+    from monitor.demo.shop import Shop, Story
 
 STEP = timedelta(minutes=5)
 """Simulated time between two deliveries of live traffic."""
@@ -64,22 +64,14 @@ monitors:
     refresh: 10m
     notify: [pager]
     retrain: {{notify: [pager]}}
+    drift: {{mix_by: device, show_queries: true}}
     alerts:
-      - name: quality-drop
+      - name: quality-floor
         measure: ndcg@10
         window: 24h
-        drop: 5%
-        baseline: {{trailing: 21d}}
+        floor: 0.75
         for: 12h
-        resolve: {{drop: 2.5%, for: 12h}}
-        slices: [device]
-        retrain: true
-      - name: labels-missing
-        measure: label_coverage
-        window: 24h
-        drop: 50%
-        baseline: {{weeks: 2}}
-        for: 3h
+        resolve: {{floor: 0.77, for: 12h}}
         severity: warning
 """
 
@@ -238,16 +230,18 @@ def _show_page(page: dict[str, Any]) -> None:
 
 
 def _tell_the_rest(app: App, shop: Shop, engine: Engine, clock: _Hand) -> None:
-    """What is open is told, v2 is rolled back, and the incident resolves: days in seconds, with nothing served."""
+    """What is open is told, v2 is rolled back, and two troubles follow that are not the model's: days in seconds."""
     story, at = shop.story, shop.story.history_end
     (runner,) = app.runners.values()
     app.sender.start()
     click.echo("\nThe daemon takes over. What is open now is told:")
     runner.run()
-    while at < story.rolled_back + timedelta(days=5) and app.store.alerts.incidents(state="firing"):
+    acts = _acts(story)
+    while at < acts[-1].ends + timedelta(days=1):
         app.sender.settle(10)
-        if at == story.rolled_back:
-            click.echo(f"\n{at:%Y-%m-%d %H:%M}: v2 is rolled back, v1 ranks again.")
+        for act in acts:
+            if at <= act.begins < at + LEAP:
+                click.echo(f"\n{act.begins:%Y-%m-%d %H:%M}: {act.text}")
         shop.advance(engine, at, at + LEAP)
         at += LEAP
         clock.time = at.timestamp()
@@ -256,6 +250,42 @@ def _tell_the_rest(app: App, shop: Shop, engine: Engine, clock: _Hand) -> None:
     app.sender.stop()
     click.echo("")
     _print_incidents(app, app.config)
+    _print_mix(app, acts[-1])
+
+
+@dataclass(frozen=True)
+class _Act:
+    """Something that happens to the shop."""
+
+    begins: datetime
+    ends: datetime
+    text: str
+
+
+def _acts(story: Story) -> list[_Act]:
+    """What happens in live traffic, in order."""
+    outage, campaign = story.history_end + story.outage_after, story.history_end + story.campaign_after
+    lasts = int(story.outage_lasts.total_seconds() // 3600)
+    return [
+        _Act(story.rolled_back, story.rolled_back, "v2 is rolled back, v1 ranks again."),
+        _Act(outage, outage + story.outage_lasts, f"the event pipeline breaks, and {lasts} h of clicks are lost."),
+        _Act(campaign, campaign + story.campaign_lasts, "a campaign brings tablets, which were never ranked well."),
+    ]
+
+
+def _print_mix(app: App, campaign: _Act) -> None:
+    """That the mean moved with the mix of devices, and that nobody was paged for it."""
+    from monitor.core.messages import utc
+
+    (name,) = app.runners
+    since, until = int(campaign.begins.timestamp()), int((campaign.ends + timedelta(days=1)).timestamp())
+    found = [v for v in app.store.verdicts.between(name, since, until) if v.mix_shifted]
+    if found:
+        worst = min(found, key=lambda verdict: verdict.mix_effect)
+        told = (
+            f"the mix of devices moved the mean by {100 * worst.mix_effect:+.1f} %, with each device as good as before"
+        )
+        click.echo(f"\nNo page for the campaign: from {utc(found[0].end)} on {told}.")
 
 
 def _go_live(config: Config, shop: Shop, engine: Engine, speed: float) -> None:
@@ -269,8 +299,9 @@ def _go_live(config: Config, shop: Shop, engine: Engine, speed: float) -> None:
     app = App(config, clock)
     feeder = threading.Thread(target=_feed, args=(app, shop, engine, clock), name="shop", daemon=True)
     feeder.start()
-    rollback = shop.story.rolled_back
-    click.echo(f"\nLive at {speed:g} times real speed; v2 is rolled back at {rollback:%Y-%m-%d %H:%M} simulated time.")
+    click.echo(f"\nLive at {speed:g} times real speed. What comes, in simulated time:")
+    for act in _acts(shop.story):
+        click.echo(f"  {act.begins:%Y-%m-%d %H:%M}  {act.text}")
     serve(app, announce=True)
     feeder.join()
 

@@ -26,6 +26,7 @@ Row: TypeAlias = tuple[Any, ...]
 
 DEVICES = ("desktop", "mobile", "tablet")
 DEVICE_SHARES = (0.32, 0.62, 0.06)
+CAMPAIGN_SHARES = (0.20, 0.30, 0.50)  # a campaign that runs on tablets
 COUNTRIES = ("de", "us", "gb", "fr", "nl", "es")
 COUNTRY_SHARES = (0.34, 0.22, 0.16, 0.14, 0.09, 0.05)
 VERSIONS = ("v1", "v2")
@@ -37,8 +38,8 @@ PRODUCTS_PER_KIND = 100
 POPULARITY_EXPONENT = 0.9  # of the queries, as in Zipf's law
 
 # The standard deviation of the ranker's error, in units of the relevance's, by version and device.
-# v2 reads a feature that is broken in the mobile app; elsewhere it is merely no better than v1.
-RANKER_NOISE = np.array([[0.45, 0.45, 0.45], [0.50, 3.20, 0.75]])
+# Tablets were never ranked well. v2 reads a feature that is broken in the mobile app; elsewhere it is like v1.
+RANKER_NOISE = np.array([[0.45, 0.45, 1.40], [0.50, 3.20, 1.50]])
 
 EXAMINATION = np.arange(1, SHOWN + 1) ** -0.8  # P(a shopper looks at the position)
 ATTRACTION_SLOPE, ATTRACTION_MIDPOINT = 2.2, 2.1
@@ -102,13 +103,18 @@ class Story:
     """What happens to the shop's ranking model, and when.
 
     v1 ranks from `start` (aware); v2 replaces it `degraded_days` before the history's end and stays until
-    `rollback_after` past that end, in live traffic, when v1 comes back for good.
+    `rollback_after` past that end, in live traffic, when v1 comes back for good. Later all events of `outage_lasts`
+    are lost, and later still a campaign brings other devices than usual: two troubles that are not the model's.
     """
 
     start: datetime
     history_days: int = 35
     degraded_days: int = 7
     rollback_after: timedelta = timedelta(hours=48)
+    outage_after: timedelta = timedelta(days=6, hours=10)
+    outage_lasts: timedelta = timedelta(hours=10)
+    campaign_after: timedelta = timedelta(days=8)
+    campaign_lasts: timedelta = timedelta(hours=36)
 
     def __post_init__(self) -> None:
         """Raise ValueError for a naive start, or a history too short to hold its degraded days."""
@@ -130,6 +136,23 @@ class Story:
     def rolled_back(self) -> datetime:
         """When v1 comes back."""
         return self.history_end + self.rollback_after
+
+    @property
+    def outage(self) -> "Interval":
+        """When what people do is lost."""
+        begins = self.history_end + self.outage_after
+        return _between(begins, begins + self.outage_lasts)
+
+    @property
+    def campaign(self) -> "Interval":
+        """When people come by other devices."""
+        begins = self.history_end + self.campaign_after
+        return _between(begins, begins + self.campaign_lasts)
+
+    def device_shares(self, hour: int) -> tuple[float, ...]:
+        """Of the requests of an hour, by its number since the epoch."""
+        in_campaign = self.campaign.since <= hour * HOUR_S < self.campaign.until
+        return CAMPAIGN_SHARES if in_campaign else DEVICE_SHARES
 
     def versions(self, served: Ints) -> Ints:
         """Index into VERSIONS of the model that ranked at each time (epoch seconds)."""
@@ -206,11 +229,12 @@ class Events:
 
 @dataclass(frozen=True)
 class Hour:
-    """One hour of traffic: visits, each visit's candidates best first (n, CANDIDATES), and the events."""
+    """One hour of traffic: visits, each visit's candidates best first (n, CANDIDATES), the events, which are logged."""
 
     visits: Visits
     order: Ints
     events: Events
+    logged: Mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,7 +306,8 @@ class Shop:
         latent = self._catalogue.latent(visits)
         order = _rank(rng, visits, latent)
         clicked = _clicks(rng, np.take_along_axis(latent, order[:, :SHOWN], axis=1))
-        return Hour(visits, order, _soil(rng, _events(rng, visits, clicked)))
+        events = _soil(rng, _events(rng, visits, clicked))
+        return Hour(visits, order, events, ~self.story.outage.holds(events.occurred))
 
     def _visits(self, rng: np.random.Generator, hour: int) -> Visits:
         served = np.sort(rng.integers(HOUR_S, size=rng.poisson(self.peak * _traffic(hour)))) + hour * HOUR_S
@@ -292,7 +317,7 @@ class Shop:
             hour=hour,
             served=served,
             query=rng.choice(len(popularity), n, p=popularity),
-            device=rng.choice(len(DEVICES), n, p=DEVICE_SHARES),
+            device=rng.choice(len(DEVICES), n, p=self.story.device_shares(hour)),
             country=rng.choice(len(COUNTRIES), n, p=COUNTRY_SHARES),
             version=self.story.versions(served),
         )
@@ -387,7 +412,8 @@ def _ranking_rows(catalogue: Catalogue, traffic: Hour, wanted: Selection) -> Ite
 def _event_rows(catalogue: Catalogue, traffic: Hour, wanted: Selection) -> Iterator[Row]:
     visits, events = traffic.visits, traffic.events
     served = visits.served[events.visit]
-    kept = np.flatnonzero(wanted.requests_of_events.holds(served) & wanted.events.holds(events.occurred))
+    wanted_ones = wanted.requests_of_events.holds(served) & wanted.events.holds(events.occurred)
+    kept = np.flatnonzero(wanted_ones & traffic.logged)
     visit = events.visit[kept]
     # Searches on the staging site are not logged, but what is clicked there is.
     prefix = np.where(events.unlogged[kept], "staging-", "").astype(object)

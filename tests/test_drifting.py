@@ -1,0 +1,226 @@
+"""From stored buckets to verdicts, and from verdicts to incidents and those who are told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from sqlalchemy.engine import make_url
+
+from monitor.core import buckets as b
+from monitor.core.drift.series import DAY, HOUR, Hours
+from monitor.core.rules import Floor, Rule
+from monitor.core.tally import Tally
+from monitor.core.types import OVERALL, Drift, Monitor
+from monitor.core.verdict_findings import hours
+from monitor.drifting import settings_of
+from monitor.judging import Telling, judge
+from monitor.store import Store
+from monitor.store.alerts import StoredIncident
+from monitor.store.verdicts import Baseline
+from tests.support.drift import START, Ranking, verdicts
+from tests.support.tallies import watched
+
+CHANNELS = {"team": ("team",), "data": ("data",)}
+
+
+@dataclass
+class Bench:
+    """A store, a monitor, and a simulated past of it."""
+
+    store: Store
+    monitor: Monitor
+    said: list[tuple[str, str, str]]
+
+    @property
+    def drift(self) -> Drift:
+        assert self.monitor.drift is not None
+        return self.monitor.drift
+
+    def put(self, past: Hours) -> None:
+        """Store some hours as final buckets."""
+        tally = Tally(int(past.starts[0]), int(past.starts[-1]) + HOUR)
+        tally.admitted = [("device", name) for name in past.slices]
+        for row, start in enumerate(past.starts.tolist()):
+            for column, key in enumerate([OVERALL, *(("device", name) for name in past.slices)]):
+                at = slice(None) if key == OVERALL else column - 1
+                requests, labelled = past.requests[row, at].sum(), past.labelled[row, at].sum()
+                extra = [past.events[row], past.unmatched[row]] if key == OVERALL else [0.0, 0.0]
+                tally.traffic[start, *key] = np.array([requests, labelled, 10 * requests, 0, *extra])
+                sums = np.zeros(len(b.FIELDS))
+                sums[[b.REQUESTS, b.EMPTY]] = requests, requests - labelled
+                sums[[b.TOTAL, b.SQUARES]] = past.total[row, at].sum(), past.squares[row, at].sum()
+                for measure in self.monitor.measures:
+                    tally.measures.setdefault(str(measure.kernel), {})[start, *key] = sums
+        starts = range(tally.since, tally.until, HOUR)
+        with self.store.hold("search") as lease:
+            targets = dict.fromkeys(self.monitor.definitions, starts)
+            self.store.write(lease, self.monitor, tally, targets, 1e6, starts, force=True)
+
+    def judge(self, until: int, current: bool = True) -> None:
+        with self.store.hold("search") as lease:
+            telling = Telling(CHANNELS, "http://page/", time.time(), current)
+            judgement = judge(self.monitor, until, self.store, lease, telling)
+        for target, notice in judgement.notices if judgement is not None else ():
+            self.said.append((target, notice.kind, notice.title))
+
+    def live(self, past: Hours, since: int, step: int = 6) -> None:
+        """Store and judge some hours, a few at a time, from row `since` on."""
+        for row in range(since, len(past.starts), step):
+            some = past.rows(row, row + step)
+            self.put(some)
+            self.judge(int(some.starts[-1]) + HOUR)
+
+    @property
+    def incidents(self) -> list[StoredIncident]:
+        """Oldest first."""
+        return self.store.alerts.incidents()[::-1]
+
+
+@pytest.fixture
+def bench(database_url: str) -> Iterator[Bench]:
+    store = Store(make_url(database_url), lease_seconds=20)
+    store.schema.migrate()
+    plain = watched()
+    drift = Drift(plain.measures[0], mix_by="device", notify_data=("data",))
+    yield Bench(store, replace(plain, drift=drift, notify=("team",), retrain_notify=("team",)), [])
+    store.close()
+
+
+def day(number: float) -> int:
+    return START + round(number * DAY)
+
+
+def test_what_is_stored_is_judged_as_it_was_drawn(bench: Bench) -> None:
+    past = Ranking.of(20).since(18, mean=0.8).draw()
+    bench.put(past)
+    bench.judge(day(20))
+    stored = bench.store.verdicts.between("search", 0, day(20))
+    assert stored == verdicts(past, settings_of(bench.monitor, bench.drift, None))
+    assert len(stored) == 20 * 24
+    assert bench.store.verdicts.newest("search") == stored[-1]
+
+
+def test_a_drop_opens_one_incident_that_says_where_it_comes_from(bench: Bench) -> None:
+    past = Ranking.of(34).since(32, mean=0.85, slices=[1]).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24)
+    (found,) = bench.incidents
+    assert found.incident.matter == "quality"
+    assert found.incident.retrain
+    assert ("degraded", "device", "slice 1") in (found.incident.firing or {})
+    assert day(32) < found.incident.opened_at < day(33)
+    fired = [(target, kind) for target, kind, _ in bench.said if kind in ("firing", "retrain")]
+    assert ("team", "firing") in fired
+    assert not any(target == "data" for target, _ in fired)
+
+
+def test_a_backfill_comes_to_the_same_as_having_lived_through_it(bench: Bench) -> None:
+    past = Ranking.of(36).since(31, 33, mean=0.85).draw()
+    bench.put(past.rows(0, 30 * 24))
+    bench.judge(day(30))
+    bench.live(past, 30 * 24, step=5)
+    lived, told = bench.store.verdicts.between("search", 0, day(36)), list(bench.said)
+    incidents = [s.incident for s in bench.incidents]
+    assert [i.state for i in incidents] == ["resolved"]
+    assert [kind for _, kind, _ in told if kind in ("firing", "resolved")] == ["firing", "resolved"]
+    bench.put(past.rows(0, 24))  # again, so that all is judged anew
+    bench.judge(day(36))
+    assert bench.store.verdicts.between("search", 0, day(36)) == lived
+    assert [s.incident for s in bench.incidents] == incidents
+    assert bench.said == told
+
+
+def test_lost_labels_go_to_the_owners_of_the_data_and_to_the_team_once_they_stay_away(bench: Bench) -> None:
+    past = Ranking.of(36).since(30, 32, coverage=0.3).draw()
+    bench.put(past.rows(0, 29 * 24))
+    bench.judge(day(29))
+    bench.live(past, 29 * 24, step=2)
+    (found,) = bench.incidents
+    assert (found.incident.matter, found.incident.state, found.incident.severity) == ("data", "resolved", "critical")
+    assert not found.incident.retrain
+    first, *rest = bench.said
+    assert first[:2] == ("data", "firing")
+    assert "labels suspect" in first[2]
+    escalated = [(target, kind) for target, kind, title in rest if "collapsed, coverage" in title]
+    assert set(escalated) == {("data", "updated"), ("team", "updated")}
+    ended = [(target, kind) for target, kind, _ in rest if kind == "resolved"]
+    assert set(ended) == {("data", "resolved"), ("team", "resolved")}
+    assert not any(kind == "retrain" for _, kind, _ in bench.said)
+
+
+def test_a_shift_of_the_mix_opens_nothing(bench: Bench) -> None:
+    past = Ranking.of(34, slices=4)
+    past = replace(past, mean=past.mean * np.array([0.7, 1.0, 1.0, 1.1]))
+    bench.put(past.since(31, rate=6.0, slices=[0]).draw())
+    bench.judge(day(34))
+    assert bench.incidents == []
+    assert any(v.mix_shifted for v in bench.store.verdicts.between("search", day(31), day(34)))
+
+
+def test_a_new_baseline_withdraws_what_is_open_and_begins_anew(bench: Bench) -> None:
+    past = Ranking.of(35).since(31, mean=0.85).draw()
+    bench.put(past.rows(0, 33 * 24))
+    bench.judge(day(33))
+    assert [s.incident.state for s in bench.incidents] == ["firing"]
+    bench.store.verdicts.begin_baseline("search", Baseline(day(31), "ann", "new layout"), 0.0)
+    bench.live(past, 33 * 24)
+    assert [s.incident.state for s in bench.incidents] == ["withdrawn"]
+    newest = bench.store.verdicts.newest("search")
+    assert newest is not None
+    assert newest.kind == "not_enough_data"
+    kinds = [kind for _, kind, _ in bench.said if kind != "retrain"]
+    assert kinds == ["firing", "withdrawn"]
+
+
+def test_without_verdicts_nothing_of_them_is_left(bench: Bench) -> None:
+    past = Ranking.of(33).since(31, mean=0.85).draw()
+    bench.put(past.rows(0, 32 * 24))
+    bench.judge(day(32))
+    bench.monitor = replace(bench.monitor, drift=None)
+    bench.live(past, 32 * 24)
+    assert bench.store.verdicts.newest("search") is None
+    assert bench.store.verdicts.standing("search") is None
+    assert [s.incident.state for s in bench.incidents] == ["withdrawn"]
+
+
+def test_verdicts_that_are_switched_on_late_look_back_silently(bench: Bench) -> None:
+    past, drift = Ranking.of(34).since(31, 32, mean=0.8).draw(), bench.drift
+    floor = Rule("floor", bench.drift.measure, DAY, Floor(0.01, 0.01))
+    bench.monitor = replace(bench.monitor, drift=None, alerts=(floor,))
+    bench.put(past.rows(0, 33 * 24))
+    bench.judge(day(33))
+    bench.monitor = replace(bench.monitor, drift=drift)
+    bench.live(past, 33 * 24)
+    assert bench.incidents == []
+    assert any(v.is_degraded for v in bench.store.verdicts.between("search", day(31), day(33)))
+    assert bench.said == []
+
+
+def test_hours_are_made_of_whole_buckets_that_are_final(bench: Bench) -> None:
+    drift, width = bench.drift, 1200
+    past = Ranking.of(1, step=1200).draw()
+    overall = np.stack([past.requests.sum(axis=1), past.total.sum(axis=1)])
+    from monitor.core.windows import History
+
+    names = (OVERALL, *(("device", n) for n in past.slices))
+    sums = np.zeros((72, 4, len(b.FIELDS)))
+    sums[:, 0, b.REQUESTS], sums[:, 0, b.TOTAL] = overall
+    sums[:, 1:, b.REQUESTS], sums[:, 1:, b.TOTAL] = past.requests, past.total
+    crowd = np.zeros((72, 4, len(b.TRAFFIC_FIELDS)))
+    crowd[:, 1:, 1] = past.labelled
+    final = np.ones(72, bool)
+    final[4] = False
+    history, traffic = History(past.starts, final, names, sums), History(past.starts, final, names, crowd)
+    found = hours(drift, width, history, traffic, {int(past.starts[6]): 3, int(past.starts[8]): 4})
+    assert found.starts.tolist() == [START + h * HOUR for h in range(24) if h != 1]
+    assert found.requests[1].tolist() == past.requests[6:9].sum(axis=0).tolist()
+    assert found.labelled[0].tolist() == past.labelled[0:3].sum(axis=0).tolist()
+    assert found.refused[:3].tolist() == [0, 7, 0]
+    whole = hours(replace(drift, mix_by=None), width, history, traffic, {})
+    assert whole.slices == ("",)
+    assert whole.requests[:, 0].tolist() == found.requests.sum(axis=1).tolist()
