@@ -13,6 +13,7 @@ from monitor import __version__
 from monitor.core.measures import Measure
 from monitor.core.rules import Rule
 from monitor.core.types import OVERALL, format_duration
+from monitor.core.verdict_findings import VERDICTS, severity_of
 from monitor.core.windows import Point
 from monitor.snapshot import Board, MonitorSnapshot, Series
 from monitor.telemetry import COUNTERS, Telemetry
@@ -34,6 +35,7 @@ class RankmonCollector(Collector):
         yield from _quality(snapshots)
         yield from _windows(snapshots)
         yield from _alerts(snapshots)
+        yield from _verdicts(snapshots)
         yield from _progress(snapshots)
         yield from _own(self._telemetry)
         yield from _queues(self._telemetry)
@@ -168,9 +170,55 @@ def _alerts(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
             for reading in mine:
                 if reading.key != OVERALL:
                     slices.add_metric([*labels, *reading.key], reading.condition.state == "firing")
-        opened.add_metric([name], snapshot.incident is not None)
+        _add_verdicts(rules, slices, snapshot)
+        opened.add_metric([name], (snapshot.incident is not None) + (snapshot.data_incident is not None))
         retrain.add_metric([name], snapshot.recommends_retraining)
     yield from (rules, slices, opened, retrain)
+
+
+def _add_verdicts(rules: GaugeMetricFamily, slices: GaugeMetricFamily, snapshot: MonitorSnapshot) -> None:
+    """What the verdicts amount to, each under its name in place of a rule's."""
+    monitor = snapshot.monitor
+    if monitor.drift is None:
+        return
+    firing = {name for name, condition in snapshot.verdict_conditions.items() if condition.state == "firing"}
+    for kind in sorted(VERDICTS):
+        labels = [monitor.name, kind, severity_of(monitor.drift, (kind, "", "")), monitor.paging]
+        rules.add_metric(labels, any(name[0] == kind for name in firing))
+        for _, dimension, value in sorted(name for name in firing if name[0] == kind and name[1]):
+            slices.add_metric([*labels, dimension, value], 1)
+
+
+def _verdicts(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
+    """The newest verdict of each monitor that has any, and the figures that it rests on."""
+    judged = [(s.monitor.name, s.monitor.drift, s.verdict) for s in snapshots if s.monitor.drift and s.verdict]
+    if not judged:
+        return
+    states = GaugeMetricFamily("rankmon_verdict", "1 for the verdict that holds.", labels=["monitor", "verdict"])
+    effect = GaugeMetricFamily(
+        "rankmon_drift_effect_ratio",
+        "Relative change of the mean since an open alarm began; of overall without dimension and value.",
+        labels=["monitor", "dimension", "value"],
+    )
+    for name, drift, verdict in judged:
+        for kind in sorted({*VERDICTS, "healthy", "not_enough_data"}):
+            states.add_metric([name, kind], kind == verdict.kind)
+        for alarm in verdict.alarms:
+            effect.add_metric([name, (drift.mix_by or "") if alarm.unit else "", alarm.unit], alarm.effect)
+    yield from (states, effect)
+    for family, text, field in (
+        ("verdict_end_timestamp_seconds", "End of the time that the newest verdict is on.", "end"),
+        ("drift_observed_ratio", "What verdicts judge, over the last day.", "observed"),
+        ("drift_expected_ratio", "What its baseline expects of the same hours and mix.", "expected"),
+        ("mix_shifted", "Whether the mix of slices has moved the mean.", "mix_shifted"),
+        ("mix_effect_ratio", "By how much, as a share of the mean.", "mix_effect"),
+        ("baseline_offered", "Whether a new baseline is on offer: the level has been above the old one.", "improved"),
+    ):
+        gauge = GaugeMetricFamily(f"rankmon_{family}", text, labels=["monitor"])
+        for name, _, verdict in judged:
+            if (number := getattr(verdict, field)) is not None:
+                gauge.add_metric([name], number)
+        yield gauge
 
 
 def _limits(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:

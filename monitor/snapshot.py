@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from monitor.core.buckets import TRAFFIC_FIELDS, bucket_of
+from monitor.core.drift.verdicts import Verdict
 from monitor.core.intervals import REACH
 from monitor.core.measures import Measure
 from monitor.core.rules import Rule
-from monitor.core.thresholds import Condition, Evaluation, evaluate, keys_of
+from monitor.core.thresholds import Condition, ConditionName, Evaluation, evaluate, keys_of
 from monitor.core.types import OVERALL, Definition, Events, Judgments, Monitor
+from monitor.core.verdict_findings import VERDICTS
 from monitor.core.windows import History, Point, SliceKey, latest_final_end, points
 from monitor.judging import Views
 from monitor.store import Progress, Store
@@ -73,6 +75,8 @@ class MonitorSnapshot:
         recommends_retraining: somebody was asked to retrain for the open incident, and the reason still stands.
         silenced_until: until when nobody is told of new incidents, real seconds since 1970.
         trails: the recent past of the series, to be drawn; only a daemon's snapshot has them.
+        verdict: the newest one; None where there is none.
+        verdict_conditions: what the verdicts came to, by verdict, dimension and value.
     """
 
     monitor: Monitor
@@ -91,6 +95,8 @@ class MonitorSnapshot:
     recommends_retraining: bool = False
     silenced_until: float | None = None
     trails: tuple[Trail, ...] = ()
+    verdict: Verdict | None = None
+    verdict_conditions: MappingProxyType[ConditionName, Condition] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def take_snapshot(
@@ -166,6 +172,10 @@ def renew(
         data_incident=state.open.get("data"),
         incidents=tuple(store.alerts.incidents(name, most=MOST_INCIDENTS)),
         recommends_retraining=_recommends_retraining(state),
+        verdict=None if snapshot.monitor.drift is None else store.verdicts.newest(name),
+        verdict_conditions=MappingProxyType(
+            {name: kept.condition for name, kept in state.conditions.items() if name[0] in VERDICTS}
+        ),
         silenced_until=max(until, default=None),
     )
 
@@ -218,6 +228,13 @@ class Board:
         """Replace one monitor's snapshot."""
         with self._lock:
             self._snapshots = MappingProxyType({**self._snapshots, snapshot.monitor.name: snapshot})
+
+    def amend(self, name: str, change: Callable[[MonitorSnapshot], MonitorSnapshot]) -> None:
+        """Change a monitor's snapshot in its place, if it has one."""
+        with self._lock:
+            was = self._snapshots.get(name)
+            if was is not None and (now := change(was)) is not was:
+                self._snapshots = MappingProxyType({**self._snapshots, name: now})
 
     def keep_only(self, names: Iterable[str]) -> None:
         """Drop the monitors that are not named."""
