@@ -7,18 +7,20 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from weakref import ref
 
+from monitor.attention import Attention
 from monitor.clock import Clock, SystemClock
 from monitor.config import Config, load
 from monitor.config.channels import ChannelConfig, WebhookConfig
 from monitor.config.values import SourceConfig
 from monitor.core.types import Monitor
-from monitor.errors import ConfigError, InputError, LeaseLost
+from monitor.core.words import counted
+from monitor.cycle import Source
+from monitor.errors import ConfigError, InputError
 from monitor.exposition import registry
-from monitor.judging import Telling, withdraw
+from monitor.judging import Telling
 from monitor.logs import set_up
 from monitor.notify.alertmanager import Alertmanager
 from monitor.notify.log import Log
@@ -28,11 +30,13 @@ from monitor.runner import Runner
 from monitor.scheduler import Scheduler
 from monitor.sender import Sender
 from monitor.snapshot import Board, MonitorSnapshot
+from monitor.source.choice import open_source
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.store import Store
 from monitor.telemetry import Telemetry
 from monitor.web import Access, WebServer, create_site
+from monitor.withdrawing import Withdrawing
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +45,15 @@ INTERRUPT_EVERY = 0.2
 
 SOON = 0.5
 """Seconds until a monitor runs that had to wait for its former definition's run."""
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What is built from a configuration: databases by source, runners by monitor, and where notifications go."""
+
+    databases: dict[str, Database]
+    runners: dict[str, Runner]
+    receivers: Sequence[Receiver]
 
 
 class App:
@@ -64,7 +77,9 @@ class App:
         self._former_databases: list[ref[Database]] = []
         self._reloading = threading.Lock()
         self._store_is_ready = False
-        self.sender = Sender(self.store, self.telemetry)
+        self.sender = Sender(self.store, self.telemetry, clean=self._clean)
+        self.attention = Attention(self.board, self.store, time.time)
+        self._withdrawing = Withdrawing(self.store, lambda: self.runners, self, time.monotonic)
         self.registry = registry(self.board, self.telemetry)
         self.access = Access(config.web.access)
         self.web = WebServer(config.web.host, config.web.port, create_site(self, self.access), self.access)
@@ -79,8 +94,7 @@ class App:
         if before != now:
             log.info("store: schema %s -> %s", before or "none", now)
         self._store_is_ready = True
-        self._adopt(self.config)
-        self._withdraw_removed()
+        self._adopt(self.config, self._parts(self.config))
         for runner in self.runners.values():
             runner.refresh_snapshot(self.clock.now())
 
@@ -91,6 +105,8 @@ class App:
             self._schedule(name)
         self.scheduler.start()
         self.sender.start()
+        self.attention.start()
+        self._withdrawing.start()
 
     def interrupt(self) -> None:
         """End what is being read: it is left out whole, and read again next time."""
@@ -107,6 +123,8 @@ class App:
             ending.join(INTERRUPT_EVERY)
             self.interrupt()  # again, for a statement may have begun just after the last time
         self.web.stop()
+        self.attention.stop()
+        self._withdrawing.stop()
         self.sender.stop()
         self.close()
 
@@ -141,54 +159,54 @@ class App:
             new = load(self.config.path, environ)
         except ConfigError as error:
             return error.problems
-        fixed = [name for name, part in _parts_for_life(new).items() if part != _parts_for_life(self.config)[name]]
+        now = self.config
+        fixed = [name for name, part in _parts_for_life(new).items() if part != _parts_for_life(now)[name]]
         if fixed:
             return [f"{self.config.path}: {', '.join(fixed)} changed, which needs a restart"]
+        parts = self._parts(new)
         try:
             self.access.adopt(new.web.access)
         except InputError as error:
             return [str(error)]
-        if new.log != self.config.log:
+        # From here on nothing fails for what lies outside: neither the store nor a source is asked for anything.
+        added = self._adopt(new, parts)
+        if new.log != now.log:
             set_up(new.log.level, new.log.format)
-        added = self._adopt(new)
-        self._withdraw_removed()
         for name in added:
             self.runners[name].refresh_snapshot(self.clock.now())
             self._schedule(name)
         current = {name: runner.monitor for name, runner in self.runners.items()}
         self.board.keep_only(n for n, shown in self.board.snapshots.items() if current.get(n) == shown.monitor)
-        log.info("reload applied: %d monitors", len(self.runners))
+        log.info("reload applied: %s", counted(len(self.runners), "monitor"))
         return []
 
-    def _adopt(self, new: Config) -> list[str]:
-        """Keep what is unchanged, build what is new, retire what is gone; the names of the monitors that are new."""
-        old_databases, old_runners, monitors = self._databases, self.runners, {m.name: m for m in new.monitors}
-        same = {s.name for s in new.sources if s in self.config.sources and s.name in old_databases}
-        kept = {n for n, r in old_runners.items() if monitors.get(n) == r.monitor and r.monitor.source in same}
-        databases = {s.name: old_databases[s.name] if s.name in same else self._database(s) for s in new.sources}
-        runners = {
-            n: old_runners[n] if n in kept else self._runner(m, databases[m.source]) for n, m in monitors.items()
-        }
-        if new.channels != self.config.channels or not self.sender.receivers:
-            self.sender.use(receivers(new.channels))
-        self._databases, self.runners, self.config = databases, runners, new
-        for name in old_runners.keys() - kept:
-            old_runners[name].retire()
-        for name in old_runners.keys() - monitors.keys():
+    def _parts(self, new: Config) -> _Parts:
+        """What a configuration is made of: of what is there now all that it does not change, and what is new."""
+        databases, monitors = self._databases, {m.name: m for m in new.monitors}
+        same = {s.name for s in new.sources if s in self.config.sources and s.name in databases}
+        kept = {n for n, r in self.runners.items() if monitors.get(n) == r.monitor and r.monitor.source in same}
+        found = {s.name: databases[s.name] if s.name in same else self._database(s) for s in new.sources}
+        runners = {n: self.runners[n] if n in kept else self._runner(m, found[m.source]) for n, m in monitors.items()}
+        is_same = new.channels == self.config.channels and self.sender.receivers
+        return _Parts(found, runners, self.sender.receivers if is_same else receivers(new.channels))
+
+    def _adopt(self, new: Config, parts: _Parts) -> list[str]:
+        """Put the parts of a configuration in place of those that are there; the names of the monitors that are new."""
+        databases, runners = self._databases, self.runners
+        if parts.receivers is not self.sender.receivers:
+            self.sender.use(parts.receivers)
+        self._databases, self.runners, self.config = parts.databases, parts.runners, new
+        for name, runner in runners.items():
+            if parts.runners.get(name) is not runner:
+                runner.retire()
+        for name in runners.keys() - parts.runners.keys():
             self.scheduler.remove(name)
             self.telemetry.forget(name)
-        for name in old_databases.keys() - same:
-            old_databases[name].close()  # a run under way keeps its connection until it has ended
-            self._former_databases.append(ref(old_databases[name]))
-        return [name for name in monitors if name not in kept]
-
-    def _withdraw_removed(self) -> None:
-        """Close the incidents of monitors that are configured no more, and have those told who know of them."""
-        for name in self.store.alerts.watched():
-            if name not in self.runners:
-                with suppress(LeaseLost), self.store.hold(name) as lease:
-                    withdraw(name, self.store, lease, replace(self.telling(), real_now=time.time()))
-        self.sender.wake()
+        for name, database in databases.items():
+            if parts.databases.get(name) is not database:
+                database.close()  # a run under way keeps its connection until it has ended
+                self._former_databases.append(ref(database))
+        return [name for name, runner in parts.runners.items() if runners.get(name) is not runner]
 
     def telling(self) -> Telling:
         """Whom to tell of incidents, as it is configured now."""
@@ -204,18 +222,19 @@ class App:
     @property
     def page_url(self) -> str:
         """Address of the page, for links, with a slash at its end."""
-        return (self.config.web.external_url or self.web.url).rstrip("/") + "/"
+        return self.config.web.page_url(self.web.port)
 
     def _database(self, source: SourceConfig) -> Database:
         return Database(source.name, source.url, source.statement_timeout, self.stopping.is_set)
 
     def _runner(self, monitor: Monitor, database: Database) -> Runner:
-        source = Pull(monitor, database)
-        return Runner(monitor, source, self.store, self.board, self.telemetry, self.clock, self.stopping, self)
+        source = open_source(monitor, database)
+        parts = (self.store, self.board, self.telemetry, self.clock, self.stopping, self)
+        return Runner(monitor, source, *parts, open_detailed=lambda detailed: Pull(detailed, database))
 
-    def source_of(self, monitor: Monitor) -> Pull:
+    def source_of(self, monitor: Monitor) -> Source:
         """The reader of a monitor's source."""
-        return Pull(monitor, self._databases[monitor.source])
+        return open_source(monitor, self._databases[monitor.source])
 
     def _schedule(self, name: str) -> None:
         runner = self.runners[name]
@@ -226,6 +245,11 @@ class App:
                 self.scheduler.retry_in(name, SOON)  # its successor's first run was skipped for this one
 
         self.scheduler.put(name, runner.monitor.refresh / self.clock.speed, run)
+
+    def _clean(self) -> None:
+        """Forget the incidents that are over for longer than they are kept."""
+        if number := self.store.records.purge(self.clock.now() - self.config.store.keep):
+            log.info("store: %d incidents are forgotten, over for longer than store.keep", number)
 
     # ---- what the web shows ------------------------------------------------------------------------------------
 

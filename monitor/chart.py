@@ -13,6 +13,8 @@ T = TypeVar("T")
 
 COLOURS = ("#2458b3", "#c2410c", "#14803c", "#8b2fc9", "#b8860b", "#0e7490", "#be185d", "#4b5563")
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 48, 120, 34, 26
+LANE = 15
+"""Height of a row below the picture."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,23 @@ class Line:
     value: Sequence[float | None]
     lower: Sequence[float | None] = ()
     upper: Sequence[float | None] = ()
+
+
+@dataclass(frozen=True)
+class Shade:
+    """A span of time to be coloured, [since, until] in seconds since 1970."""
+
+    since: int
+    until: int
+    colour: str
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A row below the picture with bars in it."""
+
+    name: str
+    bars: Sequence[Shade]
 
 
 @dataclass(frozen=True)
@@ -47,8 +66,15 @@ class _Frame:
         return self.height - bottom - share * (self.height - top - bottom)
 
 
-def draw(title: str, lines: Sequence[Line], width: int = 860, height: int = 300) -> str:
-    """The picture as an SVG document. All text in it is escaped.
+def draw(
+    title: str,
+    lines: Sequence[Line],
+    width: int = 860,
+    height: int = 300,
+    shades: Sequence[Shade] = (),
+    lanes: Sequence[Lane] = (),
+) -> str:
+    """The picture as an SVG document, higher by its lanes. All text in it is escaped.
 
     Raises:
         ValueError: no line has a value.
@@ -58,11 +84,14 @@ def draw(title: str, lines: Sequence[Line], width: int = 860, height: int = 300)
         raise ValueError("there is no value to draw")
     low, high, step = _scale(min(values), max(values))
     times = [t for line in lines for t in line.at]
-    frame = _Frame(width, height, min(times), max(times), low, high)
-    body = [*_grid(frame, step), *_dates(frame), _band(frame, lines[0])]
+    height += LANE * len(lanes)
+    margins = (MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM + LANE * len(lanes))
+    frame = _Frame(width, height, min(times), max(times), low, high, margins)
+    body = [_shade(frame, shade) for shade in shades]
+    body += [*_grid(frame, step), *_dates(frame), _band(frame, lines[0])]
     for i, line in enumerate(lines):
         body += _line(frame, line, COLOURS[i % len(COLOURS)], 2.2 if i == 0 else 1.3)
-    body += _names(frame, lines)
+    body += [*_names(frame, lines), *_lanes(frame, lanes)]
     label = escape(title, {'"': "&quot;"})
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -97,6 +126,26 @@ def _grid(frame: _Frame, step: float) -> list[str]:
             f'<line x1="{MARGIN_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e3e7ee"/>'
             f'<text x="{MARGIN_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" fill="#5b6475">{value:.6g}</text>'
         )
+    return found
+
+
+def _shade(frame: _Frame, shade: Shade) -> str:
+    left, right = _edges(frame, Stretch(shade.since, shade.until, ""))
+    top, bottom = frame.y(frame.high), frame.y(frame.low)
+    box = f'x="{left:.1f}" width="{max(right - left, 1):.1f}" y="{top:.1f}" height="{bottom - top:.1f}"'
+    return f'<rect {box} fill="{shade.colour}" fill-opacity=".14"/>'
+
+
+def _lanes(frame: _Frame, lanes: Sequence[Lane]) -> list[str]:
+    found, right = [], frame.width - MARGIN_RIGHT
+    for i, lane in enumerate(lanes):
+        y = frame.y(frame.low) + LANE * i + 5
+        found.append(f'<rect x="{MARGIN_LEFT}" width="{right - MARGIN_LEFT}" y="{y:.1f}" height="8" fill="#f1f3f7"/>')
+        for bar in lane.bars:
+            left, end = _edges(frame, Stretch(bar.since, bar.until, ""))
+            box = f'x="{left:.1f}" width="{max(end - left, 1.5):.1f}" y="{y:.1f}" height="8"'
+            found.append(f'<rect {box} fill="{bar.colour}"/>')
+        found.append(f'<text x="{right + 6}" y="{y + 8:.1f}" fill="#1d2330">{escape(lane.name)}</text>')
     return found
 
 
@@ -333,10 +382,11 @@ def _labels(frame: _Frame, step: float, shown: Plot) -> list[str]:
         y = 100 * frame.y(value) / frame.height
         found.append(f'<text class="y" x="0" dx="-6" y="{y:.1f}%" dy=".35em">{value:.6g}</text>')
     ticks = _ticks(frame.since, frame.until)
-    for at in ticks:
+    for i, at in enumerate(ticks):
         x, form = 100 * frame.x(at) / frame.width, "%H:%M" if ticks.step < _DAY and at % _DAY else "%d %b"
         anchor, date = ' text-anchor="end"' if x > 94 else "", f"{datetime.fromtimestamp(at, UTC):{form}}"
-        found.append(f'<text class="x" x="{x:.1f}%" y="100%" dy="1.3em"{anchor}>{date}</text>')
+        other = " other" if (len(ticks) - i) % 2 == 0 else ""  # is left out where there is no room for all
+        found.append(f'<text class="x{other}" x="{x:.1f}%" y="100%" dy="1.3em"{anchor}>{date}</text>')
     return found + [_words(frame, stretch) for stretch in shown.stretches if stretch.words]
 
 

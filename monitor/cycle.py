@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from monitor.core.buckets import bucket_of, runs, starts
-from monitor.core.tally import Reading, Tally, tally
+from monitor.core.summed import Answer, tallied
+from monitor.core.tally import Tally
 from monitor.core.types import Definition, Monitor
 from monitor.core.watermark import BucketState, believed, due_buckets, is_final, is_over
 from monitor.errors import SourceError, TooMany
@@ -23,6 +24,10 @@ from monitor.store import Lease, Store, Written
 
 States = Mapping[Definition, Mapping[int, BucketState]]
 """What is stored of each series: bucket start -> state."""
+
+
+SUMMED_AS_ONE = 20
+"""Rows that a source sums up by itself take about as long as one that it sends."""
 
 
 class Freshness(Protocol):
@@ -43,8 +48,8 @@ class Source(Protocol):
     def freshness(self, since: float, now: float) -> Freshness:
         """How new the source is."""
 
-    def read(self, since: int, until: int) -> Reading:
-        """The requests served in [since, until) with their labels."""
+    def read(self, since: int, until: int) -> Answer:
+        """The requests served in [since, until) with their labels, or the sums of these."""
 
 
 @dataclass
@@ -196,10 +201,10 @@ def _read_and_store(plan: _Plan, source: Source, store: Store, lease: Lease, str
     outcome = Outcome(len(plan.due), newest=plan.newest, future_rows=plan.future_rows)
     yield outcome
     for since, until in _stretches(plan.due, monitor.bucket, stride):
-        tallied = read_tally(monitor, source, since, until, store.known_slices(monitor.name))
-        stride.learn(tallied.rows, (until - since) // monitor.bucket)
-        written = _write(plan, tallied, store, lease)
-        outcome = outcome.plus(tallied, written)
+        found = read_tally(monitor, source, since, until, store.known_slices(monitor.name))
+        stride.learn(found.rows + found.summed // SUMMED_AS_ONE, (until - since) // monitor.bucket)
+        written = _write(plan, found, store, lease)
+        outcome = outcome.plus(found, written)
         yield outcome
 
 
@@ -219,7 +224,7 @@ def read_tally(monitor: Monitor, source: Source, since: int, until: int, known: 
         known: dimension -> values admitted before.
     """
     try:
-        reading = source.read(since, until)
+        answer = source.read(since, until)
     except TooMany as error:
         if until - since <= 1:
             raise SourceError(
@@ -231,7 +236,7 @@ def read_tally(monitor: Monitor, source: Source, since: int, until: int, known: 
         first = read_tally(monitor, source, since, middle, known)
         return first + read_tally(monitor, source, middle, until, _with_admitted(known, first))
     kernels = dict.fromkeys(m.kernel for m in monitor.measures)
-    return tally(reading, monitor.bucket, kernels, monitor.slices, known)
+    return tallied(answer, monitor.bucket, kernels, monitor.slices, known)
 
 
 def _with_admitted(known: Mapping[str, set[str]], tallied: Tally) -> dict[str, set[str]]:

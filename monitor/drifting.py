@@ -64,7 +64,7 @@ def follow_drift(monitor: Monitor, drift: Drift, state: AlertState, end: int, st
     if is_new or standing is None:
         standing = Standing(identity, 0, None)
     before = {} if is_new else _before(state, identity)
-    if is_new and end == state.until and not state.anew:
+    if is_new and end == state.until and not state.anew and not _fires(state):
         return Drifted()  # it comes in with the next window
     until = end - end % step
     if until <= standing.until:
@@ -72,12 +72,17 @@ def follow_drift(monitor: Monitor, drift: Drift, state: AlertState, end: int, st
     found, verdict_state = _verdicts(monitor, drift, settings_of(monitor, drift, since), standing, until, store)
     after, changes = follow(drift, step, found, before)
     if is_new and state.until is not None and not state.anew:
-        changes = _now_only(changes, state.until, end)
+        changes = _now_only(changes, state.until, state.until if _fires(state) else end)
     drifted = Drifted(Judged(Standing(identity, until, verdict_state), found, is_new))
     drifted.conditions = {name: Kept(identity, condition) for name, condition in after.items()}
     drifted.changes = [seen.change for seen in changes]
     _describe(monitor, drift, drifted, changes, found, store)
     return drifted
+
+
+def _fires(state: AlertState) -> bool:
+    """Whether a verdict stands that is to go on, or to end, under what is judged now."""
+    return any(name[0] in VERDICTS and kept.condition.state == "firing" for name, kept in state.conditions.items())
 
 
 def _before(state: AlertState, identity: str) -> dict[ConditionName, Condition]:
@@ -95,11 +100,11 @@ def _verdicts(
     return judge(settings, standing.state, hours(drift, monitor.bucket, history, traffic, refused))
 
 
-def _now_only(changes: Sequence[Seen], since: int, end: int) -> list[Seen]:
-    """Of changes since the beginning, those after `since`; and what fires already does so from `end` on."""
+def _now_only(changes: Sequence[Seen], since: int, at: int) -> list[Seen]:
+    """Of changes since the beginning, those after `since`; and what fires already then does so from `at` on."""
     last = {seen.change.name: seen for seen in changes if seen.change.at <= since}
     standing = [seen for seen in last.values() if seen.change.became == "firing"]
-    fires = [replace(seen, change=replace(seen.change, at=end)) for seen in standing]
+    fires = [replace(seen, change=replace(seen.change, at=at)) for seen in standing]
     gone = {seen.change.name for seen in changes if seen.change.at > since}
     return [seen for seen in fires if seen.change.name not in gone] + [s for s in changes if s.change.at > since]
 

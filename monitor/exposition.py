@@ -159,7 +159,7 @@ def _alerts(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     )
     opened = GaugeMetricFamily("rankmon_incidents_open", "Incidents that are open.", labels=["monitor"])
     retrain = GaugeMetricFamily(
-        "rankmon_retrain_recommended", "Whether the model should be retrained.", labels=["monitor"]
+        "rankmon_retrain_recommended", "Whether the model should be retrained.", labels=["monitor", "paging"]
     )
     for snapshot in snapshots:
         name = snapshot.monitor.name
@@ -172,7 +172,7 @@ def _alerts(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
                     slices.add_metric([*labels, *reading.key], reading.condition.state == "firing")
         _add_verdicts(rules, slices, snapshot)
         opened.add_metric([name], (snapshot.incident is not None) + (snapshot.data_incident is not None))
-        retrain.add_metric([name], snapshot.recommends_retraining)
+        retrain.add_metric([name, snapshot.monitor.paging], snapshot.recommends_retraining)
     yield from (rules, slices, opened, retrain)
 
 
@@ -272,7 +272,11 @@ def _progress(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
         ("source_future_rows", "Rows of the source dated later than now.", "future_rows"),
         ("provisional_buckets", "Buckets read whose labels may still come in.", "provisional_buckets"),
         ("due_buckets", "Buckets that were due and are left for the next cycle.", "due_buckets"),
-        ("unmatched_events", "Events of the longest window that match no impression.", "unmatched"),
+        (
+            "unmatched_events",
+            "Events of the longest window that match no impression within the attribution.",
+            "unmatched",
+        ),
     ):
         family = GaugeMetricFamily(f"rankmon_{name}", text, labels=["monitor"])
         for snapshot in snapshots:
@@ -298,7 +302,9 @@ def _info(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     yield info
     for name, text, field in (
         ("monitor_refresh_seconds", "Time between two runs of a monitor.", "refresh"),
+        ("monitor_deadline_seconds", "Longest that one run of a monitor may take.", "deadline"),
         ("monitor_ingest_delay_seconds", "How long rankings of a monitor may be on their way.", "ingest_delay"),
+        ("monitor_max_quiet_seconds", "Longest time without a request that is no fault.", "max_quiet"),
     ):
         family = GaugeMetricFamily(f"rankmon_{name}", text, labels=["monitor"])
         for snapshot in snapshots:
@@ -330,8 +336,16 @@ def _queues(telemetry: Telemetry) -> Iterator[Metric]:
     oldest = GaugeMetricFamily(
         "rankmon_notification_oldest_timestamp_seconds", "When the oldest of them was made.", labels=["channel"]
     )
+    receivers = GaugeMetricFamily("rankmon_notification_receivers", "Receivers of the channel.", labels=["channel"])
+    stuck = GaugeMetricFamily(
+        "rankmon_notification_receivers_stuck",
+        "Receivers that do not take what waits for them.",
+        labels=["channel"],
+    )
     for channel, queue in sorted(telemetry.queues.items()):
         length.add_metric([channel], queue.length)
         if queue.oldest_at is not None:
             oldest.add_metric([channel], queue.oldest_at)
-    yield from (length, oldest)
+        receivers.add_metric([channel], queue.receivers)
+        stuck.add_metric([channel], queue.stuck)
+    yield from (length, oldest, receivers, stuck)

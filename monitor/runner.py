@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from monitor.clock import Clock
-from monitor.core.tally import Reading
+from monitor.core.summed import Answer
 from monitor.core.types import Monitor
+from monitor.core.words import counted
 from monitor.cycle import Freshness, Outcome, Source, Stride, run_cycle
+from monitor.diagnosing import LONGEST, Diagnoser, OpenDetailed
 from monitor.errors import LeaseLost, SourceError, Stopped, StoreError
 from monitor.judging import Telling, judge
 from monitor.snapshot import Board, MonitorSnapshot, renew, take_snapshot
@@ -67,8 +69,14 @@ class Runner:
         clock: Clock,
         stopping: threading.Event,
         desk: Desk,
+        open_detailed: OpenDetailed | None = None,
     ) -> None:
-        """`desk`: where notifications are put; asked anew each time, for a new configuration may change it."""
+        """Take the parts.
+
+        Args:
+            desk: where notifications are put; asked anew each time, for a new configuration may change it.
+            open_detailed: opens what reads single requests, for diagnoses; None: there are none.
+        """
         self.monitor = monitor
         self._source = _Timed(source, monitor.name, telemetry)
         self._store = store
@@ -77,6 +85,7 @@ class Runner:
         self._clock = clock
         self._stopping = stopping
         self._desk = desk
+        self._diagnoser = None if open_detailed is None else Diagnoser(monitor, store, open_detailed)
         self._stride = Stride()
         self._failures = 0
         self._outcome: Outcome | None = None
@@ -126,13 +135,15 @@ class Runner:
             return Run(None, error)
         self._succeed(outcome, time.monotonic() - began)
         self._show(now)
+        if outcome.left == 0:
+            self._diagnose(began)
         return Run(outcome)
 
     def _cycle(self, now: float, began: float) -> Outcome:
         name, outcome = self.monitor.name, Outcome()
         with self._store.hold(name) as lease:
             self._note_others(lease)
-            self._store.record(name, last_attempt_at=now)
+            self._store.record(name, last_attempt_at=now, refresh=self.monitor.refresh / (self._clock.speed or 1.0))
             try:
                 for outcome in run_cycle(self.monitor, now, self._source, self._store, lease, self._stride):
                     self._outcome = outcome
@@ -143,6 +154,25 @@ class Runner:
             self._judge(now, lease, outcome)
             self._store.record(name, last_success_at=now, newest_source_at=outcome.newest, last_error="")
         return outcome
+
+    def _diagnose(self, began: float) -> None:
+        """Find out more of an incident that is open. Nothing depends on it, and so nothing of it is raised."""
+        if self._diagnoser is None or self._is_over:
+            return
+        name, left = self.monitor.name, max(0.0, self.monitor.deadline - (time.monotonic() - began))
+        try:
+            with self._telemetry.stage(name, "diagnose"):
+                found = self._diagnoser.advance(lambda: self._is_over, min(LONGEST, left))
+        except (SourceError, StoreError) as error:
+            log.warning("monitor %s: no diagnosis of its open incident yet, it is tried again: %s", name, error)
+        except Stopped:
+            log.info("monitor %s: stopped; the diagnosis of its open incident begins anew next time", name)
+        except Exception:
+            self._telemetry.count("rankmon_evaluation_failures", name, "bug")
+            log.exception("monitor %s: no diagnosis for a fault in rankmon itself; please report it", name)
+        else:
+            if found is not None:
+                log.info("monitor %s: incident %s is explained, see rankmon explain-incident %s", name, found, found)
 
     def _judge(self, now: float, lease: Lease, outcome: Outcome) -> None:
         with self._telemetry.stage(self.monitor.name, "judge"):
@@ -175,7 +205,7 @@ class Runner:
         name = self.monitor.name
         self._telemetry.count("rankmon_evaluations", name)
         if self._failures:
-            log.info("monitor %s: works again after %d failures", name, self._failures)
+            log.info("monitor %s: works again after %s", name, counted(self._failures, "failure"))
         self._failures = 0
         level = logging.INFO if outcome.stored else logging.DEBUG
         log.log(level, "monitor %s: %d of %d due buckets in %.1f s", name, outcome.stored, outcome.due, took)
@@ -274,6 +304,6 @@ class _Timed:
         with self._telemetry.stage(self._monitor, "read"):
             return self._source.freshness(since, now)
 
-    def read(self, since: int, until: int) -> Reading:
+    def read(self, since: int, until: int) -> Answer:
         with self._telemetry.stage(self._monitor, "read"):
             return self._source.read(since, until)

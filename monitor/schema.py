@@ -113,7 +113,9 @@ monitors = sa.Table(
     sa.Column("last_attempt_at", sa.Double),
     sa.Column("last_success_at", sa.Double),
     sa.Column("last_error", sa.Text, nullable=False, server_default=sa.text("''")),
+    sa.Column("refresh", sa.Double),
 )
+"""What is known of a monitor's runs; `refresh` is the time between them, real seconds."""
 
 restatements = sa.Table(
     "restatements",

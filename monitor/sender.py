@@ -10,10 +10,12 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from monitor.core.rules import Severity
 from monitor.errors import LeaseLost, StoreError, Undelivered
 from monitor.notify.receiver import Receiver
 from monitor.store import Store
@@ -31,19 +33,33 @@ KEEP = 30 * 86_400
 
 CLEAN_EVERY = 3600.0
 ORPHANED = 600.0
-"""Seconds that a notification waits for a receiver that is not configured, for another daemon may know it."""
+"""Seconds in which nobody has tried to send what waits for a receiver that is not configured here; while another
+daemon does, it is that one's."""
+
+STUCK = 600.0
+"""Seconds after which a receiver is said not to take what waits for it; Prometheus' rule tells of it later."""
 
 NEVER_GIVEN_UP = ("resolved", "withdrawn")
+
+LEAST_ATTEMPTS = 10
+"""That have failed before anything is given up: age alone says nothing after a clock's jump or a night switched off."""
 
 
 class Sender:
     """Delivers what is in the outbox for as long as it runs."""
 
-    def __init__(self, store: Store, telemetry: Telemetry, clock: Callable[[], float] = time.time) -> None:
-        """`clock`: real seconds since 1970."""
+    def __init__(
+        self,
+        store: Store,
+        telemetry: Telemetry,
+        clock: Callable[[], float] = time.time,
+        clean: Callable[[], object] | None = None,
+    ) -> None:
+        """`clock`: real seconds since 1970. `clean`: called when the outbox is cleaned, for what else there is."""
         self._store = store
         self._telemetry = telemetry
         self._clock = clock
+        self._clean = clean
         self._lock = threading.Lock()
         self._workers: dict[str, _Worker] = {}
         self._stopping = threading.Event()
@@ -88,6 +104,19 @@ class Sender:
             time.sleep(0.05)
         return not waiting
 
+    def deliver(self, seconds: float, is_over: Callable[[], bool]) -> int:
+        """Without `start`: send what is due, for so many seconds at most, or until `is_over`; how many wait then.
+
+        Raises:
+            StoreError: out of reach.
+        """
+        with self._lock:
+            self._employ()
+        until, targets = time.monotonic() + seconds, [r.target for r in self.receivers]
+        while self._store.outbox.due(self._clock(), targets) and time.monotonic() < until and not is_over():
+            time.sleep(0.05)
+        return sum(number for target, (number, _) in self._store.outbox.queues().items() if target in targets)
+
     def wake(self) -> None:
         """Look into the outbox now."""
         with self._lock:
@@ -108,6 +137,8 @@ class Sender:
             try:
                 if time.monotonic() - cleaned >= CLEAN_EVERY:
                     self._store.outbox.purge(self._clock() - KEEP)
+                    if self._clean is not None:
+                        self._clean()
                     cleaned = time.monotonic()
                 receivers = self.receivers
                 self._introduce(receivers)
@@ -143,12 +174,13 @@ class Sender:
                 log.error("%d notifications for %s are given up: no channel has it any more", number, target)
 
     def _count_queues(self) -> None:
-        channels = {r.target: r.channel for r in self.receivers}
-        found = dict.fromkeys(channels.values(), Queue())
+        channels, now = {r.target: r.channel for r in self.receivers}, self._clock()
+        found = {channel: Queue(receivers=number) for channel, number in Counter(channels.values()).items()}
         for target, (length, oldest_at) in self._store.outbox.queues().items():
             channel = channels.get(target, target.split(" ")[0])
             so_far = found.get(channel, Queue())
-            found[channel] = Queue(so_far.length + length, min(oldest_at, so_far.oldest_at or oldest_at))
+            oldest, stuck = min(oldest_at, so_far.oldest_at or oldest_at), so_far.stuck + (now - oldest_at > STUCK)
+            found[channel] = Queue(so_far.length + length, oldest, so_far.receivers, stuck)
         self._telemetry.queues = MappingProxyType(found)
 
 
@@ -211,10 +243,12 @@ class _Worker:
         receiver = self.receiver
         if waiting.id not in self._unmarked:
             try:
-                receiver.send(waiting.notification, self._clock())
+                receiver.send(waiting.notification, self._clock(), self._former(waiting))
             except Undelivered as error:
                 self._put_off(waiting, str(error))
                 return False
+            except StoreError:
+                raise
             except Exception as error:  # what one of them is broken by holds up no other
                 log.exception("%s: a fault in rankmon itself; please report it", _named(waiting))
                 self._put_off(waiting, f"a fault in rankmon itself ({type(error).__name__})")
@@ -225,19 +259,37 @@ class _Worker:
         self._unmarked.discard(waiting.id)
         return True
 
+    def _former(self, waiting: Waiting) -> Collection[Severity]:
+        """Under what severities the receiver knows what has changed or is over."""
+        if waiting.kind == "updated" or waiting.kind in NEVER_GIVEN_UP:
+            return self._store.outbox.severities(waiting.target, waiting.incident)
+        return ()
+
     def _put_off(self, waiting: Waiting, said: str) -> None:
         self._telemetry.count(_counter("failures"), self.receiver.channel)
         if self._ended:
             return  # whoever comes next, perhaps with another address, tries at once
         now, attempts = self._clock(), waiting.attempts + 1
-        if waiting.kind not in NEVER_GIVEN_UP and now - waiting.created_at >= self.receiver.give_up_after:
-            self._store.outbox.drop(waiting.id, now, said)
-            self._telemetry.count(_counter("dropped"), self.receiver.channel)
-            log.error("%s is given up after %d attempts: %s", _named(waiting), attempts, said)
+        is_old = attempts >= LEAST_ATTEMPTS and now - waiting.created_at >= self.receiver.give_up_after
+        if is_old and waiting.kind not in NEVER_GIVEN_UP and self._give_up(waiting, now, said):
             return
         wait = pause(waiting.attempts, random.random())
         self._store.outbox.failed(waiting.id, now + wait, said)
         log.warning("%s: %s; next try in %.0f s", _named(waiting), said, wait)
+
+    def _give_up(self, waiting: Waiting, now: float, said: str) -> bool:
+        """Whether nothing is left to be said by it: its incident is over, or a newer one says as much."""
+        attempts = waiting.attempts + 1
+        if self._store.outbox.is_outdated(waiting):
+            self._store.outbox.drop(waiting.id, now, said)
+            log.info("%s makes way for a newer one after %d attempts: %s", _named(waiting), attempts, said)
+            return True
+        if self._store.outbox.is_open(waiting.incident):
+            return False
+        self._store.outbox.drop(waiting.id, now, said)
+        self._telemetry.count(_counter("dropped"), self.receiver.channel)
+        log.error("%s is given up after %d attempts: %s", _named(waiting), attempts, said)
+        return True
 
     # ---- reminders -----------------------------------------------------------------------------------------------
 

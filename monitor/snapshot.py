@@ -65,7 +65,8 @@ class MonitorSnapshot:
         taken_at: when this was put together.
         provisional_buckets: buckets read whose labels may still come in.
         refused: reason -> rows refused in the longest window.
-        unmatched: events of the longest window that match no impression; None where they are not counted.
+        unmatched: events of the longest window that match no impression within the attribution; None where they are not
+            counted.
         future_rows: rows of the source dated later than now; None before this process has asked.
         due_buckets: that were due and are left for the next cycle; None before the first one.
         readings: of every alert rule and slice that it judges.

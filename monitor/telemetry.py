@@ -32,10 +32,19 @@ _PER_MONITOR = {name for name, (_, labels) in COUNTERS.items() if labels[0] == "
 
 @dataclass(frozen=True)
 class Queue:
-    """How many notifications wait, and since when the oldest does, in real seconds since 1970."""
+    """What waits for a channel.
+
+    Attributes:
+        length: notifications, each counted for every receiver that it waits for.
+        oldest_at: since when the oldest does, in real seconds since 1970.
+        receivers: of the channel.
+        stuck: receivers that do not take what has waited for long.
+    """
 
     length: int = 0
     oldest_at: float | None = None
+    receivers: int = 1
+    stuck: int = 0
 
 
 class Telemetry:

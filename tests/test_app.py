@@ -16,8 +16,10 @@ from prometheus_client import generate_latest
 from monitor.app import App
 from monitor.clock import ReplayClock
 from monitor.config import load
+from monitor.errors import StoreError
 from monitor.source.pull import Pull
 from monitor.store import Store
+from monitor.store.alerts import Alerts
 from tests.support.dump import dump
 from tests.support.postgres import PostgresServer
 from tests.test_cycle import SETTLED, START, filled, log_searches, shop_url
@@ -266,7 +268,7 @@ def test_a_fault_in_a_reload_changes_nothing_and_does_not_end_the_daemon(
         before, runner = app.config, app.runners["shop"]
         setting.write(of_shop("more"))
         with monkeypatch.context() as patched:
-            patched.setattr("monitor.app.Runner", lambda *_: 1 / 0)
+            patched.setattr("monitor.app.Runner", lambda *_, **__: 1 / 0)
             assert app.reload({}) == ["a fault in rankmon itself; the log has it"]
         assert "ZeroDivisionError" in caplog.text
         assert app.config is before
@@ -274,6 +276,38 @@ def test_a_fault_in_a_reload_changes_nothing_and_does_not_end_the_daemon(
         eventually(has_run(app, "shop", 2))
         assert app.reload({}) == []
         assert set(app.runners) == {"more"}
+
+
+def test_a_reload_while_the_store_is_away_is_applied_whole(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    with setting.running(of_shop("kept"), of_shop("changed"), of_shop("removed")) as app:
+        for name in ("kept", "changed", "removed"):
+            eventually(has_run(app, name))
+        setting.write(of_shop("kept"), of_shop("changed", "ndcg@5"), of_shop("added"))
+        with monkeypatch.context() as away:
+            for way in ("reading", "writing"):
+                away.setattr(Store, way, unreachable)
+                away.setattr(Alerts, way, unreachable)
+            assert app.reload({}) == []
+        for name in ("kept", "changed", "added"):
+            eventually(has_run(app, name))
+        eventually(lambda: exposed(app, "rankmon_ndcg_ratio{", '"changed"', "ndcg@5"))
+        assert app.next_run_at("removed") is None
+
+
+def test_a_reload_that_fails_on_the_way_leaves_the_access_as_it_was(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with setting.running(of_shop("shop")) as app:
+        adopted: list[object] = []
+        monkeypatch.setattr(app.access, "adopt", adopted.append)
+        setting.write(of_shop("more"))
+        monkeypatch.setattr("monitor.app.Runner", lambda *_, **__: 1 / 0)
+        assert app.reload({}) == ["a fault in rankmon itself; the log has it"]
+        assert adopted == []
+
+
+def unreachable(*_: object) -> Any:
+    raise StoreError("the store is out of reach")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ and the page show; a chart is a picture of numbers."""
 FRAMES = {"web": {"page"}}
 """The one adapter that another puts into a frame: the site serves the page."""
 
-BUILT = {"Store", "Database", "Pull", "WebServer", "Scheduler"}
+BUILT = {"Store", "Database", "Pull", "PushDown", "WebServer", "Scheduler"}
 BUILDERS = ("app", "cli")
 SPEAKERS = ("cli", "demo")
 LONGEST = 40

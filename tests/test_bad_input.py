@@ -361,7 +361,7 @@ def test_every_way_to_write_a_time_is_read_and_bounded_alike(column: TimeColumn,
         (TimeColumn("at"), 1_772_452_800, "declare format: epoch_s, _ms or _us"),
         (TimeColumn("at"), datetime(2026, 3, 2, 12), "declare e.g. timezone: UTC"),  # noqa: DTZ001
         (TimeColumn("at", "native", "UTC"), START, "take timezone: UTC away"),
-        (TimeColumn("at", "epoch_s"), "2026-03-02", "declare its format"),
+        (TimeColumn("at", "epoch_s"), "2026-03-02", "declare e.g. format"),
         (TimeColumn("at", "%Y-%m-%dT%H:%M:%SZ"), START, "take its format away"),
     ],
 )

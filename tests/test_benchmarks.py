@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import cycle, kernel, memory
+from tests.benchmarks import cycle, kernel, memory, verdicts, ways
 from tests.benchmarks.__main__ import without_aims
 from tests.benchmarks.data import lists, write_log
 from tests.benchmarks.report import Line, Section, markdown, table
@@ -62,12 +62,24 @@ def test_the_cycles_benchmark_has_a_table_for_each_kind_of_id(tmp_path: Path) ->
     assert [line.aim for line in texts.lines if line.what.startswith("rankmon")] == [cycle.AIM]
 
 
+def test_both_ways_are_compared_on_each_database(tmp_path: Path) -> None:
+    for section in ways.sections(tmp_path, 2 * cycle.DENSITY, 1):
+        assert [what.partition(",")[0] for what in figures(section)][-2:] == ["pull", "push-down"]
+
+
 def test_the_memory_benchmark_has_a_line_for_each_size(tmp_path: Path) -> None:
     found = figures(memory.section(tmp_path, 5 * cycle.DENSITY, (0.4, 1.0)))
     assert list(found) in (
         ["idle", "1,190 in 2 hours", "2,975 in 5 hours", "2,975 in 1 hours"],
         ["peak memory"],
     )
+
+
+def test_the_verdicts_benchmark_judges_a_bucket_and_replays_a_past(tmp_path: Path) -> None:
+    judged, replayed = verdicts.sections(tmp_path, monitors=2, days=2, rounds=1)
+    assert list(figures(judged)) == ["a threshold on each series, in NumPy", "rankmon, verdicts", "rankmon, a monitor"]
+    assert [line.aim for line in replayed.lines] == [None, 1, None]
+    assert all(line.ratio is not None and line.ratio > 0 for line in (*judged.lines, *replayed.lines))
 
 
 def test_small_data_are_held_against_no_aim() -> None:

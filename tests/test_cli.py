@@ -50,6 +50,11 @@ def zygote() -> Iterator[Zygote]:
     made.close()
 
 
+def left_out(name: str) -> str:
+    """What a backfill of all days ends with: one event is on an item that was never shown."""
+    return f"{name}: left out of that time: 1 event without an impression within the attribution\n"
+
+
 class Result:
     """What a command exited with and wrote."""
 
@@ -204,7 +209,7 @@ def test_a_bug_exits_with_1_and_a_traceback(
     rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting.write(of_shop("shop"))
-    monkeypatch.setattr("monitor.cycle.tally", lambda *_: 1 / 0)
+    monkeypatch.setattr("monitor.cycle.tallied", lambda *_: 1 / 0)
     result = rankmon("once")
     assert result.code == 1
     assert "a fault in rankmon itself; please report it" in result.err
@@ -261,7 +266,7 @@ def test_status_shows_the_last_error_and_says_where_nothing_is_known(
     assert told.code == 0
     assert "ill: last success never, newest request never" in told.out
     assert f"last error: source search: there is no file {tmp_path}/none.db" in told.out
-    assert "new: last success never" in told.out
+    assert "new: not run yet; rankmon run does it\n" in told.out
     assert [e["windows"] for e in json.loads(rankmon("status", "--json").out)] == [[], []]
 
 
@@ -295,6 +300,31 @@ def test_migrating_says_from_where_to_where_and_can_be_repeated(rankmon: Rankmon
     again = rankmon("migrate")
     assert again.code == 0
     assert again.out.endswith("nothing to do\n")
+
+
+def test_the_list_of_commands_cuts_no_sentence_short(rankmon: Rankmon) -> None:
+    for command in ((), ("incidents",)):
+        listed = rankmon(*command, "--help").out.partition("Commands:")[2]
+        assert "..." not in listed
+    assert "every step on the way." in " ".join(listed.split())
+
+
+def test_status_says_what_was_left_out_and_what_cannot_be_judged(rankmon: Rankmon, setting: Setting) -> None:
+    alert = '    alerts: [{name: low, measure: "ndcg@10", floor: 0.1, min_requests: 1000000}]\n'
+    setting.write(of_shop("shop") + alert)
+    assert rankmon("backfill", *SPAN).code == 0
+    told = rankmon("status").out
+    assert told.startswith("shop: backfilled, but not run yet; rankmon run does it\n")
+    assert "  alert low: not judged: too few requests\n" in told
+    assert "alert low: ok" not in told
+
+
+def test_a_window_of_which_too_little_was_read_is_marked(rankmon: Rankmon, setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    rankmon("backfill", *SPAN)
+    lines = rankmon("series", "--window", "24h", "--step", "6h").out.splitlines()[1:]
+    assert lines[0].endswith("incomplete")
+    assert not any("incomplete" in line for line in lines[4:])
 
 
 # ---- check-config --------------------------------------------------------------------------------------------------
@@ -351,10 +381,11 @@ def test_connecting_tells_all_problems_at_once(
         postgres.start()
     assert result.code == 3
     down, lost, store = result.err.splitlines()
-    assert down.startswith("rankmon: down: source search: ")
+    assert f"{setting.path}:" in down
+    assert ": sources.search: down: source search: " in down
     assert down.endswith("is the database up, and is the URL right?")
-    assert lost.startswith("rankmon: lost: source shop: no such table: nowhere")
-    assert store.startswith(f"rankmon: store: there is no folder {tmp_path}/missing")
+    assert ": monitors[1].rankings.table: lost: source shop: no such table: nowhere" in lost
+    assert f"store.url: store: there is no folder {tmp_path}/missing" in store
     assert "well: source shop answers" in result.out
     assert result.out.endswith("configuration is valid, but not everything answers\n")
 
@@ -531,13 +562,13 @@ def test_a_reader_that_leaves_in_the_middle_is_no_failure(setting: Setting) -> N
 def test_a_backfill_says_how_much_it_stored_and_can_be_repeated(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     first = rankmon("backfill", *SPAN)
-    assert (first.code, first.out) == (0, f"shop: {DAYS * 24} buckets stored\n")
+    assert (first.code, first.out) == (0, f"shop: {DAYS * 24} buckets stored\n{left_out('shop')}")
     assert f"shop: buckets {'━' * 40} {DAYS * 24}/{DAYS * 24}" in first.err
     again = rankmon("backfill", *SPAN)
     assert (again.code, again.out) == (0, "shop: 0 buckets stored\n")
     assert "0/0" in again.err
     more = rankmon("backfill", "--from", BEGIN.isoformat(), "--to", at(END + HOUR).isoformat())
-    assert more.out == "shop: 1 buckets stored\n"
+    assert more.out == f"shop: 1 bucket stored\n{left_out('shop')}"
 
 
 def test_a_backfill_says_what_it_kept_of_a_purged_source(rankmon: Rankmon, setting: Setting, shop_url: str) -> None:
@@ -548,9 +579,10 @@ def test_a_backfill_says_what_it_kept_of_a_purged_source(rankmon: Rankmon, setti
         connection.exec_driver_sql("DELETE FROM rankings WHERE served_at < '2026-02-03T'")
     engine.dispose()
     result = rankmon("backfill", *SPAN, "--again")
-    assert (result.code, result.out) == (0, "shop: 48 buckets stored, 24 final ones kept\n")
+    assert (result.code, result.out) == (0, f"shop: 48 buckets stored, 24 final ones kept\n{left_out('shop')}")
     assert f"{DAYS * 24}/{DAYS * 24}" in result.err
-    assert rankmon("backfill", *SPAN, "--again", "--force").out == f"shop: {DAYS * 24} buckets stored\n"
+    forced = rankmon("backfill", *SPAN, "--again", "--force").out
+    assert forced.startswith(f"shop: {DAYS * 24} buckets stored\nshop: left out of that time: 148 events without an ")
 
 
 def test_a_backfill_leaves_out_who_fails_and_who_is_being_written(
@@ -566,7 +598,7 @@ def test_a_backfill_leaves_out_who_fails_and_who_is_being_written(
     assert result.code == 5
     assert "rankmon: monitor busy: process" in result.err
     assert "rankmon: source search: there is no file" in result.err
-    assert result.out == f"well: {DAYS * 24} buckets stored\n"
+    assert result.out == f"well: {DAYS * 24} buckets stored\n{left_out('well')}"
 
 
 @pytest.fixture
@@ -657,7 +689,11 @@ def test_a_real_signal_ends_a_backfill_and_the_same_command_goes_on(
     assert "rankmon: shop: stopped after 12 buckets; the same command goes on there" in result.err
     assert "later" not in result.out, "nothing more is begun"
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
-    assert rankmon("backfill", *SPAN).out == f"shop: 60 buckets stored\nlater: {DAYS * 24} buckets stored\n"
+    shop, later = (
+        f"shop: 60 buckets stored\n{left_out('shop')}",
+        f"later: {DAYS * 24} buckets stored\n{left_out('later')}",
+    )
+    assert rankmon("backfill", *SPAN).out == shop + later
     store = Store(load(setting.path, {}).store.url, 5)
     found = dump(store)
     store.close()
@@ -744,7 +780,7 @@ def test_a_reload_by_signal_that_comes_early_is_not_lost_and_not_fatal(zygote: Z
     child.wait_for("serving on")
     for _ in range(3):
         child.send(signal.SIGHUP)
-    child.wait_for("reload applied: 1 monitors")
+    child.wait_for("reload applied: 1 monitor")
     setting.write(of_shop("shop"), of_shop("more"))
     child.send(signal.SIGHUP)
     child.wait_for("reload applied: 2 monitors")
@@ -766,6 +802,7 @@ def test_a_taken_port_exits_with_2(rankmon: Rankmon, setting: Setting) -> None:
                 signal.signal(number, handler)
     assert result.code == 2
     assert f"cannot listen on 127.0.0.1:{port}" in result.err
+    assert "stopping" not in result.err, "the cause is not to be looked for among what ends"
 
 
 def test_the_daemon_serves_what_once_and_backfill_have_stored(

@@ -357,11 +357,12 @@ def test_a_monitor_overrides_the_defaults_and_joins_their_labels(one: Callable[.
     [
         ("windows: [1h]", 86400),
         ("windows: [1h, 7d]", 7 * 86400),
-        ("windows: [1h]\nlateness: 2d", 2 * 86400 + 3600),
+        ("windows: [1h]\nlateness: 2d", 2 * 86400 + 3600 + 300),
+        ("windows: [1h]\ningest_delay: 2d\nrefresh: 10m", 2 * 86400 + 3600 + 600),
         ("windows: [1h]\nhistory: 30d", 30 * 86400),
     ],
 )
-def test_history_reaches_over_the_longest_window_a_day_and_the_label_delay(
+def test_history_reaches_over_the_longest_window_a_day_and_what_comes_late(
     one: Callable[..., Monitor], settings: str, history: int
 ) -> None:
     assert one(also(settings)).history == history

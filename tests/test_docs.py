@@ -18,6 +18,9 @@ from monitor.telemetry import Telemetry
 from tests import test_exposition
 
 ROOT = Path(__file__).parent.parent
+WIDEST = 130
+"""Characters of a line that is no row of a table."""
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -94,6 +97,12 @@ def test_the_readmes_scrape_configuration_is_yaml() -> None:
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))
 def test_every_link_of_the_readme_leads_somewhere(link: str) -> None:
     assert link.startswith("https://") or (ROOT / link).exists()
+
+
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "deploy/README.md"])
+def test_no_line_of_a_document_is_left_unwrapped(name: str) -> None:
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(line) > WIDEST and not line.startswith("|")] == []
 
 
 @pytest.mark.parametrize("reason", REASONS)

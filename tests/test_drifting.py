@@ -18,6 +18,7 @@ from monitor.core.types import OVERALL, Drift, Monitor
 from monitor.core.verdict_findings import hours
 from monitor.drifting import settings_of
 from monitor.judging import Telling, judge
+from monitor.schema import drift_states
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
 from monitor.store.verdicts import Baseline
@@ -224,3 +225,13 @@ def test_hours_are_made_of_whole_buckets_that_are_final(bench: Bench) -> None:
     whole = hours(replace(drift, mix_by=None), width, history, traffic, {})
     assert whole.slices == ("",)
     assert whole.requests[:, 0].tolist() == found.requests.sum(axis=1).tolist()
+
+
+def test_verdicts_of_another_version_are_found_anew(bench: Bench) -> None:
+    past = Ranking.of(20).draw()
+    bench.put(past.rows(0, 19 * 24))
+    bench.judge(day(19))
+    with bench.store.writing() as connection:
+        connection.execute(drift_states.update().values(state='{"version": 1, "state": {}}', identity="another"))
+    bench.live(past, 19 * 24)
+    assert bench.store.verdicts.between("search", 0, day(20)) == verdicts(past)

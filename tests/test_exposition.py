@@ -117,7 +117,7 @@ def telemetry() -> Telemetry:
     made.count("rankmon_evaluations", "search", by=4)
     made.count("rankmon_evaluation_failures", "search", "timeout")
     made.count("rankmon_notifications_sent", "oncall", by=3)
-    made.queues = MappingProxyType({"log": Queue(), "oncall": Queue(2, 1_646_092_000.5)})
+    made.queues = MappingProxyType({"log": Queue(), "oncall": Queue(2, 1_646_092_000.5, 3, 1)})
     made.count("rankmon_skipped_runs", "search", "still_running", by=0)
     return made
 

@@ -157,8 +157,8 @@ def test_what_is_open_when_the_daemon_begins_is_told_then(front_pages: str, stor
     judge_backfill(monitor, front_pages, store, middle)
     assert told(store) == []
     Daemon(monitor, front_pages, store).live(middle + DAY, middle + DAY + 1, 3600)
-    assert [kind for kind, _ in told(store)] == ["firing", "retrain"]
-    assert "fell" in store.alerts.notices(store.alerts.incidents()[0].incident.id)[1].title  # type: ignore[union-attr]
+    assert [kind for kind, _ in told(store)] == ["firing"], "it is on its way back, so nobody is asked to retrain"
+    assert "recovering" in store.alerts.notices(store.alerts.incidents()[0].incident.id)[1].title  # type: ignore[union-attr]
 
 
 def test_judging_anew_changes_nothing(front_pages: str, store: Store) -> None:

@@ -88,7 +88,7 @@ def test_a_backfill_says_what_it_found_and_that_nobody_was_paged(
     filled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(filled, "backfill", "--from", "2026-02-05", "--to", "2026-02-10", "--again") == 0
-    assert "shop: 1 incidents recorded, see rankmon incidents; nobody was paged" in capsys.readouterr().out
+    assert "shop: 1 incident recorded, see rankmon incidents list; nobody was paged" in capsys.readouterr().out
 
 
 def test_incidents_are_listed_a_line_each(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,10 +124,17 @@ def test_acknowledged_with_a_note(filled: Path, name: str, capsys: pytest.Captur
     assert "acknowledged by ada: rolling back" in capsys.readouterr().out
 
 
+def test_a_new_baseline_needs_verdicts_to_begin_anew(
+    filled: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(filled, "incidents ack", name, "--new-baseline") == 2
+    assert "shop has no `drift:`, so it has no baseline; add `drift: {}` to it" in capsys.readouterr().err
+
+
 def test_silenced_and_no_longer(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "incidents silence", "shop", "--for", "2h", "--note", "moving", "--by", "ada") == 0
     assert run(filled, "incidents list") == 0
-    assert re.search(r"silenced: shop until .* by ada, moving", capsys.readouterr().out)
+    assert re.search(r"silenced: shop until .* by ada: moving", capsys.readouterr().out)
     assert run(filled, "incidents unsilence", "shop") == 0
     assert run(filled, "incidents list") == 0
     assert "silenced: shop" not in capsys.readouterr().out
@@ -137,6 +144,8 @@ def test_what_is_unknown_is_said(filled: Path, capsys: pytest.CaptureFixture[str
     assert run(filled, "incidents show", "nope") == 2
     assert "there is no incident 'nope'; rankmon incidents list names them" in capsys.readouterr().err
     assert run(filled, "incidents silence", "shpo", "--for", "2h") == 2
+    assert "there is no monitor 'shpo'" in capsys.readouterr().err
+    assert run(filled, "incidents unsilence", "shpo") == 2
     assert "there is no monitor 'shpo'" in capsys.readouterr().err
     assert run(filled, "test-alert", "--channel", "nope") == 2
     assert "there is no channel 'nope'; known are log, team" in capsys.readouterr().err
@@ -151,7 +160,61 @@ def test_status_names_rule_and_incident(filled: Path, name: str, capsys: pytest.
 
 def test_check_config_says_who_is_told(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "check-config") == 0
-    assert "  alert drop: ndcg@10 over 24h, looks back 5d, tells team" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "  alert drop: ndcg@10 over 24h, looks back 5d, tells team" in told.out
+    missing = "web.external_url: is missing, so links in notifications lead to http://127.0.0.1:9184/"
+    assert missing in told.err
+
+
+def test_check_config_warns_of_a_baseline_that_is_still_to_come(
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (filled / "rankmon.yaml").read_text(encoding="utf-8")
+    later = text.replace("{trailing: 4d}", "{pinned: {from: 2026-01-01, to: 2130-01-15}}")
+    (tmp_path / "rankmon.yaml").write_text(later + 'web: {external_url: "https://mon.test/"}\n', encoding="utf-8")
+    assert run(tmp_path, "check-config") == 0
+    (warning,) = capsys.readouterr().err.splitlines()
+    place = "monitors[0].alerts[0].baseline.pinned: is not over yet, so rule drop cannot fire before it is"
+    assert warning == f"rankmon: warning: {tmp_path}/rankmon.yaml:31: {place}; did you mean a past period?"
+
+
+def test_an_unknown_monitor_is_said_and_one_that_was_removed_is_not_unknown(
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(filled, "incidents list", "-m", "shpo") == 2
+    assert "there is no monitor 'shpo'; known are shop" in capsys.readouterr().err
+    text = (filled / "rankmon.yaml").read_text(encoding="utf-8")
+    (tmp_path / "rankmon.yaml").write_text(text.replace("- name: shop", "- name: market"), encoding="utf-8")
+    assert run(tmp_path, "incidents list", "-m", "shop") == 0
+    assert "critical shop" in capsys.readouterr().out
+
+
+def test_a_list_of_one_monitor_names_its_silences_only(
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (filled / "rankmon.yaml").read_text(encoding="utf-8")
+    more = text[text.index("  - name: shop") :].replace("- name: shop", "- name: market")
+    (tmp_path / "rankmon.yaml").write_text(text + more, encoding="utf-8")
+    assert run(tmp_path, "incidents silence", "market", "--for", "2h") == 0
+    capsys.readouterr()
+    assert run(tmp_path, "incidents list", "-m", "shop") == 0
+    assert "silenced: market" not in capsys.readouterr().out
+    for name in ((), ("-m", "market")):
+        assert run(tmp_path, "incidents list", *name) == 0
+        assert "silenced: market until" in capsys.readouterr().out
+    assert run(tmp_path, "incidents unsilence", "market") == 0
+
+
+def test_a_silence_of_no_length_is_refused(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(filled, "incidents silence", "shop", "--for", "0s") == 2
+    assert "--for must be longer than 0s; rankmon incidents unsilence ends a silence" in capsys.readouterr().err
+
+
+def test_one_that_is_shown_has_the_link_to_its_page(
+    filled: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(filled, "incidents show", name) == 0
+    assert "Page: http://127.0.0.1:9184/#shop" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -168,7 +231,26 @@ def test_a_test_alert_reaches_every_channel(
     assert capsys.readouterr().out.splitlines() == ["log: delivered", "team: delivered"]
     (got,) = [g.document for g in receiver.taken]
     assert (got["kind"], got["labels"]) == ("test", {"team": "search"})
+    assert (got["severity"], got["url"]) == ("critical", "http://127.0.0.1:9184/#shop")
     assert "nothing has fallen" in got["text"]
+
+
+def test_a_test_alert_is_as_grave_as_the_gravest_rule_unless_it_is_told_otherwise(
+    filled: Path, tmp_path: Path, receiver: Receiver
+) -> None:
+    write(filled, receiver.url)
+    text = (filled / "rankmon.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "rankmon.yaml"
+    for more, options in (
+        ("        severity: warning\n", ()),
+        ("        severity: info\n    drift: {severity: warning, data_severity: info}\n", ()),
+        ("", ("--severity", "info")),
+    ):
+        path.write_text(text + more, encoding="utf-8")
+        assert run(tmp_path, "test-alert", "--channel", "team", *options) == 0
+    path.write_text(text[: text.index("    alerts:")], encoding="utf-8")
+    assert run(tmp_path, "test-alert", "--channel", "team") == 0
+    assert [g.document["severity"] for g in receiver.taken] == ["warning", "warning", "info", "critical"]
 
 
 def test_a_test_alert_that_does_not_arrive_says_why(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:

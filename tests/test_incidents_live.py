@@ -11,8 +11,10 @@ import pytest
 from monitor.app import App
 from monitor.clock import ReplayClock
 from monitor.config import load
-from tests.support.receiver import Receiver
-from tests.test_incidents_cli import STORY, filled, write
+from monitor.store import Store
+from tests.support.notices import notice, put
+from tests.support.receiver import Receiver, Reply
+from tests.test_incidents_cli import STORY, filled, run, write
 
 __all__ = ["filled"]
 
@@ -80,6 +82,26 @@ def test_a_rule_that_goes_by_a_reload_is_withdrawn(app: App, folder: Path, recei
     eventually(lambda: kinds(receiver) == ["firing", "withdrawn"])
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A monitor that is configured no more is not waited for."""
+    monkeypatch.setattr("monitor.withdrawing.LOOK_EVERY", 0.1)
+    monkeypatch.setattr("monitor.withdrawing.PATIENCE", 0)
+
+
+def test_a_rule_that_is_edited_by_a_reload_and_still_fires_pages_nobody_again(
+    app: App, folder: Path, receiver: Receiver
+) -> None:
+    eventually(lambda: kinds(receiver) == ["firing"])
+    change(folder, "for: 6h", "for: 5h")
+    assert app.reload({}) == []
+    before = app.telemetry.counts()["rankmon_evaluations", ("shop",)]
+    eventually(lambda: app.telemetry.counts()["rankmon_evaluations", ("shop",)] >= before + 3)
+    assert kinds(receiver) == ["firing"]
+    assert [s.incident.state for s in app.store.alerts.incidents()][:1] == ["firing"]
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_monitor_that_goes_by_a_reload_is_withdrawn(app: App, folder: Path, receiver: Receiver) -> None:
     eventually(lambda: kinds(receiver) == ["firing"])
     change(folder, "- name: shop", "- name: market")
@@ -90,6 +112,7 @@ def test_a_monitor_that_goes_by_a_reload_is_withdrawn(app: App, folder: Path, re
     assert "configured no more" in gone["text"]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_what_was_removed_while_the_daemon_was_away_is_withdrawn_too(
     app: App, folder: Path, receiver: Receiver
 ) -> None:
@@ -122,6 +145,19 @@ def test_a_channel_that_moves_by_a_reload_is_told_at_its_new_place(app: App, fol
         eventually(lambda: kinds(moved) == ["withdrawn"])
 
 
+def test_a_single_run_sends_what_waits(folder: Path, receiver: Receiver, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Store(load(folder / "rankmon.yaml", {}).store.url, 20)
+    put(store, "team", [notice("firing")], time.time())
+    put(store, "unknown", [notice("firing")], time.time())
+    assert run(folder, "once") == 0
+    assert kinds(receiver) == ["firing"]
+    receiver.behave = lambda _: Reply(503)
+    put(store, "team", [notice("resolved", number=1)], time.time())
+    assert run(folder, "once") == 0
+    assert "notifications left for the next run, for their receivers: 1" in capsys.readouterr().err
+    store.close()
+
+
 def test_where_prometheus_pages_rankmon_does_not(folder: Path, receiver: Receiver) -> None:
     change(folder, "notify: [team]", "paging: prometheus")
     app = App(load(folder / "rankmon.yaml", {}), ReplayClock(STORY.history_end.timestamp()))
@@ -132,3 +168,12 @@ def test_where_prometheus_pages_rankmon_does_not(folder: Path, receiver: Receive
         assert kinds(receiver) == []
     finally:
         app.stop()
+
+
+def test_what_is_open_is_explained_from_the_source(app: App) -> None:
+    (found,) = app.store.alerts.incidents("shop", "firing")
+    eventually(lambda: app.store.verdicts.diagnosis(found.incident.id) is not None)
+    document = app.store.verdicts.diagnosis(found.incident.id)
+    assert document is not None
+    assert document["captured"]["requests"]
+    assert document["captured"]["queries"] is None, "this monitor names no column of the query"

@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 from monitor.core import buckets as b
 from monitor.core.measures import parse
 from monitor.core.messages import Notification
-from monitor.core.rules import Floor, Rule
+from monitor.core.rules import Baseline, Drop, Floor, Rule
 from monitor.core.tally import Cell, Tally
 from monitor.core.types import OVERALL, Monitor
 from monitor.judging import Telling, judge, withdraw
@@ -37,7 +37,9 @@ class Bench:
     channels: dict[str, tuple[str, ...]] = field(default_factory=lambda: {"log": ("log",), "team": ("team",)})
     hour: int = 0
 
-    def put(self, *values: float | Mapping[str, float], at: int | None = None, final: bool = True) -> None:
+    def put(
+        self, *values: float | Mapping[str, float], at: int | None = None, final: bool = True, read_at: float = 1e6
+    ) -> None:
         """Store hours one after the other, from hour `at` on: a value for all, or one a device."""
         first = self.hour if at is None else at
         tally = Tally(BASE + first * HOUR, BASE + (first + len(values)) * HOUR)
@@ -49,7 +51,7 @@ class Bench:
         with self.store.hold("search") as lease:
             targets = dict.fromkeys(self.monitor.definitions, starts)
             finals = starts if final else ()
-            self.store.write(lease, self.monitor, tally, targets, 1e6, finals, force=True)
+            self.store.write(lease, self.monitor, tally, targets, read_at, finals, force=True)
         self.hour = max(self.hour, first + len(values))
 
     def judge(self, current: bool = True, later: int = 0) -> None:
@@ -120,6 +122,30 @@ def test_an_incident_from_beginning_to_end(bench: Bench) -> None:
     assert ("device", "firing", "ok") in steps
 
 
+def test_an_open_incident_says_what_it_was_compared_with_when_it_fired_and_how_far_it_is_back(bench: Bench) -> None:
+    moving = Drop(0.2, 0.1, True, Baseline(trailing=2 * HOUR))
+    rule = replace(RULE, limit=moving, lasting=0, resolve_lasting=3 * HOUR)
+    bench.monitor = replace(bench.monitor, alerts=(rule,))
+    bench.live(0.8, 0.8, 0.4)
+
+    def lead() -> tuple[float | None, float | None, int, int, bool]:
+        found = bench.incidents[0].findings[0]
+        known = found.before_when_fired, None if found.before is None else round(found.before, 3)
+        return *known, found.well_for // HOUR, found.well_needed // HOUR, found.is_recovering
+
+    assert lead() == (0.8, 0.8, 0, 3, False)
+    bench.live(0.4)
+    assert lead() == (0.8, 0.6, 0, 3, False)
+    bench.live(0.45)
+    assert lead() == (0.8, 0.4, 1, 3, True)
+    bench.live(0.8)
+    assert lead() == (0.8, 0.425, 2, 3, True)
+    bench.live(0.8)
+    assert bench.incidents[0].incident.state == "resolved"
+    assert lead() == (0.8, 0.625, 3, 3, True)
+    assert "recovering" not in bench.messages[-1][1].text
+
+
 def test_judging_twice_tells_once(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     for _ in range(3):
@@ -144,7 +170,7 @@ def test_while_there_is_more_to_read_nobody_is_told(bench: Bench) -> None:
 
 def test_what_is_long_past_is_told_to_nobody(bench: Bench) -> None:
     bench.put(0.4, 0.4)
-    bench.judge(later=bench.monitor.history + 1)
+    bench.judge(later=bench.monitor.history + bench.monitor.final_timeout + bench.monitor.ingest_delay + HOUR + 1)
     assert [s.incident.state for s in bench.incidents] == ["firing"]
     assert bench.notices == []
 
@@ -212,9 +238,11 @@ def test_a_worse_severity_is_said_with_the_former_one(bench: Bench) -> None:
 # ---- retraining --------------------------------------------------------------------------------------------------
 
 
-def retraining(bench: Bench, cooldown: int) -> None:
+def retraining(bench: Bench, cooldown: int, after: int = 0) -> None:
     rule = replace(RULE, retrain=True, slices=())
-    bench.monitor = replace(bench.monitor, alerts=(rule,), retrain_notify=("team",), retrain_cooldown=cooldown)
+    bench.monitor = replace(
+        bench.monitor, alerts=(rule,), retrain_notify=("team",), retrain_cooldown=cooldown, retrain_after=after
+    )
 
 
 def test_one_drift_asks_once(bench: Bench) -> None:

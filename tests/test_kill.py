@@ -213,7 +213,7 @@ def test_sigterm_ends_a_daemon_and_sighup_loads_its_configuration_anew(zygote: Z
     child.wait_for("due buckets in")
     path.write_text(path.read_text().replace("measures: [ndcg@10,", "measures: [ndcg@7,"))
     child.send(signal.SIGHUP)
-    child.wait_for("reload applied: 1 monitors")
+    child.wait_for("reload applied: 1 monitor")
     path.write_text(path.read_text().replace("request: request_id", "reqest: request_id", 1))
     child.send(signal.SIGHUP)
     child.wait_for("reqest")

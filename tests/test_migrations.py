@@ -25,7 +25,7 @@ from monitor.store.migrate import _alembic
 from tests.support.postgres import PostgresServer
 from tests.support.tallies import HOUR, line, python, rows, tally, watched, write
 
-HEAD = "0003"
+HEAD = "0004"
 MONITOR = watched()
 
 

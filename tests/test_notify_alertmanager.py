@@ -265,7 +265,7 @@ def test_an_alertmanager_that_was_restarted_and_one_that_was_down_are_told(
     eventually(lambda: known(server, "again"))
     second.start()
     eventually(lambda: known(second, "again"))
-    assert not desk.store.outbox.queues()
+    eventually(lambda: not desk.store.outbox.queues())
     second.kill()
     second.start()  # it keeps no alerts
     eventually(lambda: known(second, "again"))

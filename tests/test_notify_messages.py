@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from monitor.core.findings import Finding
+from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
-from monitor.core.messages import Kind, Notification, notification
+from monitor.core.messages import Kind, Notification, labels_are_suspect, notification
 from monitor.core.rules import Floor, Rule
 from monitor.judging import REMOVED, RESTATED
 from tests.support.monitors import new_store
@@ -22,7 +22,11 @@ CLOSED = replace(INCIDENT, state="resolved", closed_at=FELL + 30 * HOUR)
 WITHDRAWN = replace(CLOSED, state="withdrawn")
 WELL = replace(DROP, end=FELL + 30 * HOUR, value=0.6921, lower=0.681, upper=0.703, coverage=0.42)
 FEW_LABELS = replace(DROP, coverage=0.2)
-HARDLY = replace(DROP, value=0.66, lower=0.65, upper=0.67)
+HARDLY = replace(DROP, value=0.66, lower=0.65, upper=0.67, back_from=0.673)
+WELL_FOR_NOW = replace(HARDLY, value=0.69, lower=0.68, upper=0.7, well_for=5 * HOUR, well_needed=12 * HOUR)
+MOVED = replace(DROP, before=0.6812, before_when_fired=0.7016)
+FOLLOWED = replace(WELL, value=0.6123, before=0.6181, threshold=0.5748, before_when_fired=0.7016, still_below=0.6525)
+NEW = SliceFall("model_version", "v2", None, 0.5212, 0.5)
 SLICES = [replace(SLICE, slice=f"tablet-{n}", value=0.3 + n / 100) for n in range(12)]
 
 
@@ -44,12 +48,17 @@ MESSAGES = {
     "firing, overall and a slice": message("firing", [SLICE, DROP]),
     "firing, one slice": message("firing", [SLICE]),
     "firing, a model version": message("firing", [replace(SLICE, dimension="model_version", slice="v2")]),
+    "firing, a new model version": message("firing", [replace(DROP, slices=(NEW, *DROP.slices))]),
     "firing, many slices": message("firing", SLICES),
     "firing, fewer labels": message("firing", [FEW_LABELS]),
     "firing, label coverage": message("firing", [DROP, COVERAGE]),
     "updated, graver": message("updated", [DROP, FLOOR], former="warning"),
     "updated, on its way back": message("updated", [HARDLY]),
+    "updated, well again": message("updated", [replace(WELL_FOR_NOW, before=0.6812, before_when_fired=0.7016)]),
+    "updated, well again but for a slice": message("updated", [WELL_FOR_NOW, SLICE]),
+    "updated, the baseline has moved": message("updated", [MOVED]),
     "resolved": message("resolved", [WELL], CLOSED),
+    "resolved, the baseline followed": message("resolved", [FOLLOWED], CLOSED),
     "withdrawn, restated": message("withdrawn", [DROP], WITHDRAWN, RESTATED),
     "withdrawn, removed": message("withdrawn", [], WITHDRAWN, REMOVED),
     "retrain": message("retrain"),
@@ -71,10 +80,12 @@ def test_a_message_says_what_to_do_and_where_to_look_and_fits_a_telephone(name: 
     made = MESSAGES[name]
     lines = made.text.splitlines()
     assert lines[-2:] == ["Runbook: https://runbooks.test/search", "Page: https://mon.test/#search"]
-    assert lines[-3].startswith("What to do: ")
+    to_do, *more = lines[-4:-2] if made.kind in ("firing", "updated") else lines[-3:-2]
+    assert to_do.startswith("What to do: ")
+    assert more in ([], [f"More: rankmon explain-incident {made.incident}"])
     assert len(made.title) <= 100
     assert "\n" not in made.title
-    assert len(made.text) <= 1100
+    assert len(made.text) <= 1150
 
 
 @pytest.mark.parametrize("name", [n for n in MESSAGES if n.startswith(("firing", "updated", "retrain"))])
@@ -89,6 +100,14 @@ def test_without_a_page_and_a_runbook_there_are_no_empty_links() -> None:
     made = notification("firing", replace(ABOUT, runbook_url="", page=""), INCIDENT, [DROP], 0)
     assert "Runbook" not in made.text
     assert "Page:" not in made.text
+
+
+def test_what_is_still_down_comes_before_what_is_on_its_way_back() -> None:
+    made = message("updated", [WELL_FOR_NOW, replace(SLICE, severity="warning"), replace(SLICE, slice="b", value=0.5)])
+    assert [f.slice for f in made.findings] == ["b", "mobile", ""]
+    assert made.title == "search: ndcg@10 of device=b fell 28.7 %, from 0.702 to 0.500"
+    assert "roll back or retrain" in made.text
+    assert "roll back or retrain" not in message("updated", [WELL_FOR_NOW]).text
 
 
 def test_the_gravest_comes_first_then_overall_then_what_fell_most() -> None:
@@ -126,3 +145,12 @@ def test_what_people_searched_for_is_told_to_nobody(tmp_path: Path, query: str |
     assert made.kind == "firing"
     assert ("device=mobile from 0.800 to 0.100" in made.text) == is_told
     assert ("mobile" in json.dumps(made.plain())) == is_told
+
+
+def test_labels_are_suspect_by_all_traffic_wherever_it_stands_and_not_by_a_slice_that_gets_fewer_clicks() -> None:
+    fewer = replace(SLICE, coverage=0.2)
+    assert not labels_are_suspect([fewer, DROP])
+    assert labels_are_suspect([SLICE, FEW_LABELS])
+    assert labels_are_suspect([FEW_LABELS, SLICE])
+    assert labels_are_suspect([fewer])
+    assert not labels_are_suspect([])

@@ -17,9 +17,10 @@ from monitor.notify.log import Log
 from monitor.notify.receiver import Receiver as Channel
 from monitor.notify.webhook import Webhook
 from monitor.schema import outbox
-from monitor.sender import FIRST_RETRY, LONGEST_RETRY, ORPHANED, Sender, pause
+from monitor.sender import FIRST_RETRY, LEAST_ATTEMPTS, LONGEST_RETRY, ORPHANED, STUCK, Sender, pause
 from monitor.store import Store
-from monitor.telemetry import Telemetry
+from monitor.store.outbox import FARTHEST
+from monitor.telemetry import Queue, Telemetry
 from tests.support.monitors import new_store
 from tests.support.notices import DAY, HOUR, incident, notice, put
 from tests.support.receiver import HANGS, Got, Receiver, Reply
@@ -210,10 +211,11 @@ def test_what_opens_is_given_up_after_the_limit_and_what_closes_never(
     sender = post.sender(webhook(receiver))
     post.put("inbox", FIRING, RESOLVED)
     eventually(lambda: post.attempts() == 1)
-    post.later(DAY - 1)
-    eventually(lambda: post.attempts() == 2)
+    fail(post, LEAST_ATTEMPTS)
+    post.later(DAY - LEAST_ATTEMPTS * STEP - 1)
+    eventually(lambda: post.attempts() == LEAST_ATTEMPTS + 2)
     assert post.rows("dropped_at") == [(None,), (None,)]
-    post.later(LONGEST_RETRY * 1.3)
+    post.later(STEP)
     eventually(lambda: post.rows("dropped_at")[0][0] is not None)
     for _ in range(5):
         tried = post.attempts()
@@ -222,17 +224,118 @@ def test_what_opens_is_given_up_after_the_limit_and_what_closes_never(
     receiver.behave = lambda _: Reply()
     post.later(30 * DAY)
     eventually(lambda: receiver.titles() == ["a resolved"])
-    assert post.rows("kind", "attempts", "last_error")[0] == ("firing", 3, f"{receiver.url}: answered 500: broken")
+    said, tries = f"{receiver.url}: answered 500: broken", LEAST_ATTEMPTS + 3
+    assert post.rows("kind", "attempts", "last_error")[0] == ("firing", tries, said)
     assert counted(sender, "s_dropped") == 1
     given_up = [r for r in caplog.records if r.levelno >= logging.ERROR]
     assert [r.getMessage() for r in given_up] == [
-        f"firing of incident a for inbox is given up after 3 attempts: {receiver.url}: answered 500: broken"
+        f"firing of incident a for inbox is given up after {tries} attempts: {said}"
     ]
+
+
+STEP = LONGEST_RETRY * 1.3
+"""Seconds after which whatever has failed is tried again."""
+
+
+def fail(post: Post, times: int) -> None:
+    """So many more attempts that fail, after one that has."""
+    for _ in range(times):
+        before = post.attempts()
+        post.later(STEP)
+        eventually(lambda: post.attempts() > before)  # noqa: B023 (it is called at once)
+
+
+def test_age_alone_gives_nothing_up_for_a_clock_may_jump_and_a_machine_sleep(post: Post, receiver: Receiver) -> None:
+    receiver.behave = lambda _: Reply(500)
+    post.put("inbox", FIRING)
+    post.clock.time += 3 * DAY
+    post.sender(webhook(receiver))
+    eventually(lambda: post.attempts() == 1)
+    fail(post, LEAST_ATTEMPTS - 2)
+    assert post.rows("dropped_at") == [(None,)]
+    fail(post, 1)
+    assert post.rows("dropped_at") != [(None,)]
+
+
+def test_an_incident_that_is_open_is_told_however_long_its_receiver_is_away_and_of_several_the_newest(
+    post: Post, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.behave = lambda _: Reply(500)
+    incident(post.store, "a")
+    sender = post.sender(webhook(receiver))
+    post.put("inbox", FIRING)
+    eventually(lambda: post.attempts() == 1)
+    fail(post, LEAST_ATTEMPTS)
+    post.later(30 * DAY)
+    eventually(lambda: post.attempts() == LEAST_ATTEMPTS + 2)
+    assert post.rows("dropped_at") == [(None,)]
+    post.put("inbox", notice("retrain", number=7), UPDATED)
+    fail(post, 1)
+    assert [row[0] is None for row in post.rows("dropped_at")] == [False, True, True]
+    eventually(lambda: post.attempts() == LEAST_ATTEMPTS + 4)
+    receiver.behave = lambda _: Reply()
+    post.later(STEP)
+    eventually(lambda: receiver.titles() == ["a retrain", "a updated"])
+    assert counted(sender, "s_dropped") == 0, "the newer one says it all"
+    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
+
+
+def test_an_end_ends_every_severity_that_the_receiver_was_told(post: Post, receiver: Receiver) -> None:
+    incident(post.store, "a")
+    post.sender(*alertmanager(receiver))
+    post.put("am", notice(severity="info"))
+    eventually(lambda: receiver.taken)
+    receiver.behave = lambda _: Reply(500)
+    post.put("am", notice("updated", number=1, severity="warning", former_severity="info"))
+    eventually(lambda: post.attempts() == 1)
+    fail(post, LEAST_ATTEMPTS)
+    post.put("am", notice("updated", number=2, former_severity="warning"))
+    post.later(2 * DAY)
+    eventually(lambda: post.attempts() == LEAST_ATTEMPTS + 3)
+    incident(post.store, "a", "resolved")
+    post.put("am", notice("resolved", number=3))
+    fail(post, LEAST_ATTEMPTS)
+    post.later(2 * DAY)
+    eventually(lambda: post.rows("dropped_at", "attempts")[2][0] is not None)
+    receiver.behave = lambda _: Reply()
+    post.later(STEP)
+    eventually(lambda: states(receiver)[-1] == "resolved")
+    over = receiver.taken[-1].document
+    assert [alert["labels"]["severity"] for alert in over] == ["critical", "info", "warning"]
+    assert {alert["endsAt"] < alert["startsAt"] for alert in over} == {False}
+    assert {alert["annotations"]["state"] for alert in over} == {"resolved"}
+
+
+def test_what_a_clock_that_was_ahead_had_put_off_is_tried_once_it_is_right_again(
+    post: Post, receiver: Receiver
+) -> None:
+    receiver.behave = lambda _: Reply(500)
+    post.clock.time += 2 * DAY
+    post.sender(webhook(receiver))
+    post.put("inbox", FIRING)
+    eventually(lambda: post.attempts() == 1)
+    fail(post, 4)
+    receiver.behave = lambda _: Reply()
+    post.later(-2 * DAY)
+    eventually(lambda: receiver.titles() == ["a firing"])
+
+
+def test_what_was_given_up_with_its_channel_is_told_when_the_channel_is_back(post: Post, receiver: Receiver) -> None:
+    incident(post.store, "a")
+    incident(post.store, "b", "resolved")
+    sender = post.sender(Log())
+    post.put("inbox", FIRING, UPDATED, notice(incident="b"))
+    post.later(ORPHANED + 1)
+    eventually(lambda: post.store.outbox.queues() == {})
+    sender.use([webhook(receiver)])
+    eventually(lambda: receiver.titles() == ["a updated"])
+    time.sleep(3 * OFTEN)
+    assert receiver.titles() == ["a updated"]
 
 
 def test_pauses_grow_are_bounded_and_differ() -> None:
     assert [pause(n, 0) for n in range(4)] == [4, 8, 16, 32]
-    assert pause(1000, 0.999) < LONGEST_RETRY * 1.2
+    assert pause(1000, 0.999) < LONGEST_RETRY * 1.2 < FARTHEST
     assert FIRST_RETRY * 0.8 <= pause(0, 0.3) < pause(0, 0.7) <= FIRST_RETRY * 1.2
 
 
@@ -356,12 +459,45 @@ def test_what_waits_for_a_removed_channel_is_given_up_and_said_so(
     post.later(ORPHANED - 1)
     time.sleep(5 * OFTEN)
     assert post.rows("dropped_at") == [(None,), (None,)], "another daemon may be about to get a newer configuration"
-    post.later(2)
+    post.later(1 + 1.2 * FIRST_RETRY)  # nobody tried when it was time to
     eventually(lambda: post.store.outbox.queues() == {})
     said = "2 notifications for inbox are given up: no channel has it any more"
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == [said]
     assert counted(sender, "s_dropped") == 2
     assert [e for (e,) in post.rows("last_error")] == ["no channel has this receiver any more"] * 2
+
+
+def test_what_another_daemon_still_tries_to_send_is_left_to_it(
+    post: Post, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.behave = lambda _: Reply(503)
+    post.sender(webhook(receiver))
+    with Receiver() as other:
+        post.sender(webhook(other, "elsewhere"))
+        post.put("inbox", notice("firing"), notice("resolved", number=1))
+        for tried in range(1, 6):
+            eventually(lambda tried=tried: post.attempts() >= tried)  # type: ignore[misc]
+            post.later(LONGEST_RETRY * 1.2)
+        assert post.clock.time - 1e9 > 2 * ORPHANED
+        time.sleep(10 * OFTEN)
+        receiver.behave = lambda _: Reply()
+        post.later(LONGEST_RETRY * 1.2)
+        eventually(lambda: receiver.titles() == ["a firing", "a resolved"])
+    assert "given up" not in caplog.text
+
+
+def test_a_single_run_sends_what_is_due_and_says_what_could_not_be_sent(post: Post, receiver: Receiver) -> None:
+    sender = Sender(post.store, Telemetry(), post.clock)
+    with Receiver() as away:
+        away.behave = lambda _: Reply(503)
+        sender.use([webhook(receiver), webhook(away, "away")])
+        post.put("inbox", notice("firing"), notice("resolved", number=1))
+        post.put("away", notice("firing"))
+        post.put("unknown", notice("firing"))
+        assert sender.deliver(10, lambda: False) == 1
+        assert sender.deliver(10, lambda: True) == 1
+    sender.stop()
+    assert receiver.titles() == ["a firing", "a resolved"]
 
 
 def test_an_alertmanager_that_joins_a_channel_is_told_of_what_goes_on_and_of_its_end(
@@ -404,6 +540,23 @@ def test_every_alertmanager_gets_it_and_one_that_is_down_does_not_hinder_the_oth
         down.open()
         post.later(60)
         eventually(lambda: states(down) == ["firing", "resolved"])
+
+
+def test_a_receiver_that_takes_nothing_for_long_is_counted_among_those_of_its_channel(
+    post: Post, receiver: Receiver
+) -> None:
+    with Receiver(lambda _: Reply(500)) as down:
+        both = alertmanager(receiver, down)
+        sender = post.sender(*both, Log())
+        for one in both:
+            post.put(one.target, FIRING)
+        eventually(lambda: sender._telemetry.queues == {"am": Queue(1, post.clock.time, 2, 0), "log": Queue()})
+        began = post.clock.time
+        post.later(STUCK + 1)
+        eventually(lambda: sender._telemetry.queues["am"] == Queue(1, began, 2, 1))
+        down.behave = lambda _: Reply()
+        post.later(STEP)
+        eventually(lambda: sender._telemetry.queues["am"] == Queue(receivers=2))
 
 
 def test_an_alertmanager_is_reminded_of_the_newest_of_what_goes_on(post: Post, receiver: Receiver) -> None:

@@ -66,6 +66,11 @@ def test_without_rules_that_is_said(store: Store) -> None:
     assert words(shown(store, monitor, END), END) == [("unwatched", "Running; no alert rules")]
 
 
+def test_that_all_is_well_is_not_said_where_no_rule_can_tell(store: Store) -> None:
+    snapshot = snapshot_at(store, START + 3 * DAY)
+    assert words(snapshot, START + 3 * DAY) == [("unwatched", "Not judged: baseline too short")]
+
+
 def test_pending(store: Store) -> None:
     at = FALL + 17 * HOUR
     ((kind, text),) = words(snapshot_at(store, at), at)
@@ -144,6 +149,12 @@ def test_a_stale_source_and_a_failing_run(store: Store) -> None:
     broken = shown(store, snapshot.monitor, FALL)
     assert words(broken, FALL)[0] == ("failing", "Failing; last success 2022-01-17 23:59 UTC")
     assert "the source refuses &lt;script&gt;" in page(broken, FALL)
+
+
+def test_a_replay_that_runs_fast_is_stale_only_after_a_real_minute(store: Store) -> None:
+    snapshot = snapshot_at(store, FALL)
+    assert [s.kind for s in states_of(snapshot, FALL + 4 * HOUR, speed=600)] == ["ok"]
+    assert [s.kind for s in states_of(snapshot, FALL + 11 * HOUR, speed=600)] == ["failing", "stale"]
 
 
 def test_every_kind_of_state_has_its_look() -> None:

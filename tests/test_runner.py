@@ -202,7 +202,7 @@ def test_a_bug_in_a_cycle_is_counted_logged_with_its_traceback_and_survived(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("monitor.cycle.tally", lambda *_: 1 / 0)
+        patched.setattr("monitor.cycle.tallied", lambda *_: 1 / 0)
         assert isinstance(bench.run(), ZeroDivisionError)
     assert bench.count("evaluation_failures", "bug") == 1
     assert "a fault in rankmon itself" in caplog.text

@@ -337,6 +337,11 @@ def test_equal_scores_of_a_table_stay_in_the_files_order_unless_told_otherwise(h
     assert values("a.csv", "-m", "mrr", "--ties", "trec") == {"mrr": 0.5}
 
 
+def test_positions_from_0_are_read_with_their_base(here: Path) -> None:
+    Path("a.csv").write_text("request,item,position,grade\nr,a,0,0\nr,b,1,1\n")
+    assert values("a.csv", "--base", "0", "-m", "mrr") == {"mrr": 0.5}
+
+
 def test_positions_with_gaps_keep_their_discount(here: Path) -> None:
     Path("a.csv").write_text("request,position,grade\nq,7,1\nq,3,0\n")
     assert values("a.csv", "-m", "mrr", "-m", "dcg") == {"mrr": pytest.approx(1 / 7), "dcg": pytest.approx(1 / 3)}
@@ -545,7 +550,7 @@ DIRT = {
     "position zero": (
         {"a.csv": HEAD + "q,a,0,1\n"},
         "a.csv",
-        "a.csv:2: position '0' is no position; they are whole numbers from 1 on (for scores there is --score)",
+        "a.csv:2: position '0' is no position; they are whole numbers from 1 on (--base 0 if they start at 0)",
     ),
     "position with a fraction": (
         {"a.csv": HEAD + "q,a,1,1\nq,b,2.5,1\n"},
@@ -659,7 +664,8 @@ def test_parquet_tells_nan_from_null_and_rows_are_counted_from_1(here: Path) -> 
 def test_parquet_without_pyarrow_says_what_to_install(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert refusal("a.parquet") == "a.parquet: Parquet needs pyarrow; pip install rankmon[parquet]"
+    said = refusal("a.parquet")
+    assert said == f"a.parquet: Parquet needs pyarrow; {sys.executable} -m pip install 'rankmon[parquet]'"
 
 
 def test_a_file_that_may_not_be_read_says_so(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,7 +181,7 @@ def test_an_unknown_driver_is_told_with_the_remedy() -> None:
     plain = by_select("postgresql:", "SELECT 1")
     error = failure("oracle+oracledb://u@h/d", plain)
     assert error.reason == "driver"
-    assert "install the SQLAlchemy driver for oracle" in str(error)
+    assert "pip install 'rankmon[oracle]'" in str(error)
     assert failure("nonsense://u@h/d", plain).reason == "driver"
 
 
@@ -191,7 +191,7 @@ def test_a_missing_psycopg_is_told_with_our_extra(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(engine_module.sa, "create_engine", create)
     error = failure("postgresql://u@h/d", by_select("postgresql:", "SELECT 1"))
-    assert (error.reason, "pip install 'rankmon[postgresql]'" in str(error)) == ("driver", True)
+    assert (error.reason, " -m pip install 'rankmon[postgresql]'" in str(error)) == ("driver", True)
 
 
 # ---- not permitted, not there ------------------------------------------------------------------------------------

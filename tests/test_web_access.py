@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import http.client
+import io
 import json
 import logging
 import re
@@ -64,7 +65,8 @@ def test_everything_needs_the_password(site: Site, path: str, method: str) -> No
         refused = get(app, path, None, method)
         assert (refused.status, refused.body) == (401, "a user and a password are needed\n")
         assert refused.headers["WWW-Authenticate"] == 'Basic realm="rankmon", charset="UTF-8"'
-        assert get(app, path, "wrong", method).status == 401
+        wrong = get(app, path, "wrong", method)
+        assert (wrong.status, wrong.body) == (401, "wrong user or password\n")
         assert get(app, path, PASSWORD, method).status == {"/no": 404}.get(path, 200)
 
 
@@ -412,11 +414,11 @@ MISTAKES = [
     ("basic_auth_users: {ali: 31337}", "web.yml:1: basic_auth_users.ali: is a number to YAML, not text; put it in "
      "quotes"),
     ("basic_auth_users: {ali: hunter2}", "web.yml:1: basic_auth_users.ali: is no bcrypt hash; make one with "
-     "`htpasswd -nBC 10 NAME`, and quote it"),
+     "`rankmon hash-password NAME`, or `htpasswd -nBC 10 NAME`"),
     (f"basic_auth_users: {{ali: '{HASH[:-1]}'}}", "web.yml:1: basic_auth_users.ali: is no bcrypt hash; make one with "
-     "`htpasswd -nBC 10 NAME`, and quote it"),
+     "`rankmon hash-password NAME`, or `htpasswd -nBC 10 NAME`"),
     (f"basic_auth_users: {{ali: '{HASH[:7] + 'z' * 53}'}}", "web.yml:1: basic_auth_users.ali: is no bcrypt hash; make "
-     "one with `htpasswd -nBC 10 NAME`, and quote it"),
+     "one with `rankmon hash-password NAME`, or `htpasswd -nBC 10 NAME`"),
     (f"basic_auth_users: {{ali: '{HASH.replace('$04$', '$31$')}'}}", "web.yml:1: basic_auth_users.ali: has a cost of "
      "31, and must have 04 to 15; make it with 10"),
     (f"basic_auth_users: {{'a:b': '{HASH}'}}", "web.yml:1: basic_auth_users.a:b: is no user name; write at least one "
@@ -457,6 +459,38 @@ MISTAKES = [
     (TLS + "http_server_config: {http2: true}", "web.yml:2: http_server_config: rankmon speaks HTTP/1.1 and sets its "
      "own headers; take it out"),
 ]  # fmt: skip
+
+
+def test_a_mistake_among_the_users_does_not_hide_one_in_the_certificates(site: Site) -> None:
+    told = site.problems(
+        "tls_server_config: {cert_file: server.crt, key_file: none.key}\nbasic_auth_users: {ali: plain}"
+    )
+    assert len(told) == 2
+    assert "there is no file" in told[0]
+    assert "is no bcrypt hash" in told[1]
+
+
+@pytest.mark.parametrize("password", ["s3cret", "grüße, lang und mit Leerzeichen"])
+def test_a_line_made_by_hash_password_lets_its_user_in(
+    site: Site, password: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{password}\n"))
+    assert run(["hash-password", "ali"]) == 0
+    with site.serving(f"basic_auth_users:\n{capsys.readouterr().out}") as app:
+        assert get(app, "/metrics", password).status == 200
+        assert get(app, "/metrics", "wrong").status == 401
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [("a:b", "x", "is no user name"), ("ali", "", "there is no password"), ("ali", "x" * 73, "more than the 72 bytes")],
+)
+def test_what_can_be_no_password_gets_no_hash(
+    name: str, text: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert run(["hash-password", name]) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("text", "expected"), MISTAKES)

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from monitor import __version__
+from monitor.cli.listing import Listing
 from monitor.errors import (
     ConfigError,
     InputError,
@@ -45,17 +46,25 @@ _COMMANDS = {
     "series": "series:series",
     "score": "score:score",
     "inspect": "inspect:inspect",
+    "explain": "explain:explain",
     "status": "status:status",
     "incidents": "incidents:incidents",
+    "explain-incident": "explain_incident:explain_incident",
+    "versions": "versions:versions",
+    "baseline": "baseline:baseline",
+    "replay": "replay:replay",
+    "power": "power:power",
     "test-alert": "test_alert:test_alert",
+    "healthcheck": "healthcheck:healthcheck",
     "check-config": "check:check_config",
     "migrate": "daemon:migrate",
+    "hash-password": "hash_password:hash_password",
     "demo": "demo:demo",
     "version": "version:version",
 }
 
 
-class _Commands(click.Group):
+class _Commands(Listing):
     """Imports a command's module when it is asked for, so that `rankmon version` need not load pandas."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -79,7 +88,9 @@ class _Commands(click.Group):
         return result
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=__doc__)
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=__doc__.partition("\n\n")[2]
+)
 @click.version_option(__version__, prog_name="rankmon")
 def cli() -> None:
     """Watches ranking models in production: windowed NDCG@k and its peers, from your own SQL logs."""

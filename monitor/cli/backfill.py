@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import Instant, config_option, interruptible, load_config, monitor_option, pick_monitors
+from monitor.cli.common import (
+    Instant,
+    config_option,
+    interruptible,
+    load_config,
+    monitor_option,
+    pick_monitors,
+    refused_in_words,
+)
+from monitor.core.types import OVERALL
 from monitor.errors import LeaseLost, SourceError, Stopped
 
 if TYPE_CHECKING:
@@ -75,6 +84,7 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from monitor.core.words import counted
     from monitor.cycle import Outcome, Stride, run_backfill
     from monitor.judging import judge
 
@@ -92,7 +102,19 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
             raise Stopped(f"{name}: stopped after {outcome.stored} buckets; the same command goes on there") from error
         judgement = judge(monitor, now, app.store, lease, replace(app.telling(), real_now=time.time()))
     kept = f", {outcome.kept} final ones kept" if outcome.kept else ""
-    click.echo(f"{name}: {outcome.stored} buckets stored{kept}")
+    click.echo(f"{name}: {counted(outcome.stored, 'bucket')} stored{kept}")
+    if outcome.stored and (refused := _refused(app, monitor, span)):
+        click.echo(f"{name}: left out of that time: {refused}")
     if judgement is not None and judgement.incidents:
-        click.echo(f"{name}: {len(judgement.incidents)} incidents recorded, see rankmon incidents; nobody was paged")
+        incidents = counted(len(judgement.incidents), "incident")
+        click.echo(f"{name}: {incidents} recorded, see rankmon incidents list; nobody was paged")
     return outcome.stored
+
+
+def _refused(app: App, monitor: Monitor, span: tuple[int, int]) -> str:
+    """What was refused of the buckets that begin in `span`, by reason, in words; empty if nothing was."""
+    from monitor.core.buckets import TRAFFIC_FIELDS
+
+    crowd = app.store.history(monitor.traffic, *span, overall_only=True).slice(OVERALL)
+    unmatched = int(crowd[:, TRAFFIC_FIELDS.index("unmatched")].sum())
+    return refused_in_words(app.store.refused(monitor.traffic, *span), unmatched)

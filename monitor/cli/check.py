@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import config_option, load_config, missing_store
+from monitor.cli.common import config_option, load_config, missing_store, unwritable_store
+from monitor.config.remarks import remarks
 from monitor.core.types import format_duration
-from monitor.errors import RankmonError
+from monitor.errors import RankmonError, StoreError
 
 if TYPE_CHECKING:
     from monitor.config import Config
     from monitor.core.types import Monitor
+    from monitor.cycle import Freshness
     from monitor.source.engine import Database
 
 
 @click.command("check-config")
 @config_option
-@click.option("--connect", is_flag=True, help="Also read a little from every source and look at the store.")
+@click.option("--connect", is_flag=True, help="Also look at a sample of every source's data, and at the store.")
 def check_config(config_path: Path, connect: bool) -> int:
-    """Check the configuration: all mistakes at once, each with file, line and remedy."""
+    """Check the configuration: its mistakes at once, each with file, line and remedy.
+
+    A monitor that lacks a key, or has a value of another kind there, is checked further when that is mended. With
+    --connect, what the data show of a mapping that cannot be meant so is warned of; the exit code stays 0.
+    """
     config = load_config(config_path)
     for monitor in config.monitors:
         windows = ", ".join(format_duration(w) for w in monitor.windows)
@@ -32,54 +39,94 @@ def check_config(config_path: Path, connect: bool) -> int:
             told = "paged by Prometheus" if monitor.paging == "prometheus" else f"tells {', '.join(monitor.notify)}"
             judged = f"{rule.judged} over {format_duration(rule.window)}"
             click.echo(f"  alert {rule.name}: {judged}, looks back {format_duration(rule.reach)}, {told}")
-    problems = _connect(config) if connect else []
-    for problem in problems:
+    for remark in remarks(config, time.time()):
+        click.echo(f"rankmon: warning: {remark}", err=True)
+    if not connect:
+        click.echo("configuration is valid")
+        return 0
+    answers = _connect(config)
+    for warning in answers.warnings:
+        click.echo(f"rankmon: warning: {warning}", err=True)
+    for problem in answers.problems:
         click.echo(f"rankmon: {problem}", err=True)
-    if problems:
+    if answers.problems:
         click.echo("configuration is valid, but not everything answers")
-        return exit_code(problems[0])
-    click.echo("configuration is valid" + (" and everything answers" if connect else ""))
+        return exit_code(answers.problems[0])
+    but = ", but see the warnings" if answers.warnings else ""
+    click.echo(f"configuration is valid and everything answers{but}")
     return 0
 
 
-def _connect(config: Config) -> list[RankmonError]:
-    """Ask every source and the store; what is wrong with them."""
+@dataclass
+class _Answers:
+    """What is wrong with sources and store, and what is odd about the data; each with its place."""
+
+    problems: list[RankmonError] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def _connect(config: Config) -> _Answers:
+    """Ask every source and the store."""
     from monitor.source.engine import Database
 
     databases = {s.name: Database(s.name, s.url, s.statement_timeout) for s in config.sources}
-    problems: list[RankmonError] = []
-    for monitor in config.monitors:
+    found = _Answers()
+    for index, monitor in enumerate(config.monitors):
         try:
-            click.echo(_ask(monitor, databases[monitor.source]))
+            fresh = _ask(monitor, databases[monitor.source])
+            found.warnings += _assess(config, index, databases[monitor.source], fresh)
         except RankmonError as error:
-            problems.append(type(error)(f"{monitor.name}: {error}"))
+            found.problems.append(type(error)(_located(config, index, str(error))))
     for database in databases.values():
         database.close()
     try:
         click.echo(_ask_store(config))
     except RankmonError as error:
-        problems.append(error)
-    return problems
+        found.problems.append(type(error)(f"{config.place('store', 'url')}: {error}"))
+    return found
 
 
-def _ask(monitor: Monitor, database: Database) -> str:
+def _located(config: Config, index: int, text: str) -> str:
+    """A source's error with the key that it is about, or that of the source."""
+    from monitor.cli.faults import key_of, plainly
+
+    monitor = config.monitors[index]
+    key = key_of(monitor, text)
+    place = config.place("monitors", index, *key) if key else config.place("sources", monitor.source)
+    return f"{place}: {monitor.name}: {plainly(text)}"
+
+
+def _assess(config: Config, index: int, database: Database, fresh: Freshness) -> list[str]:
+    """Look at a sample of a monitor's data, say so, and return what is odd about it. Raises SourceError."""
+    from monitor.source.assess import assess
+
+    monitor = config.monitors[index]
+    found = assess(monitor, database, time.time(), fresh.newest)
+    click.echo(f"{monitor.name}: {found.looked_at}")
+    return [f"{config.place('monitors', index, *r.key)}: {monitor.name}: {r.text}" for r in found.remarks]
+
+
+def _ask(monitor: Monitor, database: Database) -> Freshness:
     """Read a second of a monitor's rankings and labels, and say how new they are. Raises SourceError."""
-    from monitor.source.pull import Pull
+    from monitor.source.choice import open_source
 
-    now, pull = time.time(), Pull(monitor, database)
+    now, pull = time.time(), open_source(monitor, database)
     fresh = pull.freshness(now - monitor.history, now)
     pull.read(int(now) - 1, int(now))
     age = f"no request in {format_duration(monitor.history)}"
     if fresh.newest is not None:
         age = f"newest request is {format_duration(int(now - fresh.newest))} old"
     ahead = f", {fresh.future_rows} rows dated in the future" if fresh.future_rows else ""
-    return f"{monitor.name}: source {database.name} answers, {age}{ahead}"
+    click.echo(f"{monitor.name}: source {database.name} answers, {age}{ahead}")
+    return fresh
 
 
 def _ask_store(config: Config) -> str:
     """Look into the store. Raises StoreError."""
     from monitor.store import Store
 
+    if fault := unwritable_store(config):
+        raise StoreError(f"store: {fault}")
     missing = missing_store(config)
     if missing:
         return f"store: {missing}"

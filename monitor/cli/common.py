@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,7 +77,18 @@ def missing_store(config: Config) -> str:
         return ""
     path = Path(url.database).absolute()
     # To open it would be to make it, and to make it as this user.
-    return "" if path.exists() or not path.parent.is_dir() else f"there is no store {path} yet; rankmon run makes it"
+    if path.exists() or not path.parent.is_dir():
+        return ""
+    return f"there is no store {path} yet; rankmon run makes it"
+
+
+def unwritable_store(config: Config) -> str:
+    """What keeps this user from writing a store that is a file in a folder that exists; empty if nothing does."""
+    from monitor.store.files import fault_of
+
+    url = config.store.url
+    is_file = url.get_backend_name() == "sqlite" and bool(url.database)
+    return fault_of(Path(str(url.database))) if is_file and Path(str(url.database)).parent.is_dir() else ""
 
 
 @contextmanager
@@ -148,8 +160,30 @@ def pick_monitors(config: Config, names: tuple[str, ...]) -> list[Monitor]:
     return [known[n] for n in names] if names else list(config.monitors)
 
 
+def refused_in_words(refused: Mapping[str, int], unmatched: int | None) -> str:
+    """Counts of what was refused, by reason; empty if nothing was."""
+    from monitor.core.words import counted
+
+    told = [counted(rows, reason) for reason, rows in sorted(refused.items()) if rows]
+    if unmatched:
+        told.append(f"{counted(unmatched, 'event')} without an impression within the attribution")
+    return ", ".join(told)
+
+
 def monitor_option(multiple: bool = True) -> Callable[[Any], Any]:
     """The option that names monitors."""
     return click.option(
         "-m", "--monitor", "names", multiple=multiple, help="Name of a monitor; all without it." if multiple else ""
     )
+
+
+def by_option() -> Callable[[Any], Any]:
+    """The option that says who does something, by default the user of the machine."""
+    return click.option("--by", default=_user, show_default="you", help="Who says so.")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "somebody"  # a container's user may have no name

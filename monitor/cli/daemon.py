@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("monitor.daemon")
 
+SEND_WITHIN = 30.0
+"""Seconds that `once` gives the receivers."""
+
 
 @click.command()
 @config_option
@@ -38,6 +41,8 @@ def run(config_path: Path, replay_from: int | None, speed: float) -> None:
 
 def serve(app: App, announce: bool = False) -> None:
     """Prepare and start an app, and keep it going until it is told to end."""
+    from monitor.core.words import counted
+
     signals = SimpleQueue[int]()
 
     def note(number: int, _: object) -> None:
@@ -46,13 +51,15 @@ def serve(app: App, announce: bool = False) -> None:
     def end_at_once(number: int, _: object) -> NoReturn:
         raise _EndedEarly
 
+    is_serving = False
     try:
         signal.signal(signal.SIGHUP, note)
         _on_end(end_at_once)
         app.prepare()
         _on_end(note)
         app.start()
-        log.info("serving on %s, %d monitors", app.web.url, len(app.runners))
+        is_serving = True
+        log.info("serving on %s, %s", app.web.url, counted(len(app.runners), "monitor"))
         if announce:
             click.echo(f"Serving on {app.web.url} (and /metrics); Ctrl-C ends it.")
         while signals.get() == signal.SIGHUP:
@@ -61,9 +68,11 @@ def serve(app: App, announce: bool = False) -> None:
         log.info("told to end before anything was served")
     finally:
         _on_end(note)
-        log.info("stopping")
+        if is_serving:
+            log.info("stopping")
         app.stop()
-        log.info("stopped")
+        if is_serving:
+            log.info("stopped")
 
 
 class _EndedEarly(BaseException):
@@ -79,7 +88,10 @@ def _on_end(handler: Callable[[int, FrameType | None], object]) -> None:
 @config_option
 @monitor_option()
 def once(config_path: Path, names: tuple[str, ...]) -> int:
-    """Run one cycle of each monitor in the foreground and end. Its exit code is that of the first that failed."""
+    """Run one cycle of each monitor in the foreground, send what there is to tell, and end.
+
+    Its exit code is that of the first monitor that failed.
+    """
     from monitor.app import App
 
     config = load_config(config_path, log=True)
@@ -89,7 +101,10 @@ def once(config_path: Path, names: tuple[str, ...]) -> int:
         with interruptible(app):
             app.prepare()
             errors = [error for monitor in wanted if (error := _cycle(app, monitor.name))]
+            if waiting := app.sender.deliver(SEND_WITHIN, app.stopping.is_set):
+                click.echo(f"rankmon: notifications left for the next run, for their receivers: {waiting}", err=True)
     finally:
+        app.sender.stop()
         app.close()
     return exit_code(errors[0]) if errors else 0
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import Span, config_option, load_config, pick_monitors, stored
+from monitor.cli.common import Span, by_option, config_option, load_config, pick_monitors, stored
+from monitor.cli.listing import Listing
 from monitor.core.messages import About, lasting, notification, sentence, utc
+from monitor.core.verdict_words import NAMES
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,20 +21,9 @@ if TYPE_CHECKING:
     from monitor.store.alerts import StoredIncident
 
 
-@click.group()
+@click.group(cls=Listing)
 def incidents() -> None:
     """List, show and acknowledge incidents, and silence a monitor for a time."""
-
-
-def _by() -> Callable[[Any], Any]:
-    return click.option("--by", default=_user, show_default="you", help="Who says so.")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "somebody"  # a container's user may have no name
 
 
 @incidents.command("list")
@@ -47,8 +36,10 @@ def list_(config_path: Path, monitor: str | None, only_open: bool, most: int, as
     """Incidents, the newest first."""
     config = load_config(config_path)
     with stored(config) as store:
+        if monitor is not None and not store.alerts.incidents(monitor, most=1):
+            pick_monitors(config, (monitor,))  # of one that was removed there still are some
         found = store.alerts.incidents(monitor, "firing" if only_open else None, most)
-        held = store.alerts.silences(time.time())
+        held = [s for s in store.alerts.silences(time.time()) if monitor in (None, s.monitor)]
     if as_json:
         click.echo(json.dumps([plain(s) for s in found], indent=2))
         return
@@ -57,7 +48,8 @@ def list_(config_path: Path, monitor: str | None, only_open: bool, most: int, as
     if not found:
         click.echo("no incidents")
     for silence in held:
-        click.echo(f"silenced: {silence.monitor} until {utc(int(silence.until))} by {silence.author}, {silence.note}")
+        by, why = f" by {silence.author}" * bool(silence.author), f": {silence.note}" * bool(silence.note)
+        click.echo(f"silenced: {silence.monitor} until {utc(int(silence.until))}{by}{why}")
 
 
 @incidents.command()
@@ -88,12 +80,23 @@ def show(config_path: Path, incident: str, as_json: bool) -> None:
 @config_option
 @click.argument("incident")
 @click.option("--note", default="", help="What is being done.")
-@_by()
-def ack(config_path: Path, incident: str, note: str, by: str) -> None:
+@click.option("--new-baseline", is_flag=True, help="What it found is here to stay: the baseline begins anew with it.")
+@by_option()
+def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str) -> None:
     """Say that somebody takes care of an incident."""
-    with stored(load_config(config_path)) as store:
-        store.alerts.acknowledge(_find(store, incident).incident.id, by, note, time.time())
+    from monitor.cli.baseline import begin_anew
+
+    config = load_config(config_path)
+    with stored(config) as store:
+        found = _find(store, incident).incident
+        (monitor,) = pick_monitors(config, (found.monitor,)) if new_baseline else (None,)
+        said = (
+            "" if monitor is None else begin_anew(monitor, store, found.opened_at, note or f"incident {found.id}", by)
+        )
+        store.alerts.acknowledge(found.id, by, note, time.time())
     click.echo(f"{incident}: acknowledged by {by}")
+    if said:
+        click.echo(said)
 
 
 @incidents.command()
@@ -101,11 +104,13 @@ def ack(config_path: Path, incident: str, note: str, by: str) -> None:
 @click.argument("monitor")
 @click.option("--for", "length", type=Span(), required=True, help="How long, e.g. 2h.")
 @click.option("--note", default="", help="Why.")
-@_by()
+@by_option()
 def silence(config_path: Path, monitor: str, length: int, note: str, by: str) -> None:
     """Tell nobody of a monitor's new incidents for a time; what is still open then is told."""
     config, now = load_config(config_path), time.time()
     pick_monitors(config, (monitor,))
+    if not length:
+        raise click.UsageError("--for must be longer than 0s; rankmon incidents unsilence ends a silence")
     with stored(config) as store:
         store.alerts.silence(monitor, now, now + length, by, note)
     click.echo(f"{monitor}: silenced until {utc(int(now + length))}")
@@ -116,8 +121,11 @@ def silence(config_path: Path, monitor: str, length: int, note: str, by: str) ->
 @click.argument("monitor")
 def unsilence(config_path: Path, monitor: str) -> None:
     """End a monitor's silence now."""
-    with stored(load_config(config_path)) as store:
+    config = load_config(config_path)
+    with stored(config) as store:
         ended = store.alerts.unsilence(monitor, time.time())
+    if not ended:
+        pick_monitors(config, (monitor,))
     click.echo(f"{monitor}: {'no longer silenced' if ended else 'was not silenced'}")
 
 
@@ -133,7 +141,8 @@ def line(stored_: StoredIncident) -> str:
     incident = stored_.incident
     end = incident.closed_at if incident.closed_at is not None else max((f.end for f in stored_.findings), default=0)
     length = lasting(max(end, incident.began_at) - incident.began_at)
-    fell = stored_.findings[0].judged if stored_.findings else ""
+    first = next(iter(stored_.findings), None)
+    fell = "" if first is None else first.judged if incident.matter == "quality" else NAMES[first.verdict]
     ack_ = "" if stored_.acknowledged_at is None else f", acknowledged by {stored_.acknowledged_by}"
     ack_ += f": {stored_.note}" if stored_.note else ""
     return (
@@ -146,7 +155,8 @@ def text(stored_: StoredIncident, config: Config) -> str:
     """The message that on-call gets of an incident, as it is now."""
     incident = stored_.incident
     monitor = next((m for m in config.monitors if m.name == incident.monitor), None)
-    about = About(incident.monitor, (), monitor.runbook_url if monitor is not None else "")
+    page = config.web.page_url() if monitor is not None else ""
+    about = About(incident.monitor, (), monitor.runbook_url if monitor is not None else "", page)
     kind = incident.state
     return notification(kind, about, incident, stored_.findings, 0, reason="what it was about is there no more").text
 

@@ -72,7 +72,8 @@ def _measures(context: click.Context, _: click.Parameter, texts: tuple[str, ...]
 @click.option("--request", metavar="COLUMN", help="Which list a row belongs to.")
 @click.option("--query", metavar="COLUMN", help="What judgments go by, where it is not the request.")
 @click.option("--item", metavar="COLUMN", help="What is listed.")
-@click.option("--position", metavar="COLUMN", help="Rank from 1 on.")
+@click.option("--position", metavar="COLUMN", help="Rank, from 1 on or as --base says.")
+@click.option("--base", type=click.IntRange(0, 1), default=1, help="First position: 0 where they start there.")
 @click.option("--score", metavar="COLUMN", help="Order by this, highest first, instead of by a position.")
 @click.option(
     "--ties",
@@ -100,6 +101,7 @@ def score(
     max_grade: float | None,
     per_request: bool,
     output: str,
+    base: int,
     **columns: str | None,
 ) -> None:
     """Print the measures of a file of rankings."""
@@ -112,7 +114,7 @@ def score(
         raise click.UsageError(
             "--ideal-from changes nothing: no measure has ideal=global; leave it out, or ask for one"
         )
-    names = scoring.Names(**columns)
+    names = scoring.Names(**columns, base=base)
     lists = scoring.read(rankings, names, qrels=qrels, ideal_from=ideal_from, ties=ties, complete=complete)
     report = scoring.evaluate(lists, measures)
     scoring.refuse_above(lists, max_grade, "--max-grade")

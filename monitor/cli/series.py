@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import click
 from monitor.cli.common import Instant, Span, config_option, load_config, monitor_option, pick_monitors, stored
 from monitor.core.measures import Measure, parse
 from monitor.core.types import Monitor, format_duration
+from monitor.database_url import how_to_install
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,7 +60,8 @@ def series(
             if table is not None:
                 tables.append(table)
     if tables:
-        write(pd.concat(tables, ignore_index=True), style, output)
+        least = {monitor.name: monitor.min_completeness for monitor in config.monitors}
+        write(pd.concat(tables, ignore_index=True), style, output, least)
 
 
 def _table(
@@ -111,24 +114,28 @@ def _measures(monitor: Monitor, texts: tuple[str, ...]) -> list[Measure]:
     return found or list(monitor.measures)
 
 
-def write(table: pd.DataFrame, style: str, output: Path | None) -> None:
-    """Print the table, or write it to a file. Raises InputError if that cannot be written."""
+def write(table: pd.DataFrame, style: str, output: Path | None, least: Mapping[str, float] | None = None) -> None:
+    """Print the table, or write it to a file. Raises InputError if that cannot be written.
+
+    Args:
+        least: monitor -> share of a window that must have been read; in a table for people others are marked.
+    """
     try:
         if style == "parquet":
             table.to_parquet(output)
         elif output is None:
-            sys.stdout.write(_text(table, style))
+            sys.stdout.write(_text(table, style, least or {}))
         else:
-            output.write_text(_text(table, style), encoding="utf-8")
+            output.write_text(_text(table, style, least or {}), encoding="utf-8")
     except ImportError as error:
-        raise InputError("writing Parquet needs pyarrow: pip install 'rankmon[parquet]'") from error
+        raise InputError(f"writing Parquet needs pyarrow; {how_to_install('parquet')}") from error
     except BrokenPipeError:
         raise
     except OSError as error:
         raise InputError(f"cannot write {output}: {error.strerror or error}") from error
 
 
-def _text(table: pd.DataFrame, style: str) -> str:
+def _text(table: pd.DataFrame, style: str, least: Mapping[str, float]) -> str:
     """The table in a format of text, with one line break at its end."""
     if style == "json":
         text = table.to_json(orient="records", date_format="iso", double_precision=15, indent=1)
@@ -137,7 +144,7 @@ def _text(table: pd.DataFrame, style: str) -> str:
     elif style == "svg":
         text = picture(table)
     else:
-        text = _readable(table)
+        text = _readable(table, least)
     return str(text).rstrip("\n") + "\n"
 
 
@@ -159,7 +166,7 @@ def picture(table: pd.DataFrame) -> str:
         raise InputError(str(error)) from error
 
 
-def _readable(table: pd.DataFrame) -> str:
+def _readable(table: pd.DataFrame, least: Mapping[str, float]) -> str:
     import pandas as pd
 
     def percent(share: float | None) -> str:
@@ -183,7 +190,10 @@ def _readable(table: pd.DataFrame) -> str:
             "empty": table["empty_ratio"].map(percent),
             "with label": table["label_coverage"].map(percent),
             "read": table["completeness"].map(percent),
-            "": ["" if final else "provisional" for final in table["final"]],
+            "": [
+                ", ".join(["provisional"] * (not final) + ["incomplete"] * (read < least.get(monitor, 0.0)))
+                for monitor, final, read in zip(table["monitor"], table["final"], table["completeness"], strict=True)
+            ],
         }
     )
     if not any(lines["slice"]):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import config_option, load_config, stored
+from monitor.cli.common import config_option, load_config, refused_in_words, stored
 from monitor.core.types import OVERALL, format_duration
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def entry(monitor: Monitor, snapshot: MonitorSnapshot) -> dict[str, Any]:
         "newest_source_at": progress.newest_source_at,
         "provisional_buckets": snapshot.provisional_buckets,
         "refused_rows": dict(snapshot.refused),
+        "unmatched_events": snapshot.unmatched,
         "windows": [
             {
                 "measure": str(s.measure),
@@ -82,12 +83,18 @@ def _show(found: dict[str, Any], now: float) -> None:
     def since(instant: float | None) -> str:
         return ago(None if instant is None else now - instant)
 
-    success, newest = since(found["last_success_at"]), since(found["newest_source_at"])
-    click.echo(f"{found['monitor']}: last success {success}, newest request {newest}")
+    if found["last_attempt_at"] is None and found["last_success_at"] is None:
+        is_filled = bool(found["windows"])
+        click.echo(f"{found['monitor']}: {'backfilled, but ' if is_filled else ''}not run yet; rankmon run does it")
+    else:
+        success, newest = since(found["last_success_at"]), since(found["newest_source_at"])
+        click.echo(f"{found['monitor']}: last success {success}, newest request {newest}")
     if found["last_error"]:
         click.echo(f"  last error: {found['last_error']}")
     for window in found["windows"]:
         click.echo(f"  {window['measure']} {window['window']}: {_value(window)}")
+    if refused := refused_in_words(found["refused_rows"], found["unmatched_events"]):
+        click.echo(f"  left out of the longest window: {refused}")
     for alert in found["alerts"]:
         if not alert["dimension"] or alert["state"] != "ok":
             click.echo(f"  {_alert(alert)}")
@@ -108,5 +115,7 @@ def _alert(alert: dict[str, Any]) -> str:
 
     where = f" of {alert['dimension']}={alert['value']}" if alert["dimension"] else ""
     since = "" if alert["since"] is None else f" since {utc(alert['since'])}"
-    silent = f", not judged now: {alert['not_judged_because']}" if alert["not_judged_because"] else ""
-    return f"alert {alert['rule']}{where}: {alert['state']}{since}{silent}"
+    name, why = f"alert {alert['rule']}{where}", alert["not_judged_because"]
+    if why and alert["state"] == "ok":
+        return f"{name}: not judged: {why}"
+    return f"{name}: {alert['state']}{since}" + (f", not judged now: {why}" if why else "")

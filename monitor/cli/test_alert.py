@@ -10,18 +10,25 @@ import click
 
 from monitor.cli import exit_code
 from monitor.cli.common import config_option, load_config
+from monitor.core.rules import SEVERITIES, Severity, worst
 from monitor.errors import InputError, Undelivered
 
 if TYPE_CHECKING:
     from monitor.config import Config
     from monitor.core.messages import Notification
+    from monitor.core.types import Monitor
 
 
 @click.command("test-alert")
 @config_option
 @click.option("--channel", "names", multiple=True, help="Name of a channel; all without it.")
 @click.option("-m", "--monitor", help="In whose name, and with whose labels; the first one without it.")
-def test_alert(config_path: Path, names: tuple[str, ...], monitor: str | None) -> int:
+@click.option(
+    "--severity",
+    type=click.Choice(SEVERITIES),
+    help="How grave, by which it may be routed. Default: as its gravest rule.",
+)
+def test_alert(config_path: Path, names: tuple[str, ...], monitor: str | None, severity: Severity | None) -> int:
     """Send a test to the receivers of each channel, at once and past the outbox, and say what they answered."""
     from monitor.app import receivers
 
@@ -29,7 +36,7 @@ def test_alert(config_path: Path, names: tuple[str, ...], monitor: str | None) -
     known = {r.channel: r for r in receivers(config.channels)}
     if unknown := [n for n in names if n not in known]:
         raise InputError(f"there is no channel {unknown[0]!r}; known are {', '.join(known)}")
-    notice, failed = _test(config, monitor), None
+    notice, failed = _test(config, monitor, severity), None
     for receiver in receivers(config.channels):
         if names and receiver.channel not in names:
             continue
@@ -42,12 +49,18 @@ def test_alert(config_path: Path, names: tuple[str, ...], monitor: str | None) -
     return 0 if failed is None else exit_code(failed)
 
 
-def _test(config: Config, name: str | None) -> Notification:
-    """A notification that says it is a test, with the labels by which a real one would be routed."""
+def _test(config: Config, name: str | None, severity: Severity | None) -> Notification:
+    """A notification that says it is a test, with the labels and the severity by which a real one would be routed."""
     from monitor.core.incidents import Incident
     from monitor.core.messages import About, notification
 
     monitor = config.monitors[0] if name is None else config.monitor(name)
     now = int(time.time())
-    about = About(monitor.name, monitor.labels, monitor.runbook_url, config.web.external_url)
-    return notification("test", about, Incident(monitor.name, now, now, severity="info"), (), 0)
+    about = About(monitor.name, monitor.labels, monitor.runbook_url, config.web.page_url())
+    grave = severity or _gravest(monitor)
+    return notification("test", about, Incident(monitor.name, now, now, severity=grave), (), 0)
+
+
+def _gravest(monitor: Monitor) -> Severity:
+    of_verdicts = [] if monitor.drift is None else [monitor.drift.severity, monitor.drift.data_severity]
+    return worst([rule.severity for rule in monitor.alerts] + of_verdicts or ["critical"])

@@ -148,11 +148,16 @@ class Drift(Shape):
 
 
 class RetrainRequests(Shape):
-    """Who is asked to retrain when a rule marked so fires."""
+    """Who is asked to retrain when a rule marked so, or a degradation, lasts."""
 
     notify: list[Name] = Field(min_length=1, description="Channels that are asked.", examples=["[pipeline]"])
     cooldown: Duration = Field(
         default="7d", validate_default=True, description="Least time between two requests. Default: 7d."
+    )
+    after: Duration = Field(
+        default="24h",
+        validate_default=True,
+        description="How long an incident must have been open before retraining is recommended. Default: 24h.",
     )
 
 
@@ -169,7 +174,8 @@ class _Receiving(Shape):
     give_up_after: PositiveDuration = Field(
         default="24h",
         validate_default=True,
-        description="How long it is tried to tell of an opened incident; of its end it is tried forever. Default: 24h.",
+        description="How long it is tried to tell of an incident that is over meanwhile; of one that goes on, and of "
+        "its end, it is tried forever. Default: 24h.",
     )
 
 

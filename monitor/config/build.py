@@ -43,16 +43,18 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
     access = _access(parts.web, environ, report)
     url = store_url(parts.store, ("store",), report) if parts.store is not None else None
     report.raise_if_any()
-    assert url is not None  # or it would have been reported
+    assert parts.store is not None  # or it would have been reported, as with its URL
+    assert url is not None
     return Config(
         path=path,
-        store=StoreConfig(url),
+        store=StoreConfig(url, parts.store.keep),
         sources=sources,
         monitors=monitors,
         web=WebConfig(*parse_listen(parts.web.listen), access, parts.web.external_url or ""),
         scheduler=SchedulerConfig(parts.scheduler.workers, parts.scheduler.lease),
         log=LogConfig(parts.log.level, parts.log.format),
         channels=channels,
+        lines=report.lines,
     )
 
 

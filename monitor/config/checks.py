@@ -8,9 +8,11 @@ from monitor.config import shape
 from monitor.config.report import Report, Where, nearest
 from monitor.config.scope import Scope
 from monitor.core.measures import Measure
+from monitor.core.summable import obstacle
 from monitor.core.types import EventRule, Events, Judgments, Monitor, Recipe, format_duration
+from monitor.core.watermark import final_age
 
-DAY = 86400
+HOUR, DAY = 3600, 86400
 MOST_DIMENSIONS = 10
 MOST_BUCKETS = 100_000
 
@@ -33,6 +35,12 @@ def check_source(scope: Scope, names: Sequence[str]) -> None:
         scope.refuse(f"is missing; name one of the sources: {', '.join(names)}", "source")
     elif source not in names:
         scope.refuse_setting("source", f"there is no source {source!r}; {nearest(source, names)}")
+
+
+def check_engine(scope: Scope, monitor: Monitor) -> None:
+    """A database that is to sum up by itself can do that for this monitor, as far as the file tells."""
+    if monitor.engine == "pushdown" and monitor.measures and (reason := obstacle(monitor)):
+        scope.refuse_setting("engine", f"pushdown cannot serve this monitor: {reason}; take auto or pull")
 
 
 def check_monitor(scope: Scope, monitor: Monitor) -> None:
@@ -75,9 +83,10 @@ def _check_history(scope: Scope, monitor: Monitor) -> None:
     elif history < longest:
         text = f"{format_duration(history)} is shorter than the longest window ({format_duration(longest)})"
         scope.refuse_setting("history", f"{text}, which could never be filled; raise it")
-    elif history < (least := monitor.label_delay + monitor.bucket):
-        text = f"{format_duration(history)} is shorter than attribution, lateness and a bucket together"
-        scope.refuse_setting("history", f"{text}; raise it to {format_duration(least)} or more")
+    elif history < (least := final_age(monitor) + monitor.bucket + monitor.refresh):
+        delays = "ingest_delay" if monitor.ingest_delay > monitor.label_delay else "attribution, lateness"
+        text = f"{format_duration(history)} is shorter than {delays}, a bucket and refresh together"
+        scope.refuse_setting("history", f"{text}; raise it to {format_duration(-(-least // HOUR) * HOUR)} or more")
     elif history < (needed := max((rule.reach for rule in monitor.alerts), default=0)):
         text = f"{format_duration(history)} is less than the alert rules look back on"
         scope.refuse_setting("history", f"{text}; raise it to {format_duration(needed)} or more, or leave it out")

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 from monitor.config.alert_shape import Drift
 from monitor.config.report import nearest
+from monitor.config.rules import channel_faults
 from monitor.config.scope import Scope
 from monitor.core.measures import SPECS, Measure, parse
 from monitor.core.types import Drift as Built
@@ -99,9 +100,8 @@ def _about_measure(monitor: Monitor, drift: Drift) -> Iterator[tuple[str, str]]:
 def check_telling(scope: Scope, channels: Collection[str]) -> None:
     """The channels of the owners of the data exist, and they are not told twice."""
     names = () if scope.shape.drift is None else scope.shape.drift.notify_data or ()
-    for index, name in enumerate(names):
-        if name not in channels:
-            scope.refuse(f"there is no channel {name!r}; {nearest(name, channels)}", "drift", "notify_data", index)
+    for index, text in channel_faults(names, channels):
+        scope.refuse(text, "drift", "notify_data", index)
     if scope.setting("paging") == "prometheus" and any(name != "log" for name in names):
         text = "Prometheus is to page, so rankmon must not: one of the two would be doubled; keep [log]"
         scope.refuse(text, "drift", "notify_data")

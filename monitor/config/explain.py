@@ -97,11 +97,12 @@ def _not_text(where: Where, error: Error, _: type[Shape]) -> str:
     return f"is a {kind} to YAML, not text; put it in quotes{shown}"
 
 
-def _not_a_list(_: Where, error: Error, root: type[Shape]) -> str:
+def _not_a_list(where: Where, error: Error, root: type[Shape]) -> str:
     if error["input"] is None:
         return _empty()
-    remedy = f"; write [{error['input']}]" if isinstance(error["input"], str | int | float) else ""
-    return f"must be a list{remedy}"
+    if not isinstance(error["input"], str | int | float):
+        return "must be a list"
+    return "must be a list; " + ("put it in [ and ]" if SECRETS & set(where) else f"write [{error['input']}]")
 
 
 def _not_a_mapping(where: Where, error: Error, root: type[Shape]) -> str:

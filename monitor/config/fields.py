@@ -199,7 +199,7 @@ def _check_pattern(form: str) -> None:
     directives = re.findall(r"%(.?)", form)
     if not directives:
         known = ", ".join(TIME_FORMATS)
-        raise ValueError(f"{form!r} is no time format; use {known}, or a pattern such as '%Y-%m-%d %H:%M:%S'")
+        raise ValueError(f"{form!r} is no time format; use {known}, or a pattern such as '%Y-%m-%dT%H:%M:%SZ'")
     if "z" in directives or "Z" in directives:
         raise ValueError("text with changing offsets does not sort as time does; convert to UTC in a `select:`")
     if directives not in (_BIG_ENDIAN, [*_BIG_ENDIAN, "f"]):

@@ -36,6 +36,7 @@ def build_monitor(scope: Scope) -> Monitor:
     monitor = _timed(scope, recipe, _measures(scope, recipe))
     monitor = _alerting(scope, monitor)
     checks.check_monitor(scope, monitor)
+    checks.check_engine(scope, monitor)
     return monitor
 
 
@@ -47,16 +48,17 @@ def _alerting(scope: Scope, monitor: Monitor) -> Monitor:
     told = replace(told, notify=tuple(scope.setting("notify") or (LOG,)), paging=scope.setting("paging"))
     if retrain is None:
         return told
-    return replace(told, retrain_notify=tuple(retrain.notify), retrain_cooldown=retrain.cooldown)
+    asked = {"retrain_cooldown": retrain.cooldown, "retrain_after": retrain.after}
+    return replace(told, retrain_notify=tuple(retrain.notify), **asked)
 
 
 def _timed(scope: Scope, recipe: Recipe, measures: tuple[Measure, ...]) -> Monitor:
     bucket = scope.setting("bucket")
     windows = tuple(scope.setting("windows") or [max(DAY, bucket)])
-    label_delay = recipe.attribution + scope.setting("lateness")
-    least = max(*windows, DAY, label_delay + bucket)
+    complete = max(recipe.attribution + scope.setting("lateness"), scope.setting("ingest_delay"))
+    least = max(*windows, DAY, complete + bucket + scope.setting("refresh"))
     labels = (scope.defaults.labels or {}) | (scope.shape.labels or {})
-    plain = ("max_request_span", "ingest_delay", "lateness", "final_timeout", "refresh", "deadline", "min_completeness")
+    plain = ("ingest_delay", "lateness", "final_timeout", "refresh", "deadline", "engine", "max_quiet")
     return Monitor(
         name=scope.shape.name,
         source=scope.setting("source") or "",
@@ -67,6 +69,8 @@ def _timed(scope: Scope, recipe: Recipe, measures: tuple[Measure, ...]) -> Monit
         bucket=bucket,
         windows=windows,
         history=scope.setting("history") or least,
+        max_request_span=scope.setting("max_request_span"),
+        min_completeness=scope.setting("min_completeness"),
         labels=tuple(sorted(labels.items())),
         runbook_url=scope.setting("runbook_url") or "",
         **{name: scope.setting(name) for name in plain},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from monitor.errors import ConfigError
@@ -35,7 +35,7 @@ class Report:
     def add(self, where: Where, text: str) -> None:
         """Note a mistake at `where`, unless the value there could not be made out in the first place."""
         if where not in self._unknown:
-            self.add_line(self.line(where), f"{_path(where)}: {self._as_written(where, text)}" if where else text)
+            self.add_line(self.line(where), f"{path_of(where)}: {self._as_written(where, text)}" if where else text)
 
     def add_unknown(self, where: Where, text: str) -> None:
         """Note why the value at `where` cannot be made out; whatever else is said about it would mislead."""
@@ -53,9 +53,7 @@ class Report:
 
     def line(self, where: Where) -> int:
         """Line of a place; of what holds it, where it is missing."""
-        while where and where not in self.lines:
-            where = where[:-1]
-        return self.lines.get(where, 1)
+        return line_of(where, self.lines)
 
     def raise_if_any(self) -> None:
         """Raise ConfigError with every mistake, in the file's order, if there is one."""
@@ -76,7 +74,19 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(choices)}"
 
 
-def _path(where: Where) -> str:
+def line_of(where: Where, lines: Mapping[Where, int]) -> int:
+    """Line of a place; of what holds it, where it is missing."""
+    while where and where not in lines:
+        where = where[:-1]
+    return lines.get(where, 1)
+
+
+def path_of(where: Where) -> str:
+    """A place as people write it.
+
+    >>> path_of(("monitors", 0, "bucket"))
+    'monitors[0].bucket'
+    """
     text = ""
     for step in where:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from urllib.parse import urlsplit
 
 from monitor.config import alert_shape as shape
 from monitor.config.channels import AlertmanagerConfig, ChannelConfig, WebhookConfig
@@ -17,6 +18,8 @@ from monitor.core.types import Monitor, format_duration
 from monitor.core.verdict_findings import VERDICTS
 
 LOG = "log"
+LEAST_HOLD = 300
+"""Seconds that Alertmanager has to believe an alert at least: several reminders may be late or lost."""
 
 Steps = tuple[str | int, ...]
 
@@ -96,6 +99,7 @@ def _about_measure(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps
         yield ("measure",), str(error)
         return
     if measure is None:
+        yield from _about_fall(alert, COVERAGE)
         return
     if measure.kernel not in {m.kernel for m in monitor.measures}:
         known = ", ".join([*map(str, monitor.measures), COVERAGE])
@@ -106,8 +110,21 @@ def _about_measure(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps
     unit = SPECS[measure.name].unit
     if unit == "position":
         yield ("measure",), f"{alert.measure!r} is better when it is lower, which no rule judges; use e.g. mrr"
+    if unit == "ratio":
+        yield from _about_fall(alert, measure.name)
     if unit == "ratio" and alert.floor is not None and alert.floor > 1:
         yield ("floor",), f"{alert.floor:g} is above 1, the most that {measure.name} can be; it would always fire"
+
+
+def _about_fall(alert: shape.Alert, judged: str) -> Iterator[tuple[Steps, str]]:
+    """What lies between 0 and 1 falls by less than 1, if that is given as a difference, and rises to no more."""
+    if alert.resolve.floor is not None and alert.resolve.floor > 1:
+        text = f"{alert.resolve.floor:g} is above 1, the most that {judged} can be; it would never resolve"
+        yield ("resolve", "floor"), text
+    for steps, fall in ((("drop",), alert.drop), (("resolve", "drop"), alert.resolve.drop)):
+        if fall is not None and not fall.relative and fall.number >= 1:
+            meant = f"did you mean {fall.number:g}%?" if fall.number < 100 else "give a share such as 7%, or 0.05"
+            yield steps, f"{fall.number:g} as a difference is more than {judged} can fall, it would never fire; {meant}"
 
 
 def _about_times(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps, str]]:
@@ -122,6 +139,8 @@ def _about_times(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps, 
 
 def _about_limit(alert: shape.Alert) -> Iterator[tuple[Steps, str]]:
     back = alert.resolve
+    if alert.floor is not None and alert.floor <= 0:
+        yield ("floor",), f"nothing is below {alert.floor:g}, so it would never fire; give more than 0"
     if alert.measure == COVERAGE and alert.floor is not None and alert.floor > 1:
         yield ("floor",), f"{alert.floor:g} is above 1, the most that a share can be; it would always fire"
     if alert.floor is not None and back.drop is not None:
@@ -171,6 +190,8 @@ def _about_slices(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps,
         if dimension not in dimensions:
             remedy = nearest(dimension, dimensions) if dimensions else "this monitor has no `slices:`; add them"
             yield ("slices", place), f"there is no dimension {dimension!r}; {remedy}"
+        elif text in alert.slices[:place]:
+            yield ("slices", place), f"{text!r} is there twice; keep one"
         elif value == "":
             yield ("slices", place), f"names no value after the =; write e.g. {dimension}=mobile, or just {dimension}"
     if not alert.overall and not alert.slices:
@@ -180,18 +201,24 @@ def _about_slices(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps,
 def check_telling(scope: Scope, channels: Collection[str]) -> None:
     """A monitor's channels exist, and it pages by one path only."""
     notify, retrain = scope.setting("notify"), scope.setting("retrain")
-    for index, name in enumerate(notify or ()):
-        if name not in channels:
-            scope.refuse_setting("notify", f"there is no channel {name!r}; {nearest(name, channels)}", index)
-    for index, name in enumerate(retrain.notify if retrain is not None else ()):
-        if name not in channels:
-            text = f"there is no channel {name!r}; {nearest(name, channels)}"
-            scope.refuse_setting("retrain", text, "notify", index)
+    for index, text in channel_faults(notify or (), channels):
+        scope.refuse_setting("notify", text, index)
+    for index, text in channel_faults(retrain.notify if retrain is not None else (), channels):
+        scope.refuse_setting("retrain", text, "notify", index)
     if scope.setting("paging") == "prometheus" and any(name != LOG for name in notify or ()):
         text = (
             "Prometheus is to page, so rankmon must not: one of the two would be doubled; keep [log], or `paging: push`"
         )
         scope.refuse_setting("notify", text)
+
+
+def channel_faults(names: Sequence[str], channels: Collection[str]) -> Iterator[tuple[int, str]]:
+    """(index, what is wrong) of the names of channels that there are not, or that are there twice."""
+    for index, name in enumerate(names):
+        if name not in channels:
+            yield index, f"there is no channel {name!r}; {nearest(name, channels)}"
+        elif name in names[:index]:
+            yield index, f"{name!r} is there twice; keep one"
 
 
 # ---- channels ----------------------------------------------------------------------------------------------------
@@ -229,6 +256,12 @@ def _alertmanager(name: str, one: shape.Alertmanager, where: Where, report: Repo
     for index, url in enumerate(one.urls):
         if url in one.urls[:index]:
             report.add((*where, "urls", index), "is there twice; keep one")
+        if urlsplit(url).query or urlsplit(url).fragment:
+            text = "goes on with a ? or #, behind which there is no API; give the address without that"
+            report.add((*where, "urls", index), text)
+    if one.hold < LEAST_HOLD:
+        text = f"{format_duration(one.hold)} is so short that alerts would end between two reminders, a minute apart"
+        report.add((*where, "hold"), f"{text}; give {format_duration(LEAST_HOLD)} or more, best days")
     return AlertmanagerConfig(
         name,
         tuple(one.urls),

@@ -51,6 +51,13 @@ class Database(Shape):
 class Store(Database):
     """Where rankmon keeps its own tables: SQLite (a relative path starts at the working directory) or PostgreSQL."""
 
+    keep: PositiveDuration = Field(
+        default="730d",
+        validate_default=True,
+        description="How long incidents that are over stay, with their transitions; buckets stay for good. "
+        "Default: 730d.",
+    )
+
 
 class Source(Database):
     """A database of yours, read only."""
@@ -134,8 +141,8 @@ class TimeColumn(Shape):
     column: Text = Field(description="Name of the column.", examples=["served_at"])
     format: Text = Field(
         default="native",
-        description="native (default; a timestamp type), epoch_s, epoch_ms, epoch_us, or a pattern such as "
-        "'%Y-%m-%d %H:%M:%S' for text.",
+        description="native (default; a timestamp type), epoch_s, epoch_ms, epoch_us, or a pattern for text, as "
+        "it is written: '%Y-%m-%d %H:%M:%S', with a T between, with .%f for a fraction, with a Z at the end.",
     )
     timezone: Maybe[Text] = Field(default=None, description="Zone of values that carry none, e.g. Europe/Berlin.")
 
@@ -282,11 +289,14 @@ class Settings(Shape):
     final_timeout: Maybe[Duration] = _setting(
         "24h", "How long after its labels' time a bucket becomes final even if the source shows nothing newer."
     )
+    max_quiet: Maybe[PositiveDuration] = _setting(
+        "3h", "Longest time without a request that is no fault, such as the nights; for Prometheus' rule on it."
+    )
     max_request_span: Maybe[Duration] = _setting("1m", "Most time between the first and last row of one request.")
     history: Maybe[PositiveDuration] = Field(
         default=None,
         description="How far back rankmon reads by itself. Default: the longest window, at least 24h and at least "
-        "attribution + lateness + one bucket.",
+        "attribution + lateness, or ingest_delay where that is more, + one bucket + refresh.",
     )
     min_completeness: Maybe[Number] = _setting(
         0.9, "Least share of a window's buckets that must be there for a value to be shown.", gt=0, le=1
@@ -303,6 +313,11 @@ class Settings(Shape):
     )
     paging: Maybe[Literal["push", "prometheus"]] = _setting(
         "push", "Who pages: rankmon by its channels, or Prometheus rules over its gauges."
+    )
+    engine: Maybe[Literal["auto", "pull", "pushdown"]] = _setting(
+        "auto",
+        "How it is read: row by row (pull), or by sums that the database makes (pushdown); auto takes the faster one "
+        "of those that fit, and `rankmon explain` says which.",
     )
     retrain: Maybe[RetrainRequests] = Field(
         default=None, description="Who is asked to retrain, and how often at most. Default: nobody."

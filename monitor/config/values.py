@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -9,19 +11,28 @@ from typing import Literal, TypeVar
 from sqlalchemy.engine import URL
 
 from monitor.config.channels import ChannelConfig
+from monitor.config.report import Where, line_of, path_of
 from monitor.core.types import Monitor
 from monitor.errors import InputError
 from monitor.tls import TlsConfig
 
 Level = Literal["debug", "info", "warning", "error"]
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses to listen on that stand for all of a machine's own -> the one by which it reaches itself."""
+
 _Named = TypeVar("_Named", Monitor, "SourceConfig")
 
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """rankmon's own database. The URL may hold a password, so it is left out of the repr."""
+    """rankmon's own database. The URL may hold a password, so it is left out of the repr.
+
+    Attributes:
+        keep: seconds that incidents which are over, and what belongs to them, stay.
+    """
 
     url: URL = field(repr=False)
+    keep: int = 730 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,17 @@ class WebConfig:
     port: int = 9184
     access: AccessConfig = AccessConfig()
     external_url: str = ""
+
+    def page_url(self, port: int | None = None) -> str:
+        """Address of the page for links, with a slash at its end; `port` is the one listened on, where it was any.
+
+        Nobody reaches an address that stands for all of a machine's own: then it goes by the machine's name.
+        """
+        if self.external_url:
+            return self.external_url.rstrip("/") + "/"
+        host = socket.gethostname() if self.host in EVERYWHERE else self.host
+        scheme = "http" if self.access.tls is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port if port is None else port}/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +95,7 @@ class SourceConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All that a configuration file says, checked."""
+    """All that a configuration file says, checked; `lines` says where in the file."""
 
     path: Path
     store: StoreConfig
@@ -83,6 +105,11 @@ class Config:
     scheduler: SchedulerConfig = SchedulerConfig()
     log: LogConfig = LogConfig()
     channels: tuple[ChannelConfig, ...] = ()
+    lines: Mapping[Where, int] = field(default_factory=dict, compare=False, repr=False)
+
+    def place(self, *where: str | int) -> str:
+        """`rankmon.yaml:12: monitors[0].rankings.item`, of a value that stands there, or of what would hold it."""
+        return f"{self.path}:{line_of(where, self.lines)}: {path_of(where)}"
 
     def monitor(self, name: str) -> Monitor:
         """The monitor of that name.

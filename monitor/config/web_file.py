@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -47,7 +48,7 @@ def _user(name: str) -> str:
 def _hash(text: str) -> str:
     found = _HASH.fullmatch(text)
     if found is None or not _is_salt(f"{found[1]}04{found[3]}"):
-        raise ValueError("is no bcrypt hash; make one with `htpasswd -nBC 10 NAME`, and quote it")
+        raise ValueError("is no bcrypt hash; make one with `rankmon hash-password NAME`, or `htpasswd -nBC 10 NAME`")
     if not 4 <= int(found[2]) <= MOST_ROUNDS:
         raise ValueError(f"has a cost of {found[2]}, and must have 04 to {MOST_ROUNDS}; make it with 10")
     return text
@@ -107,12 +108,21 @@ def load_web_file(path: Path, environ: Mapping[str, str]) -> AccessConfig:
     for where, text in _take_out_unsupported(data):
         report.add(where, text)
     shape = _fit(data, report)
+    if shape is None:
+        _look_at_files(data, report)
     report.raise_if_any()
     assert shape is not None  # or it would have been reported
     tls = None if shape.tls_server_config is None else _tls(shape.tls_server_config, report)
     report.raise_if_any()
     users = shape.basic_auth_users or {}
     return AccessConfig(path, tls, tuple((name, hashed.encode()) for name, hashed in users.items()))
+
+
+def _look_at_files(data: dict[str, Any], report: Report) -> None:
+    """Try the certificates out although something else is wrong, so that one mistake does not hide another."""
+    with suppress(ValidationError):
+        if (given := data.get("tls_server_config")) is not None:
+            _tls(Tls.model_validate(given), report)
 
 
 def _take_out_unsupported(data: dict[str, Any]) -> Iterator[tuple[Where, str]]:

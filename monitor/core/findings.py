@@ -20,14 +20,21 @@ MOST_SLICES = 3
 FEWEST_REQUESTS = 20
 """Slices with fewer requests in the window are not named."""
 
+NEW = 0.1
+"""A slice that had less than this part of its present share of the requests counts as new: a model's new version has
+been served for some hours when its fall is found."""
+
 
 @dataclass(frozen=True, slots=True)
 class SliceFall:
-    """How one slice fell; `share` of the window's requests, `z` how many standard errors of its noise, if known."""
+    """How one slice fell; `share` of the window's requests, `z` how many standard errors of its noise, if known.
+
+    `before` is None for a slice that is new, or as good as: it is held against all requests.
+    """
 
     dimension: str
     slice: str
-    before: float
+    before: float | None
     value: float
     share: float
     z: float | None = None
@@ -50,6 +57,10 @@ class Finding:
         interval: how the interval came about, as in `intervals`; by `sampling` alone it is too narrow.
         verdict: what is the matter, where it is a verdict and no rule; see `drift.verdicts`.
         figures: what else a verdict rests on, by name.
+        back_from: value from which on it counts as well again.
+        well_for, well_needed: for how long it has been well now, and for how long it must be until it is over.
+        before_when_fired: `before` at the evaluation by which it fired; a trailing baseline moves on from there.
+        still_below: where it fired, of a condition that is over only because its baseline has moved below that.
     """
 
     rule: str
@@ -73,6 +84,11 @@ class Finding:
     interval: str = "none"
     verdict: str = ""
     figures: tuple[tuple[str, float], ...] = ()
+    back_from: float | None = None
+    well_for: int = 0
+    well_needed: int = 0
+    before_when_fired: float | None = None
+    still_below: float | None = None
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -88,6 +104,11 @@ class Finding:
     def change(self) -> float | None:
         """Relative change from `before` to the value; None where there is no such thing."""
         return self.value / self.before - 1 if self.value is not None and self.before else None
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether it stands above where it fires, though it is not over yet."""
+        return self.value is not None and self.threshold is not None and self.value >= self.threshold
 
     @property
     def where(self) -> str:
@@ -120,6 +141,8 @@ def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: i
         _coverage(view, key, spans),
         _falls(rule, view, evaluation.end, sums) if key == OVERALL else (),
         method,
+        back_from=evaluation.back_from,
+        well_needed=rule.resolve_lasting,
     )
 
 
@@ -158,15 +181,28 @@ def _falls(rule: Rule, view: View, end: int, before: Floats) -> tuple[SliceFall,
     names = view.history.slices
     now, _ = merged(view.history, view.width, end - rule.window, end)
     values, requests = read(rule, view, now)
-    former, _ = read(rule, view, before)
+    former, past = read(rule, view, before)
+    are_new = _are_new(names, requests, past)
+    former = np.where(are_new, former[0], former)
     lost = (former - values) * requests / max(requests[0], 1)
     enough = (requests >= max(rule.min_requests, FEWEST_REQUESTS)) & (lost > 0)
     enough &= [bool(dimension) and dimension not in view.personal for dimension, _ in names]
     order = [i for i in np.argsort(np.where(enough, -lost, np.inf), kind="stable") if enough[i]]
+    known = [None if new else float(value) for new, value in zip(are_new, former, strict=True)]
     return tuple(
-        SliceFall(names[i][0], names[i][1], float(former[i]), float(values[i]), float(requests[i] / requests[0]))
+        SliceFall(names[i][0], names[i][1], known[i], float(values[i]), float(requests[i] / requests[0]))
         for i in order[:MOST_SLICES]
     )
+
+
+def _are_new(names: Sequence[SliceKey], now: Floats, past: Floats) -> NDArray[np.bool_]:
+    """(S,) whether slices are new, by (S,) requests now and before. Nothing is known of a dimension not read before."""
+    of_dimension: dict[str, float] = {}
+    for (dimension, _), requests in zip(names, past.tolist(), strict=True):
+        of_dimension[dimension] = of_dimension.get(dimension, 0.0) + requests
+    was_read = np.array([of_dimension[dimension] > past[0] / 2 for dimension, _ in names])
+    found: NDArray[np.bool_] = was_read & (past * now[0] < NEW * now * past[0])
+    return found
 
 
 def reason(was: str, became: str, finding: Finding | None) -> str:

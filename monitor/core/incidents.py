@@ -112,7 +112,8 @@ def _after(monitor: str, was: Incident | None, at: int, changes: Sequence[Change
     incident = was or Incident(monitor, min(f.since for f in firing.values()), at, matter=matter)
     if not firing:
         gone = all(c.became == "withdrawn" for c in changes if c.was == "firing")
-        return replace(incident, state="withdrawn" if gone else "resolved", closed_at=at, firing={})
+        closed_at = max(at, incident.opened_at)  # of longer buckets than it was opened by, the last may end before that
+        return replace(incident, state="withdrawn" if gone else "resolved", closed_at=closed_at, firing={})
     return replace(
         incident,
         firing=firing,

@@ -7,17 +7,17 @@ and where to look. It holds names of slices but no text of queries, no ids of re
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from monitor.core.findings import Finding
+from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident, Matter
 from monitor.core.rules import COVERAGE, SEVERITIES, Severity
 from monitor.core.types import format_duration
+from monitor.core.verdict_words import NAMES, first_on_data, headline, origin, sentences
 from monitor.core.verdict_words import advice as advice_on_data
-from monitor.core.verdict_words import first_on_data, headline, origin, sentences
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "retrain", "test"]
 VERSION = 1
@@ -37,6 +37,7 @@ class Notification:
         key: the same whenever the same thing is told again; receivers drop what they had already.
         former_severity: with which it was told before, where that has changed.
         matter: what the incident is about.
+        evidence: with a request to retrain, what it rests on; see `retraining`.
         title: one line.
         text: everything, for people.
         url: the page's place.
@@ -58,10 +59,13 @@ class Notification:
     findings: tuple[Finding, ...] = ()
     former_severity: Severity | None = None
     matter: Matter = "quality"
+    evidence: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def plain(self) -> dict[str, Any]:
         """As JSON data, the form that the webhook documents."""
         data = {"version": VERSION, **asdict(self), "labels": dict(self.labels)}
+        if self.evidence is None:
+            del data["evidence"]
         return {**data, "findings": [f.plain() for f in self.findings]}
 
     @classmethod
@@ -129,8 +133,9 @@ def notification(
 
 
 def _weight(finding: Finding) -> tuple[object, ...]:
-    """What comes first in a message: the gravest, overall before its slices, the largest fall."""
-    return -SEVERITIES.index(finding.severity), finding.dimension, finding.change or 0.0, finding.rule, finding.slice
+    """What comes first in a message: what is still down, the gravest, overall before its slices, the largest fall."""
+    grave, place = -SEVERITIES.index(finding.severity), (finding.dimension, finding.slice)
+    return finding.is_recovering, grave, bool(finding.dimension), finding.change or 0.0, finding.rule, place
 
 
 def key(*parts: object) -> str:
@@ -154,23 +159,39 @@ def _title(kind: Kind, monitor: str, findings: Sequence[Finding]) -> str:
     if kind == "withdrawn":
         return f"{monitor}: withdrawn, the alert on {_subject(first)}"
     if kind == "resolved":
+        if first_on_data([first]) is not None:
+            return f"{monitor}: resolved, {NAMES[first.verdict]} no more"
+        if (lost := next((f for f in findings if f.still_below is not None), None)) is not None:
+            return (
+                f"{monitor}: resolved, but {_subject(lost)} stays at {_number(lost, lost.value)}, its baseline followed"
+            )
         return f"{monitor}: resolved, {_subject(first)} is back at {_number(first, first.value)}"
     return f"{monitor}: {_headline(first)}"
 
 
 def _headline(finding: Finding) -> str:
-    text = f"{_subject(finding)} is {_number(finding, finding.value)}"
+    if finding.is_recovering:
+        return f"{_subject(finding)} is at {_number(finding, finding.value)}, {_recovery(finding)}"
     if finding.change is not None and finding.change < 0:
-        text = f"{_subject(finding)} fell {-100 * finding.change:.1f} %, {_from_to(finding)}"
-    elif _fires(finding):
-        text += f", below {_number(finding, finding.threshold)}"
-    return text if _fires(finding) else f"{text}, not well again yet"
+        return f"{_subject(finding)} fell {-100 * finding.change:.1f} %, {_from_to(finding)}"
+    below = f", below {_number(finding, finding.threshold)}" if _fires(finding) else ""
+    return f"{_subject(finding)} is {_number(finding, finding.value)}{below}"
+
+
+def _recovery(finding: Finding) -> str:
+    """How far it is on its way back, of what stands above where it fires."""
+    if finding.well_for and finding.well_needed:
+        return f"recovering: well for {lasting(finding.well_for)} of {lasting(finding.well_needed)}"
+    if finding.back_from is not None and finding.value is not None and finding.value < finding.back_from:
+        return f"above its threshold, well from {_number(finding, finding.back_from)} on"
+    return "recovering"
 
 
 def _firing(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
     lines = [*_sentences(findings), *_slices(findings), *_origin(findings)]
     lines += [f"Since {utc(incident.began_at)}; fired at {utc(incident.opened_at)}."]
-    return [*lines, *_coverage(findings), f"What to do: {advice(findings)}"]
+    more = [] if incident.matter == "data" else [f"More: rankmon explain-incident {incident.id}"]
+    return [*lines, *_coverage(findings), f"What to do: {advice(findings)}", *more]
 
 
 def _resolved(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
@@ -178,8 +199,22 @@ def _resolved(incident: Incident, findings: Sequence[Finding], _: str) -> list[s
     over = f"It lasted {lasting(lasted)}, from {utc(incident.began_at)} to {utc(incident.closed_at)}."
     if first_on_data(findings) is not None:
         return ["The data are sound again.", over, "What to do: nothing more; the quality is judged again."]
+    if lost := [f for f in findings if f.still_below is not None]:
+        return [*_sentences(findings, is_over=True), *_not_recovered(lost), over, _AFTER_A_MOVE]
     held = "for long enough to be sure" if findings and findings[0].verdict else "for as long as the rule says"
-    return [*_sentences(findings), over, f"What to do: nothing more; it has held {held}."]
+    return [*_sentences(findings, is_over=True), over, f"What to do: nothing more; it has held {held}."]
+
+
+_AFTER_A_MOVE = "What to do: nothing if this is the level from now on; else the fall is still to be mended."
+
+
+def _not_recovered(lost: Sequence[Finding]) -> list[str]:
+    """Of what is over only because the baseline followed it down: that it is no recovery."""
+    return [
+        f"It is over because the baseline has moved, and no recovery: {_subject(f)} at {_number(f, f.value)} is still"
+        f" below {_number(f, f.still_below)}, where it fired."
+        for f in lost[:MOST_TOLD]
+    ]
 
 
 def _withdrawn(incident: Incident, findings: Sequence[Finding], reason: str) -> list[str]:
@@ -193,7 +228,7 @@ def _withdrawn(incident: Incident, findings: Sequence[Finding], reason: str) -> 
 def _retrain(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
     lines = [*_sentences(findings), *_slices(findings), *_origin(findings), f"Since {utc(incident.began_at)}."]
     lines += _coverage(findings)
-    if _labels_are_suspect(findings):
+    if labels_are_suspect(findings):
         return [*lines, f"What to do: {advice(findings)}"]
     return [*lines, "What to do: make sure that the labels are sound, then retrain the model."]
 
@@ -215,25 +250,36 @@ _LINES = {
 }
 
 
-def sentence(finding: Finding) -> str:
+def sentence(finding: Finding, is_over: bool = False) -> str:
     """One condition in a sentence: what, from what to what, how sure, of how many requests, against what."""
     if first_on_data([finding]) is not None:
         return " ".join(sentences(finding))
-    subject = f"{_subject(finding)} over {format_duration(finding.window)}"
+    length = lasting(finding.window) if finding.verdict else format_duration(finding.window)
+    subject = f"{_subject(finding)} over {length}"
     told = f"fell {_from_to(finding)}" if _has_fallen(finding) else f"is {_number(finding, finding.value)}"
     text = f"{subject} {told} ({_interval(finding)}{finding.requests:,} requests)"
     if finding.before is not None and finding.change is not None:
         way = "below" if finding.change < 0 else "above"
-        known = "" if _has_fallen(finding) else f" ({_number(finding, finding.before)})"
-        text += f", {abs(100 * finding.change):.1f} % {way} {finding.compared_with}{known}"
+        text += f", {abs(100 * finding.change):.1f} % {way} {finding.compared_with}{_baselines(finding)}"
     if finding.verdict:
         sure = " That is too far and too long to be chance, and the data are sound." if _fires(finding) else ""
+        sure += " (Requests with nothing relevant count 0 here.)"
         return f"{text}.{sure}"
-    return f"{text}. Rule {finding.rule} fires below {_number(finding, finding.threshold)}."
+    back = f" It is {_recovery(finding)}." if finding.is_recovering and not is_over else ""
+    return f"{text}. Rule {finding.rule} fires below {_number(finding, finding.threshold)}.{back}"
 
 
-def _sentences(findings: Sequence[Finding]) -> list[str]:
-    told, more = [sentence(f) for f in findings[:MOST_TOLD]], len(findings) - MOST_TOLD
+def _baselines(finding: Finding) -> str:
+    """What it is compared with, unless that was said, and what that was when it fired, where it has moved since."""
+    told = [] if _has_fallen(finding) else [_number(finding, finding.before)]
+    then = _number(finding, finding.before_when_fired)
+    if finding.before_when_fired is not None and then != _number(finding, finding.before):
+        told.append(f"{then} when it fired")
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _sentences(findings: Sequence[Finding], is_over: bool = False) -> list[str]:
+    told, more = [sentence(f, is_over) for f in findings[:MOST_TOLD]], len(findings) - MOST_TOLD
     return [*told, f"And {more} more, which the page shows."] if more > 0 else told
 
 
@@ -270,15 +316,18 @@ def _interval(finding: Finding) -> str:
 
 def _slices(findings: Sequence[Finding]) -> list[str]:
     """Where the first of them that fell on all traffic fell most."""
-    first = next((f for f in findings if f.slices and first_on_data([f]) is None), None)
+    first = next((f for f in findings if f.slices and not f.is_recovering and first_on_data([f]) is None), None)
     if first is None:
         return []
-    named = (
-        f"{_slice(s.dimension, s.slice)} from {_number(first, s.before)} to {_number(first, s.value)}"
-        f" ({100 * s.share:.0f} % of requests)"
-        for s in first.slices
-    )
+    named = (f"{_fall(first, s)} ({100 * s.share:.0f} % of requests)" for s in first.slices)
     return [f"Most of it in {', '.join(named)}."]
+
+
+def _fall(finding: Finding, fall: SliceFall) -> str:
+    named = _slice(fall.dimension, fall.slice)
+    if fall.before is None:
+        return f"new {named} at {_number(finding, fall.value)}"
+    return f"{named} from {_number(finding, fall.before)} to {_number(finding, fall.value)}"
 
 
 def _origin(findings: Sequence[Finding]) -> list[str]:
@@ -299,20 +348,36 @@ def advice(findings: Sequence[Finding]) -> str:
     """What to do next, by what fell."""
     if (on_data := first_on_data(findings)) is not None:
         return advice_on_data(on_data)
+    findings = [f for f in findings if not f.is_recovering] or findings
+    if findings and findings[0].is_recovering:
+        if any((f.value or 0.0) < (f.back_from or 0.0) for f in findings):
+            return (
+                "watch whether it goes on rising; if it stays there, see on the page what fell and what changed then."
+            )
+        return "nothing but watch it; it is over once it has been well for as long as the rule says."
     if any(f.judged == COVERAGE for f in findings):
         return "look at the event pipeline first, for labels stopped coming; do not retrain before it is mended."
-    if _labels_are_suspect(findings):
+    if labels_are_suspect(findings):
         return "look at the event pipeline first, for fewer requests have labels than before; only then at the model."
-    if any(f.dimension == "model_version" for f in findings):
+    if any(_is_of_a_version(f) for f in findings):
         return "compare the model versions on the page; roll the fallen one back, or retrain."
     return "see on the page which slices fell and whether a model, feature or index changed then; roll back or retrain."
 
 
-def _labels_are_suspect(findings: Sequence[Finding]) -> bool:
-    """Whether it may be the labels that broke, and not the model."""
+def _is_of_a_version(finding: Finding) -> bool:
+    """Whether it is one version of the model that fell, or that is new and worse than the rest."""
+    new = (s.dimension for s in finding.slices if s.before is None)
+    return "model_version" in (finding.dimension, *new)
+
+
+def labels_are_suspect(findings: Sequence[Finding]) -> bool:
+    """Whether it may be the labels that broke, and not the model. A verdict has looked at them already."""
     if any(f.judged == COVERAGE for f in findings):
         return True
-    now, before = (findings[0].coverage, findings[0].coverage_before) if findings else (None, None)
+    if any(f.verdict for f in findings):
+        return first_on_data(findings) is not None
+    first = min(findings, key=_weight, default=None)  # a slice that ranks worse has fewer clicks, and so fewer labels
+    now, before = (first.coverage, first.coverage_before) if first is not None else (None, None)
     return now is not None and before is not None and now < 0.7 * before
 
 

@@ -12,7 +12,7 @@ from monitor.core.buckets import TRAFFIC_FIELDS, count, sums
 from monitor.core.kernels import Rankings, score
 from monitor.core.measures import Measure
 from monitor.core.relevance import Refusals
-from monitor.core.types import MIXED, NONE, OTHER, OVERALL, Slice
+from monitor.core.types import EMPTY, MIXED, NONE, OTHER, OVERALL, Slice
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,6 +32,7 @@ class Reading:
         served: (R,) microseconds, time of each request's earliest row.
         rankings: the graded rows.
         limited: the same for the kernels that cannot take all of their grades.
+        ids: (R,) of each request, as the source has it; empty where what read them tells none.
         impressions, judged, events: (R,) items shown within the depth, those with a label, events that count.
         labelled: (R,) whether the request has a label by the recipe's own meaning.
         slices: dimension -> (R,) value of each request.
@@ -57,6 +58,7 @@ class Reading:
     rows: int = 0
     fingerprint: str = ""
     limited: Mapping[Measure, Rankings] = field(default_factory=dict)
+    ids: Sequence[object] = ()
 
     def taken_by(self, kernel: Measure) -> Rankings:
         """The graded rows that a kernel can take. What others can take does not matter to it."""
@@ -76,6 +78,7 @@ class Tally:
         measures: kernel text -> cell -> (9,) as `buckets.FIELDS`.
         refused: (cell, reason) -> rows.
         admitted: slice values that are new, in the order in which they were admitted.
+        rows, summed: how many rows the source sent, and how many more it went through to sum them up by itself.
     """
 
     since: int
@@ -86,6 +89,7 @@ class Tally:
     admitted: list[tuple[str, str]] = field(default_factory=list)
     fingerprint: str = ""
     rows: int = 0
+    summed: int = 0
 
     def __add__(self, other: Tally) -> Tally:
         """Both together; their requests must be disjoint."""
@@ -102,6 +106,7 @@ class Tally:
             list(dict.fromkeys(self.admitted + other.admitted)),
             _added(self.fingerprint, other.fingerprint),
             self.rows + other.rows,
+            self.summed + other.summed,
         )
 
 
@@ -139,7 +144,7 @@ def tally(
     groups = [(OVERALL[0], bucket, cells.of(OVERALL[0], [OVERALL[1]]))]
     for dimension in slices:
         values = reading.slices[dimension.dimension]
-        names, code, new = _admit(values, bucket, dimension, known.get(dimension.dimension, set()))
+        names, code, new = admit(values, bucket, dimension, known.get(dimension.dimension, set()))
         result.admitted += [(dimension.dimension, v) for v in new]
         groups.append((dimension.dimension, bucket * len(names) + code, cells.of(dimension.dimension, names)))
     ranked = {k: reading.taken_by(k) for k in kernels}
@@ -197,16 +202,20 @@ def _text(value: object) -> str:
     """A slice value as it is stored and shown: what no UTF-8 can hold is escaped, what is too long is among others."""
     if value is None:
         return NONE
-    text = str(value)
+    text = str(value) or EMPTY
     if not text.isascii():
         text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= LONGEST_VALUE and "\x00" not in text else OTHER
 
 
-def _admit(
-    values: Sequence[object], bucket: Ints, dimension: Slice, known: set[str]
+def admit(
+    values: Sequence[object], bucket: Ints, dimension: Slice, known: set[str], requests: Floats | None = None
 ) -> tuple[list[str], Ints, list[str]]:
-    """(names, code of each request's name, newly admitted names).
+    """(names, code of each value's name, newly admitted names), of the requests of some buckets.
+
+    Args:
+        values, bucket: (n,) of each request, or of each group of requests.
+        requests: (n,) how many there are of each; 1 without it.
 
     Values are admitted bucket by bucket, the busier first, so that the outcome does not depend on how many buckets
     were read at once. Missing and mixed values have a name of their own, which takes nobody's place.
@@ -217,7 +226,8 @@ def _admit(
     code = np.fromiter((number[text] for text in texts), np.int64, len(texts))
     allowed, new = known | RESERVED, []
     for one in np.unique(bucket) if not allowed.issuperset(names) else ():
-        seen = np.bincount(code[bucket == one], minlength=len(names))
+        here = bucket == one
+        seen = np.bincount(code[here], None if requests is None else requests[here], minlength=len(names))
         for i in sorted(np.flatnonzero(seen), key=lambda i: (-seen[i], names[i])):
             if names[i] not in allowed and len(allowed - RESERVED) < dimension.max_values:
                 allowed.add(names[i])

@@ -151,11 +151,13 @@ def evaluate(rule: Rule, view: View, keys: Sequence[SliceKey], end: int) -> list
     sums, _ = merged(view.history, view.width, end - rule.window, end)
     shares = view.history.shares(view.width, end - rule.window, end)[at]
     values, requests = read(rule, view, sums[at])
+    everybody = read(rule, view, sums[:1])[1][0]
     baseline, enough = _baseline(rule, view, end, at)
     fires, back = _limits(rule, baseline)
     found = []
-    for i, key in enumerate(keys):
-        unknown = _unknown(rule, key, bool(shares[i] >= view.least), requests[i], values[i], bool(enough[i]))
+    for i in range(len(keys)):
+        is_left = bool(everybody) and not requests[i]
+        unknown = _unknown(rule, is_left, bool(shares[i] >= view.least), requests[i], values[i], bool(enough[i]))
         limits = (None, None) if unknown == "baseline too short" else (float(fires[i]), float(back[i]))
         base = None if np.isnan(baseline[i]) or not enough[i] else float(baseline[i])
         value = None if np.isnan(values[i]) else float(values[i])
@@ -217,12 +219,18 @@ def _limits(rule: Rule, baseline: Floats) -> tuple[Floats, Floats]:
     return baseline - limit.by, baseline - limit.back_at
 
 
+def fires_below(rule: Rule, baseline: float) -> float:
+    """Where a rule fires at some value of its baseline."""
+    return float(_limits(rule, np.array([baseline]))[0][0])
+
+
 def _unknown(
-    rule: Rule, key: SliceKey, is_complete: bool, requests: float, value: float, has_baseline: bool
+    rule: Rule, is_left: bool, is_complete: bool, requests: float, value: float, has_baseline: bool
 ) -> Unknown:
+    """`is_left`: whether the slice had no traffic while others had some; where nobody has any, that says nothing."""
     if not is_complete:
         return "window incomplete"
-    if key != OVERALL and not requests:
+    if is_left:
         return "no traffic"
     if requests < rule.min_requests:
         return "too few requests"

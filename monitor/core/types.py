@@ -8,17 +8,15 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from monitor.core.drift.state import VERSION
 from monitor.core.measures import Measure
 from monitor.core.rules import Rule, Severity
 
 ALGORITHM = 2
 """Version of how partials are computed. A change that moves any stored number raises it and starts new series."""
 
-VERDICTS = 1
-"""Version of how verdicts are found. A change that could make another verdict raises it, and they are found anew."""
-
 OVERALL = ("", "")
-NONE, OTHER, MIXED = "(none)", "other", "(mixed)"
+NONE, EMPTY, OTHER, MIXED = "(none)", "(empty)", "other", "(mixed)"
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -196,12 +194,15 @@ class Monitor:
         lateness: how long after the attribution labels may still be on their way.
         final_timeout: a bucket becomes final this long after its labels' time even if the source shows nothing newer.
         refresh: time between cycles.
+        max_quiet: longest time without a request that is no fault of the source.
         history: how far back the daemon reads by itself.
         min_completeness: least share of a window's buckets that must have been read for a gauge, or an alert.
         drift: how verdicts are found; None if none are wanted.
         notify: channels that are told of its incidents.
         paging: who pages: rankmon itself (`push`), or Prometheus rules over its gauges.
         retrain_notify: channels that are asked to retrain, at most once an incident and every `retrain_cooldown`.
+        retrain_after: how long an incident must have been open before that.
+        engine: how it is read: row by row (`pull`), or by sums that the database makes (`pushdown`).
     """
 
     name: str
@@ -218,6 +219,7 @@ class Monitor:
     final_timeout: int = 86400
     refresh: int = 300
     deadline: int = 600
+    max_quiet: int = 10800
     history: int = 604800
     min_completeness: float = 0.9
     labels: tuple[tuple[str, str], ...] = ()
@@ -228,6 +230,8 @@ class Monitor:
     paging: Literal["push", "prometheus"] = "push"
     retrain_notify: tuple[str, ...] = ()
     retrain_cooldown: int = 604800
+    retrain_after: int = 86400
+    engine: Literal["auto", "pull", "pushdown"] = "auto"
 
     @property
     def label_delay(self) -> int:
@@ -266,7 +270,7 @@ class Monitor:
     def drift_identity(self, drift: Drift, baseline_from: int | None) -> str:
         """Ten digits over all that decides the verdicts: while they stay, so does the state that these have come to."""
         judged = (self.definition(drift.measure).id, self.traffic.id, drift.mix_by, drift.false_alarms)
-        return _digest([VERDICTS, judged, baseline_from])
+        return _digest([VERSION, judged, baseline_from])
 
     @property
     def definitions(self) -> tuple[Definition, ...]:

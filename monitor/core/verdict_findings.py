@@ -124,7 +124,9 @@ def follow(
             was, now = conditions.get(name, Condition()), after.get(name, Condition())
             if was.state != now.state and "firing" in (was.state, now.state):
                 alarm = next((a for a in verdict.alarms if name_of(drift, a.unit) == name), None)
-                changes.append(Seen(_change(drift, name, was, now, verdict.end), verdict, alarm))
+                change = _change(drift, name, was, now, verdict.end)
+                is_gone = now.state != "firing" and name in _withdrawn(drift, verdict)
+                changes.append(Seen(replace(change, became="withdrawn") if is_gone else change, verdict, alarm))
         conditions = {name: condition for name, condition in after.items() if condition.state != "ok"}
     return conditions, changes
 
@@ -132,6 +134,11 @@ def follow(
 def name_of(drift: Drift, unit: str) -> ConditionName:
     """Name of the condition that a unit's alarm makes."""
     return (DEGRADED, drift.mix_by or "", unit) if unit else (DEGRADED, "", "")
+
+
+def _withdrawn(drift: Drift, verdict: Verdict) -> set[ConditionName]:
+    """The conditions whose alarms went with the baseline that they were compared with."""
+    return {name_of(drift, change.unit) for change in verdict.changes if change.became == "withdrawn"}
 
 
 def _alarms(drift: Drift, step: int, verdict: Verdict) -> Iterator[tuple[ConditionName, Condition]]:
@@ -201,7 +208,7 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
     found = Finding(
         DEGRADED,
         severity_of(seen.drift, name),
-        str(judged(seen.drift.measure)),
+        str(seen.drift.measure),
         *key,
         verdict.end,
         window,
@@ -238,7 +245,7 @@ def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -
     return Finding(
         DEGRADED,
         severity_of(seen.drift, name),
-        str(judged(seen.drift.measure)),
+        str(seen.drift.measure),
         *key,
         verdict.end,
         DAY,

@@ -60,7 +60,9 @@ def _events(finding: Finding) -> list[str]:
         told.append(f"Events per request: {figures['events']:.3g}{before}.")
     if "unmatched" in figures:
         before = f", {_percent(figures['unmatched_before'])} before" if "unmatched_before" in figures else ""
-        told.append(f"Events that match no impression: {_percent(figures['unmatched'])}{before}.")
+        told.append(
+            f"Events that match no impression within the attribution: {_percent(figures['unmatched'])}{before}."
+        )
     return told
 
 

@@ -9,7 +9,8 @@ from typing import Literal
 from monitor.core.buckets import bucket_of
 from monitor.core.types import Monitor
 
-_CLOCK_TOLERANCE = 300
+CLOCK_TOLERANCE = 300
+"""Seconds that clocks may be apart: what was read later than that from now on was read by a clock that ran ahead."""
 
 Mark = Literal["", "awaited", "refused"]
 """What else is to be known of a bucket: `awaited` if it became final by the timeout alone, while the source showed
@@ -113,4 +114,4 @@ def believed(states: Mapping[int, BucketState], now: float) -> dict[int, BucketS
     A clock that ran ahead wrote them, before their requests and labels were there; they count as not read. Where it is
     the present clock that is wrong, buckets are read again that were right: that costs a read, and changes nothing.
     """
-    return {start: state for start, state in states.items() if state.read_at <= now + _CLOCK_TOLERANCE}
+    return {start: state for start, state in states.items() if state.read_at <= now + CLOCK_TOLERANCE}

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
 from monitor.config.channels import AlertmanagerConfig
 from monitor.core.messages import Notification
+from monitor.core.rules import SEVERITIES, Severity
 from monitor.notify.http import Poster, basic, place
 
 PATH = "/api/v2/alerts"
@@ -40,26 +42,28 @@ class Alertmanager:
         self._headers = _authorization(config)
         self._poster = Poster(url.rstrip("/") + PATH, config.timeout, config.ca_file)
 
-    def send(self, notification: Notification, now: float) -> None:
+    def send(self, notification: Notification, now: float, former: Collection[Severity] = ()) -> None:
         """Post it. Raises Undelivered."""
-        self._poster.post(json.dumps(alerts(notification, now, self._hold)).encode(), self._headers)
+        self._poster.post(json.dumps(alerts(notification, now, self._hold, former)).encode(), self._headers)
 
 
-def alerts(notification: Notification, now: float, hold: float) -> list[dict[str, Any]]:
+def alerts(
+    notification: Notification, now: float, hold: float, former: Collection[Severity] = ()
+) -> list[dict[str, Any]]:
     """The alerts that tell Alertmanager of a notification.
 
     Args:
         now: real seconds since 1970.
         hold: seconds that Alertmanager is to believe it without hearing of it again.
+        former: severities under which Alertmanager may know it.
 
-    Severity is a label, for routes go by it. Where it has changed, the alert of the former one ends.
+    Severity is a label, for routes go by it. Where it has changed, the alerts of the former ones end.
     """
     ended, lasts = now - SKEW, LASTS.get(notification.kind, hold)
     is_over = notification.kind in ("resolved", "withdrawn")
     found = [_alert(notification, notification.severity, ended if is_over else now + lasts)]
-    if notification.former_severity is not None:
-        found.append(_alert(notification, notification.former_severity, ended))
-    return found
+    known = {*former, notification.former_severity} - {notification.severity}
+    return found + [_alert(notification, severity, ended) for severity in SEVERITIES if severity in known]
 
 
 def _alert(notification: Notification, severity: str, ends: float) -> dict[str, Any]:

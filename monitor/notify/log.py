@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from monitor.core.messages import Notification
+from monitor.core.rules import Severity
 
 log = logging.getLogger("monitor.incidents")
 
@@ -16,7 +18,7 @@ class Log:
     give_up_after = 86_400.0
     repeat: float | None = None
 
-    def send(self, notification: Notification, now: float) -> None:
+    def send(self, notification: Notification, now: float, former: Collection[Severity] = ()) -> None:
         """Write it down; this cannot fail."""
         level = logging.INFO if notification.kind in ("resolved", "test") else logging.WARNING
         log.log(level, "%s [%s, incident %s] %s", notification.kind, notification.severity, notification.incident,

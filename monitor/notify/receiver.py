@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from monitor.core.messages import Notification
+from monitor.core.rules import Severity
 
 
 class Receiver(Protocol):
@@ -13,7 +15,7 @@ class Receiver(Protocol):
     Attributes:
         channel: name of the channel in the configuration.
         target: name of this receiver in the outbox; it stays the same over restarts and holds no secret.
-        give_up_after: seconds after which what opens an incident is given up; what closes one never is.
+        give_up_after: seconds after which an incident that is over meanwhile need not be told of; its end always is.
         repeat: seconds between two reminders of what still goes on; None for no reminders.
     """
 
@@ -22,11 +24,12 @@ class Receiver(Protocol):
     give_up_after: float
     repeat: float | None
 
-    def send(self, notification: Notification, now: float) -> None:
+    def send(self, notification: Notification, now: float, former: Collection[Severity] = ()) -> None:
         """Deliver; returns when the other side has said that it has it.
 
         Args:
             now: real seconds since 1970.
+            former: severities under which it was told of this incident before.
 
         Raises:
             Undelivered: it has not.

@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from collections.abc import Collection
 
 from monitor.config.channels import WebhookConfig
 from monitor.core.messages import Notification
+from monitor.core.rules import Severity
 from monitor.notify.http import Poster
 
 
@@ -26,7 +28,7 @@ class Webhook:
         self._secret = config.secret
         self._poster = Poster(config.url, config.timeout, config.ca_file)
 
-    def send(self, notification: Notification, now: float) -> None:
+    def send(self, notification: Notification, now: float, former: Collection[Severity] = ()) -> None:
         """Post it. Raises Undelivered."""
         body = json.dumps(notification.plain()).encode()
         self._poster.post(body, headers(notification, body, self._secret, now))

@@ -11,10 +11,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from monitor import __version__
 from monitor.clock import Clock
-from monitor.core.findings import SliceFall
+from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
 from monitor.core.messages import About, advice, lasting, notification, sentence
 from monitor.core.types import OVERALL, format_duration
+from monitor.core.verdict_findings import DEGRADED
+from monitor.core.verdict_words import NAMES
+from monitor.core.words import counted
 from monitor.page.figures import Budget, figures, overview_spark
 from monitor.page.state import State, coverage_of, main_trail, overall_point, states_of
 from monitor.page.words import ago, change, number, percent, utc
@@ -43,6 +46,7 @@ _TEMPLATES = Environment(
     loader=PackageLoader("monitor"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
 _TEMPLATES.filters.update(ago=ago, utc=utc, duration=format_duration, number=number, percent=percent, lasting=lasting)
+_TEMPLATES.filters.update(counted=counted)
 
 
 def render(served: Pictured) -> str:
@@ -50,7 +54,7 @@ def render(served: Pictured) -> str:
     now, snapshots = served.clock.now(), served.board.snapshots
     count = sum(len(s.trails) for s in snapshots.values())
     is_short = len(snapshots) > 1 and count > MOST_FIGURES
-    states = {name: states_of(snapshots[name], now) for name in snapshots}
+    states = {name: states_of(snapshots[name], now, served.clock.speed) for name in snapshots}
     ordered = sorted(snapshots, key=lambda name: (states[name][0].rank, name))
     lines = [
         _line(snapshots[n], states[n], now, f"monitors/{quote(n, safe='')}" if is_short else f"#{n}") for n in ordered
@@ -71,7 +75,8 @@ def render_monitor(served: Pictured, name: str) -> str | None:
     now, snapshot = served.clock.now(), served.board.snapshots.get(name)
     if snapshot is None:
         return None
-    article = _article(snapshot, states_of(snapshot, now), served, now, Budget.of(len(snapshot.trails)))
+    states = states_of(snapshot, now, served.clock.speed)
+    article = _article(snapshot, states, served, now, Budget.of(len(snapshot.trails)))
     return _page(served, now, lines=[], anchors=False, monitors=[article], root="../")
 
 
@@ -117,6 +122,8 @@ def _article(
         "unmatched": snapshot.unmatched,
         "future": snapshot.future_rows,
         "incident": None if snapshot.incident is None else _open(snapshot, snapshot.incident, now),
+        "data_incident": None if snapshot.data_incident is None else _open(snapshot, snapshot.data_incident, now),
+        "verdict": _verdict(snapshot),
         "retrain": snapshot.recommends_retraining,
         "silenced": snapshot.silenced_until,
         "figures": figures(snapshot, budget),
@@ -148,15 +155,15 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, now: float) -> dict
 
 
 def _fall(fall: SliceFall) -> str:
-    before, value = number(fall.before), number(fall.value)
-    return f"{fall.dimension}={fall.slice} {before} to {value} ({percent(fall.share)} of requests)"
+    moved = f"{number(fall.before)} to" if fall.before is not None else "new at"
+    return f"{fall.dimension}={fall.slice} {moved} {number(fall.value)} ({percent(fall.share)} of requests)"
 
 
 def _past(snapshot: MonitorSnapshot, stored: StoredIncident) -> dict[str, Any]:
     """A line in the list of past incidents."""
     incident = stored.incident
     closed_at = incident.opened_at if incident.closed_at is None else incident.closed_at
-    about = dict.fromkeys(f"{f.judged}{' of ' if f.where else ''}{f.where}, rule {f.rule}" for f in stored.findings)
+    about = dict.fromkeys(_about(f) for f in stored.findings)
     return {
         "id": incident.id,
         "began_at": incident.began_at,
@@ -169,6 +176,28 @@ def _past(snapshot: MonitorSnapshot, stored: StoredIncident) -> dict[str, Any]:
         "by": stored.acknowledged_by,
         "note": stored.note,
     }
+
+
+def _about(finding: Finding) -> str:
+    if finding.verdict and finding.verdict != DEGRADED:
+        return NAMES[finding.verdict]
+    by = f"verdict {NAMES[finding.verdict]}" if finding.verdict else f"rule {finding.rule}"
+    return f"{finding.judged}{' of ' if finding.where else ''}{finding.where}, {by}"
+
+
+def _verdict(snapshot: MonitorSnapshot) -> dict[str, str] | None:
+    """The newest verdict in a line; None where there is none."""
+    verdict, drift = snapshot.verdict, snapshot.monitor.drift
+    if verdict is None or drift is None:
+        return None
+    parts = [NAMES[verdict.kind]]
+    if verdict.observed is not None and verdict.expected is not None:
+        parts.append(f"{number(verdict.observed)} over the last day, {number(verdict.expected)} expected")
+    if verdict.mix_shifted:
+        parts.append(f"the mix of {drift.mix_by} moves the mean by {100 * verdict.mix_effect:+.1f} %")
+    if verdict.lacks:
+        parts.append(verdict.lacks)
+    return {"measure": str(drift.measure), "words": "; ".join(parts)}
 
 
 def _lowest(snapshot: MonitorSnapshot, incident: Incident, closed_at: int) -> str:

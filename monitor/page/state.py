@@ -8,6 +8,7 @@ from statistics import median
 
 from monitor.core.rules import COVERAGE
 from monitor.core.types import OVERALL
+from monitor.core.verdict_words import NAMES
 from monitor.core.windows import Point
 from monitor.page.words import percent, utc
 from monitor.snapshot import MonitorSnapshot, Series, shown
@@ -18,6 +19,9 @@ LABELS_FELL = 0.7
 
 SILENT_BUCKETS, LEAST_SILENCE = 3, 3600
 """After so many buckets without a request, and this many seconds at least, a source counts as stale."""
+
+LEAST_REAL_SILENCE = 60
+"""Real seconds before which nothing counts as stale: of a replay's hours, many pass in a moment."""
 
 KINDS = ("critical", "warning", "info", "failing", "stale", "empty", "labels", "pending", "unwatched", "ok")
 """From the worst to the best."""
@@ -49,15 +53,27 @@ class Coverage:
         return self.now is not None and (self.now == 0 or self.now < LABELS_FELL * (self.usual or 0))
 
 
-def states_of(snapshot: MonitorSnapshot, now: float) -> list[State]:
-    """All there is to say, the worst first; never empty. `now` in seconds of the data's clock."""
-    found = [*_incident(snapshot), *_freshness(snapshot, now), *_data(snapshot), *_suspicion(snapshot)]
-    if not found and not snapshot.monitor.alerts:
+def states_of(snapshot: MonitorSnapshot, now: float, speed: float = 1.0) -> list[State]:
+    """All there is to say, the worst first; never empty. `now` in seconds of the data's clock, `speed` as it has."""
+    found = [
+        *_incident(snapshot),
+        *_freshness(snapshot, now, speed),
+        *_data(snapshot),
+        *_mix(snapshot),
+        *_suspicion(snapshot),
+    ]
+    if not found:
+        found = [*_unjudged(snapshot)]
+    if not found and not snapshot.monitor.alerts and snapshot.monitor.drift is None:
         found = [State("unwatched", "Running; no alert rules")]
     return sorted(found or [State("ok", "OK")], key=lambda s: s.rank)
 
 
 def _incident(snapshot: MonitorSnapshot) -> Iterator[State]:
+    if snapshot.data_incident is not None:
+        about = snapshot.data_incident.incident
+        names = dict.fromkeys(NAMES[f.verdict] for f in snapshot.data_incident.findings if f.verdict)
+        yield State(about.severity, f"{', '.join(names) or 'data'}, since {utc(about.began_at)}".capitalize())
     if snapshot.incident is not None:
         incident = snapshot.incident.incident
         is_of_labels = any(f.judged == COVERAGE for f in snapshot.incident.findings)
@@ -65,16 +81,15 @@ def _incident(snapshot: MonitorSnapshot) -> Iterator[State]:
         yield State(incident.severity, f"{words} since {utc(incident.began_at)}")
 
 
-def _freshness(snapshot: MonitorSnapshot, now: float) -> Iterator[State]:
-    monitor, progress = snapshot.monitor, snapshot.progress
+def _freshness(snapshot: MonitorSnapshot, now: float, speed: float) -> Iterator[State]:
+    monitor, progress, least = snapshot.monitor, snapshot.progress, LEAST_REAL_SILENCE * speed
+    overdue = max(3 * monitor.refresh + monitor.deadline, least)
     if progress.last_error:
         last = progress.last_success_at
         yield State("failing", "Failing; never succeeded" if last is None else f"Failing; last success {utc(last)}")
-    elif (
-        progress.last_success_at is not None and now - progress.last_success_at > 3 * monitor.refresh + monitor.deadline
-    ):
+    elif progress.last_success_at is not None and now - progress.last_success_at > overdue:
         yield State("failing", f"Not evaluated since {utc(progress.last_success_at)}")
-    silence = monitor.ingest_delay + max(SILENT_BUCKETS * monitor.bucket, LEAST_SILENCE)
+    silence = max(monitor.ingest_delay + max(SILENT_BUCKETS * monitor.bucket, LEAST_SILENCE), least)
     if progress.newest_source_at is not None and now - progress.newest_source_at > silence:
         yield State("stale", f"Source stale: no request since {utc(progress.newest_source_at)}")
 
@@ -88,10 +103,23 @@ def _data(snapshot: MonitorSnapshot) -> Iterator[State]:
         yield State("labels", f"Labels missing: {percent(coverage.now)} have one{usual}")
 
 
+def _mix(snapshot: MonitorSnapshot) -> Iterator[State]:
+    if snapshot.verdict is not None and snapshot.verdict.mix_shifted and snapshot.monitor.drift is not None:
+        effect = f"{100 * snapshot.verdict.mix_effect:+.1f} %"
+        yield State("info", f"Mix shifted: {snapshot.monitor.drift.mix_by} moves the mean by {effect}; no page")
+
+
 def _suspicion(snapshot: MonitorSnapshot) -> Iterator[State]:
     since = [r.condition.since for r in snapshot.readings if r.condition.state == "pending" and r.condition.since]
     if since:
         yield State("pending", f"Pending since {utc(min(since))}: fallen, but not yet for as long as the rule says")
+
+
+def _unjudged(snapshot: MonitorSnapshot) -> Iterator[State]:
+    """Where no rule can say anything, that all is well is not known."""
+    why = [r.evaluation.unknown for r in snapshot.readings if r.key == OVERALL]
+    if why and all(why) and snapshot.monitor.drift is None:
+        yield State("unwatched", f"Not judged: {', '.join(dict.fromkeys(why))}")
 
 
 def overall_point(series: Series, least: float) -> Point | None:

@@ -71,12 +71,13 @@ def as_grades(sheet: Sheet, name: str) -> Floats:
     return number
 
 
-def as_positions(sheet: Sheet, name: str) -> Ints:
-    """(n,) whole numbers from 1 on; anything else is an InputError."""
+def as_positions(sheet: Sheet, name: str, base: int = 1) -> Ints:
+    """(n,) whole numbers from 1 on, made from ones from `base` on; anything else is an InputError."""
     number = _numbers(sheet, name)
-    wrong = ~((number >= 1) & (number < 2**53) & (np.floor(number) == number))
-    sheet.refuse_where(wrong, name, "is no position; they are whole numbers from 1 on (for scores there is --score)")
-    return number.astype(np.int64)
+    wrong = ~((number >= base) & (number < 2**53) & (np.floor(number) == number))
+    other = "--base 0 if they start at 0" if base and (number == 0).any() else "for scores there is --score"
+    sheet.refuse_where(wrong, name, f"is no position; they are whole numbers from {base} on ({other})")
+    return number.astype(np.int64) - base + 1
 
 
 def as_scores(sheet: Sheet, name: str) -> Floats:

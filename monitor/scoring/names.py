@@ -18,7 +18,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The columns' names as far as they are given; for the others `ALIASES` are tried."""
+    """The columns' names as far as they are given; for the others `ALIASES` are tried. `base`: the first position."""
 
     request: str | None = None
     query: str | None = None
@@ -26,6 +26,7 @@ class Names:
     position: str | None = None
     score: str | None = None
     grade: str | None = None
+    base: int = 1
 
     def of(self, role: str) -> str | None:
         """The name given for a key of `ALIASES`."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from monitor.database_url import how_to_install
 from monitor.errors import InputError
 from monitor.scoring.files import unreadable
 from monitor.scoring.sheets import Column, Sheet
@@ -21,7 +22,7 @@ def read_parquet(path: Path, wanted: set[str]) -> Sheet:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
-        raise InputError(f"{path}: Parquet needs pyarrow; pip install rankmon[parquet]") from None
+        raise InputError(f"{path}: Parquet needs pyarrow; {how_to_install('parquet')}") from None
     try:
         file = parquet.ParquetFile(path)
         names = list(file.schema_arrow.names)

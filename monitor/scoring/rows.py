@@ -45,7 +45,7 @@ def read_rows(sheet: Sheet, names: Names, ties: Ties | None, joined: bool) -> Ro
     if role == "score":
         rank = _ranks(request.code, as_scores(sheet, order), item if by_docno else None)
     else:
-        rank = as_positions(sheet, order)
+        rank = as_positions(sheet, order, names.base)
         refuse_twice(sheet, request, Texts.of(pd.Series(rank)), order)
     return Rows(sheet, request, rank, item)
 

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 
+from monitor.database_url import how_to_install
 from monitor.errors import SourceError, Stopped, TooMany
 from monitor.source.faults import fault_of
 
@@ -25,11 +26,38 @@ FETCH = 50_000
 FETCH_FILE = 2_000
 """The same from a SQLite file, where it costs nothing to come again; so few stay in the processor's cache."""
 
-_EXTRAS = {"psycopg": "postgresql"}
+Statement = sa.Select[Any] | sa.CompoundSelect[Any]
+
+_EXTRAS = {
+    "psycopg": "postgresql",
+    "pymysql": "mysql",
+    "duckdb": "duckdb",
+    "duckdb_engine": "duckdb",
+    "clickhouse_connect": "clickhouse",
+    "trino": "trino",
+    "clickhousedb": "clickhouse",
+    "pyodbc": "mssql",
+    "oracledb": "oracle",
+}
+"""What is missing -> the extra that brings it."""
+
+_PACKAGES = {
+    "bigquery": "sqlalchemy-bigquery",
+    "snowflake": "snowflake-sqlalchemy",
+    "databricks": "databricks-sqlalchemy",
+    "redshift": "sqlalchemy-redshift",
+    "hive": "pyhive",
+}
+"""The same -> the package to install, where an extra would hold other packages back."""
+
+_CLICKHOUSE = {"join_use_nulls": "1", "aggregate_functions_null_for_empty": "1"}  # as everywhere else in SQL
 _LIBPQ = ("psycopg", "psycopg2")
 _KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}  # a vanished server is noticed
 _STEPS = 100_000  # of SQLite's machine between two looks at the clock
 _CACHE = 65_536  # KiB that SQLite holds, and sorts in before it takes to a file
+
+WORK_MEMORY = 128
+"""Megabytes that PostgreSQL may take for each step of a statement that sums up; one request takes about 200 bytes."""
 
 CONNECT_TIMEOUT = 5
 """Seconds to wait for a server's first answer: a process that is to end may have to wait for as long."""
@@ -41,8 +69,8 @@ CANCEL_TIMEOUT = 2
 class Database:
     """One source. Safe to share between threads; connections are opened when first needed.
 
-    On PostgreSQL and SQLite nothing can be written, and no statement outlives its limit. Elsewhere both are up to the
-    rights and settings of the database's user.
+    On PostgreSQL, SQLite, MariaDB and MySQL nothing can be written, and no statement outlives its limit, nor does one
+    on ClickHouse. A file of DuckDB is opened read-only. What else is wanted is up to the rights of the database's user.
     """
 
     def __init__(self, name: str, url: URL, statement_timeout: float, stop: Callable[[], bool] = lambda: False) -> None:
@@ -69,7 +97,19 @@ class Database:
         """End the statements under way, from any thread; their readers get Stopped if `stop` says so, else an error."""
         for driver in list(self._open):
             with suppress(Exception):  # it may just have ended by itself
-                _end(driver)
+                self._end(driver)
+
+    def _end(self, driver: Any) -> None:
+        """End what a driver's connection is doing, if its driver can."""
+        if hasattr(driver, "cancel_safe"):
+            driver.cancel_safe(timeout=CANCEL_TIMEOUT)
+        elif hasattr(driver, "cancel"):
+            driver.cancel()
+        elif hasattr(driver, "interrupt"):
+            driver.interrupt()
+        elif hasattr(driver, "thread_id"):
+            with self._connected().connect() as connection:
+                connection.exec_driver_sql(f"KILL QUERY {int(driver.thread_id())}")
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
@@ -100,14 +140,25 @@ class Database:
         if self.dialect == "sqlite":
             # A new connection each time: a file that was replaced or removed since is seen at once.
             return sa.create_engine("sqlite://", creator=self._open_file, poolclass=sa.NullPool)
+        options, url = self._options(), self.url
+        if self.dialect == "clickhousedb":
+            wanted = _CLICKHOUSE | {"max_execution_time": str(self.statement_timeout)}
+            url = url.update_query_dict({name: value for name, value in wanted.items() if name not in url.query})
+        return sa.create_engine(url, pool_pre_ping=True, pool_recycle=3600, connect_args=options)
+
+    def _options(self) -> dict[str, Any]:
+        """Arguments of the driver that the URL does not give itself."""
         options: dict[str, Any] = {}
         if self.url.get_driver_name() in _LIBPQ:
             options = {"application_name": "rankmon", "connect_timeout": CONNECT_TIMEOUT} | _KEEPALIVE
         if self.url.get_driver_name() == "psycopg":
             # A statement prepared for all times of day has a plan for none, and poolers may lose it.
             options["prepare_threshold"] = None
-        options = {name: value for name, value in options.items() if name not in self.url.query}
-        return sa.create_engine(self.url, pool_pre_ping=True, pool_recycle=3600, connect_args=options)
+        if self.url.get_driver_name() == "pymysql":
+            options = {"program_name": "rankmon", "connect_timeout": CONNECT_TIMEOUT}
+        if self.dialect == "duckdb" and self.url.database not in (None, "", ":memory:"):
+            options = {"read_only": True}
+        return {name: value for name, value in options.items() if name not in self.url.query}
 
     def _open_file(self) -> sqlite3.Connection:
         """SQLite would create a missing file and call it empty; so it is opened as what must be there, read-only."""
@@ -115,6 +166,8 @@ class Database:
         if not path or path == ":memory:" or path.startswith("file:"):
             raise SourceError(f"source {self.name}: give a SQLite file as sqlite:////absolute/path.db", "connect")
         full = Path(path).absolute()
+        if full.is_dir():
+            raise SourceError(f"source {self.name}: {full} is a folder; name the file in it", "connect")
         if not full.is_file():
             raise SourceError(f"source {self.name}: there is no file {full}", "connect")
         if not os.access(full, os.R_OK):
@@ -132,6 +185,8 @@ class Database:
             connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             connection.exec_driver_sql(f"SET LOCAL statement_timeout = {int(self.statement_timeout * 1000)}")
             connection.exec_driver_sql("SET LOCAL TimeZone = 'UTC'")
+        if self.dialect in ("mysql", "mariadb"):
+            self._begin_on_mysql(connection)
         reader = Reader(connection, self._stop)
         if self.dialect == "sqlite":
             driver.set_progress_handler(
@@ -139,6 +194,14 @@ class Database:
             )
             connection.exec_driver_sql("BEGIN")
         return reader
+
+    def _begin_on_mysql(self, connection: sa.Connection) -> None:
+        limit = f"max_execution_time = {int(self.statement_timeout * 1000)}"
+        if getattr(connection.dialect, "is_mariadb", False):
+            limit = f"max_statement_time = {self.statement_timeout}"
+        connection.exec_driver_sql(f"SET SESSION {limit}, SESSION time_zone = '+00:00'")
+        connection.exec_driver_sql("SET SESSION TRANSACTION READ ONLY")
+        connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -162,9 +225,11 @@ class Database:
         return SourceError(f"source {self.name}: {said}; {fault.remedy}", fault.reason)
 
     def _driver_help(self, error: Exception) -> str:
-        missing = getattr(error, "name", None) or str(error)
-        extra = _EXTRAS.get(str(missing))
-        remedy = f"pip install 'rankmon[{extra}]'" if extra else f"install the SQLAlchemy driver for {self.dialect}"
+        missing = str(getattr(error, "name", None) or error).rpartition("sqlalchemy.dialects:")[2]
+        extra = _EXTRAS.get(missing.partition(".")[0])
+        remedy = how_to_install(extra) if extra else f"install the SQLAlchemy driver for {self.dialect}"
+        if missing in _PACKAGES:
+            remedy = f"pip install {_PACKAGES[missing]}"
         return f"source {self.name}: the driver {missing} is not installed; {remedy}"
 
     def redact(self, text: str) -> str:
@@ -175,16 +240,6 @@ class Database:
         for secret in sorted(filter(None, [self.url.password, *options]), key=len, reverse=True):
             text = text.replace(str(secret), "***")
         return text
-
-
-def _end(driver: Any) -> None:
-    """End what a driver's connection is doing, if its driver can."""
-    if hasattr(driver, "cancel_safe"):
-        driver.cancel_safe(timeout=CANCEL_TIMEOUT)
-    elif hasattr(driver, "cancel"):
-        driver.cancel()
-    elif hasattr(driver, "interrupt"):
-        driver.interrupt()
 
 
 class Reader:
@@ -205,6 +260,35 @@ class Reader:
     def dialect(self) -> sa.Dialect:
         """Of the connected database."""
         return self._connection.dialect
+
+    def rows_of(self, query: Statement, most: int) -> list[dict[str, Any]]:
+        """The answer as one dict a row.
+
+        It is not streamed, for PostgreSQL works with one processor alone for whoever fetches bit by bit.
+
+        Raises:
+            TooMany: there are more than `most` rows.
+        """
+        self.began = time.monotonic()
+        uncached = {"compiled_cache": None}  # these statements are long, and each is sent once
+        result = self._connection.execute(query, execution_options=uncached).mappings()
+        found = [dict(row) for row in result.fetchmany(most + 1)]
+        result.close()
+        self.rows += len(found)
+        if len(found) > most:
+            raise TooMany(f"more than {most} rows")
+        return found
+
+    def prepare_to_sum(self) -> None:
+        """Set PostgreSQL up for statements that sum up, for the rest of the transaction.
+
+        It would take to its disk early. And it cannot tell how many groups there will be, takes them for few, and
+        would go through all of one side of a join for each row of the other.
+        """
+        if self.dialect.name == "postgresql":
+            self._connection.exec_driver_sql(f"SET LOCAL work_mem = '{WORK_MEMORY}MB'")
+            for way in ("nestloop", "mergejoin", "sort"):
+                self._connection.exec_driver_sql(f"SET LOCAL enable_{way} = off")
 
     def columns(self, query: sa.Select[Any], most: int | None = None) -> list[list[Any]]:
         """The columns of the answer, as lists.

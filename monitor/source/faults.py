@@ -22,8 +22,11 @@ class Fault(NamedTuple):
 
 _MISSING = Fault(
     "missing",
-    ("42P01", "42703", "3F000", "3D000"),
-    ("no such table", "no such column", "does not exist", "doesn't exist", "unknown column", "unknown database"),
+    ("42P01", "42703", "3F000", "42S02", "42S22"),
+    (
+        *("no such table", "no such column", "does not exist", "doesn't exist", "unknown column"),
+        *("unknown table", "unknown_table", "unknown_identifier", "referenced column"),
+    ),
     "compare the table and columns in the configuration with the database",
 )
 
@@ -31,7 +34,13 @@ _FAULTS = (
     Fault(
         "timeout",
         ("57014", "SQLITE_INTERRUPT"),
-        ("statement timeout", "execution time exceeded"),
+        (
+            "statement timeout",
+            "execution time exceeded",
+            "max_statement_time exceeded",
+            "maximum execution time",
+            "timeout_exceeded",
+        ),
         "raise statement_timeout, or index the time column",
     ),
     Fault(
@@ -43,7 +52,7 @@ _FAULTS = (
     Fault(
         "permission",
         ("42501", "SQLITE_PERM", "SQLITE_AUTH", "SQLITE_READONLY"),
-        ("permission denied", "access denied"),
+        ("permission denied", "access denied", "command denied", "not enough privileges"),
         "let this user log in, and grant SELECT to it",
     ),
     Fault(
@@ -51,6 +60,12 @@ _FAULTS = (
         ("28",),
         ("authentication failed", "no pg_hba.conf entry", "role "),
         "may this user log in, with this password and from this machine?",
+    ),
+    Fault(
+        "missing",
+        ("3D000",),
+        ('database "', "unknown database"),
+        "there is no such database on that server; name another in the URL, or have it made",
     ),
     Fault("query", ("25006",), (), "a source is only read; take what writes out of the SELECT"),
     _MISSING,
@@ -75,10 +90,17 @@ _FAULTS = (
     Fault(
         "connect",
         ("08", "57P", "53", "25P03", "SQLITE_CANTOPEN"),
-        ("connect", "unable to open", "timeout expired", "resolve", "closed", "refused", "unreachable", "timed out"),
+        (
+            *("connect", "unable to open", "timeout expired", "resolve", "closed", "refused", "unreachable"),
+            *("timed out", "gone away", "server shutdown", "query execution was interrupted"),
+        ),
         "is the database up, and is the URL right?",
     ),
 )
+
+
+_VAGUE = ("42000", "70100", "HY000")
+"""SQLSTATEs under which MariaDB and MySQL report faults of several kinds; there the words tell."""
 
 
 def fault_of(error: BaseException) -> Fault | None:
@@ -88,6 +110,6 @@ def fault_of(error: BaseException) -> Fault | None:
     said = str(error).lower()
     if code == "SQLITE_ERROR":
         return _MISSING if said.startswith(("no such table", "no such column")) else None
-    if code:
+    if code and code not in _VAGUE:
         return next((f for f in _FAULTS if code.startswith(f.codes)), None)
     return next((f for f in _FAULTS if any(w in said for w in f.words)), None)

@@ -58,12 +58,12 @@ class Pull:
         Raises:
             SourceError: the source did not answer, or its times are not written as configured.
         """
-        with self._reading() as (reader, queries):
+        with self.reading() as (reader, queries):
             latest = reader.one(queries.newest(since, now + CLOCK_TOLERANCE))
             ahead = reader.one(queries.future(now + CLOCK_TOLERANCE))
             micros, unreadable, _ = to_micros(self.monitor.rankings.time, [latest])
         if unreadable[0]:
-            self._look_at_times(None)
+            self.look_at_times(None)
         newest = None if latest is None else min(float(micros[0] / MICROS), now)
         return Freshness(newest, int(ahead or 0))
 
@@ -77,14 +77,14 @@ class Pull:
         """
         monitor, recipe = self.monitor, self.monitor.recipe
         wide = (since - monitor.max_request_span, until + monitor.max_request_span)
-        with self._reading() as (reader, queries):
+        with self.reading() as (reader, queries):
             summary = reader.columns(queries.requests(*wide), self.most_rows)
             requests = Requests.of(summary, monitor, queries.cutoffs).within(since, until)
             refusals = requests.refusals(monitor)
             asked = (since, until)
             labels = Labelling(monitor, queries, reader, requests, asked, wide, self.most_rows, refusals).read()
         if isinstance(recipe, Events) and not labels.saw_events and not len(labels.unmatched):
-            self._look_at_times(recipe)
+            self.look_at_times(recipe)
         return Reading(
             *asked,
             served=requests.served,
@@ -100,10 +100,11 @@ class Pull:
             rows=reader.rows,
             fingerprint=labels.fingerprint,
             limited={kernel: _graded(requests, sample) for kernel, sample in labels.limited.items()},
+            ids=requests.ids,
         )
 
     @contextmanager
-    def _reading(self) -> Iterator[tuple[Reader, Queries]]:
+    def reading(self) -> Iterator[tuple[Reader, Queries]]:
         """A transaction, and the statements. After a failure they are made anew: tables may have been replaced."""
         try:
             with self.database.reading() as reader:
@@ -124,16 +125,16 @@ class Pull:
             grade, position = plain.grade, reader.types(sa.select(plain.position))
             self._queries = replace(
                 plain,
-                boolean_grade=grade is not None and _is_boolean(reader.types(sa.select(grade))),
+                boolean_grade=grade is not None and is_boolean(reader.types(sa.select(grade))),
                 whole_position=plain.dialect.name == "postgresql" and position[0] in _POSTGRES_INTEGERS,
                 events_have_rowid=_have_rowid(plain, reader),
             )
         return self._queries
 
-    def _look_at_times(self, recipe: Events | None) -> None:
+    def look_at_times(self, recipe: Events | None) -> None:
         """Where nothing was found, see whether that is because times are written in another way than declared."""
         try:
-            with self._reading() as (reader, queries):
+            with self.reading() as (reader, queries):
                 values = reader.columns(queries.sample(recipe))[0]
                 check(self.monitor.rankings.time if recipe is None else recipe.time, values)
         except SourceError as error:
@@ -141,7 +142,8 @@ class Pull:
                 raise
 
 
-def _is_boolean(types: Sequence[Any]) -> bool:
+def is_boolean(types: Sequence[Any]) -> bool:
+    """Whether the first of a driver's type codes is that of a boolean."""
     return types[0] == _POSTGRES_BOOLEAN or str(types[0]).lower() in ("bool", "boolean")
 
 

@@ -63,7 +63,7 @@ def kinds_of(recipe: Events) -> list[str]:
     return sorted({r.type for r in recipe.rules if r.type is not None})
 
 
-def _counted(value: ColumnElement[Any], condition: Condition) -> ColumnElement[int]:
+def counted(value: ColumnElement[Any], condition: Condition) -> ColumnElement[int]:
     """How many rows that meet the condition have the value."""
     return sa.func.count(sa.case((condition, value)))
 
@@ -169,6 +169,9 @@ class Queries:
         number, whole = self.position, None
         if self.dialect.name == "sqlite":  # holds anything in any column, and may lack floor()
             number, whole = self.position + 0, sa.cast(self.position, sa.Integer) == self.position
+        elif self.dialect.name == "clickhousedb":  # cannot compare a decimal with a number that is too large for it
+            number = sa.func.toFloat64(self.position)
+            whole = sa.func.floor(number) == number
         elif not self.whole_position:
             whole = sa.func.floor(self.position) == self.position
         within = number.between(first, first + (PLACES if k is None else k) - 1)
@@ -178,13 +181,16 @@ class Queries:
         """Whether a row shows an item at one of the first k positions."""
         return sa.and_(self.item.isnot(None), self.placed(k))
 
-    def _usable(self, since: float, until: float) -> Condition:
+    def usable(self, since: float, until: float) -> Condition:
+        """Rows in [since, until) seconds with a request and an item."""
         return sa.and_(self.served(since, until), self.request.isnot(None), self.item.isnot(None))
 
-    def _nonzero(self, grade: ColumnElement[Any]) -> Condition:
+    def nonzero(self, grade: ColumnElement[Any]) -> Condition:
+        """Whether a grade is another than 0."""
         return grade.is_(sa.true()) if self.boolean_grade else grade != sa.literal_column("0")
 
-    def _happened(self, recipe: Events, since: float, until: float) -> Condition:
+    def happened(self, recipe: Events, since: float, until: float) -> Condition:
+        """Events in [since, until) seconds of a type that a rule names."""
         inside = between(self.labels.c[recipe.time.column], recipe.time, since, until)
         if recipe.type is None or any(r.type is None for r in recipe.rules):
             return inside
@@ -244,10 +250,10 @@ class Queries:
             sa.func.count(),
             sa.func.count(self.item),
             sa.func.count(self.position),
-            _counted(self.position, sa.and_(self.item.is_(None), self.placed())),
-            self._graded(None),
-            self._graded(self.cutoffs[0]),
-            *(_counted(self.item, self.placed(k)) for k in self.cutoffs),
+            counted(self.position, sa.and_(self.item.is_(None), self.placed())),
+            self.graded(None),
+            self.graded(self.cutoffs[0]),
+            *(counted(self.item, self.placed(k)) for k in self.cutoffs),
         ]
         unnamed = sa.case((self.request.is_(None), self.time), else_=None)
         return (
@@ -257,19 +263,20 @@ class Queries:
             .group_by(self.request, unnamed, *keys)
         )
 
-    def _graded(self, k: int | None) -> ColumnElement[int]:
+    def graded(self, k: int | None) -> ColumnElement[int]:
+        """How many rows show an item with a grade at one of the first k positions."""
         if self.grade_column is None:
             return sa.literal_column("0")
-        return _counted(self._r(self.grade_column), self.shown(k))
+        return counted(self._r(self.grade_column), self.shown(k))
 
     def all_rows(self, since: float, until: float) -> sa.Select[Any]:
         """Request, item and position of every row."""
-        return sa.select(self.request, self.item, self.position).where(self._usable(since, until))
+        return sa.select(self.request, self.item, self.position).where(self.usable(since, until))
 
     def graded_rows(self, since: float, until: float, sparse: bool) -> sa.Select[Any]:
         """Request, item, position and grade of the rows with a grade; without the zeros if `sparse`."""
         grade = self._r(str(self.grade_column))
-        wanted = [self._usable(since, until), grade.isnot(None), *([self._nonzero(grade)] if sparse else [])]
+        wanted = [self.usable(since, until), grade.isnot(None), *([self.nonzero(grade)] if sparse else [])]
         return sa.select(self.request, self.item, self.position, grade).where(*wanted)
 
     # ---- events ------------------------------------------------------------------------------------------------
@@ -291,7 +298,7 @@ class Queries:
         columns = [self.request, self.item, self.position, *(c for c in wanted if c is not None)]
         matches = sa.and_(e.c[recipe.request] == self.request, e.c[recipe.item] == self.item)
         if reach is None:
-            return sa.select(*columns).select_from(e.join(self.rankings, matches)).where(self._usable(since, until))
+            return sa.select(*columns).select_from(e.join(self.rankings, matches)).where(self.usable(since, until))
         inside = sa.case((self.served(since, until), 1), else_=0)
         joined = e.outerjoin(self.rankings, sa.and_(matches, self.served(*reach)))
         return sa.select(*columns, self.time, inside).select_from(joined)
@@ -306,7 +313,7 @@ class Queries:
         number: ColumnElement[int] = sa.func.row_number().over(order_by=e.c[recipe.time.column])
         if by_rowid:
             number = sa.literal_column("e.rowid")
-        happened = self._happened(recipe, since, until)
+        happened = self.happened(recipe, since, until)
         numbered = sa.select(*e.c, number.label("rankmon_number")).where(happened)
         return numbered.subquery("n")
 
@@ -321,7 +328,7 @@ class Queries:
         return (
             sa.select(e.c[recipe.time.column])
             .select_from(e.outerjoin(self.rankings, logged))
-            .where(self._happened(recipe, since, until), self.request.is_(None))
+            .where(self.happened(recipe, since, until), self.request.is_(None))
         )
 
     # ---- judgments ---------------------------------------------------------------------------------------------
@@ -355,7 +362,7 @@ class Queries:
         found = (
             sa.select(self.request, self.item, self.position, judged.c.grade)
             .select_from(self._with_judgments(judged))
-            .where(self._usable(since, until))
+            .where(self.usable(since, until))
         )
         return found.where(judged.c.grade != sa.literal_column("0")) if sparse else found
 
@@ -365,7 +372,7 @@ class Queries:
         return (
             sa.select(self.request, sa.func.count())
             .select_from(self._with_judgments(judged))
-            .where(self._usable(since, until), self.shown(k))
+            .where(self.usable(since, until), self.shown(k))
             .group_by(self.request)
         )
 

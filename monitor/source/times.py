@@ -26,6 +26,7 @@ _PER_SECOND = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000}
 _ISO = {"%Y-%m-%dT%H:%M:%S": "T", "%Y-%m-%d %H:%M:%S": " "}  # format up to the seconds -> what parts date and time
 _DIGITS = (0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18)
 _ZONE = r"(?:Z| ?UTC|[+-]00(?::?00)?)"
+_WRITTEN = re.compile(r"\d{4}([-/]?)\d\d\1\d\d([T ])\d\d:\d\d:\d\d([.,]\d+)?(.*)", re.ASCII)
 _LAST_SECOND = 2**33  # of the years in which a text that is no time is looked for
 
 CREDIBLE = (946_684_800, 4_102_444_800)
@@ -120,7 +121,7 @@ def _check_kind(column: TimeColumn, sample: object) -> None:
     if column.format == "native":
         wrong = _native_remedy(column, sample, is_number)
     elif column.format in _PER_SECOND and not is_number:
-        wrong = "take its format away" if is_time else "declare its format, e.g. '%Y-%m-%d %H:%M:%S'"
+        wrong = "take its format away" if is_time else _declare_text(str(sample))
     elif column.format not in _PER_SECOND and not isinstance(sample, str):
         wrong = "take its format away" if is_time else "declare format: epoch_s, _ms or _us"
     if wrong:
@@ -131,7 +132,7 @@ def _native_remedy(column: TimeColumn, sample: object, is_number: bool) -> str:
     if is_number:
         return "declare format: epoch_s, _ms or _us"
     if not isinstance(sample, date):
-        return "declare e.g. format: '%Y-%m-%d %H:%M:%S'"
+        return _declare_text(str(sample))
     if not isinstance(sample, datetime):
         return "name a column that has the time of day too"
     if sample.tzinfo is None and column.timezone is None:
@@ -139,6 +140,20 @@ def _native_remedy(column: TimeColumn, sample: object, is_number: bool) -> str:
     if sample.tzinfo is not None and column.timezone is not None:
         return f"it names its zone, so take timezone: {column.timezone} away"
     return ""
+
+
+def _declare_text(sample: str) -> str:
+    """How a time that is text is declared, by how it is written."""
+    found = _WRITTEN.fullmatch(sample.strip())
+    if found is None:
+        return "declare e.g. format: '%Y-%m-%d %H:%M:%S', as it is written"
+    parts, between, fraction, zone = found[1], found[2], found[3], found[4]
+    form = f"%Y{parts}%m{parts}%d{between}%H:%M:%S{'.%f' if fraction else ''}"
+    if not zone:
+        return f"declare e.g. format: '{form}', and the timezone that it is written in, e.g. timezone: UTC"
+    if re.fullmatch(_ZONE, zone, re.ASCII):
+        return f"declare e.g. format: '{form}{zone}'"
+    return "text with other offsets than UTC's does not sort as time does; convert it to UTC in a `select:`"
 
 
 def _from_epoch(values: Sequence[object], per_second: int) -> Instants:

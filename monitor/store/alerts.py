@@ -7,7 +7,7 @@ either all of it happened, or none.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from monitor.core.findings import Finding
 from monitor.core.incidents import Firing, Incident, Matter
 from monitor.core.messages import Notification
 from monitor.core.thresholds import Condition, ConditionName
-from monitor.schema import conditions, incidents, judged, outbox, retrains, silences, transitions
+from monitor.schema import conditions, diagnoses, incidents, judged, outbox, retrains, silences, transitions
 from monitor.store.engine import Connected, upserting
 from monitor.store.lease import Lease, Leases
 from monitor.store.verdicts import Judged, forget, put
@@ -104,6 +104,15 @@ class Silence:
     note: str
 
 
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """That somebody takes care of an incident; real seconds since 1970."""
+
+    at: float
+    by: str | None
+    note: str | None
+
+
 @dataclass(frozen=True)
 class Judgement:
     """What one judging changed, to be stored at once.
@@ -116,6 +125,7 @@ class Judgement:
         anew: the past was judged again: these transitions take the place of the former ones of the same incidents.
         notices: (target, notification) to be sent.
         drift: what the verdicts came to; None if there are none.
+        undone: ids of incidents that better data have undone, but that stay as people knew them.
     """
 
     monitor: str
@@ -128,6 +138,7 @@ class Judgement:
     notices: Sequence[tuple[str, Notification]] = ()
     retrain: Retrain | None = None
     drift: Judged | None = None
+    undone: Collection[str] = ()
 
 
 class Alerts(Connected):
@@ -189,13 +200,15 @@ class Alerts(Connected):
 
     def _clear_transitions(self, connection: sa.Connection, judgement: Judgement) -> None:
         if judgement.anew:
-            replaced = [*judgement.removed, *(s.incident.id for s in judgement.incidents)]
+            found = (s.incident.id for s in judgement.incidents if s.incident.id not in judgement.undone)
+            replaced = [*judgement.removed, *found]
             some = sa.or_(transitions.c.incident.is_(None), transitions.c.incident.in_(replaced))
             connection.execute(transitions.delete().where(transitions.c.monitor == judgement.monitor, some))
 
     def _put_incidents(self, connection: sa.Connection, judgement: Judgement) -> None:
         for gone in judgement.removed:
             connection.execute(incidents.delete().where(incidents.c.id == gone))
+            connection.execute(diagnoses.delete().where(diagnoses.c.incident == gone))
         for stored in judgement.incidents:
             row = _incident_row(stored)
             changed = {n: v for n, v in row.items() if n not in ("id", "monitor")}
@@ -256,6 +269,14 @@ class Alerts(Connected):
         with self.writing() as connection:
             done = connection.execute(change.values(acknowledged_at=now, acknowledged_by=by, note=note))
             return done.rowcount == 1
+
+    def acknowledged(self, ids: Sequence[str]) -> dict[str, Acknowledgement]:
+        """Who takes care of which of these incidents; those that nobody has acknowledged are left out."""
+        c = incidents.c
+        wanted = sa.select(c.id, c.acknowledged_at, c.acknowledged_by, c.note)
+        with self.reading() as connection:
+            rows = connection.execute(wanted.where(c.id.in_(ids), c.acknowledged_at.is_not(None)))
+            return {id_: Acknowledgement(at, by, note) for id_, at, by, note in rows}
 
     def silence(self, monitor: str, now: float, until: float, author: str, note: str) -> None:
         """Tell nobody of a monitor's new incidents until then, in real seconds since 1970."""

@@ -13,7 +13,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
+from monitor.database_url import how_to_install
 from monitor.errors import StoreError
+from monitor.store import files
 
 NOW = {
     "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
@@ -85,14 +87,18 @@ def _sqlite_engine(url: URL) -> sa.Engine:
     folder = Path(url.database or "").parent
     if not _is_folder(folder):
         raise StoreError(f"store: there is no folder {folder.absolute()}; make it, or change store.url")
+    if Path(url.database or "").is_dir():
+        raise StoreError(f"store: {files.fault_of(Path(url.database or ''))}")
     engine = sa.create_engine(url, connect_args={"timeout": _LOCK_SECONDS})
     if url.database and url.database != ":memory:":
         _watch(engine, url.database)
+        _read_what_is_left_alone(engine, Path(url.database))
 
     @sa.event.listens_for(engine, "connect")
     def _configure(connection: Any, _: object) -> None:
         connection.isolation_level = None  # the driver starts no transactions; `_begin` does
-        _use_write_ahead_log(connection)
+        if not files.is_left_alone(Path(url.database or "")):
+            _use_write_ahead_log(connection)
         connection.execute("PRAGMA foreign_keys = ON")
 
     @sa.event.listens_for(engine, "begin")
@@ -126,6 +132,14 @@ def _watch(engine: sa.Engine, path: str) -> None:
         found = _identity(path)
         if found is not None and not known:
             known.append(found)
+
+
+def _read_what_is_left_alone(engine: sa.Engine, path: Path) -> None:
+    """Let those who may only read the store do so while nobody writes it."""
+
+    @sa.event.listens_for(engine, "do_connect")
+    def _open(*_: object) -> Any:
+        return files.open_left_alone(path, _LOCK_SECONDS) if files.is_left_alone(path) else None
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -168,9 +182,32 @@ def explained(url: URL) -> Iterator[None]:
         said = " ".join(str(getattr(error, "orig", None) or error).split())
         if url.password:
             said = said.replace(str(url.password), "***")
-        if isinstance(error, ModuleNotFoundError):
-            said += "; the drivers of PostgreSQL come with pip install 'rankmon[postgresql]'"
+        if remedy := _remedy(error, said, url):
+            said += f"; {remedy}"
         raise StoreError(f"store {url.render_as_string(hide_password=True)}: {said}") from error
+
+
+def _remedy(error: Exception, said: str, url: URL) -> str:
+    """What to do about an error; empty where there is no more to say."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"install it with {how_to_install('postgresql')}"
+    if url.get_backend_name() == "sqlite":
+        return files.fault_of(Path(url.database)) if url.database and url.database != ":memory:" else ""
+    state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
+    return next((remedy for states, word, remedy in _REMEDIES if state in states or (word and word in said)), "")
+
+
+_REMEDIES = (
+    (("3D000",), 'FATAL: database "', "make this database, with this user as its owner, or change store.url"),
+    (
+        ("42501",),
+        "permission denied",
+        "let this user make tables: GRANT CREATE, USAGE ON SCHEMA public, or a database of which it is the owner",
+    ),
+    (("28P01", "28000"), "authentication failed", "may this user log in, with this password and from this machine?"),
+    ((), "connection", "is the server up, and is store.url right?"),
+)
+"""Of PostgreSQL: (SQL states, or else a word of what it says), and the remedy."""
 
 
 def upserting(dialect: str, table: sa.Table) -> Any:

@@ -77,6 +77,12 @@ class Leases(Connected):
         identity = _Identity.parse(holder or "")
         return f"process {identity.pid} on {identity.host}" if identity else "another process"
 
+    def number(self, monitor: str) -> int:
+        """How many holders a monitor has had."""
+        with self.reading() as connection:
+            found = connection.execute(sa.select(leases.c.token).where(leases.c.monitor == monitor)).scalar()
+        return int(found or 0)
+
     def acquire(self, monitor: str) -> Lease | None:
         """The right to write `monitor`, or None while another living process, or thread of this one, has it."""
         with self.writing() as connection:

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from monitor.core.messages import Notification
+from monitor.core.rules import Severity
 from monitor.schema import incidents, outbox
 from monitor.store.engine import Connected, upserting
 
 LONGEST_ERROR = 500
 AT_ONCE = 100
 """Most notifications that one look brings along."""
+
+FARTHEST = 600.0
+"""Seconds; nothing is put off for longer, so what seems to be was put off by a clock that was ahead, and is due."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,9 @@ class Waiting:
 
 _WAITING = (outbox.c.sent_at.is_(None), outbox.c.dropped_at.is_(None))
 _OPEN = sa.select(incidents.c.id).where(incidents.c.state == "firing")
-_STANDING = (outbox.c.kind.in_(("firing", "updated")), outbox.c.incident.in_(_OPEN))
-"""What an incident amounts to that still goes on."""
+TELLING = ("firing", "updated")
+_STANDING = (outbox.c.kind.in_(TELLING), outbox.c.incident.in_(_OPEN))
+"""What an incident amounts to that still goes on: each says all that those before it said."""
 
 
 class Outbox(Connected):
@@ -54,9 +60,10 @@ class Outbox(Connected):
             .where(*_WAITING, outbox.c.target.in_(list(targets)))
             .group_by(outbox.c.target, outbox.c.incident)
         )
+        is_due = sa.or_(outbox.c.next_at <= now, outbox.c.next_at > now + FARTHEST)
         query = (
             sa.select(*(outbox.c[name] for name in Waiting.__dataclass_fields__))
-            .where(outbox.c.id.in_(first.scalar_subquery()), outbox.c.next_at <= now)
+            .where(outbox.c.id.in_(first.scalar_subquery()), is_due)
             .order_by(outbox.c.id)
             .limit(AT_ONCE)
         )
@@ -73,6 +80,36 @@ class Outbox(Connected):
         with self.reading() as connection:
             documents = connection.execute(sa.select(outbox.c.document).where(outbox.c.id.in_(newest))).scalars()
             return [Notification.of(json.loads(document)) for document in documents]
+
+    def severities(self, target: str, incident: str) -> set[Severity]:
+        """Those under which an incident was told to a target, or may have been, for an answer can be lost."""
+        tried = sa.or_(outbox.c.sent_at.is_not(None), outbox.c.attempts > 0)
+        query = sa.select(outbox.c.document).where(outbox.c.target == target, outbox.c.incident == incident, tried)
+        found = set[Severity]()
+        with self.reading() as connection:
+            for document in connection.execute(query.where(outbox.c.kind.in_(TELLING))).scalars():
+                with suppress(ValueError, KeyError):  # a broken one was told to nobody
+                    found.add(json.loads(document)["severity"])
+        return found
+
+    def is_open(self, incident: str) -> bool:
+        """Whether an incident still goes on. Raises StoreError."""
+        with self.reading() as connection:
+            return connection.execute(_OPEN.where(incidents.c.id == incident)).first() is not None
+
+    def is_outdated(self, waiting: Waiting) -> bool:
+        """Whether a newer one waits that says all that this one says. Raises StoreError."""
+        if waiting.kind not in TELLING:
+            return False
+        newer = sa.select(outbox.c.id).where(
+            *_WAITING,
+            outbox.c.target == waiting.target,
+            outbox.c.incident == waiting.incident,
+            outbox.c.kind.in_(TELLING),
+            outbox.c.id > waiting.id,
+        )
+        with self.reading() as connection:
+            return connection.execute(newer).first() is not None
 
     def sent(self, id_: int, now: float) -> None:
         """The receiver has it. Raises StoreError."""
@@ -93,14 +130,19 @@ class Outbox(Connected):
     # ---- targets that come and go --------------------------------------------------------------------------------
 
     def strangers(self, targets: Collection[str]) -> dict[str, float]:
-        """Of other targets than these that something waits for: since when the newest of it does."""
+        """Of other targets than these that something waits for: when there was, or is to be, a sign of them last.
+
+        That is something put there, a delivery, or the next attempt: of a target that some daemon knows, none is old.
+        """
+        waiting = sa.select(outbox.c.target).where(*_WAITING, outbox.c.target.not_in(list(targets)))
+        signs = (outbox.c.created_at, outbox.c.next_at, sa.func.coalesce(outbox.c.sent_at, 0.0))
         query = (
-            sa.select(outbox.c.target, sa.func.max(outbox.c.created_at))
-            .where(*_WAITING, outbox.c.target.not_in(list(targets)))
+            sa.select(outbox.c.target, *(sa.func.max(sign) for sign in signs))
+            .where(outbox.c.target.in_(waiting))
             .group_by(outbox.c.target)
         )
         with self.reading() as connection:
-            return {target: float(newest) for target, newest in connection.execute(query)}
+            return {target: float(max(at)) for target, *at in connection.execute(query)}
 
     def retire(self, gone: str, heirs: Collection[str], now: float) -> int:
         """Give up what waits for a target that is no more, after `heirs` got what they lack of it; how many waited."""
@@ -113,7 +155,14 @@ class Outbox(Connected):
             return connection.execute(given_up).rowcount
 
     def introduce(self, target: str, channel: str, now: float) -> None:
-        """Have a target told of the open incidents that others of its channel were told of. Raises StoreError."""
+        """Have a target told of the open incidents that others of its channel were told of, and of what was given up.
+
+        Raises:
+            StoreError: out of reach.
+        """
+        mine = sa.select(sa.func.max(outbox.c.id)).where(outbox.c.target == target, *_STANDING)
+        given_up = sa.and_(outbox.c.id.in_(mine.group_by(outbox.c.incident)), outbox.c.dropped_at.is_not(None))
+        again = {"dropped_at": None, "created_at": now, "attempts": 0, "next_at": 0.0, "last_error": ""}
         others = sa.or_(outbox.c.target == channel, outbox.c.target.startswith(f"{channel} ", autoescape=True))
         known = sa.select(outbox.c.incident).where(outbox.c.target == target)
         newest = (
@@ -122,6 +171,7 @@ class Outbox(Connected):
             .group_by(outbox.c.incident)
         )
         with self.writing() as connection:
+            connection.execute(outbox.update().where(given_up).values(again))
             self._copy(connection, outbox.c.id.in_(newest), target, now)
 
     def _copy(self, connection: sa.Connection, some: sa.ColumnElement[bool], target: str, now: float) -> None:
@@ -149,7 +199,8 @@ class Outbox(Connected):
             return {target: (int(n), float(oldest)) for target, n, oldest in connection.execute(query)}
 
     def purge(self, before: float) -> None:
-        """Forget what was sent or given up before then, unless its incident is still open. Raises StoreError."""
+        """Forget what was sent or given up before then, unless its incident is open, or more of it waits."""
         done = sa.func.coalesce(outbox.c.sent_at, outbox.c.dropped_at)
+        goes_on = outbox.c.incident.in_(_OPEN) | outbox.c.incident.in_(sa.select(outbox.c.incident).where(*_WAITING))
         with self.writing() as connection:
-            connection.execute(outbox.delete().where(done < before, outbox.c.incident.not_in(_OPEN)))
+            connection.execute(outbox.delete().where(done < before, ~goes_on))

@@ -20,7 +20,7 @@ from sqlalchemy.engine import URL
 from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
 from monitor.core.tally import Cell, Tally
 from monitor.core.types import OVERALL, TRAFFIC, Definition, Monitor
-from monitor.core.watermark import BucketState, Mark
+from monitor.core.watermark import CLOCK_TOLERANCE, BucketState, Mark
 from monitor.core.windows import History
 from monitor.schema import (
     bucket_marks,
@@ -40,6 +40,7 @@ from monitor.store.engine import Connected, create, upserting
 from monitor.store.lease import Lease, Leases
 from monitor.store.migrate import Schema
 from monitor.store.outbox import Outbox
+from monitor.store.records import Records
 from monitor.store.verdicts import Verdicts
 
 Floats = NDArray[np.float64]
@@ -54,12 +55,13 @@ _COMPARED, _COMPARED_AT_ANY_DEPTH = 5, 2
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known of a monitor's runs, by any process; instants in seconds."""
+    """What is known of a monitor's runs, by any process; instants in seconds, `refresh` real ones between two runs."""
 
     newest_source_at: float | None = None
     last_attempt_at: float | None = None
     last_success_at: float | None = None
     last_error: str = ""
+    refresh: float | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Store(Connected):
         self.alerts = Alerts(self.engine, url, self.leases)
         self.outbox = Outbox(self.engine, url)
         self.verdicts = Verdicts(self.engine, url)
+        self.records = Records(self.engine, url)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -120,13 +123,17 @@ class Store(Connected):
         with self.reading() as connection:
             return connection.execute(query).scalar()
 
-    def settled_end(self, definition: Definition, width: int, since: int = 0) -> int | None:
-        """End of the newest final bucket of a series that no open one lies before, of those from `since` on."""
+    def settled_end(self, definition: Definition, width: int, since: int = 0, now: float | None = None) -> int | None:
+        """End of the newest final bucket of a series that no open one lies before, of those from `since` on.
+
+        With `now`, seconds, what a clock that ran ahead stored counts as open; see `watermark.believed`.
+        """
         table = _table(definition)
         from_there = sa.and_(table.c.series_id == _series_number(definition), table.c.bucket_start >= since)
+        is_open = ~table.c.final if now is None else ~table.c.final | (table.c.read_at > now + CLOCK_TOLERANCE)
         with self.reading() as connection:
             opened = connection.execute(
-                sa.select(sa.func.min(table.c.bucket_start)).where(from_there, ~table.c.final)
+                sa.select(sa.func.min(table.c.bucket_start)).where(from_there, is_open)
             ).scalar()
             final = sa.select(sa.func.max(table.c.bucket_start)).where(from_there, table.c.final)
             final = final if opened is None else final.where(table.c.bucket_start < opened)

@@ -58,13 +58,17 @@ class Verdicts(Connected):
     """The tables of verdicts and what belongs to them."""
 
     def standing(self, monitor: str) -> Standing | None:
-        """Where the verdicts on a monitor stand; None if there are none. Raises StoreError."""
+        """Where the verdicts on a monitor stand; None if there are none, or of another version. Raises StoreError."""
         query = sa.select(drift_states).where(drift_states.c.monitor == monitor)
         with self.reading() as connection:
             row = connection.execute(query).one_or_none()
         if row is None:
             return None
-        return Standing(row.identity, row.until, State.from_json(json.loads(row.state)) if row.state else None)
+        try:
+            state = State.from_json(json.loads(row.state)) if row.state else None
+        except ValueError:
+            return None
+        return Standing(row.identity, row.until, state)
 
     def between(self, monitor: str, since: int, until: int) -> list[Verdict]:
         """The verdicts on steps that ended in (since, until], oldest first."""

@@ -74,9 +74,11 @@ class Gate:
 async def _refusal(passwords: Passwords, scope: Scope) -> Response | None:
     """What to answer to a request without the password; None if it has it."""
     client, _ = scope["client"] or ("", 0)
+    given = Headers(scope=scope).get("authorization", "")
     try:
-        if await passwords.are_right(Headers(scope=scope).get("authorization", ""), client):
+        if await passwords.are_right(given, client):
             return None
     except TooManyChecks:
         return PlainTextResponse("too many passwords at once; try again later\n", 429, headers={"Retry-After": "5"})
-    return PlainTextResponse("a user and a password are needed\n", 401, headers=_CHALLENGE)
+    text = "wrong user or password\n" if given else "a user and a password are needed\n"
+    return PlainTextResponse(text, 401, headers=_CHALLENGE)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.benchmarks import cycle, kernel, memory
+from tests.benchmarks import cycle, kernel, memory, verdicts, ways
 from tests.benchmarks.report import Section, facts, markdown, table
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -22,7 +22,9 @@ def sections(folder: Path, quick: bool) -> Iterator[Section]:
     if not quick:
         yield kernel.linearity(requests, rounds)
     yield from cycle.sections(folder, requests, rounds)
+    yield from ways.sections(folder, requests, rounds)
     yield memory.section(folder, requests)
+    yield from verdicts.sections(folder, *((20, 5, 1) if quick else ()))
 
 
 def without_aims(section: Section) -> Section:

@@ -7,18 +7,20 @@ from statistics import median
 from typing import Any
 
 
-def interleaved(calls: Sequence[tuple[str, Callable[[], Any]]], rounds: int) -> dict[str, float]:
+def interleaved(
+    calls: Sequence[tuple[str, Callable[[], Any]]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """Name -> median seconds. A name may stand more than once, so that what is short is timed more often."""
     taken: dict[str, list[float]] = {name: [] for name, _ in calls}
     for _ in range(rounds):
         for name, call in calls:
-            taken[name].append(seconds(call))
+            taken[name].append(seconds(call, clock))
     return {name: median(times) for name, times in taken.items()}
 
 
-def seconds(call: Callable[[], Any]) -> float:
+def seconds(call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
     """How long one call takes, without the rubbish of the one before."""
     gc.collect()
-    began = time.perf_counter()
+    began = clock()
     call()
-    return time.perf_counter() - began
+    return clock() - began

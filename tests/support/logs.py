@@ -98,7 +98,8 @@ def _text(between: str, tail: str, zone: str = "UTC") -> Callable[[int], str]:
     return write
 
 
-def _local(zone: str) -> Callable[[int], datetime]:
+def local(zone: str) -> Callable[[int], datetime]:
+    """Writes an instant as the clocks of a zone show it."""
     return lambda micros: moment(micros).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
 
 
@@ -112,8 +113,8 @@ _WRITTEN = {
 }
 _NATIVE = {
     "timestamptz": Style("timestamptz", "native", None, moment),
-    "timestamp UTC": Style("timestamp", "native", "UTC", _local("UTC")),
-    "timestamp local": Style("timestamp", "native", "Europe/Berlin", _local("Europe/Berlin")),
+    "timestamp UTC": Style("timestamp", "native", "UTC", local("UTC")),
+    "timestamp local": Style("timestamp", "native", "Europe/Berlin", local("Europe/Berlin")),
 }
 
 

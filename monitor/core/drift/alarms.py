@@ -16,7 +16,9 @@ from monitor.core.drift.series import Bools, Floats, Ints
 CLOSING = 5.0
 """Logarithm of the evidence for being back that closes an alarm."""
 CLOSING_STEPS = 3
+"""Steps that it takes at least."""
 LEAST_DROP = 0.02
+"""That "as expected again" is told from."""
 CLOSED = 0
 
 
@@ -106,18 +108,17 @@ def see(
         hours: of a step.
     """
     factor = factors(sums, noise, threshold, hours)
-    size, level, within = sums.sampling()
-    level = np.maximum(level, 1e-9)
-    spread = within / size / level**2 + noise.long_run
-    total, expected = units(recent[0]), units(recent[1])
+    whole = sums.whole
+    spread = whole.variance / whole.size / np.maximum(whole.level, 1e-9) ** 2 + noise.long_run
+    total, expected = units(recent)
     fell = total < (1 - noise.tolerated) * expected
     return Seen(
         ends,
         np.exp(factor),
         factor[:, :, 1],
-        units(sums.requests) > 0,
-        units(sums.total),
-        units(sums.requests * sums.mean),
+        whole.requests > 0,
+        whole.total,
+        whole.expected,
         spread,
         fell,
         noise.tolerated,

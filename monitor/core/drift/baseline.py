@@ -174,6 +174,10 @@ class Baseline:
         columns = [np.where(np.concatenate([[False], which]), _typical(a, self.known), a) for a in _columns(self.noise)]
         return replace(self, quality=quality, coverage=coverage, volume=volume, noise=Noise(*columns))
 
+    def with_noise(self, found: Noise) -> Baseline:
+        """With what is known of the noise by now."""
+        return replace(self, noise=found)
+
     def admitting(self, which: Bools, level: Floats, variance: Floats) -> Baseline:
         """These slices with a level of their own, from now on judged."""
         quality = replace(
@@ -184,8 +188,8 @@ class Baseline:
         return replace(self, known=self.known | which, alone=self.alone | which, quality=quality)
 
 
-def _columns(found: Noise) -> tuple[Floats, Floats, Floats]:
-    return found.step_variance, found.long_run, found.tolerated
+def _columns(found: Noise) -> tuple[Floats, ...]:
+    return found.step_variance, found.long_run, found.level_error, found.tolerated, found.common
 
 
 def _typical(of_units: Floats, known: Bools) -> float:
@@ -278,9 +282,9 @@ def _volume_noise(settings: Settings, reference: Reference, expected: Floats) ->
 
 def mix_effects(size: Floats, expected: Floats, mean: Floats) -> Floats:
     """(T,) relative change of the expected mean by the mix of the (T, S) requests, against the expected mix."""
-    now = (size * mean).sum(axis=1) / np.maximum(size.sum(axis=1), 1)
-    usual = (expected * mean).sum(axis=1) / np.maximum(expected.sum(axis=1), 1e-9)
-    found: Floats = np.where((size.sum(axis=1) > 0) & (usual > 0), now / np.maximum(usual, 1e-9) - 1, 0.0)
+    seen, whole, fit, forecast = np.stack([size * mean, size, expected * mean, expected]).sum(axis=2)
+    now, usual = seen / np.maximum(whole, 1), fit / np.maximum(forecast, 1e-9)
+    found: Floats = np.where((whole > 0) & (usual > 0), now / np.maximum(usual, 1e-9) - 1, 0.0)
     return found
 
 

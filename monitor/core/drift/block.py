@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -38,6 +39,7 @@ class Block:
         tracked: (7, T, S) fields as in `levels`.
         mix: T relative effects of the mix on the mean.
         seen: what the units are judged on.
+        spread: of coverage and traffic.
         suspect, refused, low: T gates.
         missing: (T, S) slices that have lost their requests.
         requests: (T, S)
@@ -52,12 +54,20 @@ class Block:
     tracked: Floats
     mix: list[float]
     seen: Seen
+    spread: gates.Spread
     suspect: list[bool]
     refused: list[bool]
     low: list[bool]
     missing: Bools
     requests: Floats
     threshold: Floats
+
+    @cached_property
+    def suspect_degraded(self) -> list[bool]:
+        """T: as `suspect`, while an alarm is open."""
+        spans = (self.per_step, self.short, self.day)
+        found: list[bool] = gates.labels_suspect(spans, self.spread, gates.LABELS_RATIO_DEGRADED).tolist()
+        return found
 
 
 def follow(settings: Settings, state: State, found: Baseline, hours: Hours) -> tuple[list[Verdict], State]:
@@ -102,6 +112,7 @@ def _block(settings: Settings, state: State, found: Baseline, hours: Hours) -> B
         np.stack(tracked),
         mix_effects(judged, volume * known, mean).tolist(),
         alarms.see(sums, found.noise, of_units, recent, threshold, ends, settings.hours),
+        spread,
         gates.labels_suspect((per_step, short, day), spread).tolist(),
         gates.rows_refused(short, refused, _usual(state.levels, 3)).tolist(),
         gates.traffic_low(short, day, spread).tolist(),
@@ -193,7 +204,8 @@ class _Going:
         was, block, end = self._trouble, self._block, self._block.ends[row]
         few = self._settings.steps(SHORT_HOURS)
         lasting = (few - 1) * self._settings.step
-        suspect, refused = block.suspect[row], block.refused[row]
+        is_degraded = bool(self._standing.opened_at.any())
+        suspect, refused = (block.suspect_degraded if is_degraded else block.suspect)[row], block.refused[row]
         until = end + lasting if suspect else was.suspect_until
         since = (was.suspect_since or end) if end <= until else 0
         low = was.low + 1 if block.low[row] else 0

@@ -9,6 +9,7 @@ Ramdas and Rinaldo, 2022), the mean time to a false alarm is the threshold, what
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -40,14 +41,34 @@ class Sums:
     mean: Floats
     variance: Floats
 
-    def sampling(self) -> tuple[Floats, Floats, Floats]:
-        """((T, U) requests, at least one; (T, U) expected mean; (T, U) sampling variance of a step's mean)."""
-        size = np.maximum(units(self.requests), 1.0)
-        level = units(self.requests * self.mean) / size
-        level[:, 1:] = self.mean
-        within = units(self.requests * self.variance) / size
-        within[:, 1:] = self.variance
-        return size, level, np.maximum(within, LEAST_VARIANCE)
+    @cached_property
+    def whole(self) -> Whole:
+        """The same by unit."""
+        n, mean = self.requests, self.mean
+        found = units(np.stack([n, self.total, n * mean, n * self.variance]))
+        requests, total, expected, within = found
+        size = np.maximum(requests, 1.0)
+        level, variance = expected / size, within / size
+        level[:, 1:], variance[:, 1:] = mean, self.variance
+        return Whole(requests, total, expected, size, level, np.maximum(variance, LEAST_VARIANCE))
+
+
+@dataclass(frozen=True)
+class Whole:
+    """T steps by U units.
+
+    Attributes:
+        requests, total, expected: (T, U) sums.
+        size: (T, U) requests, at least one.
+        level, variance: (T, U) expected mean of a request, and variance of its value.
+    """
+
+    requests: Floats
+    total: Floats
+    expected: Floats
+    size: Floats
+    level: Floats
+    variance: Floats
 
 
 def factors(sums: Sums, noise: Noise, threshold: Floats, hours: float) -> Floats:
@@ -57,9 +78,9 @@ def factors(sums: Sums, noise: Noise, threshold: Floats, hours: float) -> Floats
         threshold: (U,) of the evidence.
         hours: of a step.
     """
-    size, level, within = sums.sampling()
+    whole = sums.whole
     short, squared, lowest = _shortfall(sums, noise.tolerated)
-    bet, kappa, tempered = odds(size, level, within, lowest, noise)
+    bet, kappa, tempered = odds(whole.size, whole.level, whole.variance, lowest, noise)
     found = tempered * (bet * short[..., None] - kappa * bet**2 * squared[..., None])
     capped: Floats = np.minimum(found, np.log(threshold)[:, None] * min(1.0, hours / CAP_HOURS))
     return capped
@@ -72,7 +93,7 @@ def odds(size: Floats, level: Floats, variance: Floats, lowest: Floats, noise: N
         size, level, variance: (..., U) of a step's requests: how many, mean and variance of their values.
         lowest: (..., U) least tolerated mean.
     """
-    sampling, common = variance / size, noise.step_variance * level**2
+    sampling, common = variance / size, noise.common * level**2
     stake = STAKES * np.sqrt(sampling + common)[..., None]
     bet = np.minimum(stake / (variance[..., None] + stake**2), 0.9)
     loss = np.maximum(bet * (1 - lowest[..., None]), 1e-3)
@@ -84,7 +105,7 @@ def _shortfall(sums: Sums, tolerated: Floats) -> tuple[Floats, Floats, Floats]:
     """((T, U) sum of m - y, (T, U) sum of (m - y)^2, (T, U) least m) for the mean m that is still tolerated."""
     n, s, squares = sums.requests, sums.total, sums.squares
     alone, together = (1 - tolerated[1:]) * sums.mean, (1 - tolerated[0]) * sums.mean
-    short, squared = units(n * together - s), units(n * together**2 - 2 * together * s + squares)
+    short, squared = units(np.stack([n * together - s, n * together**2 - 2 * together * s + squares]))
     short[:, 1:], squared[:, 1:] = n * alone - s, n * alone**2 - 2 * alone * s + squares
     lowest = np.empty_like(short)
     lowest[:, 0], lowest[:, 1:] = np.where(n > 0, together, 1.0).min(axis=1), alone

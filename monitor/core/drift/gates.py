@@ -9,7 +9,11 @@ import numpy as np
 from monitor.core.drift.series import Bools, Floats
 
 LABELS_Z, LABELS_RATIO, LABELS_EXPLAIN = -6.0, 0.9, 0.75
-LABELS_REQUESTS, LABELS_FEW_REQUESTS, LABELS_GONE = 100, 20, 0.3
+LABELS_RATIO_DEGRADED = 0.4
+"""While an alarm is open, people who find less may well leave fewer labels: then most of them must be gone."""
+LABELS_STILL = -1.5
+"""Standard errors by which labels must be missing in the last hours for a thin day's to be missing still."""
+LABELS_REQUESTS, LABELS_FEW_REQUESTS, LABELS_GONE, LABELS_FEW_Z = 100, 20, 0.3, -12.0
 TRAFFIC_Z, TRAFFIC_RATIO, TRAFFIC_EXPECTED, TRAFFIC_THIN = -3.5, 0.5, 50, 20
 MISSING_EXPECTED, MISSING_Z, MISSING_RATIO = 50, -5.0, 0.02
 REFUSED_Z, REFUSED_RATIO, REFUSED_ROWS, REFUSED_SHARE = 6.0, 3.0, 20, 0.02
@@ -39,27 +43,34 @@ class Spread:
     volume: float
 
 
-def labels_suspect(spans: tuple[Floats, Floats, Floats], spread: Spread) -> Bools:
+def labels_suspect(spans: tuple[Floats, Floats, Floats], spread: Spread, most: float = LABELS_RATIO) -> Bools:
     """(T,) whether coverage fell, and by so much that it explains the fall of the mean.
 
     Args:
-        spans: (7, T) sums of a step, of three hours, of a day; the last is for thin traffic only.
+        spans: (7, T) sums of a step, of three hours, of a day; the last is for thin traffic only, and only as long as
+            labels are missing in its last hours too.
+        most: of the expected labels, from where on none are missing.
     """
-    step, short, day = spans
-    thin = short[REQUESTS] < LABELS_REQUESTS
-    found: Bools = _labels(step, spread) | _labels(short, spread) | (thin & _labels(day, spread))
+    # All at once, for three times over would take three times as long.
+    step, short, day = _labels(np.concatenate(spans, axis=1), spread, most).reshape(3, -1)
+    thin = spans[1][REQUESTS] < LABELS_REQUESTS
+    lately = spans[1]
+    few = lately[LABELLED] - lately[EXPECTED_LABELLED] < LABELS_STILL * np.sqrt(lately[EXPECTED_LABELLED])
+    still = few & (lately[LABELLED] < most * lately[EXPECTED_LABELLED])
+    found: Bools = step | short | (thin & day & still)
     return found
 
 
-def _labels(sums: Floats, spread: Spread) -> Bools:
+def _labels(sums: Floats, spread: Spread, most: float) -> Bools:
     size, expected = sums[JUDGED], np.maximum(sums[EXPECTED_LABELLED], 1e-9)
     share = np.minimum(expected / np.maximum(size, 1e-9), 1.0)
     error = np.sqrt(expected * (1 - share) + (spread.coverage * expected) ** 2 + 0.25)
     ratio = np.maximum(sums[LABELLED] / expected, 1e-6)
     mean = np.maximum(sums[TOTAL] / np.maximum(sums[EXPECTED], 1e-9), 1e-6)
-    fell = (sums[LABELLED] - expected < LABELS_Z * error) & (ratio < LABELS_RATIO)
+    fell = (sums[LABELLED] - expected < LABELS_Z * error) & (ratio < most)
     explains = (mean < 1) & (np.log(ratio) < LABELS_EXPLAIN * np.log(mean))
-    enough = (size >= LABELS_REQUESTS) | ((size >= LABELS_FEW_REQUESTS) & (ratio < LABELS_GONE))
+    beyond_doubt = (ratio < LABELS_GONE) | (sums[LABELLED] - expected < LABELS_FEW_Z * error)
+    enough = (size >= LABELS_REQUESTS) | ((size >= LABELS_FEW_REQUESTS) & beyond_doubt)
     found: Bools = fell & explains & enough & (sums[EXPECTED] > 0)
     return found
 

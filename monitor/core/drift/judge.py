@@ -20,6 +20,7 @@ from monitor.core.drift.seasons import slots
 from monitor.core.drift.series import DAY, GAP, Hours
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import Recent, State
+from monitor.core.drift.tolerance import Misses
 from monitor.core.drift.verdicts import Change, Verdict
 
 STALE = 35 * DAY
@@ -77,10 +78,14 @@ def _ready(
 def _new_day(settings: Settings, state: State, day: int) -> State:
     """What is due at the beginning of a day."""
     state = replace(state, levels=state.levels.on(day))
+    if state.baseline is not None and not state.standing.open.any():
+        state = replace(state, misses=state.misses.after(state.levels, state.baseline))
     state = _fitted(settings, state, day)
     if state.baseline is None:
         return state
-    return replace(_admitted(settings, state, state.baseline, day * DAY), improved=_improved(state, state.baseline))
+    found, levels = _admitted(settings, state, state.baseline, day * DAY)
+    found = found.with_noise(state.misses.noise(settings, found))
+    return replace(state, baseline=found, levels=levels, improved=_improved(state, found))
 
 
 # ---- baseline ------------------------------------------------------------------------------------------------------
@@ -97,13 +102,13 @@ def _fitted(settings: Settings, state: State, day: int) -> State:
     if reference.days(day * DAY) * DAY < settings.least_reference * 3 // 4 or reference.requests.sum() < LEAST_REQUESTS:
         return replace(state, reference=reference.latest(day * DAY - settings.reference))
     found = b.fit(settings, reference)
-    levels = _levels(settings, reference, found, day)
-    is_whole = due == 3
-    return replace(state, baseline=found, levels=levels, fits=due, reference=None if is_whole else reference)
+    levels, misses = _tracked(settings, reference, found, day)
+    left = None if due == 3 else reference
+    return replace(state, baseline=found, levels=levels, misses=misses, fits=due, reference=left)
 
 
-def _levels(settings: Settings, reference: Reference, found: Baseline, today: int) -> Levels:
-    """The reference's days as if they had been tracked."""
+def _tracked(settings: Settings, reference: Reference, found: Baseline, today: int) -> tuple[Levels, Misses]:
+    """What tracking the reference's days would have come to."""
     precise = reference.precise()
     kept, slot = precise.usable[:, None], slots(reference.starts, settings.step)
     mean, share, volume = found.tables[:, slot]
@@ -114,37 +119,37 @@ def _levels(settings: Settings, reference: Reference, found: Baseline, today: in
     days, first = np.unique(reference.starts // DAY, return_index=True)
     sums = np.add.reduceat(np.stack(by_field), first, axis=1)
     crowds = np.add.reduceat(crowd, first, axis=0)
-    memory = Day.empty(0, len(found.known))
+    levels, misses = Levels.empty(int(days[0]), len(found.known)), Misses.empty(len(found.known) + 1)
     for row, number in enumerate(days.tolist()):
-        memory = lv.faded(memory, Day(number, sums[:, row], crowds[row]))
-    empty = Levels.empty(today, len(found.known))
-    return replace(empty, memory=memory)
+        levels = levels.on(number)
+        misses = misses.after(levels, found)
+        levels = replace(levels, today=Day(number, sums[:, row], crowds[row]))
+    levels = levels.on(today)
+    return levels, misses.after(levels, found)
 
 
-def _admitted(settings: Settings, state: State, found: Baseline, now: int) -> State:
-    """With a baseline for slices that have been there for long enough by now."""
+def _admitted(settings: Settings, state: State, found: Baseline, now: int) -> tuple[Baseline, Levels]:
+    """With a baseline of their own for slices that have been there for long enough by now."""
     every = state.levels.every()
     size = np.maximum(every[lv.REQUESTS], 1)
     old = (now - state.first_seen >= settings.least_reference) & (every[lv.REQUESTS] >= LEAST_REQUESTS)
     new = ~found.known & old & (every[lv.EXPECTED] > 0) & (every[lv.TOTAL] > 0)
     if not new.any():
-        return state
+        return found, state.levels
     level = np.where(new, every[lv.TOTAL] / np.maximum(every[lv.EXPECTED], 1e-9), 1.0)
     variance = every[lv.SQUARES] / size - (every[lv.TOTAL] / size) ** 2
     levels = state.levels.rescaled(level)
     ratios = levels.ratios.copy()
     ratios[lv.QUALITY, new] = 1.0
-    levels = replace(levels, ratios=ratios)
-    return replace(state, baseline=found.admitting(new, level, variance), levels=levels)
+    return found.admitting(new, level, variance), replace(levels, ratios=ratios)
 
 
 def _improved(state: State, found: Baseline) -> int:
-    """For how many days in a row, until now, the level has been clearly above the baseline."""
+    """For how many days in a row, until now, the mean has been clearly above what the reference had."""
     if not state.levels.pending:
         return 0
     last = state.levels.pending[-1].sums
-    expected = last[lv.EXPECTED] * state.levels.ratios[lv.QUALITY]
-    whole = float((expected * found.known).sum())
+    whole = float((last[lv.EXPECTED] * found.known).sum())
     rise = float((last[lv.TOTAL] * found.known).sum()) / whole - 1 if whole > 0 else 0.0
     return state.improved + 1 if rise > max(LEAST_RISE, float(found.noise.tolerated[0])) else 0
 

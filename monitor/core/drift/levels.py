@@ -8,8 +8,10 @@ import numpy as np
 
 from monitor.core.drift.series import Floats
 
-LEFT_OUT_DAYS = 7
-MEMORY_DAYS = 20.0
+LEFT_OUT_DAYS = 4
+"""Whole days before today: a drop that begins is found before it is taken for the level."""
+MEMORY_DAYS = 12.0
+"""In which a day fades."""
 
 TOTAL, EXPECTED, SQUARES, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUESTS = range(7)
 FIELDS = 7

@@ -1,4 +1,4 @@
-"""How much a unit moves by itself: over-dispersion beyond sampling, its autocorrelation, and what drop is tolerated.
+"""How much a unit moves by itself: over-dispersion beyond sampling, and its autocorrelation.
 
 A unit is a slice, or overall: the sum over the slices of what they differ from their expectation.
 """
@@ -13,14 +13,11 @@ from monitor.core.drift.series import Floats, Ints
 
 FLOOR = 0.004
 """Least over-dispersion, relative to the level."""
-LAG_HOURS, BLOCK_HOURS = 24, 72
+LAG_HOURS = 24
 LEAST_LONG_RUN, MOST_LONG_RUN = 3.0, 40.0
 """Of the over-dispersion."""
-SHARE_OF_LONG_RUN = 4.0
-LEAST_TOLERATED, MOST_TOLERATED, TOLERATED_DEVIATIONS = 0.01, 0.03, 2.0
-FULL_DAYS = 28.0
-LEVEL_ERRORS = 2.0
-"""Standard errors of the level that are tolerated."""
+SHARE_OF_LONG_RUN = 2.0
+"""Of the long-run variance a step's evidence is tempered by one part in so many, for most alarms take a day or less."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +27,21 @@ class Noise:
     Attributes:
         step_variance: (U,) of a step's mean beyond sampling, its autocorrelation taken in.
         long_run: (U,) long-run variance beyond sampling, of one step.
-        tolerated: (U,) drop that is none, the error of the level itself taken in.
+        level_error: (U,) variance of the level itself.
+        tolerated: (U,) drop that is none.
+        common: (U,) step_variance, or more where the level wanders by more than a day's noise explains.
     """
 
     step_variance: Floats
     long_run: Floats
+    level_error: Floats
     tolerated: Floats
+    common: Floats
 
 
 def units(sums: Floats) -> Floats:
-    """(T, S + 1) from (T, S): overall, then the slices."""
-    found: Floats = np.concatenate([sums.sum(axis=1, keepdims=True), sums], axis=1)
+    """(..., S + 1) from (..., S): overall, then the slices."""
+    found: Floats = np.concatenate([sums.sum(axis=-1, keepdims=True), sums], axis=-1)
     return found
 
 
@@ -61,12 +62,10 @@ def measure(row: Ints, hours: float, requests: Floats, total: Floats, expected: 
     off, sampling = np.where(with_data, off / scale, 0.0), np.where(with_data, sampling / scale**2, 0.0)
     known = _dense(row, np.where(with_data, 1.0, 0.0))
     over, long_run = _dispersion(_dense(row, off), _dense(row, sampling), known, hours)
-    days = len(row) * hours / 24
-    tolerated = _tolerated(row, hours, days, units(total) - fit, fit, units(requests * variance))
     whole = np.maximum(fit.sum(axis=0), 1e-9)
     error = units(requests * variance).sum(axis=0) / whole**2 + long_run / len(row)
-    tolerated = np.sqrt(tolerated**2 + LEVEL_ERRORS**2 * error)
-    return Noise(np.maximum(over, long_run / SHARE_OF_LONG_RUN), long_run, tolerated)
+    common = np.maximum(over, long_run / SHARE_OF_LONG_RUN)
+    return Noise(common, long_run, error, np.zeros(len(error)), common)
 
 
 def _dense(row: Ints, values: Floats) -> Floats:
@@ -89,20 +88,3 @@ def _dispersion(off: Floats, sampling: Floats, known: Floats, hours: float) -> t
         long_run += 2 * (1 - lag / (most + 1)) * np.clip(moment, 0, over)
     least, largest = 1 + (LEAST_LONG_RUN - 1) / hours, 1 + (MOST_LONG_RUN - 1) / hours
     return over, np.clip(long_run, least * over, largest * over)
-
-
-def _tolerated(row: Ints, hours: float, days: float, off: Floats, fit: Floats, sampling: Floats) -> Floats:
-    """(U,) twice the standard deviation of three-day blocks, their sampling variance taken out, within bounds."""
-    block = (row - row[0]) * hours // BLOCK_HOURS
-    starts = np.flatnonzero(np.diff(block, prepend=-1))
-    size = np.maximum(np.add.reduceat(fit, starts, axis=0), 1e-9)
-    moved = np.add.reduceat(off, starts, axis=0) / size
-    chance = np.add.reduceat(sampling, starts, axis=0) / size**2
-    whole = np.add.reduceat(np.ones(len(row)), starts) * hours >= BLOCK_HOURS / 2
-    weight = np.where(whole[:, None] & (size > 1e-9), 1 / (chance + 0.01**2), 0.0)
-    excess = (weight * (moved**2 - chance)).sum(axis=0) / np.maximum(weight.sum(axis=0), 1e-12)
-    wider = np.sqrt(max(FULL_DAYS / max(days, 1.0), 1.0))
-    found: Floats = (
-        np.clip(TOLERATED_DEVIATIONS * np.sqrt(np.maximum(excess, 0)), LEAST_TOLERATED, MOST_TOLERATED) * wider
-    )
-    return found

@@ -16,6 +16,8 @@ from monitor.core.drift.state import State
 
 HALVINGS = 20
 LARGEST = 0.95
+ROUNDING = 1e-9
+"""A single step of a day may bring just enough."""
 
 
 def smallest_drops(settings: Settings, state: State) -> dict[str, float | None]:
@@ -30,14 +32,15 @@ def smallest_drops(settings: Settings, state: State) -> dict[str, float | None]:
     usual = _usual(settings, state, found)
     judged = judged_units(found) & (usual.requests > 0) & (usual.level > 0)
     cap = np.log(settings.thresholds(judged))
-    needed = cap + np.log(len(STAKES))
-    low, high = found.noise.tolerated.copy(), np.full(len(names), LARGEST)
+    needed = cap - ROUNDING
+    low, high = found.noise.tolerated, np.full(len(names), LARGEST)
     reachable = judged & (usual.evidence(settings, found, high, cap) >= needed)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         enough = usual.evidence(settings, found, middle, cap) >= needed
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return {name: float(high[u]) if reachable[u] else None for u, name in enumerate(names)}
+    drops = [float(drop) if is_reachable else None for drop, is_reachable in zip(high, reachable, strict=True)]
+    return dict(zip(names, drops, strict=True)) | {"": drops[0]}  # a single slice without a name is overall
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class _Usual:
     variance: Floats
 
     def evidence(self, settings: Settings, found: Baseline, drop: Floats, cap: Floats) -> Floats:
-        """(U,) expected logarithm of a day's evidence for the best stake, at a relative drop of each unit."""
+        """(U,) expected logarithm of a day's evidence, the mean over the stakes, at a relative drop of each unit."""
         tolerated, level = found.noise.tolerated, np.maximum(self.level, 1e-9)
         size, variance = np.maximum(self.requests, 1e-9), np.maximum(self.variance, 1e-9)
         lowest = np.minimum((1 - tolerated) * level, 1.0)
@@ -61,8 +64,8 @@ class _Usual:
         shift = (np.maximum(drop - tolerated, 0) * level)[:, None]
         gain = tempered * size[:, None] * (bet * shift - kappa * bet**2 * (variance[:, None] + shift**2))
         capped = np.minimum(gain, cap[:, None] * min(1.0, settings.hours / CAP_HOURS))
-        found_most: Floats = capped.max(axis=1) * (DAY / settings.step)
-        return found_most
+        of_all: Floats = np.logaddexp.reduce(capped * (DAY / settings.step), axis=1) - np.log(len(STAKES))
+        return of_all
 
 
 def _usual(settings: Settings, state: State, found: Baseline) -> _Usual:

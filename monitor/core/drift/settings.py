@@ -11,6 +11,8 @@ from monitor.core.drift.series import DAY, HOUR, Bools, Floats
 BUDGET_HOURS = 90 * 24
 OVERALL_SHARE = 0.5
 """Of the budget of false alarms."""
+RESERVE = 4.0
+"""By how much the threshold may be lower, for the drop that is tolerated keeps most false alarms away by itself."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Settings:
         """
         slices = int(judged[1:].sum())
         share = OVERALL_SHARE if slices else 1.0
-        found = np.full(len(judged), BUDGET_HOURS / self.hours / self.budget)
+        found = np.full(len(judged), BUDGET_HOURS / self.hours / self.budget / RESERVE)
         found[0] /= share
         found[1:] *= max(slices, 1) / (1 - OVERALL_SHARE)
         return found

@@ -15,8 +15,10 @@ from monitor.core.drift.baseline import Baseline, Reference
 from monitor.core.drift.levels import Levels
 from monitor.core.drift.series import DAY, Floats, Ints
 from monitor.core.drift.settings import Settings
+from monitor.core.drift.tolerance import Misses
 
-VERSION = 1
+VERSION = 2
+"""Of how steps are judged. A change that could make another verdict raises it, and verdicts are found anew."""
 PLAIN = 64
 """Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes."""
 
@@ -102,6 +104,7 @@ class State:
     baseline: Baseline | None
     fits: int
     levels: Levels
+    misses: Misses
     recent: Recent
     standing: Standing
     trouble: Trouble
@@ -126,6 +129,7 @@ class State:
             None,
             0,
             Levels.empty(start // DAY, count),
+            Misses.empty(count + 1),
             Recent.empty(settings.steps(24), count),
             Standing.empty(count + 1, start),
             Trouble(0, 0, 0, 0, np.zeros(count, np.int64)),
@@ -143,6 +147,7 @@ class State:
             reference=None if self.reference is None else self.reference.padded(count),
             baseline=None if self.baseline is None else self.baseline.padded(count),
             levels=self.levels.padded(count),
+            misses=self.misses.padded(count + 1),
             recent=replace(self.recent, sums=np.pad(self.recent.sums, ((0, 0), (0, 0), (0, more)))),
             standing=self.standing.padded(count + 1, start),
             trouble=replace(self.trouble, missing=np.pad(self.trouble.missing, (0, more))),

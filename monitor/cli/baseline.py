@@ -1,0 +1,152 @@
+"""`rankmon baseline`: what verdicts compare with, and how to have it begin anew."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monitor.cli.common import Instant, by_option, config_option, load_config, pick_monitors, stored
+from monitor.cli.power import series_name, unit_plain
+from monitor.cli.tables import count, number, percent, table
+from monitor.core.messages import utc
+from monitor.core.types import format_duration
+from monitor.errors import InputError
+
+if TYPE_CHECKING:
+    from monitor.core.types import Monitor
+    from monitor.standing import Stand
+    from monitor.store import Store
+    from monitor.store.verdicts import Baseline
+
+
+@click.group()
+def baseline() -> None:
+    """Show what the verdicts on a monitor compare with, or have it begin anew."""
+
+
+@baseline.command()
+@config_option
+@click.argument("monitor")
+@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def show(config_path: Path, monitor: str, output: str) -> None:
+    """What the baseline was fitted on, what it lacks, and the level of each series."""
+    from monitor.standing import stand
+
+    config = load_config(config_path)
+    (wanted,) = pick_monitors(config, (monitor,))
+    with stored(config) as store:
+        found, said = stand(wanted, store), store.verdicts.baseline(monitor)
+    click.echo(json.dumps(plain(found, said), indent=2) if output == "json" else "\n".join(_lines(found, said)))
+
+
+@baseline.command()
+@config_option
+@click.argument("monitor")
+@click.option("--from", "since", type=Instant(), help="First moment of the new one; this hour without it.")
+@click.option("--note", default="", help="Why.")
+@by_option()
+def begin(config_path: Path, monitor: str, since: int | None, note: str, by: str) -> None:
+    """Have the baseline begin anew, after a change that is here to stay.
+
+    What was before is no reference any more. The open alarm is withdrawn, and no verdict on the quality comes until
+    there is a reference again; alert rules go on as they are.
+    """
+    config = load_config(config_path)
+    (wanted,) = pick_monitors(config, (monitor,))
+    with stored(config) as store:
+        click.echo(begin_anew(wanted, store, since, note, by))
+
+
+def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by: str) -> str:
+    """Have a monitor's baseline begin anew; what there is to say of it.
+
+    Args:
+        since: seconds since 1970; the hour that goes on now without it. It is taken to the beginning of its step.
+
+    Raises:
+        InputError: the monitor has no `drift`, or the moment is not past.
+    """
+    from monitor.core.drift.settings import Settings
+    from monitor.core.verdict_findings import step_of
+    from monitor.standing import drift_of
+    from monitor.store.verdicts import Baseline
+
+    drift, now, step = drift_of(monitor), time.time(), step_of(monitor.bucket)
+    at = int(now) if since is None else since
+    at -= at % step
+    if at > now:
+        raise InputError(f"{utc(at)} is yet to come; a baseline begins at a moment that is past, take one with --from")
+    if drift.baseline_from is not None and drift.baseline_from > at:
+        raise InputError(
+            f"{monitor.name}: the configuration has `baseline_from` {utc(drift.baseline_from)}, which is later than "
+            f"{utc(at)} and goes before it; take it out, or a later --from"
+        )
+    store.verdicts.begin_baseline(monitor.name, Baseline(at, by, note), now)
+    warm = format_duration(Settings().least_reference)
+    return (
+        f"{monitor.name}: its baseline begins anew at {utc(at)}; verdicts on the quality come again after {warm}, "
+        "and what is open of them is withdrawn with the next cycle"
+    )
+
+
+def plain(found: Stand, said: Baseline | None) -> dict[str, Any]:
+    """As JSON data; instants in seconds since 1970."""
+    fitted, verdict = None if found.state is None else found.state.baseline, found.verdict
+    return {
+        "monitor": found.monitor,
+        "measure": str(found.drift.measure),
+        "dimension": found.drift.mix_by,
+        "pinned_at": found.pinned_at,
+        "pinned_by": None if said is None or said.since != found.pinned_at else said.author,
+        "note": None if said is None or said.since != found.pinned_at else said.note,
+        "judged_until": None if verdict is None else verdict.end,
+        "fitted_since": None if fitted is None else fitted.since,
+        "fitted_until": None if fitted is None else fitted.until,
+        "days": 0.0 if verdict is None else verdict.reference_days,
+        "requests": None if fitted is None else fitted.requests,
+        "lacks": "a first final bucket" if verdict is None else verdict.lacks,
+        "is_better_on_offer": verdict is not None and verdict.improved,
+        "series": [unit_plain(unit) for unit in found.units],
+    }
+
+
+def _lines(found: Stand, said: Baseline | None) -> list[str]:
+    told = plain(found, said)
+    lines = [f"{found.monitor}: {found.drift.measure}" + (f" by {found.drift.mix_by}" if found.drift.mix_by else "")]
+    if told["fitted_since"] is None:
+        lines.append(f"  no baseline yet: {told['lacks']}")
+    else:
+        span = f"{utc(told['fitted_since'])} to {utc(told['fitted_until'])}"
+        lines.append(f"  fitted on {span}: {told['days']:.0f} days, {count(told['requests'])} requests")
+        lines += [f"  still lacks {told['lacks']}; drops must be larger until then"] * bool(told["lacks"])
+    lines += [f"  {_pinned(told)}"] * (found.pinned_at is not None)
+    if told["is_better_on_offer"]:
+        lines.append(
+            f"  the level has been above it for a week: rankmon baseline begin {found.monitor} takes it as new"
+        )
+    return [*lines, *(f"  {line}" for line in _table(found))]
+
+
+def _pinned(told: dict[str, Any]) -> str:
+    by = "by the configuration" if told["pinned_by"] is None else f"by {told['pinned_by']}"
+    return f"begun anew at {utc(told['pinned_at'])} {by}" + (f": {told['note']}" if told["note"] else "")
+
+
+def _table(found: Stand) -> list[str]:
+    head = ("series", "requests/day", "level", "moved since", "tolerated drop", "")
+    rows = [
+        (
+            series_name(found, unit),
+            count(unit.requests),
+            number(unit.level),
+            "–" if unit.moved is None else f"{100 * unit.moved:+.1f} %",
+            percent(unit.tolerated),
+            "" if unit.tolerated is not None else unit.lacks,
+        )
+        for unit in found.units
+    ]
+    return table(head, rows, (0, 5))

@@ -1,0 +1,56 @@
+"""`rankmon explain`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from monitor.cli import exit_code
+from monitor.cli.common import config_option, load_config, pick_monitors
+from monitor.errors import SourceError
+
+if TYPE_CHECKING:
+    from monitor.core.types import Monitor
+    from monitor.source.engine import Database
+
+
+@click.command()
+@config_option
+@click.argument("names", nargs=-1, metavar="[MONITOR]...")
+@click.option("--sql/--no-sql", default=True, show_default=True, help="Print the SQL too; asks the source for types.")
+def explain(config_path: Path, names: tuple[str, ...], sql: bool) -> int:
+    """Say how each monitor is read, and why: row by row (pull), or by sums that its database makes (pushdown).
+
+    The SQL is that of the last whole bucket, with its values in place, so that it can be tried by hand.
+    """
+    from monitor.source.engine import Database
+
+    config, code = load_config(config_path), 0
+    databases = {s.name: Database(s.name, s.url, s.statement_timeout) for s in config.sources}
+    for monitor in pick_monitors(config, names):
+        try:
+            _explain(monitor, databases[monitor.source], sql)
+        except SourceError as error:
+            click.echo(f"rankmon: {monitor.name}: {error}", err=True)
+            code = code or exit_code(error)
+    for database in databases.values():
+        database.close()
+    return code
+
+
+def _explain(monitor: Monitor, database: Database, sql: bool) -> None:
+    """Print all of one monitor. Raises SourceError."""
+    from monitor.source.choice import choose, explained
+
+    if not sql:
+        choice = choose(monitor, database.dialect)
+        click.echo(f"{monitor.name}: {choice.way}: {choice.reason}")
+        return
+    until = int(time.time()) // monitor.bucket * monitor.bucket
+    choice, statements = explained(monitor, database, until - monitor.bucket, until)
+    click.echo(f"{monitor.name}: {choice.way}: {choice.reason}")
+    for statement in statements:
+        click.echo(f"\n{statement};")

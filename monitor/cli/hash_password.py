@@ -1,0 +1,38 @@
+"""`rankmon hash-password`."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from monitor.errors import InputError
+
+COST = 10
+"""Of the hash: a check takes some 50 ms."""
+
+
+@click.command("hash-password")
+@click.argument("name")
+def hash_password(name: str) -> None:
+    """Print a line for basic_auth_users in web.config_file.
+
+    The password is asked for, or read from standard input: `rankmon hash-password prometheus <password.txt`.
+    """
+    import bcrypt
+
+    from monitor.web.passwords import LONGEST_PASSWORD
+
+    if sys.stdin.isatty():
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if not name or ":" in name:
+        raise InputError(f"{name!r} is no user name; write at least one letter, and no colon")
+    if not password:
+        raise InputError("there is no password on standard input; write it there, on one line")
+    if len(password.encode()) > LONGEST_PASSWORD:
+        raise InputError(f"the password has more than the {LONGEST_PASSWORD} bytes that bcrypt sees; shorten it")
+    hashed = bcrypt.hashpw(password.encode(), bcrypt.gensalt(COST)).decode()
+    click.echo(f"  {json.dumps(name, ensure_ascii=False)}: {hashed}")

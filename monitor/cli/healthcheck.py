@@ -1,0 +1,62 @@
+"""`rankmon healthcheck`."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import ssl
+from pathlib import Path
+
+import click
+
+from monitor.cli.common import config_option
+
+TIMEOUT = 4.0
+
+
+@click.command()
+@config_option
+def healthcheck(config_path: Path) -> int:
+    """Ask the daemon of this configuration, on this machine, whether it lives. Exit code 0 if it says so, else 1.
+
+    It needs no password, and takes any certificate. Of a configuration that is wrong it needs web.listen only, for
+    the daemon goes on with the former one. Where nobody gets in without a certificate, a refusal is enough.
+    """
+    from monitor.config.listening import listening
+    from monitor.config.values import EVERYWHERE
+
+    at = listening(config_path, os.environ)
+    said = ask(EVERYWHERE.get(at.host, at.host), at.port, at.has_tls, at.wants_certificates)
+    click.echo(said or "ok", err=bool(said))
+    return 1 if said else 0
+
+
+def ask(host: str, port: int, has_tls: bool = False, wants_certificates: bool = False) -> str:
+    """What is wrong with the daemon that listens there; empty if nothing is. It is asked with and without TLS."""
+    said = ""
+    for tls in (has_tls, not has_tls):
+        try:
+            status, answer = _get(host, port, tls)
+        except (ssl.SSLError, ConnectionResetError, http.client.HTTPException) as error:
+            # It answered, if only by closing the connection.
+            said = said or f"{host}:{port}: {getattr(error, 'reason', '') or type(error).__name__}"
+        except OSError as error:
+            return f"{host}:{port}: {error.strerror or type(error).__name__}"
+        else:
+            return "" if status == 200 else f"{host}:{port} answers {status}: {answer}"
+    return "" if wants_certificates else said
+
+
+def _get(host: str, port: int, tls: bool) -> tuple[int, str]:
+    if not tls:
+        line = http.client.HTTPConnection(host, port, timeout=TIMEOUT)
+    else:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it is this machine, whatever its name
+        line = http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=context)
+    try:
+        line.request("GET", "/-/healthy")
+        answer = line.getresponse()
+        return answer.status, answer.read(500).decode("utf-8", "replace").strip()
+    finally:
+        line.close()

@@ -1,0 +1,86 @@
+"""`rankmon power`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monitor.cli.common import config_option, load_config, monitor_option, pick_monitors, stored
+from monitor.cli.tables import count, number, percent, table
+from monitor.errors import InputError
+
+if TYPE_CHECKING:
+    from monitor.config import Config
+    from monitor.core.types import Monitor
+    from monitor.core.verdict_units import Unit
+    from monitor.standing import Stand
+
+
+@click.command()
+@config_option
+@monitor_option()
+@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def power(config_path: Path, names: tuple[str, ...], output: str) -> None:
+    """Print the smallest drop that each series can show within 24 hours, at its traffic and noise.
+
+    That is the drop at which the verdict `degraded` comes in time in half of the cases or more; larger ones come
+    sooner, smaller ones later or never.
+    """
+    from monitor.standing import stand
+
+    config = load_config(config_path)
+    wanted = with_drift(config, pick_monitors(config, names))
+    with stored(config) as store:
+        found = [stand(monitor, store) for monitor in wanted]
+    if output == "json":
+        click.echo(json.dumps([plain(one) for one in found], indent=2))
+        return
+    for one in found:
+        click.echo("\n".join(_lines(one)))
+
+
+def with_drift(config: Config, wanted: list[Monitor]) -> list[Monitor]:
+    """The monitors that verdicts are found of. Raises InputError if there are none."""
+    found = [monitor for monitor in wanted if monitor.drift is not None]
+    if not found:
+        named = ", ".join(monitor.name for monitor in wanted)
+        raise InputError(f"{config.path}: {named} has no `drift:`, so nothing is judged; add `drift: {{}}` to it")
+    return found
+
+
+def plain(found: Stand) -> dict[str, Any]:
+    """As JSON data: requests a day, the level in the measure's unit, drops relative to it."""
+    return {
+        "monitor": found.monitor,
+        "measure": str(found.drift.measure),
+        "dimension": found.drift.mix_by,
+        "within_hours": 24,
+        "series": [unit_plain(unit) for unit in found.units],
+    }
+
+
+def unit_plain(unit: Unit) -> dict[str, Any]:
+    """A unit as JSON data."""
+    names = ("slice", "requests", "level", "moved", "tolerated", "smallest", "lacks")
+    return {name: getattr(unit, name) for name in names}
+
+
+def _lines(found: Stand) -> list[str]:
+    head = ("series", "requests/day", "level", "tolerated drop", "smallest drop", "in its unit", "")
+    rows = [_row(found, unit) for unit in found.units]
+    title = f"{found.monitor}: {found.drift.measure}, smallest drop that shows within 24 h"
+    return [title, *(f"  {line}" for line in table(head, rows, (0, 6)))]
+
+
+def _row(found: Stand, unit: Unit) -> tuple[str, ...]:
+    absolute = None if unit.smallest is None or unit.level is None else unit.smallest * unit.level
+    figures = (count(unit.requests), number(unit.level), percent(unit.tolerated), percent(unit.smallest))
+    return (series_name(found, unit), *figures, number(absolute), unit.lacks)
+
+
+def series_name(found: Stand, unit: Unit) -> str:
+    """`overall` or `device=mobile`."""
+    return f"{found.drift.mix_by}={unit.slice}" if unit.slice else "overall"

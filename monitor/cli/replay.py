@@ -1,0 +1,157 @@
+"""`rankmon replay`: a back-test over what is stored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from monitor.cli import exit_code
+from monitor.cli.common import Instant, config_option, load_config, monitor_option, pick_monitors, stored
+from monitor.cli.tables import table
+from monitor.core.messages import lasting, utc
+from monitor.core.verdict_words import NAMES
+from monitor.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from monitor.config import Config
+    from monitor.core.types import Monitor
+    from monitor.replay import Found, Replay
+
+DAY = 86_400
+
+
+@click.command()
+@config_option
+@monitor_option()
+@click.option("--from", "since", type=Instant(), help="Windows after this moment; the first stored bucket without it.")
+@click.option("--to", "until", type=Instant(), help="Windows until this moment; the newest final bucket without it.")
+@click.option(
+    "--store-of",
+    "store_path",
+    type=click.Path(path_type=Path),
+    help="Configuration whose store holds the past; that of --config without it.",
+)
+@click.option("--chart", type=click.Path(path_type=Path, dir_okay=False), help="SVG file to draw one monitor into.")
+@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def replay(
+    config_path: Path,
+    names: tuple[str, ...],
+    since: int | None,
+    until: int | None,
+    store_path: Path | None,
+    chart: Path | None,
+    output: str,
+) -> int:
+    """Judge the stored past as if live: how often it would have paged, when, why, how long, beside plain thresholds.
+
+    The daemon's own code judges each window by what was known then. Nothing is stored and nobody is told. With another
+    --config its alert rules and `drift` are tried; the series must be defined the same, or be backfilled first. A
+    monitor of which nothing is stored is left out, and the exit code says so.
+    """
+    from monitor import replay as past
+
+    if since is not None and until is not None and since >= until:
+        raise click.UsageError("--from must be before --to")
+    config = load_config(config_path)
+    wanted = _judged(config, pick_monitors(config, names))
+    if chart is not None and len(wanted) != 1:
+        raise InputError(f"a chart shows one monitor: name it with --monitor, one of {_named(wanted)}")
+    found, errors = list[past.Replay](), list[InputError]()
+    with stored(config if store_path is None else load_config(store_path)) as store:
+        for monitor in wanted:
+            try:
+                found.append(past.replay(monitor, store, since, until))
+            except InputError as error:
+                click.echo(f"rankmon: {error}", err=True)
+                errors.append(error)
+    if output == "json":
+        click.echo(json.dumps([past.plain(one) for one in found], indent=2))
+    elif found:
+        click.echo("\n\n".join("\n".join(lines(one)) for one in found))
+    if chart is not None and found:
+        _draw(found[0], chart)
+    return exit_code(errors[0]) if errors else 0
+
+
+def _judged(config: Config, wanted: list[Monitor]) -> list[Monitor]:
+    """The monitors that there is something to judge by. Raises InputError if there are none."""
+    found = [monitor for monitor in wanted if monitor.drift is not None or monitor.alerts]
+    if not found:
+        text = "neither `drift:` nor `alerts:`, so nothing is judged; add `drift: {}` to it"
+        raise InputError(f"{config.path}: {_named(wanted)} has {text}")
+    return found
+
+
+def _named(monitors: list[Monitor]) -> str:
+    return ", ".join(monitor.name for monitor in monitors)
+
+
+def _draw(found: Replay, path: Path) -> None:
+    from monitor.replay_chart import picture
+
+    try:
+        path.write_text(picture(found), encoding="utf-8")
+    except ValueError as error:
+        raise InputError(f"{found.monitor}: {error}") from error
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+# ---- for people ------------------------------------------------------------------------------------------------------
+
+
+def lines(found: Replay) -> Iterator[str]:
+    """A replay in words."""
+    span = f"{utc(found.since)} to {utc(found.until)}"
+    yield f"{found.monitor}: {span}, judged by what is stored since {utc(found.first)}"
+    pages, broken = found.of("quality"), found.of("data")
+    yield f"would have paged {_times(len(pages))}"
+    yield from (line for one in pages for line in _incident(one, found.until))
+    if found.verdicts:
+        yield f"would have told the owners of the data {_times(len(broken))}"
+        yield from (line for one in broken for line in _incident(one, found.until))
+        yield from _mixes(found)
+        yield "hours by verdict: " + ", ".join(f"{NAMES[kind]} {hours:,.0f}" for kind, hours in found.hours.items())
+    for one in found.incidents:
+        if one.is_before:
+            yield f"open already when it began, and no page of it: {', '.join(one.by)}"
+    yield ""
+    yield from _methods(found)
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times" if number else "never"
+
+
+def _incident(one: Found, until: int) -> Iterator[str]:
+    incident = one.incident
+    length = lasting((incident.closed_at or until) - incident.opened_at)
+    end = f"lasted {length}" if incident.closed_at is not None else f"still open after {length}"
+    asks = ", recommends to retrain" if incident.retrain else ""
+    yield f"  {utc(incident.opened_at)}  {incident.severity}, {end}{asks}; by {', '.join(one.by)}"
+    if one.why:
+        yield f"{'':22}{one.why}"
+
+
+def _mixes(found: Replay) -> Iterator[str]:
+    hours = sum(shift.within(found.since, found.until) for shift in found.mix) / 3600
+    yield f"mix shifts, which are information: {len(found.mix)} in {hours:,.0f} h" if found.mix else "no mix shifts"
+    for shift in found.mix:
+        length = lasting(shift.within(found.since, found.until))
+        yield f"  {utc(shift.since)}  for {length}: the mix alone moved the mean by {100 * shift.effect:+.1f} %"
+
+
+def _methods(found: Replay) -> list[str]:
+    rows = []
+    for method in found.methods:
+        new = [s.since for s in method.stretches if s.since > found.since]
+        first = utc(new[0]) if new else "–"
+        share = method.seconds / (found.until - found.since)
+        hours = f"{method.seconds / 3600:,.0f} h ({100 * share:.0f} %)"
+        rows.append((method.name, method.what, str(method.pages), hours, first))
+    return table(("by itself", "which is", "pages", "in alarm", "first"), rows, (0, 1, 4))

@@ -1,0 +1,200 @@
+"""`rankmon versions`: the versions of a model that served in one period, side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monitor.cli.common import Instant, config_option, load_config, pick_monitors, stored
+from monitor.cli.explain_incident_page import compared, interval, shown
+from monitor.cli.tables import count, number, percent, table
+from monitor.core.measures import Measure, parse
+from monitor.core.messages import utc
+from monitor.core.types import Monitor
+from monitor.errors import InputError
+
+if TYPE_CHECKING:
+    from monitor.config import Config
+    from monitor.core.sample import Sample
+    from monitor.store import Store
+
+WEEK = 7 * 86_400
+
+MOST = 200_000
+"""Requests that are compared at most."""
+
+
+@click.command()
+@config_option
+@click.argument("monitor")
+@click.option("--from", "since", type=Instant(), help="Begin; a week before the end without it.")
+@click.option("--to", "until", type=Instant(), help="End; the newest final bucket without it.")
+@click.option("--versions", "pair", nargs=2, metavar="A B", help="Compare B against A; without it the two busiest.")
+@click.option("--measure", "text", help="One of the monitor's measures; the first without it.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def versions(
+    config_path: Path,
+    monitor: str,
+    since: int | None,
+    until: int | None,
+    pair: tuple[str, str] | None,
+    text: str | None,
+    output: str,
+) -> None:
+    """Compare two versions of a model that served in one period, and show all of them with their intervals.
+
+    Single requests are read from the source, in bounded steps. Where both versions got the same queries, they are
+    compared query by query; else all requests of one against all of the other.
+    """
+    config = load_config(config_path)
+    (wanted,) = pick_monitors(config, (monitor,))
+    _check(wanted)
+    measure = _measure(wanted, text)
+    with stored(config) as store:
+        span = _span(wanted, since, until, store)
+        table_ = _stored(wanted, measure, span, store)
+        sample, of = _read(config, wanted, measure, span, store)
+    found = _compare(wanted, sample, pair)
+    document = {
+        "monitor": monitor,
+        "measure": str(measure),
+        "since": span[0],
+        "until": span[1],
+        "versions": table_,
+        "requests": len(sample),
+        "stored_requests": of,
+        "comparison": found,
+    }
+    click.echo(json.dumps(document, indent=2) if output == "json" else "\n".join(_lines(document)))
+
+
+def _check(monitor: Monitor) -> None:
+    if monitor.rankings.model_version is None:
+        raise InputError(
+            f"monitor {monitor.name} has no column of the model's version; name it under `rankings: model_version`"
+        )
+
+
+def _measure(monitor: Monitor, text: str | None) -> Measure:
+    if text is None:
+        return monitor.measures[0]
+    try:
+        measure = parse(text, monitor.recipe.bound)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    if measure.kernel not in {m.kernel for m in monitor.measures}:
+        known = ", ".join(map(str, monitor.measures))
+        raise InputError(f"{monitor.name} computes {known}, not {measure.kernel}")
+    return measure
+
+
+def _span(monitor: Monitor, since: int | None, until: int | None, store: Store) -> tuple[int, int]:
+    """Whole buckets that are final."""
+    settled = store.settled_end(monitor.traffic, monitor.bucket)
+    end = settled if until is None else until - until % monitor.bucket
+    if end is None:
+        raise InputError(
+            f"{monitor.name}: no final bucket is stored yet; run rankmon run, once or backfill, or say --to"
+        )
+    begin = end - max(WEEK, monitor.bucket) if since is None else since - since % monitor.bucket
+    if begin >= end:
+        raise InputError(f"{utc(begin)} to {utc(end)} is no period of whole buckets; move --from or --to")
+    return begin, end
+
+
+def _stored(monitor: Monitor, measure: Measure, span: tuple[int, int], store: Store) -> list[dict[str, Any]]:
+    """The versions by what is stored of their slices: means with intervals."""
+    from monitor.core import diagnosis as d
+    from monitor.core.intervals import REACH
+
+    dimension = d.version_slice(monitor)
+    if dimension is None:
+        return []
+    begin = span[0] - REACH
+    fell = d.Subject(measure, None, ("", ""), span, ())
+    history = store.history(monitor.definition(measure), begin, span[1])
+    traffic = store.history(monitor.traffic, begin, span[1])
+    found = d.versions(d.Stored(fell, history, traffic, monitor.bucket), dimension.dimension)
+    return [{n: v for n, v in one.items() if n not in ("before", "requests_before")} for one in found]
+
+
+def _read(
+    config: Config, monitor: Monitor, measure: Measure, span: tuple[int, int], store: Store
+) -> tuple[Sample, int | None]:
+    """(requests of the period, how many are stored). Raises SourceError, InputError if there are none."""
+    from monitor.core.sample import Wanted
+    from monitor.diagnosing import QUERY, VERSION, detailed, read_sample
+    from monitor.source.engine import Database
+    from monitor.source.pull import Pull
+
+    traffic = store.history(monitor.traffic, *span, overall_only=True)
+    requests = int(traffic.slice(("", ""))[:, 0].sum()) if len(traffic.starts) else None
+    wanted = Wanted(measure, None if monitor.rankings.query is None else QUERY, VERSION, None)
+    source = config.source(monitor.source)
+    database = Database(source.name, source.url, source.statement_timeout)
+    steps = read_sample(Pull(detailed(monitor), database), wanted, span, monitor.bucket, requests, MOST)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as ended:
+        sample: Sample = ended.value
+    finally:
+        database.close()
+    if not len(sample):
+        raise InputError(_nothing(monitor, span, requests))
+    return sample, requests
+
+
+def _nothing(monitor: Monitor, span: tuple[int, int], requests: int | None) -> str:
+    where = f"source {monitor.source} has no request with a value from {utc(span[0])} to {utc(span[1])}"
+    if requests:
+        return f"{where}, of which {requests:,} are stored: it was purged since; take a later --from"
+    return f"{where}; take another --from and --to"
+
+
+def _compare(monitor: Monitor, sample: Sample, pair: tuple[str, str] | None) -> dict[str, Any] | None:
+    from monitor.core.versions import compare, in_order, names
+
+    known = names(sample)
+    for version in pair or ():
+        if version not in known:
+            raise InputError(f"no request of version {version!r} in this period; there are {', '.join(known[:20])}")
+    if pair is not None and pair[0] == pair[1]:
+        raise InputError(f"{pair[0]!r} is one version; name two")
+    two = list(pair) if pair is not None else in_order(sample, known[:2])
+    return compare(sample, two[0], two[1], monitor.bucket).plain() if len(two) == 2 else None
+
+
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        f"{document['monitor']}, {document['measure']}, {utc(document['since'])} to {utc(document['until'])}: "
+        f"{document['requests']:,} requests compared"
+    )
+    of = document["stored_requests"]
+    if of is not None and document["requests"] >= MOST:
+        yield f"of {of:,}: a like share of every hour, and of that those whose ids come first by a hash"
+    if document["versions"]:
+        yield "\nAs stored:"
+        yield from _stored_lines(document)
+    if document["comparison"] is None:
+        yield "\nOne version served in this period; there is nothing to compare."
+    yield from compared(document["comparison"])
+
+
+def _stored_lines(document: Mapping[str, Any]) -> list[str]:
+    rows = [
+        (
+            shown(v["version"]),
+            count(v["requests"]),
+            number(v["value"]),
+            interval(v),
+            v["interval"],
+            percent(v["coverage"]),
+        )
+        for v in document["versions"]
+    ]
+    return table(("version", "requests", "value", "95 % interval", "by", "with label"), rows, left=(0, 4))

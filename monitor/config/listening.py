@@ -1,0 +1,62 @@
+"""Where a daemon listens, read from a file that may be wrong elsewhere: it goes on with what it had read before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from monitor.config.document import read
+from monitor.config.fields import parse_listen
+from monitor.config.report import Report
+from monitor.config.values import WebConfig
+from monitor.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a daemon listens, and what its web file says, which it may not have loaded yet.
+
+    Attributes:
+        has_tls: whether it speaks TLS.
+        wants_certificates: whether it lets nobody in without one.
+    """
+
+    host: str
+    port: int
+    has_tls: bool = False
+    wants_certificates: bool = False
+
+
+def listening(path: Path, environ: Mapping[str, str]) -> Listening:
+    """Where the daemon of the configuration `path` listens.
+
+    Raises:
+        ConfigError: the file cannot be read, or that itself is wrong in it.
+    """
+    report = Report(path)
+    web = read(path, environ, report).get("web")
+    web = web if isinstance(web, dict) else {}
+    tls = _tls(path, web, environ)
+    of_tls = (tls is not None, (tls or {}).get("client_auth_type") == "RequireAndVerifyClientCert")
+    listen = web.get("listen")
+    if listen is None:
+        return Listening(WebConfig().host, WebConfig().port, *of_tls)
+    try:
+        return Listening(*parse_listen(str(listen)), *of_tls)
+    except ValueError as error:
+        report.add(("web", "listen"), str(error))
+        report.raise_if_any()
+        raise
+
+
+def _tls(path: Path, web: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """What the web file says of TLS; None if it says nothing, or cannot be read."""
+    if not isinstance(file := web.get("config_file"), str):
+        return None
+    try:
+        tls = read(path.parent / file, environ, Report(path.parent / file)).get("tls_server_config")
+    except ConfigError:
+        return None
+    return tls if isinstance(tls, dict) else None

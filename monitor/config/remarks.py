@@ -1,0 +1,28 @@
+"""What is allowed in a configuration, but hardly meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from monitor.config.values import Config
+from monitor.core.rules import Drop
+from monitor.core.types import Monitor
+
+
+def remarks(config: Config, now: float) -> Iterator[str]:
+    """Each with its place in the file; `now` in seconds since 1970."""
+    if config.channels and not config.web.external_url:
+        text = (
+            f"is missing, so links in notifications lead to {config.web.page_url()}; give the address that people use"
+        )
+        yield f"{config.place('web', 'external_url')}: {text}"
+    for index, monitor in enumerate(config.monitors):
+        for number, text in _not_yet(monitor, now):
+            yield f"{config.place('monitors', index, 'alerts', number, 'baseline', 'pinned')}: {text}"
+
+
+def _not_yet(monitor: Monitor, now: float) -> Iterator[tuple[int, str]]:
+    for number, rule in enumerate(monitor.alerts):
+        pinned = rule.limit.baseline.pinned if isinstance(rule.limit, Drop) else None
+        if pinned is not None and pinned[1] > now:
+            yield number, f"is not over yet, so rule {rule.name} cannot fire before it is; did you mean a past period?"

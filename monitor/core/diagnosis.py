@@ -1,0 +1,316 @@
+"""What a fall came from: the fallen window beside the same hours of the weeks before, or else of the days before.
+
+This is worked out from stored partials: the drop split into worse-within-slices and another mix of them, the slices by
+what they add to it and by how sure their own fall is, the model versions side by side, the labels. What single requests
+say of it, which only the source has, is in `losses`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.core import buckets as b
+from monitor.core.drift.diagnosis import Split, split
+from monitor.core.findings import Finding
+from monitor.core.intervals import DAY
+from monitor.core.measures import Measure
+from monitor.core.rules import COVERAGE, SEVERITIES, WEEK
+from monitor.core.types import Judgments, Monitor, Slice
+from monitor.core.verdict_findings import judged
+from monitor.core.windows import History, SliceKey, points
+
+Floats = NDArray[np.float64]
+
+Span = tuple[int, int]
+"""[since, until) seconds."""
+
+VERSION = 1
+"""Of the document's form, raised when a field changes its meaning."""
+
+MOST_REQUESTS = 20_000
+"""Requests of one period that are looked at one by one."""
+
+MOST_WEEKS = 4
+LONGEST_WINDOW = WEEK
+"""Seconds of a fallen window that are looked at: its last ones."""
+
+MOST_SLICES = 20
+MODEL_VERSION = "model_version"
+
+
+# ---- what is compared with what ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is diagnosed.
+
+    Attributes:
+        finding: what opened the incident; None where that is not known any more.
+        key: the slice that fell; overall is ("", "").
+        window: the fallen window.
+        before: what it is compared with, the latest first.
+    """
+
+    measure: Measure
+    finding: Finding | None
+    key: SliceKey
+    window: Span
+    before: tuple[Span, ...]
+
+
+def subject(monitor: Monitor, findings: Iterable[Finding], opened_at: int, first: int = 0) -> Subject:
+    """What to look at, from what is known of an incident's opening: the gravest, all traffic before its slices.
+
+    Where all that fell was the label coverage, the monitor's first measure is looked at beside it.
+
+    Args:
+        first: from when on anything is stored, seconds.
+    """
+    ordered = sorted(findings, key=lambda f: (f.judged == COVERAGE, *_weight(f)))
+    finding = ordered[0] if ordered else None
+    measure = _measure(monitor, finding)
+    length = max(monitor.windows[0] if finding is None else finding.window, monitor.bucket)
+    length = min(-(-length // monitor.bucket) * monitor.bucket, max(LONGEST_WINDOW, monitor.bucket))
+    end = opened_at if finding is None else min(finding.end, opened_at)
+    window = (end - length, end)
+    fell_at = window[0] if finding is None else min(window[0], finding.since - monitor.bucket)
+    key = ("", "") if finding is None else (finding.dimension, finding.slice)
+    return Subject(measure, finding, key, window, same_hours(window, fell_at, first))
+
+
+def _weight(finding: Finding) -> tuple[object, ...]:
+    return -SEVERITIES.index(finding.severity), finding.dimension, finding.change or 0.0, finding.rule, finding.slice
+
+
+def _measure(monitor: Monitor, finding: Finding | None) -> Measure:
+    """The reading that a finding is on; verdicts have one of their own, whatever the measure is called."""
+    if finding is not None and finding.verdict and monitor.drift is not None:
+        return judged(monitor.drift.measure)
+    readings = [*monitor.measures, *(r.measure for r in monitor.alerts if r.measure is not None)]
+    by_text = {str(m): m for m in readings}
+    return monitor.measures[0] if finding is None else by_text.get(finding.judged, monitor.measures[0])
+
+
+def same_hours(window: Span, fell_at: int, first: int = 0) -> tuple[Span, ...]:
+    """The same hours of the weeks before, the latest first; where none is known, of the days before.
+
+    Args:
+        fell_at: seconds; what reaches into the fall is left out.
+        first: from when on anything is known, seconds.
+
+    >>> week = same_hours((10 * WEEK, 10 * WEEK + 3600), 10 * WEEK)[0]
+    >>> day = same_hours((10 * WEEK, 10 * WEEK + 3600), 10 * WEEK, 9 * WEEK + DAY)[0]
+    >>> [(10 * WEEK - since) // DAY for since, _ in (week, day)]
+    [7, 1]
+    """
+    since, until = window
+    for period, most in ((WEEK, MOST_WEEKS * WEEK), (DAY, WEEK)):
+        step = max(1, -(-(until - since) // period)) * period
+        shifts = [s for s in range(step, most + 1, step) if until - s <= fell_at and since - s >= first]
+        if shifts:
+            return tuple((since - shift, until - shift) for shift in shifts)
+    return ()
+
+
+# ---- from stored partials ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The partials of the window and of what it is compared with, of the measure and of the traffic."""
+
+    subject: Subject
+    history: History
+    traffic: History
+    width: int
+
+    def window(self) -> History:
+        """Of the window."""
+        return self.history.between(*self.subject.window)
+
+    def before(self) -> list[History]:
+        """Of the weeks before, those of which anything is stored."""
+        found = [self.history.between(*span) for span in self.subject.before]
+        return [part for part in found if len(part.starts)]
+
+
+def dimensions(monitor: Monitor) -> list[Slice]:
+    """Those that a drop is split by: no query, whose values are personal, and no model version, which are new."""
+    hidden = {monitor.rankings.query, monitor.rankings.model_version} - {None}
+    mix_by = None if monitor.drift is None else monitor.drift.mix_by
+    found = [s for s in monitor.slices if s.column not in hidden and s.dimension != MODEL_VERSION]
+    return sorted(found, key=lambda s: s.dimension != mix_by)
+
+
+def version_slice(monitor: Monitor) -> Slice | None:
+    """The dimension of the model's version; None if the rankings have none."""
+    for one in monitor.slices:
+        if one.column == monitor.rankings.model_version or one.dimension == MODEL_VERSION:
+            return one
+    return None
+
+
+def split_by(stored: Stored, dimension: str) -> Split | None:
+    """The drop of the whole, split by a dimension; None where one of the two has no data, or no such slices.
+
+    A slice without requests in one of the two is taken to be there as it was in the other.
+    """
+    keys = [key for key in stored.history.slices if key[0] == dimension]
+    past = stored.before()
+    if not keys or not past:
+        return None
+    measure = stored.subject.measure
+    parts = [_summed([stored.window()], keys), _summed(past, keys)]
+    (over, under), (over0, under0) = (b.parts(p, measure.aggregate, measure.empty) for p in parts)
+    some = (under > 0) | (under0 > 0)
+    if not under.sum() > 0 or not under0.sum() > 0:
+        return None
+    keys = [key for key, kept in zip(keys, some, strict=True) if kept]
+    over, under, over0, under0 = over[some], under[some], over0[some], under0[some]
+    mean, mean0 = _ratio(over, under), _ratio(over0, under0)
+    mean, mean0 = np.where(under > 0, mean, mean0), np.where(under0 > 0, mean0, mean)
+    shares = under0 / under0.sum(), under / under.sum()
+    error = np.array([_error(stored, key, past) for key in keys])
+    return split([value for _, value in keys], shares, (mean0, mean), error)
+
+
+def _summed(parts: Sequence[History], keys: Sequence[SliceKey]) -> Floats:
+    found: Floats = np.stack([sum((p.slice(k).sum(axis=0) for p in parts), np.zeros(len(b.FIELDS))) for k in keys])
+    return found
+
+
+def _ratio(over: Floats, under: Floats) -> Floats:
+    found: Floats = np.divide(over, under, out=np.zeros_like(over), where=under > 0)
+    return found
+
+
+def _error(stored: Stored, key: SliceKey, past: Sequence[History]) -> float:
+    """Standard error of the change of a slice's mean: that of sampling, or from hour to hour if that is larger."""
+    measure = stored.subject.measure
+    window = [(stored.window(), stored.subject.window[0])]
+    weeks = [(stored.history.between(*span), span[0]) for span in stored.subject.before]
+    residuals: dict[int, float] = {}
+    sampling = 0.0
+    for parts, sign in ((window, 1.0), (weeks, -1.0)):
+        merged = sum((p.slice(key).sum(axis=0) for p, _ in parts), np.zeros(len(b.FIELDS)))
+        over, under = b.parts(merged, measure.aggregate, measure.empty)
+        if not under > 0:
+            return 0.0
+        level = over / under
+        sampling += float(b.sampling_variance(merged, measure.aggregate, measure.empty, level)) / float(under) ** 2
+        for part, since in parts:
+            o, u = b.parts(part.slice(key), measure.aggregate, measure.empty)
+            for start, one in zip((part.starts - since).tolist(), ((o - level * u) / under).tolist(), strict=True):
+                residuals[start] = residuals.get(start, 0.0) + sign * one
+    number = len(residuals)
+    apart = sum(r * r for r in residuals.values()) * number / (number - 1) if number > 1 else 0.0
+    return math.sqrt(max(sampling, apart))
+
+
+def slices(splits: Mapping[str, Split]) -> list[dict[str, Any]]:
+    """Every slice of every split, the one that takes most from the whole by its own change first."""
+    found = [{"dimension": dimension, **asdict(part)} for dimension, one in splits.items() for part in one.parts]
+    return sorted(found, key=lambda part: (part["within"], part["dimension"], part["slice"]))
+
+
+def by_z(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The same with the surest fall first."""
+    return sorted(found, key=lambda part: (part["z"], part["dimension"], part["slice"]))
+
+
+def coverage(stored: Stored) -> dict[str, float | None]:
+    """Labels and events, in the window and before: shares, and events per request."""
+    now = [stored.traffic.between(*stored.subject.window)]
+    before = [stored.traffic.between(*span) for span in stored.subject.before]
+    found: dict[str, float | None] = {}
+    for suffix, parts in (("", now), ("_before", before)):
+        sums = sum((p.slice(stored.subject.key).sum(axis=0) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
+        whole = sum((p.slice(("", "")).sum(axis=0) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
+        requests, labelled, impressions, judged, events, _ = sums.tolist()
+        found[f"labelled{suffix}"] = _share(labelled, requests)
+        found[f"judged{suffix}"] = _share(judged, impressions)
+        found[f"events{suffix}"] = _share(events, requests)
+        found[f"unmatched{suffix}"] = _share(float(whole[5]), float(whole[4] + whole[5]))
+        found[f"requests{suffix}"] = requests
+    return found
+
+
+def _share(some: float, every: float) -> float | None:
+    return some / every if every else None
+
+
+def versions(stored: Stored, dimension: str) -> list[dict[str, Any]]:
+    """The model versions by the partials of their slices, those with the most requests in the window first."""
+    since, until = stored.subject.window
+    keys = [key for key in stored.history.slices if key[0] == dimension]
+    measure, before = stored.subject.measure, stored.before()
+    shown = points(measure, stored.history, stored.traffic, stored.width, until - since, until, keys)
+    by_version = {point.slice: point for point in shown}
+    found: list[dict[str, Any]] = []
+    for key in keys:
+        point = by_version.get(key[1])
+        past = _summed(before, [key])[0] if before else np.zeros(len(b.FIELDS))
+        if point is None and not past[b.REQUESTS]:
+            continue
+        found.append(
+            {
+                "version": key[1],
+                "requests": 0 if point is None else point.requests,
+                "value": None if point is None else point.value,
+                "lower": None if point is None else point.lower,
+                "upper": None if point is None else point.upper,
+                "interval": "none" if point is None else point.method,
+                "requests_before": int(past[b.REQUESTS]),
+                "before": _known(float(b.read_as(measure, past))),
+                "coverage": None if point is None else point.label_coverage,
+            }
+        )
+    return sorted(found, key=lambda one: (-one["requests"], one["version"]))[:MOST_SLICES]
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def from_stored(monitor: Monitor, stored: Stored, of_verdict: Split | None) -> dict[str, Any]:
+    """All that the store knows of a fall, as JSON data; see README, "Explaining an incident".
+
+    Args:
+        of_verdict: the split that the verdict rests on, by the monitor's `mix_by`.
+    """
+    fell, finding = stored.subject, stored.subject.finding
+    splits = {s.dimension: found for s in dimensions(monitor) if (found := split_by(stored, s.dimension)) is not None}
+    every, version = slices(splits), version_slice(monitor)
+    first = next(iter(splits), None)
+    mix_by = None if monitor.drift is None else monitor.drift.mix_by
+    whole = None if first is None else {"by": first, "from": "partials", **_plain(splits[first])}
+    if of_verdict is not None and len(of_verdict.parts) > 1:
+        whole = {"by": mix_by, "from": "verdict", **_plain(of_verdict)}
+    return {
+        "version": VERSION,
+        "measure": str(fell.measure),
+        "definition": monitor.definition(fell.measure).id,
+        "dimension": fell.key[0],
+        "slice": fell.key[1],
+        "window": list(fell.window),
+        "compared": [list(span) for span in fell.before],
+        "fell": None if finding is None else finding.plain(),
+        "split": whole,
+        "slices": every[:MOST_SLICES],
+        "slices_by_z": by_z(every)[:MOST_SLICES],
+        "versions": [] if version is None else versions(stored, version.dimension),
+        "coverage": coverage(stored),
+        "by_judgments": isinstance(monitor.recipe, Judgments),
+    }
+
+
+def _plain(one: Split) -> dict[str, Any]:
+    """The parts of a split are named with the slices; here those that matter most."""
+    return {**asdict(one), "parts": [asdict(part) for part in one.parts[:MOST_SLICES]]}

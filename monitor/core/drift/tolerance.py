@@ -1,0 +1,84 @@
+"""Tolerance: what drop of a unit is none, for the level has been off by as much when it was forecast before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from monitor.core.drift import levels as lv
+from monitor.core.drift.baseline import Baseline
+from monitor.core.drift.levels import Levels
+from monitor.core.drift.noise import Noise, units
+from monitor.core.drift.series import DAY, Floats
+from monitor.core.drift.settings import Settings
+
+BLOCK_DAYS = 3
+MEMORY_DAYS = 60.0
+"""In which a miss fades."""
+FULL_DAYS = 28.0
+"""Of a reference; on a shorter one more is tolerated, as the square root of what it lacks."""
+LEAST, MOST = 0.01, 0.04
+"""Bounds of what is tolerated for the misses alone."""
+DEVIATIONS, LEVEL_ERRORS = 2.0, 2.0
+"""Standard deviations of the misses, and standard errors of the level, that are tolerated."""
+ALL_BUT = 0.9
+"""More than this is never tolerated, however little is known of a level."""
+TYPICAL = 0.01
+"""A usual miss, by which blocks of little traffic count less."""
+SHARE_OF_SLOW = 0.25
+"""Of the misses' long-run variance, in the noise that tempers a step's evidence. The rest is what is tolerated."""
+
+
+@dataclass(frozen=True)
+class Misses:
+    """By how much blocks of three days missed their forecasts, the sampling variance taken out; older ones fade.
+
+    Attributes:
+        over, under: (U,) weighted sum of squared relative misses, and of the weights.
+        chance: (U,) sampling variance of the last block.
+    """
+
+    over: Floats
+    under: Floats
+    chance: Floats
+
+    @classmethod
+    def empty(cls, count: int) -> Misses:
+        """Nothing forecast yet."""
+        return cls(np.zeros(count), np.zeros(count), np.zeros(count))
+
+    def padded(self, count: int) -> Misses:
+        """With new units at the end."""
+        more = count - len(self.over)
+        return Misses(*(np.pad(a, (0, more)) for a in (self.over, self.under, self.chance)))
+
+    def after(self, levels: Levels, found: Baseline) -> Misses:
+        """With the three days before `today`, if all of them are known; the forecast had left them out."""
+        days = levels.pending[-BLOCK_DAYS:]
+        first = levels.today.number - BLOCK_DAYS
+        if [d.number for d in days] != [first + i for i in range(BLOCK_DAYS)]:
+            return self
+        sums = sum((d.sums for d in days[1:]), days[0].sums) * found.known
+        forecast = sums[lv.EXPECTED] * levels.ratios[lv.QUALITY]
+        requests = np.divide(forecast, found.quality.level, out=np.zeros(len(forecast)), where=found.quality.level > 0)
+        total, expected, chance = units(np.stack([sums[lv.TOTAL], forecast, requests * found.quality.variance]))
+        has = expected > 0
+        scale = np.where(has, expected, 1.0)
+        miss, chance = np.where(has, total / scale - 1, 0.0), chance / scale**2
+        weight, keep = np.where(has, 1 / (chance + TYPICAL**2), 0.0), float(np.exp(-1 / MEMORY_DAYS))
+        return Misses(self.over * keep + weight * (miss**2 - chance), self.under * keep + weight, chance)
+
+    def noise(self, settings: Settings, found: Baseline) -> Noise:
+        """The baseline's noise with what the misses add.
+
+        Tolerated are some standard deviations of the misses and of the level itself, less where sampling blurs a day
+        anyway. The evidence of a step is tempered as if the misses came from independent noise of the steps.
+        """
+        variance = np.maximum(np.divide(self.over, self.under, out=np.zeros(len(self.over)), where=self.under > 0), 0)
+        wider = np.sqrt(max(FULL_DAYS / max(found.days, 1.0), 1.0))
+        visible = variance / np.maximum(variance + BLOCK_DAYS * self.chance, 1e-12)
+        usual = np.clip(DEVIATIONS * np.sqrt(variance) * visible, LEAST, MOST) * wider
+        tolerated = np.minimum(np.sqrt(usual**2 + LEVEL_ERRORS**2 * found.noise.level_error), ALL_BUT)
+        slow = SHARE_OF_SLOW * variance * BLOCK_DAYS * DAY / settings.step
+        return replace(found.noise, tolerated=tolerated, common=np.maximum(found.noise.step_variance, slow))

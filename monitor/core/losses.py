@@ -1,0 +1,137 @@
+"""Who lost in a fall: the requests and the queries that lost most, of the fallen window and of the time before."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.core.sample import Sample, by_query
+from monitor.core.versions import compare, in_order, names
+
+MOST = 20
+"""Requests and queries that are named."""
+
+
+def query_id(query: str) -> str:
+    """Short name of a query, twelve hexadecimal digits. Whoever guesses the text can check the guess by it."""
+    return hashlib.sha256(query.encode("utf-8", "backslashreplace")).hexdigest()[:12]
+
+
+def lost_requests(now: Sample, before: Sample) -> list[dict[str, Any]]:
+    """The requests that lost most against what is expected of them: their query's mean before.
+
+    Where a query was not seen before, its slice's mean is expected; of a new slice the whole's.
+    """
+    if not len(now) or before.mean is None:
+        return []
+    by_text, of_place = _means(before, by_query(before)), _means(before, _by_place(before))
+    whole, values = before.mean, now.values
+    seen = [(by_text.get(q) if q is not None else None) for q in now.queries]
+    expected = [of_place.get(p, whole) if e is None else e for e, p in zip(seen, now.places, strict=True)]
+    lost = np.array(expected) - values
+    order = sorted(np.flatnonzero(lost > 0).tolist(), key=lambda i: (-lost[i], now.ids[i]))[:MOST]
+    return [
+        {
+            "request": now.ids[i],
+            "served_at": int(now.served[i]),
+            "value": float(values[i]),
+            "expected": float(expected[i]),
+            "by_query": seen[i] is not None,
+            "slice": now.places[i],
+            "version": now.versions[i],
+        }
+        for i in order
+    ]
+
+
+def _by_place(sample: Sample) -> dict[str, NDArray[np.int64]]:
+    places = np.array(sample.places, dtype=object)
+    return {place: np.flatnonzero(places == place) for place in dict.fromkeys(sample.places)}
+
+
+def _means(sample: Sample, rows: Mapping[str, NDArray[np.int64]]) -> dict[str, float]:
+    return {name: float(sample.over[at].sum() / sample.under[at].sum()) for name, at in rows.items()}
+
+
+def lost_queries(now: Sample, before: Sample, with_text: bool) -> dict[str, Any] | None:
+    """The queries that lost most, by what their own change adds to the change of the whole; None without queries.
+
+    Args:
+        with_text: give their texts too, not only the ids.
+    """
+    if all(query is None for query in now.queries):
+        return None
+    rows, past = by_query(now), by_query(before)
+    common = sorted(rows.keys() & past.keys())
+    total, total0 = float(now.under.sum()), float(before.under.sum())
+    here = {query: _part(now, rows[query]) for query in common}
+    there = {query: _part(before, past[query]) for query in common}
+    # A query alone has too few requests to tell how much they differ; all together tell it.
+    parts = [*here.values(), *there.values()]
+    freedom = sum(part.requests - 1 for part in parts)
+    spread = sum(part.squares for part in parts) / freedom if freedom else 0.0
+    found: list[dict[str, Any]] = []
+    for query in common:
+        one, other = here[query], there[query]
+        error = math.sqrt(spread * (one.requests / one.weight**2 + other.requests / other.weight**2))
+        found.append(
+            {
+                "query": query_id(query),
+                "requests": one.requests,
+                "requests_before": other.requests,
+                "value": one.mean,
+                "before": other.mean,
+                "within": (one.mean - other.mean) * (one.weight / total + other.weight / total0) / 2,
+                "z": (one.mean - other.mean) / error if error > 0 else None,
+                **({"text": query} if with_text else {}),
+            }
+        )
+    worst = sorted((q for q in found if q["within"] < 0), key=lambda q: (q["within"], q["query"]))
+    share = sum(float(now.under[rows[q]].sum()) for q in common) / total
+    return {"seen": len(rows), "common": len(common), "common_share": share, "worst": worst[:MOST]}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some requests: how many, their weight and mean, and the squares of what they are off it."""
+
+    requests: int
+    weight: float
+    mean: float
+    squares: float
+
+
+def _part(sample: Sample, at: NDArray[np.int64]) -> _Part:
+    over, under = sample.over[at], sample.under[at]
+    weight = float(under.sum())
+    mean = float(over.sum()) / weight
+    return _Part(len(at), weight, mean, float(((over - mean * under) ** 2).sum()))
+
+
+def losses(now: Sample, before: Sample, width: int, with_text: bool) -> dict[str, Any]:
+    """What single requests say of a fall, as JSON data.
+
+    The two busiest versions of the window are compared. If there was just one, it is held against the one before it,
+    though at another time (`at_one_time`): what else changed then is in the difference too.
+
+    Args:
+        width: of a bucket, seconds.
+        with_text: give the texts of queries too, not only their ids.
+    """
+    is_one_time = len(names(now)) > 1
+    sample = now if is_one_time else now + before
+    both = in_order(sample, names(sample)[:2])
+    compared = compare(sample, both[0], both[1], width).plain() | {"at_one_time": is_one_time} if both[1:] else None
+    return {
+        "value": now.mean,
+        "before": before.mean,
+        "requests": lost_requests(now, before),
+        "queries": lost_queries(now, before, with_text),
+        "comparison": compared,
+    }

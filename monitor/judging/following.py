@@ -1,0 +1,143 @@
+"""Following rules and verdicts over the windows that have become final: conditions, and how they change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from monitor.core.findings import find
+from monitor.core.rules import Rule
+from monitor.core.thresholds import Change, Condition, ConditionName, View, evaluate, follow
+from monitor.core.types import OVERALL
+from monitor.core.verdict_findings import VERDICTS
+from monitor.core.windows import SliceKey
+from monitor.drifting import baseline_from, follow_drift
+from monitor.judging.work import CHANGED, GONE, Followed, Work
+from monitor.store import Store
+from monitor.store.alerts import Kept
+
+
+def follow_onward(work: Work, store: Store) -> Followed:
+    """From where the last judgement left off."""
+    state, followed = work.state, Followed()
+    followed.reasons |= _orphaned(work, store)
+    followed.changes += followed.reasons
+    succeeded = {change.name[0] for change in followed.changes}
+    for rule in work.monitor.alerts:
+        before = _conditions_of(work, rule)
+        if before is None and work.end == state.until and rule.name not in succeeded:
+            continue  # it comes in with the next window
+        if before is None:
+            # What fires under a rule that was changed goes on at once: nobody is told of an end and a beginning.
+            begin = state.until or 0
+            before = _warm(work, rule, begin if rule.name in succeeded else begin + work.monitor.bucket, followed)
+        _follow(work, rule, state.until or 0, before, followed)
+    _follow_drift(work, followed, store)
+    return followed
+
+
+def follow_from_the_first(work: Work, store: Store) -> Followed:
+    """From the oldest bucket on, whatever was recorded before."""
+    followed, first = Followed(), work.views.first()
+    for rule in work.monitor.alerts if first is not None else ():
+        _follow(work, rule, first or 0, {}, followed)
+    _follow_drift(work, followed, store)
+    return followed
+
+
+def _follow_drift(work: Work, followed: Followed, store: Store) -> None:
+    """Judge without thresholds, and note what came of it."""
+    if work.monitor.drift is None:
+        return
+    drifted = follow_drift(work.monitor, work.monitor.drift, work.state, work.end, store)
+    followed.drift = drifted.judged
+    followed.conditions |= drifted.conditions
+    followed.changes += drifted.changes
+    followed.findings |= drifted.findings
+    followed.newest |= drifted.newest
+
+
+def _conditions_of(work: Work, rule: Rule) -> dict[SliceKey, Condition] | None:
+    """What the rule came to so far; None if it is new here."""
+    identity = work.monitor.identity(rule)
+    stored = work.state.conditions.items()
+    found = {
+        (name[1], name[2]): kept.condition
+        for name, kept in stored
+        if name[0] == rule.name and kept.identity == identity
+    }
+    return found or None
+
+
+def _follow(
+    work: Work, rule: Rule, since: int, before: Mapping[SliceKey, Condition], followed: Followed
+) -> dict[SliceKey, Condition]:
+    """Judge a rule on the windows that end in (since, work.end], and note what came of it."""
+    identity, ends = work.monitor.identity(rule), range(since + work.monitor.bucket, work.end + 1, work.monitor.bucket)
+    after, changes = dict(before), list[Change]()
+    if ends:
+        view = work.views.of(rule, since, work.end)
+        after, changes = follow(rule, view, ends, before)
+        _describe(rule, view, work.end, after, changes, followed)
+    followed.changes += changes
+    # A rule whose slices have had no traffic yet is known too: else it would be taken for a new one each time.
+    kept = after or {OVERALL: Condition()}
+    followed.conditions |= {(rule.name, *slice_): Kept(identity, condition) for slice_, condition in kept.items()}
+    return after
+
+
+def _describe(
+    rule: Rule, view: View, end: int, after: Mapping[SliceKey, Condition], changes: list[Change], followed: Followed
+) -> None:
+    """Say what there is to say of the changes, and of what fires at the end."""
+    for change in changes:
+        if change.evaluation is not None and change.became != "withdrawn":
+            found = find(rule, view, change.key, change.evaluation, change.since)
+            is_over = change.was == "firing"
+            followed.findings[change] = replace(found, well_for=rule.resolve_lasting) if is_over else found
+    firing = [slice_ for slice_, condition in after.items() if condition.state == "firing"]
+    for slice_, seen in zip(firing, evaluate(rule, view, firing, end), strict=True):
+        if not seen.unknown:
+            found = find(rule, view, slice_, seen, after[slice_].since or end)
+            followed.newest[rule.name, *slice_] = replace(found, well_for=after[slice_].streak * view.width)
+
+
+def _warm(work: Work, rule: Rule, at: int, followed: Followed) -> dict[SliceKey, Condition]:
+    """Where a rule stands that is new to this monitor. If it fires already, it does so from the window `at` on."""
+    until, first, width = work.state.until, work.views.first(), work.monitor.bucket
+    if until is None or first is None or first + width > until:
+        return {}
+    view = work.views.of(rule, first, until)
+    reached, _ = follow(rule, view, range(first + width, until + 1, width), {})
+    for slice_, condition in reached.items():
+        if condition.state == "firing":
+            seen = evaluate(rule, view, [slice_], until)[0]
+            name, since = (rule.name, *slice_), condition.since or until
+            change = Change(name, rule.severity, rule.retrain, "ok", "firing", since, at, seen)
+            _describe(rule, view, until, {slice_: condition}, [change], followed)
+            followed.changes.append(change)
+    return reached
+
+
+def _orphaned(work: Work, store: Store) -> dict[Change, str]:
+    """Of conditions that fire, but whose rule or slice is judged no more: the change by which they go, and why."""
+    monitor, rules = work.monitor, {(r.name, work.monitor.identity(r)): r for r in work.monitor.alerts}
+    names = {r.name for r in monitor.alerts} | (VERDICTS if monitor.drift is not None else set())
+    verdicts = (
+        None
+        if monitor.drift is None
+        else monitor.drift_identity(monitor.drift, baseline_from(monitor, monitor.drift, store))
+    )
+    gone, at = dict[Change, str](), work.end if work.state.until is None else work.state.until
+    for name, kept in work.state.conditions.items():
+        rule, condition = rules.get((name[0], kept.identity)), kept.condition
+        is_judged = kept.identity == verdicts if name[0] in VERDICTS else rule is not None and _judges(rule, name)
+        if condition.state == "firing" and not is_judged:
+            change = Change(name, "info", False, "firing", "withdrawn", condition.since or at, at)
+            gone[change] = CHANGED if rule is None and name[0] in names else GONE
+    return gone
+
+
+def _judges(rule: Rule, name: ConditionName) -> bool:
+    _, dimension, value = name
+    return rule.overall if not dimension else ((dimension, None) in rule.slices or (dimension, value) in rule.slices)

@@ -1,0 +1,135 @@
+"""From changes of conditions to incidents, with the newest there is to say of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from monitor.core.findings import Finding
+from monitor.core.incidents import MATTERS, Incident, Matter, Placed, gather, matter_of
+from monitor.core.rules import Drop
+from monitor.core.thresholds import Change, ConditionName, fires_below
+from monitor.core.types import Monitor
+from monitor.judging.following import follow_from_the_first, follow_onward
+from monitor.judging.work import RESTATED, Followed, Result, Work
+from monitor.store import Store
+from monitor.store.alerts import StoredIncident
+
+
+def onward(work: Work, store: Store) -> Result:
+    """From where the last judgement left off."""
+    followed = follow_onward(work, store)
+    incidents, placed = list[StoredIncident](), list[Placed]()
+    for matter, changes in _by_matter(followed.changes):
+        current = work.state.open[matter].incident if matter in work.state.open else None
+        found, some = gather(work.monitor.name, current, changes, matter)
+        incidents += [described(work, i, some, followed) for i in found]
+        placed += some
+    return Result(followed, incidents, placed)
+
+
+def anew(work: Work, store: Store) -> Result:
+    """From the oldest bucket on. Incidents that somebody was told of stay in the records, whatever is known now."""
+    followed, found, placed = from_the_first(work, store)
+    stored, ids = (
+        {s.incident.id: s for s in store.alerts.incidents(work.monitor.name, most=100_000)},
+        {i.id for i in found},
+    )
+    kept = {id_ for id_, s in stored.items() if s.told or s.acknowledged_at is not None}
+    incidents = [_with_history(described(work, i, placed, followed), stored.get(i.id)) for i in found]
+    undone = [s for s in work.state.open.values() if s.incident.id in kept - ids]
+    incidents += [closed(s, work.end) for s in undone]
+    ends = [p for s in undone for p in ended(s, work.end)]
+    followed.reasons |= {p.change: RESTATED for p in ends}
+    removed = [id_ for id_ in stored if id_ not in kept | ids]
+    return Result(followed, incidents, [*placed, *ends], removed, {s.incident.id for s in undone}, True)
+
+
+def from_the_first(work: Work, store: Store) -> tuple[Followed, list[Incident], list[Placed]]:
+    """What following rules and verdicts from the oldest bucket on comes to, whatever was recorded before."""
+    followed = follow_from_the_first(work, store)
+    found, placed = list[Incident](), list[Placed]()
+    for matter, changes in _by_matter(followed.changes):
+        incidents, some = gather(work.monitor.name, None, changes, matter)
+        incidents, some = _renamed(work.state.open.get(matter), incidents, some)
+        found, placed = [*found, *incidents], [*placed, *some]
+    return followed, found, placed
+
+
+def _by_matter(changes: Sequence[Change]) -> Iterator[tuple[Matter, list[Change]]]:
+    return ((matter, [c for c in changes if matter_of(c.name) == matter]) for matter in MATTERS)
+
+
+def _renamed(
+    current: StoredIncident | None, found: list[Incident], placed: list[Placed]
+) -> tuple[list[Incident], list[Placed]]:
+    """With the name of the open incident for the same trouble, if only it is now seen to have begun at another time."""
+    if current is None or not found or not found[-1].is_open or current.incident.id in {i.id for i in found}:
+        return found, placed
+    last, was = found[-1], current.incident
+    goes_on = replace(last, began_at=was.began_at, opened_at=was.opened_at)
+    renamed = [replace(p, incident=goes_on.id if p.incident == last.id else p.incident) for p in placed]
+    return [*found[:-1], goes_on], renamed
+
+
+def _with_history(incident: StoredIncident, stored: StoredIncident | None) -> StoredIncident:
+    return incident if stored is None else replace(stored, incident=incident.incident, findings=incident.findings)
+
+
+def closed(stored: StoredIncident, end: int) -> StoredIncident:
+    end = max(end, stored.incident.opened_at)
+    return replace(stored, incident=replace(stored.incident, state="withdrawn", closed_at=end, firing={}))
+
+
+def ended(stored: StoredIncident, end: int) -> list[Placed]:
+    """The changes by which all that fires in an incident goes with it."""
+    at, firing = max(end, stored.incident.opened_at), stored.incident.firing or {}
+    changes = (Change(n, f.severity, f.retrain, "firing", "withdrawn", f.since, at) for n, f in firing.items())
+    return [Placed(change, stored.incident.id) for change in changes]
+
+
+# ---- what there is to say of them --------------------------------------------------------------------------------
+
+
+def described(work: Work, incident: Incident, placed: Iterable[Placed], followed: Followed) -> StoredIncident:
+    """An incident with the newest there is to say of it."""
+    was = work.as_open(incident.id)
+    former = {(f.rule, f.dimension, f.slice): f for f in (was.findings if was is not None else ())}
+    changes = [p.change for p in placed if p.incident == incident.id]
+    last = {change.name: change for change in changes}
+    changed = {name: followed.findings[change] for name, change in last.items() if change in followed.findings}
+    if incident.is_open:
+        known = _with_origin(former, _with_origin(changed, followed.newest))
+        findings = [known[name] for name in incident.firing or {} if name in known]
+    else:
+        findings = [f for name, f in changed.items() if last[name].was == "firing"] or list(former.values())
+    fired = {name: f.before_when_fired for name, f in former.items()}
+    fired |= {c.name: followed.findings[c].before for c in changes if c.became == "firing" and c in followed.findings}
+    findings = [replace(f, before_when_fired=fired.get((f.rule, f.dimension, f.slice))) for f in findings]
+    if incident.state == "resolved":
+        findings = [replace(f, still_below=_still_below(work.monitor, f)) for f in findings]
+    return replace(was or StoredIncident(incident), incident=incident, findings=tuple(findings))
+
+
+def _still_below(monitor: Monitor, finding: Finding) -> float | None:
+    """Where a condition fired that is over, if the value is still below that, for its baseline followed it down.
+
+    Only a trailing baseline does; of another one, the value when it fired may be that of another hour of the week.
+    """
+    rule, then = next((r for r in monitor.alerts if r.name == finding.rule), None), finding.before_when_fired
+    if rule is None or then is None or not (isinstance(rule.limit, Drop) and rule.limit.baseline.trailing):
+        return None
+    below = fires_below(rule, then)
+    return below if finding.value is not None and finding.value < below else None
+
+
+def _with_origin(
+    before: Mapping[ConditionName, Finding], after: Mapping[ConditionName, Finding]
+) -> dict[ConditionName, Finding]:
+    """The later findings; those of verdicts with where the fall came from, which is known from when it was found."""
+    found = {**before, **after}
+    for name in before.keys() & after.keys():
+        was, now = before[name], after[name]
+        if now.verdict and not now.figures:
+            found[name] = replace(now, slices=was.slices, figures=was.figures)
+    return found

@@ -1,0 +1,30 @@
+"""The end of what is open of a monitor that is configured no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from monitor.core.messages import About, notification
+from monitor.judging.incidents import closed, ended
+from monitor.judging.telling import Telling, as_told, told_targets, transition
+from monitor.judging.work import REMOVED
+from monitor.store import Lease, Store
+from monitor.store.alerts import Judgement
+
+
+def withdraw(monitor: str, store: Store, lease: Lease, telling: Telling) -> None:
+    """Close the incidents of a monitor that is configured no more, and say so to those who were told of them."""
+    state = store.alerts.state(monitor)
+    if not state.open or state.until is None:
+        return
+    incidents, notices = [closed(stored, state.until) for stored in state.open.values()], []
+    placed = [p for stored in state.open.values() for p in ended(stored, state.until)]
+    steps = [replace(transition(p, None, telling.real_now), reason=REMOVED) for p in placed]
+    for stored in incidents:
+        number, last = store.alerts.notices(stored.incident.id)
+        if stored.told and last is not None:
+            about = as_told(About(monitor), last)
+            notice = notification("withdrawn", about, stored.incident, (), number, reason=REMOVED)
+            notices += [(target, notice) for target in told_targets(stored.incident.id, store, telling)]
+    judgement = Judgement(monitor, state.until, {}, incidents, transitions=steps, notices=notices)
+    store.alerts.save(lease, judgement, telling.real_now)

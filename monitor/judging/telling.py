@@ -1,0 +1,169 @@
+"""Who is told of what has changed, and in what words; and what is kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from monitor.core.findings import Finding, reason
+from monitor.core.incidents import Incident, Placed
+from monitor.core.messages import About, Kind, Notification, key, notification
+from monitor.core.rules import Severity
+from monitor.core.thresholds import ConditionName
+from monitor.core.types import Monitor
+from monitor.core.verdict_findings import COLLAPSED
+from monitor.core.verdict_words import reason as verdict_reason
+from monitor.core.watermark import final_age
+from monitor.judging.work import GONE, Followed, Result, Work
+from monitor.retraining import due, evidence
+from monitor.store import Store
+from monitor.store.alerts import Judgement, StoredIncident, Transition
+
+
+@dataclass(frozen=True)
+class Telling:
+    """Whom to tell.
+
+    Attributes:
+        targets: channel -> its receivers.
+        page: address of rankmon's page, ending in a slash.
+        real_now: real seconds since 1970.
+        is_current: whether the monitor has nothing left to read, so that what is open is open now.
+    """
+
+    targets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    page: str = ""
+    real_now: float = 0.0
+    is_current: bool = False
+
+
+def tell(work: Work, result: Result, now: float, store: Store, telling: Telling) -> Judgement | None:
+    """The judgement with its notifications; None if there is nothing new at all."""
+    monitor = work.monitor
+    is_now = telling.is_current and now - work.end <= _longest_wait(monitor)
+    may_page = is_now and not _is_silenced(monitor.name, store, telling)
+    incidents, notices = [], []
+    for stored in result.incidents:
+        was = work.as_open(stored.incident.id)
+        kind = _kind(stored, was, may_page)
+        incidents.append(replace(stored, told=stored.told or kind == "firing"))
+        if kind is not None:
+            notices += _notices(kind, stored, result, store, monitor, telling)
+    opened = {s.incident.matter: s for s in incidents if s.incident.is_open}
+    # Whoever is asked to retrain must be able to see why: nobody is, of what nobody was told of.
+    is_told = "quality" in opened and opened["quality"].told
+    retrain = due(monitor, work.state.retrain, work.end, opened) if may_page and is_told else None
+    if retrain is not None:
+        asked = replace(_asking(work, result, opened["quality"], store, telling), key=key(retrain.key))
+        notices += [(target, asked) for target in _targets(monitor.retrain_notify, telling)]
+    nothing_new = work.end == work.state.until and not (result.placed or notices or retrain or result.anew)
+    if nothing_new and set(result.followed.conditions) == set(work.state.conditions):
+        return None
+    return Judgement(
+        monitor.name,
+        work.end,
+        result.followed.conditions,
+        incidents,
+        result.removed,
+        result.anew,
+        [_recorded(p, result.followed, now) for p in result.placed],
+        notices,
+        retrain,
+        result.followed.drift,
+        result.undone,
+    )
+
+
+def _longest_wait(monitor: Monitor) -> int:
+    """Seconds after a window's end in which a daemon that runs all the time comes to judge it, at the latest.
+
+    It reads as far back as `history`; what it reads is final when its labels have had their time, or after a timeout.
+    """
+    return monitor.history + final_age(monitor) + monitor.final_timeout + monitor.bucket
+
+
+def _kind(stored: StoredIncident, was: StoredIncident | None, may_page: bool) -> Kind | None:
+    """What is to be told of an incident, if anything."""
+    incident = stored.incident
+    if not stored.told:
+        return "firing" if incident.is_open and may_page else None
+    if not incident.is_open:
+        return None if was is None else "withdrawn" if incident.state == "withdrawn" else "resolved"
+    return None if was is not None and _told_of(was.incident) == _told_of(incident) else "updated"
+
+
+def _told_of(incident: Incident) -> dict[ConditionName, Severity]:
+    return {name: firing.severity for name, firing in (incident.firing or {}).items()}
+
+
+def _notices(
+    kind: Kind, stored: StoredIncident, result: Result, store: Store, monitor: Monitor, telling: Telling
+) -> list[tuple[str, Notification]]:
+    """A notification for each receiver: of what opens those of the monitor, of the rest those who were told of that."""
+    id_ = stored.incident.id
+    number, last = store.alerts.notices(id_)
+    former = last.severity if last is not None and last.severity != stored.incident.severity else None
+    reasons = result.followed.reasons
+    why = next((reasons[p.change] for p in result.placed if p.incident == id_ and p.change in reasons), GONE)
+    about = _about(monitor, telling, last)
+    notice = notification(kind, about, stored.incident, stored.findings, number, former, why)
+    here, told = _targets(_channels(monitor, stored.incident), telling), told_targets(id_, store, telling)
+    if kind != "firing" and told:
+        here = list(dict.fromkeys([*told, *(here if _has_collapsed(stored.incident) else ())]))
+    return [(target, notice) for target in here]
+
+
+def _channels(monitor: Monitor, incident: Incident) -> tuple[str, ...]:
+    """Who is told of an incident: of broken data their owners, and where those stay broken the model's as well."""
+    owners = () if monitor.drift is None else monitor.drift.notify_data
+    if incident.matter == "quality" or not owners:
+        return monitor.notify
+    return (*owners, *monitor.notify) if _has_collapsed(incident) else owners
+
+
+def _has_collapsed(incident: Incident) -> bool:
+    return any(name[0] == COLLAPSED for name in incident.firing or {})
+
+
+def _about(monitor: Monitor, telling: Telling, last: Notification | None) -> About:
+    return as_told(About(monitor.name, monitor.labels, monitor.runbook_url, telling.page), last)
+
+
+def as_told(about: About, last: Notification | None) -> About:
+    """With the labels by which the receivers know the incident, whatever the configuration says now."""
+    return about if last is None else replace(about, labels=last.labels)
+
+
+def _targets(channels: Iterable[str], telling: Telling) -> list[str]:
+    return list(dict.fromkeys(target for channel in channels for target in telling.targets.get(channel, ())))
+
+
+def told_targets(incident: str, store: Store, telling: Telling) -> list[str]:
+    """Who was told of an incident and is still there to be told more."""
+    known = {target for targets in telling.targets.values() for target in targets}
+    return [target for target in store.alerts.told(incident) if target in known]
+
+
+def _is_silenced(monitor: str, store: Store, telling: Telling) -> bool:
+    return any(s.monitor == monitor for s in store.alerts.silences(telling.real_now))
+
+
+def _asking(work: Work, result: Result, current: StoredIncident, store: Store, telling: Telling) -> Notification:
+    """A request to retrain, with its evidence."""
+    number, last = store.alerts.notices(current.incident.id)
+    about, drift = _about(work.monitor, telling, last), result.followed.drift
+    asked = notification("retrain", about, current.incident, current.findings, number)
+    verdicts = () if drift is None else drift.verdicts
+    return replace(asked, evidence=evidence(work.monitor, current, work.end, verdicts, store))
+
+
+def _recorded(placed: Placed, followed: Followed, now: float) -> Transition:
+    found = transition(placed, followed.findings.get(placed.change), now)
+    return replace(found, reason=followed.reasons.get(placed.change, found.reason))
+
+
+def transition(placed: Placed, finding: Finding | None, now: float) -> Transition:
+    change = placed.change
+    of_verdict = finding is not None and finding.verdict and change.became != "withdrawn"
+    said = (verdict_reason if of_verdict else reason)(change.was, change.became, finding)
+    return Transition(placed.incident, *change.name, change.was, change.became, change.at, now, said, finding)

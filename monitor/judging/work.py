@@ -1,0 +1,64 @@
+"""What there is to judge, and what judging it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from monitor.core.findings import Finding
+from monitor.core.incidents import Placed
+from monitor.core.thresholds import Change, ConditionName
+from monitor.core.types import Monitor
+from monitor.judging.views import Views
+from monitor.store.alerts import AlertState, Kept, StoredIncident
+from monitor.store.verdicts import Judged
+
+GONE = "its rule, its slice, or the series that the rule judges is there no more"
+CHANGED = "its rule, or what that judges, was changed, and as it is now it does not fire"
+RESTATED = "the data that it rested on were read again and say otherwise"
+REMOVED = "the monitor is configured no more"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What there is to judge: up to `end`, seconds, from where `state` left off."""
+
+    monitor: Monitor
+    state: AlertState
+    end: int
+    views: Views
+
+    def as_open(self, id_: str) -> StoredIncident | None:
+        """What was stored of an incident that was open; None if it was not."""
+        return next((s for s in self.state.open.values() if s.incident.id == id_), None)
+
+
+@dataclass
+class Followed:
+    """What following the rules and the verdicts came to; `reasons` of changes that no window made."""
+
+    conditions: dict[ConditionName, Kept] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    findings: dict[Change, Finding] = field(default_factory=dict)
+    newest: dict[ConditionName, Finding] = field(default_factory=dict)
+    reasons: dict[Change, str] = field(default_factory=dict)
+    drift: Judged | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What judging came to, before anybody is told.
+
+    Attributes:
+        incidents: those that were open, as they are now, and new ones.
+        placed: every change of a condition, with its incident.
+        removed: ids of incidents that were undone and of which nobody knows.
+        undone: ids of open incidents that others know of, but that better data have undone.
+    """
+
+    followed: Followed
+    incidents: Sequence[StoredIncident]
+    placed: Sequence[Placed] = ()
+    removed: Sequence[str] = ()
+    undone: Collection[str] = ()
+    anew: bool = False

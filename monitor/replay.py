@@ -1,0 +1,330 @@
+"""Back-tests: what rankmon would have found in a stored past, beside what plain thresholds would have.
+
+It is judged by the daemon's own code, over the same final buckets and in the same order; nothing is stored, and nobody
+is told. What lies before the span is judged too, for baselines rest on it, but not reported.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from monitor.core.drift.verdicts import Kind, Verdict
+from monitor.core.incidents import Incident, Matter, gather, matter_of
+from monitor.core.measures import Measure
+from monitor.core.messages import sentence, utc
+from monitor.core.rules import Baseline, Drop, Rule
+from monitor.core.thresholds import Change, View, follow
+from monitor.core.types import Monitor, format_duration
+from monitor.core.verdict_findings import VERDICTS, judged, step_of
+from monitor.core.verdict_words import NAMES
+from monitor.errors import InputError
+from monitor.judging import Hindsight, judge_past
+from monitor.store import Store
+
+DAY, WEEK, HOUR = 86_400, 604_800, 3600
+FIXED_REFERENCE, LEAST_FIXED_REFERENCE = 28 * DAY, 14 * DAY
+FIXED, TRAILING = 0.10, 0.05
+"""Relative drops at which the plain thresholds fire."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A time [since, until] in seconds since 1970; `until` is None where it goes on after the span."""
+
+    since: int
+    until: int | None
+    effect: float = 0.0
+
+    def within(self, since: int, until: int) -> int:
+        """Seconds of it that lie in a span."""
+        return max(0, min(until if self.until is None else self.until, until) - max(self.since, since))
+
+
+@dataclass(frozen=True)
+class Method:
+    """What one way of judging would have come to: the times at which it had an incident open, oldest first.
+
+    Attributes:
+        pages: how many of these began in the span.
+        seconds: of the span in which one was open.
+    """
+
+    name: str
+    what: str
+    stretches: tuple[Stretch, ...]
+    pages: int
+    seconds: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """One incident with what made it.
+
+    Attributes:
+        by: verdicts and rules that fired in it, in that order.
+        why: what was told when it opened.
+        is_before: it was open when the span began, and is no page of it.
+    """
+
+    incident: Incident
+    by: tuple[str, ...]
+    why: str
+    is_before: bool
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A past as rankmon would have lived through it; instants in seconds since 1970.
+
+    Attributes:
+        since, until: the span that is reported; windows and steps that end in (since, until].
+        first: start of the oldest bucket that was judged.
+        incidents: oldest first.
+        methods: rankmon, its verdicts, each of its alert rules, and plain thresholds.
+        verdicts: of the span; empty for a monitor without `drift`.
+        step: seconds of a verdict's step.
+        mix: stretches in which a mix shift was told.
+    """
+
+    monitor: str
+    measure: str
+    since: int
+    until: int
+    first: int
+    incidents: tuple[Found, ...]
+    methods: tuple[Method, ...]
+    verdicts: tuple[Verdict, ...]
+    step: int
+    mix: tuple[Stretch, ...]
+
+    def of(self, matter: Matter) -> list[Found]:
+        """The incidents that opened within the span and are about the model's quality, or about its data."""
+        return [f for f in self.incidents if f.incident.matter == matter and not f.is_before]
+
+    @property
+    def hours(self) -> dict[Kind, float]:
+        """Verdict -> hours of the span."""
+        return {kind: number * self.step / HOUR for kind, number in Counter(v.kind for v in self.verdicts).items()}
+
+    @property
+    def masked(self) -> tuple[Stretch, ...]:
+        """Times in which the data were bad."""
+        return _runs(self.verdicts, self.step, [v.is_data for v in self.verdicts])
+
+
+def replay(monitor: Monitor, store: Store, since: int | None = None, until: int | None = None) -> Replay:
+    """Judge what is stored of a monitor as if it were live.
+
+    Args:
+        since, until: seconds since 1970; all that is stored without them, and at most that.
+
+    Raises:
+        InputError: there is nothing to judge, or nothing to judge it by.
+        StoreError: the store is out of reach.
+    """
+    if not (monitor.drift or monitor.alerts):
+        raise InputError(f"{monitor.name} has neither `drift:` nor `alerts:`, so nothing is judged; add `drift: {{}}`")
+    check_stored(monitor, store)
+    first = store.oldest_bucket(monitor.traffic) or 0
+    found = judge_past(monitor, store, until if until is not None else (1 << 62))
+    begin, end = first if since is None else max(since, first), 0 if found is None else found.until
+    if found is None or end <= begin:
+        raise InputError(_nothing(monitor, store, first, (first if since is None else since, until)))
+    verdicts = () if found.drift is None else tuple(v for v in found.drift.verdicts if v.end > begin)
+    step = step_of(monitor.bucket)
+    return Replay(
+        monitor.name,
+        str(_measure(monitor)),
+        begin,
+        end,
+        first,
+        tuple(_incidents(found, begin)),
+        tuple(_methods(monitor, store, found, (begin, end), first)),
+        verdicts,
+        step,
+        _runs(verdicts, step, [v.mix_shifted for v in verdicts]),
+    )
+
+
+def check_stored(monitor: Monitor, store: Store) -> None:
+    """See that there is something stored of all that is to be judged, by this configuration's definitions.
+
+    Raises:
+        InputError: a definition has no partials; the text names the command that makes them.
+    """
+    wanted = [monitor.traffic, *(monitor.judged_definition(rule) for rule in monitor.alerts)]
+    wanted += [monitor.definition(monitor.drift.measure)] if monitor.drift is not None else []
+    lacking = [d.kernel for d in dict.fromkeys(wanted) if store.oldest_bucket(d) is None]
+    if lacking:
+        raise InputError(
+            f"{monitor.name}: nothing is stored of {', '.join(lacking)} as this configuration defines it; "
+            f"run rankmon backfill --monitor {monitor.name} --from DATE with it"
+        )
+
+
+def _nothing(monitor: Monitor, store: Store, first: int, asked: tuple[int, int | None]) -> str:
+    settled = store.settled_end(monitor.traffic, monitor.bucket)
+    if settled is None:
+        return f"{monitor.name}: no bucket is final yet, and only final ones are judged; see rankmon status"
+    span = f"after {utc(asked[0])}" if asked[1] is None else f"from {utc(asked[0])} to {utc(asked[1])}"
+    return (
+        f"{monitor.name}: nothing final is stored {span}, only {utc(first)} to {utc(settled)}; take a span of that, "
+        f"or run rankmon backfill --monitor {monitor.name} --from DATE"
+    )
+
+
+def _measure(monitor: Monitor) -> Measure:
+    """The reading that is drawn and that plain thresholds are on."""
+    return judged(monitor.measures[0] if monitor.drift is None else monitor.drift.measure)
+
+
+def _incidents(found: Hindsight, since: int) -> Iterator[Found]:
+    """Those that were open in the span or opened in it."""
+    for stored in found.incidents:
+        incident = stored.incident
+        if incident.closed_at is not None and incident.closed_at <= since:
+            continue
+        fired = [p.change for p in found.placed if p.incident == incident.id and p.change.became == "firing"]
+        told = next((found.findings[change] for change in fired if change in found.findings), None)
+        by = tuple(dict.fromkeys(map(_name, fired)))
+        yield Found(incident, by, "" if told is None else sentence(told), incident.opened_at <= since)
+
+
+def _name(change: Change) -> str:
+    rule, dimension, value = change.name
+    what = f"verdict {NAMES[rule]}" if rule in VERDICTS else f"rule {rule}"
+    return f"{what} of {dimension}={value}" if dimension else what
+
+
+def _runs(verdicts: Sequence[Verdict], step: int, holds: Sequence[bool]) -> tuple[Stretch, ...]:
+    """The stretches of steps on which something holds, with the largest effect of the mix in each."""
+    found = []
+    for is_so, some in groupby(zip(verdicts, holds, strict=True), key=lambda pair: pair[1]):
+        if is_so:
+            run = [verdict for verdict, _ in some]
+            effect = max((v.mix_effect for v in run), key=abs)
+            found.append(Stretch(run[0].end - step, None if run[-1] is verdicts[-1] else run[-1].end, effect))
+    return tuple(found)
+
+
+# ---- ways of judging -------------------------------------------------------------------------------------------------
+
+
+def _methods(monitor: Monitor, store: Store, found: Hindsight, span: tuple[int, int], first: int) -> Iterator[Method]:
+    every = [p.change for p in found.placed if matter_of(p.change.name) == "quality"]
+    if monitor.drift is not None and monitor.alerts:
+        yield _method(monitor, "rankmon", "verdicts and alert rules in one incident", every, span)
+    if monitor.drift is not None:
+        mine = [c for c in every if c.name[0] in VERDICTS]
+        yield _method(monitor, "drift", f"verdict degraded, {monitor.drift.false_alarms:g} in 90 d", mine, span)
+    for rule in monitor.alerts:
+        mine = [c for c in every if c.name[0] == rule.name]
+        yield _method(monitor, f"rule {rule.name}", _says(rule), mine, span)
+    for rule, what, begin in _plain(monitor, span, first):
+        yield _method(monitor, rule.name, what, _crossings(monitor, store, rule, (begin, span[1])), span)
+
+
+def _method(monitor: Monitor, name: str, what: str, changes: Iterable[Change], span: tuple[int, int]) -> Method:
+    since, until = span
+    every = [Stretch(i.opened_at, i.closed_at) for i in gather(monitor.name, None, changes)[0]]
+    seen = tuple(s for s in every if s.until is None or s.until > since)
+    return Method(name, what, seen, sum(s.since > since for s in seen), sum(s.within(since, until) for s in seen))
+
+
+def _says(rule: Rule) -> str:
+    if not isinstance(rule.limit, Drop):
+        return f"{rule.judged} over {format_duration(rule.window)} below {rule.limit.at:g}"
+    by = f"{100 * rule.limit.by:g} %" if rule.limit.relative else f"{rule.limit.by:g}"
+    return f"{rule.judged} over {format_duration(rule.window)} down by {by}"
+
+
+def _plain(monitor: Monitor, span: tuple[int, int], first: int) -> Iterator[tuple[Rule, str, int]]:
+    """(rule, what it says, seconds from which on it is judged) of thresholds as one would set them by hand."""
+    since, until = span
+    width = monitor.bucket
+    window, week = -(-DAY // width) * width, -(-WEEK // width) * width
+    known = (max(first, since - FIXED_REFERENCE), since)
+    if known[1] - known[0] < LEAST_FIXED_REFERENCE:
+        known = (first, min(first + LEAST_FIXED_REFERENCE, until))
+    fixed = Drop(FIXED, FIXED, True, Baseline(pinned=known))
+    days = f"{(known[1] - known[0]) / DAY:.0f} d from {utc(known[0])[:10]}"
+    yield (
+        _rule(monitor, "fixed threshold", window, fixed),
+        f"{100 * FIXED:g} % below the mean of {days}",
+        max(since, known[1]),
+    )
+    trailing = Drop(TRAILING, TRAILING, True, Baseline(trailing=week))
+    what = f"{100 * TRAILING:g} % below the {format_duration(week)} before"
+    yield _rule(monitor, "trailing threshold", window, trailing), what, since
+
+
+def _rule(monitor: Monitor, name: str, window: int, limit: Drop) -> Rule:
+    return Rule(name, _measure(monitor), window, limit)
+
+
+def _crossings(monitor: Monitor, store: Store, rule: Rule, span: tuple[int, int]) -> list[Change]:
+    """The changes of a rule that begins to be looked at with the span."""
+    since, until = span
+    assert isinstance(rule.limit, Drop)
+    pinned = rule.limit.baseline.pinned
+    begin = min(since - rule.reach, since if pinned is None else pinned[0])
+    history = store.history(monitor.judged_definition(rule), begin, until, overall_only=True)
+    view = View(history, history, monitor.bucket, monitor.min_completeness)
+    ends = range(since - since % monitor.bucket + monitor.bucket, until + 1, monitor.bucket)
+    return follow(rule, view, ends, {})[1]
+
+
+# ---- as data ---------------------------------------------------------------------------------------------------------
+
+
+def plain(found: Replay) -> dict[str, Any]:
+    """A replay as JSON data; instants and lengths in seconds, instants since 1970."""
+    return {
+        "monitor": found.monitor,
+        "measure": found.measure,
+        "since": found.since,
+        "until": found.until,
+        "judged_from": found.first,
+        "pages": len(found.of("quality")),
+        "data_incidents": len(found.of("data")),
+        "incidents": [_incident(f, found.until) for f in found.incidents],
+        "verdict_hours": found.hours,
+        "mix_shifts": [_stretch(s) | {"effect": s.effect} for s in found.mix],
+        "masked": [_stretch(s) for s in found.masked],
+        "methods": [
+            {
+                "name": m.name,
+                "what": m.what,
+                "pages": m.pages,
+                "open_seconds": m.seconds,
+                "incidents": [_stretch(s) for s in m.stretches],
+            }
+            for m in found.methods
+        ],
+    }
+
+
+def _incident(found: Found, until: int) -> dict[str, Any]:
+    incident = found.incident
+    return {
+        "id": incident.id,
+        "matter": incident.matter,
+        "severity": incident.severity,
+        "state": incident.state,
+        "retrain": incident.retrain,
+        "began_at": incident.began_at,
+        "opened_at": incident.opened_at,
+        "closed_at": incident.closed_at,
+        "lasted": (incident.closed_at or until) - incident.opened_at,
+        "open_before": found.is_before,
+        "by": list(found.by),
+        "why": found.why,
+    }
+
+
+def _stretch(stretch: Stretch) -> dict[str, Any]:
+    return {"since": stretch.since, "until": stretch.until}

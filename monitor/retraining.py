@@ -1,0 +1,156 @@
+"""Requests to retrain: when one is due, and the evidence that goes with it.
+
+Retraining is recommended for a fall that has lasted, while nothing says that it is the data that broke: a model that is
+trained on broken data is worse than the one that is there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from monitor.core import buckets as b
+from monitor.core.diagnosis import Subject
+from monitor.core.drift.verdicts import Verdict
+from monitor.core.incidents import Matter
+from monitor.core.messages import key, labels_are_suspect
+from monitor.core.types import Monitor
+from monitor.core.windows import History
+from monitor.diagnosing import stored_part, subject
+from monitor.store import Store
+from monitor.store.alerts import Retrain, StoredIncident
+
+HOUR, DAY = 3600, 86_400
+REACH = 14 * DAY
+"""Seconds of the past whose windows go with a request."""
+
+LARGEST = 60_000
+"""Bytes of the evidence as JSON; half of the windows are left out for as long as it is larger."""
+
+LONGEST_TEXT = 4_000
+"""Characters of a definition's text."""
+
+VERSION = 1
+"""Of the evidence's form, raised when a field changes its meaning."""
+
+_OF_DIAGNOSIS = ("window", "compared", "split", "slices", "slices_by_z", "versions", "coverage")
+
+
+def due(monitor: Monitor, last: Retrain | None, end: int, opened: Mapping[Matter, StoredIncident]) -> Retrain | None:
+    """The request to retrain that is due now, if one is.
+
+    A condition that asks for it fires and is not on its way back; the incident has been open for `retrain_after`;
+    neither an incident about the data is open nor did the labels go with the quality; this incident did not ask yet,
+    and the last one that did is `retrain_cooldown` ago.
+
+    Args:
+        last: the newest request of the monitor.
+        end: of the last window that was judged, seconds.
+        opened: the incidents that are open now.
+    """
+    current = opened.get("quality")
+    if current is None or "data" in opened or labels_are_suspect(current.findings):
+        return None
+    incident = current.incident
+    recovering = {(f.rule, f.dimension, f.slice) for f in current.findings if f.well_for}
+    if not any(f.retrain and name not in recovering for name, f in (incident.firing or {}).items()):
+        return None
+    if end - incident.opened_at < monitor.retrain_after:
+        return None
+    if last is not None and (last.incident == incident.id or end - last.asked_at < monitor.retrain_cooldown):
+        return None
+    return Retrain(key("retrain", monitor.name, incident.id)[:16], incident.id, end)
+
+
+def evidence(
+    monitor: Monitor, current: StoredIncident, end: int, verdicts: Sequence[Verdict], store: Store
+) -> dict[str, Any]:
+    """What a request to retrain rests on, as JSON data; neither texts of queries nor ids of requests are in it.
+
+    Args:
+        end: of the last window that was judged, seconds.
+        verdicts: those that are not stored yet.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    fell = subject(monitor, current, store)
+    known = store.verdicts.diagnosis(current.incident.id) or stored_part(monitor, current, store)
+    newest = verdicts[-1] if verdicts else store.verdicts.newest(monitor.name)
+    definition = monitor.definition(fell.measure)
+    window = _window(monitor, fell)
+    history = store.history(definition, end - REACH - window, end, overall_only=fell.key == ("", ""))
+    return _bounded(
+        {
+            "version": VERSION,
+            "measure": str(fell.measure),
+            "dimension": fell.key[0],
+            "slice": fell.key[1],
+            "window_seconds": window,
+            "series": _series(monitor, fell, window, history, end),
+            "expected": _expected(monitor, end, verdicts, store),
+            "verdict": None if newest is None else _verdict(newest),
+            "diagnosis": {name: known.get(name) for name in _OF_DIAGNOSIS} | {"comparison": _comparison(known)},
+            "definitions": [_definition(d.kernel, d.id, d.text) for d in (definition, monitor.traffic)],
+        }
+    )
+
+
+def _window(monitor: Monitor, fell: Subject) -> int:
+    """Length of the windows that are shown: as long as what was judged, or the monitor's first."""
+    return monitor.windows[0] if fell.finding is None or fell.finding.verdict else fell.finding.window
+
+
+def _series(monitor: Monitor, fell: Subject, window: int, history: History, end: int) -> list[dict[str, Any]]:
+    """The windows that ended in the last two weeks, oldest first."""
+    step = max(monitor.bucket, HOUR)
+    partials, found = history.slice(fell.key), []
+    for at in range(end - (REACH // step - 1) * step, end + 1, step):
+        rows = history.rows(at - window, at)
+        sums = partials[rows].sum(axis=0)
+        value = float(b.read_as(fell.measure, sums))
+        is_whole = (rows.stop - rows.start) * monitor.bucket >= monitor.min_completeness * window
+        if is_whole and not np.isnan(value):
+            found.append({"end": at, "value": round(value, 6), "requests": int(sums[b.REQUESTS])})
+    return found
+
+
+def _expected(monitor: Monitor, end: int, verdicts: Sequence[Verdict], store: Store) -> list[dict[str, Any]]:
+    """What the verdicts saw and expected in the last two weeks, oldest first."""
+    stored = store.verdicts.drawn(monitor.name, end - REACH, end)
+    rows = {at: (observed, expected) for at, _, observed, expected in stored}
+    rows |= {v.end: (v.observed, v.expected) for v in verdicts if end - REACH < v.end <= end}
+    known = sorted((at, *both) for at, both in rows.items() if None not in both)
+    return [{"end": at, "observed": round(o or 0.0, 6), "expected": round(e or 0.0, 6)} for at, o, e in known]
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    """The newest verdict, without its split, which is the diagnosis'."""
+    return {name: value for name, value in asdict(verdict).items() if name != "split"}
+
+
+def _comparison(known: Mapping[str, Any]) -> Any:
+    captured = known.get("captured")
+    return None if captured is None else captured.get("comparison")
+
+
+def _definition(measure: str, id_: str, text: str) -> dict[str, str]:
+    shown = text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "..."
+    return {"measure": measure, "id": id_, "text": shown}
+
+
+def _bounded(found: dict[str, Any]) -> dict[str, Any]:
+    """With fewer windows, and then fewer slices, where it would be too large."""
+    while len(json.dumps(found)) > LARGEST and len(found["series"]) + len(found["expected"]) > 2:
+        found |= {name: found[name][::-2][::-1] for name in ("series", "expected")}
+    diagnosis = found["diagnosis"]
+    while len(json.dumps(found)) > LARGEST and len(diagnosis["slices"]) > 1:
+        for name in ("slices", "slices_by_z", "versions"):
+            diagnosis[name] = diagnosis[name][: max(1, len(diagnosis[name]) // 2)]
+        if diagnosis["split"] is not None:
+            diagnosis["split"]["parts"] = diagnosis["split"]["parts"][: len(diagnosis["slices"])]
+    return found

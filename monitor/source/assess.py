@@ -1,0 +1,284 @@
+"""Does the mapping fit the data? A look at a bounded sample of a monitor's source, for `check-config --connect`.
+
+A wrong mapping often reads well and gives wrong numbers: positions that begin at 0, types of events that no rule names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from monitor.core.relevance import REASONS
+from monitor.core.tally import Reading
+from monitor.core.types import Events, Judgments, Monitor, format_duration
+from monitor.errors import SourceError, TooMany
+from monitor.source.engine import Database, Reader
+from monitor.source.pull import Pull
+from monitor.source.queries import Queries, between, kinds_of
+from monitor.source.times import CREDIBLE, to_micros
+
+DAY = 86_400
+SPANS = (60, 600, 3600, DAY)
+"""Seconds of requests that are looked at: the first of them that holds ENOUGH, or else the last."""
+
+ENOUGH, FEWEST = 200, 20
+"""Requests that are enough to look at, and below which nothing is concluded; of events likewise."""
+
+MOST_ROWS = 300_000
+MOST_POSITIONS = 5_000
+MOST_EVENTS = 10_000
+MOST_TYPES = 8
+"""Types of events that are named."""
+
+NOTABLE = 0.1
+"""Share of rows refused for one reason, from which on it is told."""
+
+LONGEST_TYPE = 40
+MICROS = 1_000_000
+
+Key = tuple[str | int, ...]
+
+_KEYS: dict[str, Key] = {
+    "null_request": ("rankings", "request"),
+    "null_item": ("rankings", "item"),
+    "bad_time": ("rankings", "time"),
+    "ambiguous_time": ("rankings", "time"),
+    "long_request": ("max_request_span",),
+    "early_event": ("relevance", "events", "time"),
+    "late_event": ("relevance", "events", "attribution"),
+}
+_HINTS = {
+    "long_request": "; is the id unique, or max_request_span too short?",
+    "early_event": "; are both times in the same zone?",
+}
+_OF_POSITIONS = ("null_position", "bad_position")  # looked at by themselves
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What a sample shows to be wrong, with the remedy; `key` is the place within the monitor's configuration."""
+
+    key: Key
+    text: str
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What was looked at, in words, and what is wrong with it."""
+
+    looked_at: str
+    remarks: tuple[Remark, ...]
+
+
+def assess(monitor: Monitor, database: Database, now: float, newest: float | None) -> Assessment:
+    """Look at a sample of the requests whose labels have had their time, and of the events.
+
+    Args:
+        newest: time of the newest request, seconds; None: the newest of any age is looked for.
+
+    Raises:
+        SourceError: the source did not answer, or holds other types than configured.
+    """
+    pull = Pull(monitor, database, MOST_ROWS)
+    try:
+        end = _newest(pull, now) if newest is None else int(newest) + 1
+        return Assessment("no requests to look at", ()) if end is None else _assess(pull, end)
+    except TooMany:
+        return Assessment("too many rows in a minute to look at", ())
+    except SourceError as error:
+        if error.reason != "timeout":
+            raise
+        return Assessment(f"no sample, for it took too long: {error}", ())
+
+
+def _newest(pull: Pull, now: float) -> int | None:
+    """Whole seconds after the newest request of any age; None if there is none."""
+    with pull.reading() as (reader, queries):
+        latest = reader.one(queries.newest(CREDIBLE[0], now))
+    micros, unreadable, _ = to_micros(pull.monitor.rankings.time, [latest])
+    return None if latest is None or unreadable[0] else int(micros[0] // MICROS) + 1
+
+
+def _assess(pull: Pull, end: int) -> Assessment:
+    reading = _sample(pull, end)
+    with pull.reading() as (reader, queries):
+        found = [*_on_positions(queries, reader, reading), *_on_refusals(reading)]
+        found += _on_labels(pull.monitor, reading)
+        seen = _requests_in_words(reading)
+        if isinstance(pull.monitor.recipe, Events):
+            events = _EventSample.of(queries, reader, pull.monitor.recipe, reading, end)
+            found += events.remarks()
+            seen += events.words
+    return Assessment(seen, tuple(found))
+
+
+def _sample(pull: Pull, end: int) -> Reading:
+    """The requests shortly before `end`, or before it by the attribution where there are enough."""
+    mature, best = end - pull.monitor.recipe.attribution, None
+    for until in dict.fromkeys((mature, end)):
+        for span in SPANS:
+            try:
+                best = pull.read(until - span, until)
+            except TooMany:
+                if best is None:
+                    raise
+                return best
+            if best.rankings.size >= ENOUGH:
+                return best
+        if best is not None and best.rankings.size >= FEWEST:
+            return best
+    assert best is not None  # or it would have raised
+    return best
+
+
+def _requests_in_words(reading: Reading) -> str:
+    size, span = reading.rankings.size, format_duration(reading.until - reading.since)
+    labelled = f", {_percent(int(reading.labelled.sum()), size)} with a label" if size else ""
+    return f"looked at {size:,} requests of {span}{labelled}"
+
+
+# ---- rankings ------------------------------------------------------------------------------------------------------
+
+
+def _on_positions(queries: Queries, reader: Reader, reading: Reading) -> Iterator[Remark]:
+    where = queries.served(reading.since, reading.until)
+    (values,) = reader.columns(sa.select(queries.position).where(where).limit(MOST_POSITIONS)) or [[]]
+    known, key = [v for v in values if v is not None], ("rankings", "position")
+    numbers = [n for v in known if (n := _number(v)) is not None]
+    base, column = queries.monitor.rankings.position_base, queries.monitor.rankings.position
+    if len(known) < NOTABLE * len(values):
+        yield Remark(key, f"{_of(len(values) - len(known), values)} in {column!r} are NULL; such rows have no place")
+    if len(numbers) < len(known):
+        text = f"{column!r} holds text, such as {_shown(next(v for v in known if _number(v) is None))}"
+        yield Remark(key, f"{text}; name the column with the rank, a whole number")
+    elif base == 1 and (zeros := numbers.count(0)):
+        text = f"{_of(zeros, numbers)} in {column!r} are 0, and would be refused"
+        yield Remark(key, f"{text}; if they start at 0, write `position: {{column: {column}, base: 0}}`")
+    elif base == 0 and len(numbers) >= FEWEST and min(numbers) >= 1:
+        text = f"no position in {column!r} is 0, the lowest is {min(numbers):g}, so that all would be off by one"
+        yield Remark(key, f"{text}; take `base: 0` away")
+    elif (wrong := sum(n < base or n % 1 != 0 for n in numbers)) > NOTABLE * len(numbers):
+        yield Remark(key, f"{_of(wrong, numbers)} in {column!r} are no whole numbers from {base} on, and are refused")
+
+
+def _on_refusals(reading: Reading) -> Iterator[Remark]:
+    """Reasons for which much of the sample is refused."""
+    counts = {reason: int(rows.sum()) for reason, rows in reading.refusals.counts.items()}
+    for reason, strays in reading.strays.items():
+        counts[reason] = counts.get(reason, 0) + len(strays)
+    of_events = int(reading.events.sum())
+    for reason, refused in sorted(counts.items()):
+        every = refused + (of_events if reason.endswith("_event") else int(reading.impressions.sum()))
+        if reason not in _OF_POSITIONS and refused >= FEWEST and refused > NOTABLE * every:
+            text = f"{refused:,} of {every:,} are refused as {reason}: {REASONS[reason]}{_HINTS.get(reason, '')}"
+            yield Remark(_KEYS.get(reason, ("relevance",)), text)
+
+
+def _on_labels(monitor: Monitor, reading: Reading) -> Iterator[Remark]:
+    if reading.rankings.size < FEWEST or reading.labelled.any():
+        return
+    none = f"none of the {reading.rankings.size:,} requests looked at has a label"
+    if isinstance(monitor.recipe, Events):
+        yield Remark(("relevance", "events"), f"{none}; do request, item and the rules fit the events?")
+    elif isinstance(monitor.recipe, Judgments):
+        yield Remark(("relevance", "judgments"), f"{none}; are query and item written there as in the rankings?")
+    else:
+        yield Remark(("relevance", "column", "grade"), f"{none}; the column is NULL in all their rows")
+
+
+# ---- events --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _EventSample:
+    """Some events.
+
+    Attributes:
+        types: (type, which of the rules' kinds it is, events), the most frequent first.
+        happened: events in the time of the requests that a rule names.
+        unmatched: those of them that match no impression; None where they are not counted.
+    """
+
+    recipe: Events
+    types: Sequence[tuple[Any, int | None, int]]
+    happened: int
+    unmatched: int | None
+
+    @classmethod
+    def of(cls, queries: Queries, reader: Reader, recipe: Events, reading: Reading, end: int) -> _EventSample:
+        """Of the day before `end`, and of the time of `reading`."""
+        happened = queries.happened(recipe, reading.since, reading.until)
+        within = sa.select(queries.labels.c[recipe.time.column]).where(happened).limit(MOST_EVENTS).subquery()
+        counted = sa.select(sa.func.count()).select_from(within)
+        unmatched = len(reading.unmatched) if recipe.count_unmatched else None
+        return cls(recipe, _types(queries, reader, recipe, end), int(reader.one(counted) or 0), unmatched)
+
+    @property
+    def words(self) -> str:
+        """What share of them is of use."""
+        told = f"; {self.happened:,} events of the rules' types in that time"
+        if self.unmatched is None or not self.happened:
+            return told
+        return f"{told}, {_percent(self.happened - min(self.unmatched, self.happened), self.happened)} match"
+
+    def remarks(self) -> Iterator[Remark]:
+        """What is wrong with them."""
+        yield from self._on_types()
+        lost = min(self.unmatched or 0, self.happened)
+        if self.happened >= FEWEST and lost > self.happened / 2:
+            text = f"{lost:,} of {self.happened:,} events match no impression within the attribution"
+            remedy = "do request and item name the same things as in the rankings, and are both times in the same zone?"
+            yield Remark(("relevance", "events", "request"), f"{text}; {remedy}")
+
+    def _on_types(self) -> Iterator[Remark]:
+        every = sum(count for _, _, count in self.types)
+        if self.recipe.type is None or not every:
+            return
+        kinds, seen = kinds_of(self.recipe), {kind for _, kind, _ in self.types}
+        there = ", ".join(f"{_shown(type_)} ({_percent(count, every)})" for type_, _, count in self.types[:MOST_TYPES])
+        more = ", …" if len(self.types) > MOST_TYPES else ""
+        for index, rule in enumerate(self.recipe.rules):
+            if rule.type is not None and kinds.index(rule.type) not in seen:
+                text = f"no event of the type {rule.type!r} among the {every:,} looked at; there are {there}{more}"
+                yield Remark(("relevance", "events", "rules", index), text)
+
+
+def _types(queries: Queries, reader: Reader, recipe: Events, end: int) -> list[tuple[Any, int | None, int]]:
+    """The types among some of the events of the last day, whatever they are; none where events have no types."""
+    if recipe.type is None:
+        return []
+    e = queries.labels
+    recent = between(e.c[recipe.time.column], recipe.time, end - DAY, end)
+    some = sa.select(e.c[recipe.type]).where(recent).limit(MOST_EVENTS).subquery("some")
+    kind = queries.kind(recipe, some)
+    assert kind is not None  # for the recipe has types
+    columns = reader.columns(sa.select(some.c[recipe.type], kind))
+    counted = Counter(zip(*columns, strict=True)) if columns else Counter()
+    return [(type_, None if kind is None else int(kind), n) for (type_, kind), n in counted.most_common()]
+
+
+# ---- words ---------------------------------------------------------------------------------------------------------
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return None if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    return repr(text if len(text) <= LONGEST_TYPE else text[:LONGEST_TYPE] + "…")
+
+
+def _of(some: int, every: Sequence[object]) -> str:
+    return f"{some:,} of {len(every):,} positions"
+
+
+def _percent(some: int, every: int) -> str:
+    return f"{100 * some / every:.0f} %"

@@ -1,0 +1,110 @@
+"""How a monitor is read: row by row (the pull), or by sums that its database makes (push-down)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.sql.elements import BindParameter
+from sqlalchemy.sql.visitors import replacement_traverse
+
+from monitor.core.types import Events, Judgments, Monitor
+from monitor.errors import SourceError
+from monitor.source.engine import Database, Statement
+from monitor.source.pull import Pull, open_pull
+from monitor.source.pushdown import PushDown, why_not
+from monitor.source.speech import HABITS, family_of
+
+
+class Choice(NamedTuple):
+    """The way of reading, and why it was taken."""
+
+    way: Literal["pull", "pushdown"]
+    reason: str
+
+
+def choose(monitor: Monitor, dialect: str) -> Choice:
+    """The way in which a monitor is read from a database of that dialect.
+
+    By `engine: auto` a database sums up by itself if it can, was held against the pull on that dialect, and is faster.
+    """
+    obstacle = why_not(monitor, dialect)
+    if monitor.engine == "pull":
+        return Choice("pull", "engine: pull")
+    if monitor.engine == "pushdown":
+        return Choice("pushdown", "engine: pushdown")
+    if obstacle:
+        return Choice("pull", obstacle)
+    habits = HABITS[family_of(dialect)]
+    if not habits.is_proven:
+        return Choice("pull", f"push-down was compiled for {dialect} but not run on it; engine: pushdown takes it")
+    if habits.slow:
+        return Choice("pull", f"{habits.slow}; engine: pushdown takes push-down")
+    return Choice("pushdown", f"{dialect} sums up by itself, and only the sums travel")
+
+
+def open_source(monitor: Monitor, database: Database) -> Pull | PushDown:
+    """The reader of a monitor.
+
+    Raises:
+        SourceError: the source is not the monitor's own.
+    """
+    pull = open_pull(monitor, database)
+    if choose(monitor, database.dialect).way == "pull":
+        return pull
+    return PushDown(monitor, database, is_bound=monitor.engine == "pushdown")
+
+
+def explained(monitor: Monitor, database: Database, since: int, until: int) -> tuple[Choice, list[str]]:
+    """(the way that is taken once the database was asked for types, the SQL that a read of [since, until) sends).
+
+    Raises:
+        SourceError: the source did not answer, holds other types than configured, or cannot do what is asked of it.
+    """
+    choice, source = choose(monitor, database.dialect), open_source(monitor, database)
+    if isinstance(source, PushDown):
+        try:
+            found = source.statements(since, until)
+        except SourceError as error:
+            if source.is_bound or error.reason not in ("query", "data"):
+                raise
+            choice, found = Choice("pull", str(error)), _pulled(source.pull, since, until)
+    else:
+        found = _pulled(source, since, until)
+    return choice, [_text(statement, dialect) for statement, dialect in found]
+
+
+def _pulled(pull: Pull, since: int, until: int) -> list[tuple[Statement, sa.Dialect]]:
+    monitor, recipe = pull.monitor, pull.monitor.recipe
+    wide = since - monitor.max_request_span, until + monitor.max_request_span
+    sparse = all(m.is_sparse for m in monitor.measures)
+    with pull.reading() as (reader, queries):
+        found = [queries.requests(*wide)]
+        if isinstance(recipe, Events):
+            found.append(queries.event_rows(recipe, *wide))
+        elif isinstance(recipe, Judgments):
+            found += [queries.judgment_counts(recipe, *wide), queries.judged_rows(recipe, *wide, sparse)]
+        else:
+            found.append(queries.graded_rows(*wide, sparse))
+        return [(statement, reader.dialect) for statement in found]
+
+
+def _text(statement: Statement, dialect: sa.Dialect) -> str:
+    """A statement with its values in place, for people to read and try."""
+
+    def replace(element: Any, **_: Any) -> Any:
+        return sa.literal_column(_value(element.value)) if isinstance(element, BindParameter) else None
+
+    filled: Any = replacement_traverse(statement, {}, replace)
+    text = str(filled.compile(dialect=dialect))
+    return text.replace("%%", "%") if dialect.paramstyle in ("format", "pyformat") else text
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, datetime):
+        return f"TIMESTAMP '{value.isoformat(' ')}'"
+    escaped = str(value).replace("'", "''")
+    return f"'{escaped}'"

@@ -1,0 +1,271 @@
+"""Reading by sums: the database adds up whole buckets by itself, and only the sums travel.
+
+A bucket in which the database met something that SQL would treat otherwise than the pull (an item or a place twice
+among relevant rows, a request longer than allowed, an unreadable time, an unexpected grade) is read by the pull.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+
+from monitor.core.buckets import TRAFFIC_FIELDS, runs
+from monitor.core.summable import obstacle
+from monitor.core.summed import Answer, Summed
+from monitor.core.tally import Reading
+from monitor.core.types import MIXED, Events, Monitor
+from monitor.errors import SourceError, TooMany
+from monitor.source.engine import Database, Reader, Statement
+from monitor.source.formulas import needs_logarithm
+from monitor.source.pull import MOST_ROWS, Freshness, Pull, is_boolean
+from monitor.source.queries import Queries
+from monitor.source.speech import HABITS, Speech, changes_clocks, family_of
+from monitor.source.summing import NOWHERE, PARTS, Summing
+
+log = logging.getLogger(__name__)
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+MOST_AT_ONCE = 12
+"""Buckets that are read row by row at once."""
+
+TRIAL = 24
+"""Buckets after which it is judged whether reading by sums is worth it."""
+
+WORTH = 0.5
+"""Share of buckets up to which reading some of them again, row by row, costs less than reading all that way."""
+
+_REFUSED = ("null_item", "null_position", "bad_position", "mixed_slice", "early_event", "late_event")
+_NOT_A_NUMBER = ("text", "varchar", "char", "string", "blob")
+_PG_NUMBERS = (20, 21, 23, 700, 701, 1700)
+_PG_ORDERED = (20, 21, 23, 25, 1042, 1043, 1700)
+_PG_UNORDERED = {114: "json", 142: "xml", 600: "point", 2950: "uuid", 3802: "jsonb"}
+
+
+def why_not(monitor: Monitor, dialect: str) -> str:
+    """Why a database of that dialect cannot sum up a monitor's buckets; empty if it can, as far as one can tell."""
+    if family_of(dialect) not in HABITS:
+        return f"rankmon does not know how {dialect} reckons with times"
+    if reason := obstacle(monitor):
+        return reason
+    speech, recipe = Speech(dialect), monitor.recipe
+    other = recipe.time if isinstance(recipe, Events) else None
+    return speech.obstacle(monitor.rankings.time, other) or ("" if other is None else speech.obstacle(other))
+
+
+@dataclass
+class _Record:
+    """What came of the buckets read so far."""
+
+    summed: int = 0
+    odd: int = 0
+    failed: str = ""
+
+
+class PushDown:
+    """Reads one monitor from its source by sums.
+
+    Attributes:
+        is_bound: whether it was asked for; else it gives way to the pull where that is the better way.
+    """
+
+    def __init__(
+        self, monitor: Monitor, database: Database, is_bound: bool = False, most_rows: int = MOST_ROWS
+    ) -> None:
+        self.monitor = monitor
+        self.database = database
+        self.is_bound = is_bound
+        self.pull = Pull(monitor, database, most_rows)
+        self._record = _Record()
+        self._known: tuple[Queries, Summing] | None = None
+
+    @property
+    def yields(self) -> str:
+        """Why it leaves everything to the pull by now; empty if it does not."""
+        record = self._record
+        if self.is_bound:
+            return ""
+        if record.failed:
+            return record.failed
+        if record.summed >= TRIAL and record.odd > WORTH * record.summed:
+            return f"{record.odd} of {record.summed} buckets held what must be read row by row"
+        return ""
+
+    def freshness(self, since: float, now: float) -> Freshness:
+        """How new the source is; see `Pull.freshness`."""
+        return self.pull.freshness(since, now)
+
+    def read(self, since: int, until: int) -> Answer:
+        """The sums of the requests whose earliest row is in [since, until) seconds, with their labels as they are now.
+
+        Raises:
+            TooMany: more than `most_rows` cells, or rows in what is read row by row, or more than one bucket that take
+                longer than a statement may; a shorter range is to be read.
+            SourceError: the source did not answer, or holds other types than configured.
+            Stopped: the process is to end.
+        """
+        if reason := why_not(self.monitor, self.database.dialect):
+            raise SourceError(f"engine: pushdown cannot serve this monitor: {reason}; take engine: auto", "query")
+        if self.yields or self._has_clock_changes(since, until):
+            return self.pull.read(since, until)
+        try:
+            return self._read(since, until)
+        except SourceError as error:
+            self._known = None
+            if error.reason == "timeout" and until - since > self.monitor.bucket:
+                raise TooMany(f"more than can be summed up in time: {error}") from error
+            if self.is_bound or error.reason not in ("query", "data"):
+                raise
+            reading = self.pull.read(since, until)  # or it is the data that are wrong
+            self._record.failed = f"the database could not sum up: {error}"
+            log.warning("monitor %s: read row by row from now on; %s", self.monitor.name, self._record.failed)
+            return reading
+
+    def statements(self, since: int, until: int) -> list[tuple[Statement, sa.Dialect]]:
+        """What `read` would send. Raises SourceError, as `read` does, if the source does not answer."""
+        recipe = self.monitor.recipe
+        with self.pull.reading() as (reader, queries):
+            summing = self._summing(reader, queries)
+            more = summing.unmatched(recipe, since, until) if isinstance(recipe, Events) else None
+            return [(s, reader.dialect) for s in (summing.cells(since, until), more) if s is not None]
+
+    # ---- preparing ---------------------------------------------------------------------------------------------
+
+    def _has_clock_changes(self, since: int, until: int) -> bool:
+        recipe = self.monitor.recipe
+        wide = since - 2 * self.monitor.max_request_span, until + 2 * self.monitor.max_request_span + recipe.attribution
+        columns = [self.monitor.rankings.time, *([recipe.time] if isinstance(recipe, Events) else [])]
+        return any(changes_clocks(column, *wide) for column in columns)
+
+    def _summing(self, reader: Reader, queries: Queries) -> Summing:
+        """What makes the statements; once it is known of which types the columns are."""
+        if self._known is None or self._known[0] is not queries:
+            names = [s.column for s in self.monitor.slices]
+            kinds = reader.types(sa.select(*(queries.rankings.c[n] for n in names))) if names else []
+            truths = frozenset(n for n, kind in zip(names, kinds, strict=True) if is_boolean([kind]))
+            unordered = [
+                f"{n!r} is {_PG_UNORDERED[k]}" for n, k in zip(names, kinds, strict=True) if k in _PG_UNORDERED
+            ]
+            if unordered and reader.dialect.name == "postgresql":
+                raise SourceError(f"column {unordered[0]}, of which no value is the least", "data")
+            self._check_values(reader, queries)
+            self._check_logarithm(reader)
+            is_postgres = reader.dialect.name == "postgresql"
+            ordered = not is_postgres or reader.types(sa.select(queries.item))[0] in _PG_ORDERED
+            self._known = queries, Summing(queries, Speech(reader.dialect.name), truths, ordered)
+        return self._known[1]
+
+    def _check_values(self, reader: Reader, queries: Queries) -> None:
+        recipe = self.monitor.recipe
+        if not isinstance(recipe, Events) or recipe.value is None or reader.dialect.name == "sqlite":
+            return
+        kind = reader.types(sa.select(queries.labels.c[recipe.value]))[0]
+        if (reader.dialect.name == "postgresql" and kind not in _PG_NUMBERS) or str(kind).lower() in _NOT_A_NUMBER:
+            raise SourceError(f"column {recipe.value!r} is no number", "data")
+
+    def _check_logarithm(self, reader: Reader) -> None:
+        if reader.dialect.name == "sqlite" and any(needs_logarithm(m) for m in self.monitor.measures):
+            reader.one(sa.select(sa.func.ln(sa.literal_column("2.0"))))
+
+    # ---- reading -----------------------------------------------------------------------------------------------
+
+    def _read(self, since: int, until: int) -> Answer:
+        recipe, most = self.monitor.recipe, self.pull.most_rows
+        with self.pull.reading() as (reader, queries):
+            summing = self._summing(reader, queries)
+            reader.prepare_to_sum()
+            rows = reader.rows_of(summing.cells(since, until), most)
+            nameless = any(row["bucket"] == NOWHERE for row in rows)
+            strays = reader.rows_of(summing.nameless(since, until), most) if nameless else []
+            more = summing.unmatched(recipe, since, until) if isinstance(recipe, Events) else None
+            unmatched = reader.rows_of(more, most) if more is not None else []
+            found = _Found(summing, summing.edges(since, until), rows, strays, unmatched, reader.rows)
+        if isinstance(recipe, Events) and not found.saw_events:
+            self.pull.look_at_times(recipe)
+        odd = found.odd
+        self._record.summed += len(found.edges) - 1
+        self._record.odd += len(odd)
+        return found.summed([self.pull.read(*stretch) for stretch in self._stretches(odd, since, until)])
+
+    def _stretches(self, odd: Iterable[int], since: int, until: int) -> Iterable[tuple[int, int]]:
+        """[since, until) of what is to be read row by row, given the starts of its buckets."""
+        for start, end in runs(sorted(odd), self.monitor.bucket, MOST_AT_ONCE):
+            yield max(start, since), min(end, until)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The answer to one read."""
+
+    summing: Summing
+    edges: Sequence[int]
+    rows: Sequence[Mapping[str, Any]]
+    strays: Sequence[Mapping[str, Any]]
+    on_nothing: Sequence[Mapping[str, Any]]
+    sent: int
+
+    def _start(self, stretch: Any) -> int:
+        """Start of the bucket in which a stretch lies."""
+        edge = self.edges[int(stretch)]
+        return edge - edge % self.summing.monitor.bucket
+
+    @property
+    def _cells(self) -> list[Mapping[str, Any]]:
+        return [row for row in self.rows if row["bucket"] != NOWHERE]
+
+    @property
+    def odd(self) -> set[int]:
+        """Starts of the buckets that are to be read row by row."""
+        return {self._start(r["bucket"]) for r in (*self._cells, *self.strays, *self.on_nothing) if r["odd"]}
+
+    @property
+    def saw_events(self) -> bool:
+        """Whether there was any event."""
+        names = ("events", "early_event", "late_event", "unmatched")
+        return bool(self.on_nothing) or any(row[name] for row in self._cells for name in names)
+
+    def summed(self, read: Sequence[Reading]) -> Summed:
+        """All of it but the odd buckets, of which `read` has the rows."""
+        odd = self.odd
+        kept = [row for row in self._cells if self._start(row["bucket"]) not in odd]
+        cells = [row for row in kept if row["requests"]]
+        unmatched: dict[int, int] = {}
+        for row in (*kept, *self.on_nothing):
+            start = self._start(row["bucket"])
+            unmatched[start] = unmatched.get(start, 0) + int(row["unmatched"] or 0)
+        return Summed(
+            self.edges[0],
+            self.edges[-1],
+            bucket=np.array([self._start(row["bucket"]) for row in cells], np.int64),
+            slices=self._slices(cells),
+            traffic=self._floats(cells, TRAFFIC_FIELDS[:-1], zeros=1),
+            measures={k: self._floats(cells, [f"{n}_{p}" for p in PARTS]) for k, n in self.summing.kernels.items()},
+            refused={name: self._floats(cells, [name])[:, 0].astype(np.int64) for name in _REFUSED},
+            strays={(self._start(row["bucket"]), "null_request"): int(row["n_rows"]) for row in self.strays},
+            unmatched=unmatched,
+            read=read,
+            rows=self.sent,
+            summed=sum(int(row["summed"]) for row in kept),
+        )
+
+    def _slices(self, cells: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+        found = {}
+        for dimension, place in zip(self.summing.monitor.slices, self.summing.places.values(), strict=True):
+            values = [MIXED if row[place.mixed] else row[place.value] for row in cells]
+            if dimension.column in self.summing.truths:
+                values = [bool(v) if isinstance(v, int) else v for v in values]
+            found[dimension.dimension] = values
+        return found
+
+    @staticmethod
+    def _floats(cells: Sequence[Mapping[str, Any]], names: Sequence[str], zeros: int = 0) -> Floats:
+        """(cells, columns) of these names, and so many columns of zeros."""
+        found = [[float(row[name]) for name in names] + [0.0] * zeros for row in cells]
+        return np.array(found, np.float64).reshape(len(cells), len(names) + zeros)

@@ -1,0 +1,239 @@
+"""Labels as SQL: the graded rows of each request by rank, from a column of the rankings or from events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from monitor.core.summable import grades
+from monitor.core.types import Events, Monitor
+from monitor.source.blocks import Blocks
+from monitor.source.queries import Queries, kinds_of
+from monitor.source.speech import Condition, Expression, Speech, written
+
+_ZERO, _ONE = written("0"), written("1")
+
+
+@dataclass(frozen=True)
+class Relevant:
+    """Makes the parts of a monitor's statement that are about labels.
+
+    Attributes:
+        has_ordered_items: whether items are of a type of which every database can tell the least.
+    """
+
+    queries: Queries
+    speech: Speech
+    has_ordered_items: bool = True
+
+    @property
+    def monitor(self) -> Monitor:
+        """Whose labels they are."""
+        return self.queries.monitor
+
+    def wide(self, since: int, until: int) -> tuple[int, int]:
+        """[since, until) seconds that hold all rows of the requests served in that range."""
+        return since - self.monitor.max_request_span, until + self.monitor.max_request_span
+
+    def time(self, instant: int) -> Expression:
+        """An instant (seconds), to be compared with times of the rankings."""
+        return self.speech.moment(self.monitor.rankings.time, instant)
+
+    def _rank(self) -> Expression:
+        """Rank of a row, NULL where it has none."""
+        q, base = self.queries, written(str(self.monitor.rankings.position_base - 1))
+        number = q.position + _ZERO if self.speech.family == "sqlite" else q.position
+        if not q.whole_position and self.speech.family != "sqlite":
+            number = self.speech.double(number)
+        return sa.case((q.placed(), number - base))
+
+    # ---- a column ----------------------------------------------------------------------------------------------
+
+    def by_column(self, since: int, until: int) -> sa.FromClause:
+        """Of each request and rank with a grade above 0: the grade, no events, and whether it is odd; named h."""
+        q = self.queries
+        column = q.grade
+        assert column is not None
+        known = [self.speech.number(g) for g in grades(self.monitor)]
+        grade = self.speech.number(1) if q.boolean_grade else column
+        is_known = sa.true() if q.boolean_grade else grade.in_(known)
+        odd = sa.or_(sa.func.count() > _ONE, sa.func.sum(sa.case((is_known, _ZERO), else_=_ONE)) > _ZERO)
+        one, zero = self.speech.number(1), self.speech.number(0)
+        g = (
+            sa.select(
+                q.request.label("request"),
+                sa.func.min(self._rank()).label("item_rank"),
+                sa.func.max(sa.case((is_known, self.speech.double(grade)))).label("grade"),
+                sa.case((odd, one), else_=zero).label("odd"),
+            )
+            .where(q.usable(*self.wide(since, until)), q.placed(), column.isnot(None), q.nonzero(column))
+            .group_by(q.request, q.item)
+            .subquery("g")
+        )
+        several = sa.case((sa.func.count() > _ONE, one), else_=zero)
+        columns = [g.c.request, g.c.item_rank, sa.func.max(g.c.grade).label("grade")]
+        columns += [sa.func.max(zero).label(name) for name in ("events", "early", "late")]
+        columns.append((sa.func.max(g.c.odd) + several).label("odd"))
+        return sa.select(*columns).group_by(g.c.request, g.c.item_rank).subquery("h")
+
+    # ---- events ------------------------------------------------------------------------------------------------
+
+    def events(
+        self, recipe: Events, requests: sa.FromClause, since: int, until: int, blocks: Blocks | None
+    ) -> sa.FromClause:
+        """Each event once, with the row of its item and its request where there are such; named x.
+
+        With `blocks`, rows are looked for as far as these reach, and events on nothing stand here too.
+        """
+        span = self.monitor.max_request_span
+        e = self._worthy(recipe, since - span, until + recipe.attribution + span)
+        wide = self.wide(since, until)
+        reach = wide if blocks is None else blocks.reach(since, until)
+        shown = self._shown_items(recipe, (since - span, until + recipe.attribution + span), reach)
+        inside = sa.and_(shown.c.earliest >= self.time(wide[0]), shown.c.latest < self.time(wide[1]))
+        columns = [
+            e.c.happened,
+            e.c.worth,
+            e.c.dirty,
+            self._ordered(shown.c.item).label("item"),
+            shown.c.copies,
+            shown.c.item_rank,
+            requests.c.request.label("request"),
+            requests.c.first_at,
+            sa.case((inside, _ONE), else_=_ZERO).label("inside"),
+            (_ONE if blocks is None else self._matched(recipe, blocks, e, shown, since, until)).label("matched"),
+        ]
+        same = sa.and_(e.c.request == shown.c.request, e.c.item == shown.c.item)
+        known = requests.c.request == shown.c.request
+        if blocks is None:
+            return sa.select(*columns).select_from(e.join(shown, same).join(requests, known)).cte("x")
+        return sa.select(*columns).select_from(e.outerjoin(shown, same).outerjoin(requests, known)).cte("x")
+
+    def _ordered(self, item: Expression) -> Expression:
+        """An item as something that has a least and a greatest value."""
+        return item if self.has_ordered_items else sa.cast(item, sa.Text)
+
+    def _worthy(self, recipe: Events, since: int, until: int) -> sa.FromClause:
+        """Events with what they are worth, and whether they are such as only the pull can read; named e."""
+        q, e = self.queries, self.queries.labels
+        at: Expression = e.c[recipe.time.column]
+        value: Expression | None = None if recipe.value is None else e.c[recipe.value]
+        dirt = [sa.not_(plain)] if (plain := self.speech.is_plain(at, recipe.time)) is not None else []
+        is_number: list[Condition] = []
+        if value is not None and any(r.minimum is not None for r in recipe.rules):
+            is_number = [self.speech.is_finite(value)]
+            if self.speech.family == "sqlite":
+                stored = sa.func.typeof(value)
+                is_number.append(stored.in_([written("'integer'"), written("'real'")]))
+                dirt.append(stored.in_([written("'text'"), written("'blob'")]))
+        kind, names = q.kind(recipe, e), kinds_of(recipe)
+        cases = []
+        for rule in sorted(recipe.rules, key=lambda rule: -(rule.grade or 0)):
+            met = [] if rule.type is None or kind is None else [kind == written(str(names.index(rule.type)))]
+            if rule.minimum is not None and value is not None:
+                met += [*is_number, value >= self.speech.number(rule.minimum)]
+            cases.append((sa.and_(_ONE == _ONE, *met), self.speech.number(rule.grade or 0)))
+        worth = sa.case(*cases)
+        dirty = sa.case((sa.or_(*dirt), _ONE), else_=_ZERO) if dirt else _ZERO
+        named = e.c[recipe.request].label("request"), e.c[recipe.item].label("item"), at.label("happened")
+        found = sa.select(*named, worth.label("worth"), dirty.label("dirty"))
+        return found.where(q.happened(recipe, since, until)).subquery("worthy")
+
+    def _shown_items(self, recipe: Events, happened: tuple[int, int], reach: tuple[int, int]) -> sa.FromClause:
+        """Requests and items of the rows that events are on, each once: rank, number and times of the rows; named i."""
+        q, e = self.queries, self.queries.labels
+        request, item = e.c[recipe.request], e.c[recipe.item]
+        wanted = sa.select(request.label("request"), item.label("item")).where(q.happened(recipe, *happened))
+        columns = [
+            q.request.label("request"),
+            q.item.label("item"),
+            sa.func.count().label("copies"),
+            sa.func.min(self._rank()).label("item_rank"),
+            sa.func.min(q.time).label("earliest"),
+            sa.func.max(q.time).label("latest"),
+        ]
+        found = sa.select(*columns).where(q.served(*reach)).group_by(q.request, q.item)
+        if self.speech.habits.by_hash:
+            return found.where(sa.tuple_(q.request, q.item).in_(wanted)).subquery("i")
+        d = wanted.where(request.isnot(None), item.isnot(None)).distinct().subquery("d")
+        joined = d.join(q.rankings, sa.and_(q.request == d.c.request, q.item == d.c.item))
+        return found.select_from(joined).subquery("i")
+
+    def _matched(
+        self, recipe: Events, blocks: Blocks, e: sa.FromClause, shown: sa.FromClause, since: int, until: int
+    ) -> Expression:
+        """1 if an event's item was shown within reach of its block, 0 if not, -1 if that depends on which row it is."""
+        near = self._near(recipe, blocks, e.c.happened, (shown.c.earliest, shown.c.latest), since, until)
+        minus = written("-1")
+        # Most events come soon after their row; they need no look at the blocks.
+        first = self.speech.converted(shown.c.earliest, self.monitor.rankings.time, recipe.time)
+        soon = e.c.happened >= first, e.c.happened < self.speech.later(first, recipe.time, recipe.attribution)
+        return sa.case(
+            (shown.c.request.is_(None), _ZERO),
+            (sa.and_(shown.c.copies == _ONE, *soon), _ONE),
+            (sa.and_(*near), _ONE),
+            (shown.c.copies > _ONE, minus),
+            else_=_ZERO,
+        )
+
+    def _near(
+        self,
+        recipe: Events,
+        blocks: Blocks,
+        event: Expression,
+        rows: tuple[Expression, Expression],
+        since: int,
+        until: int,
+    ) -> list[Condition]:
+        """Whether each of two rows is within reach of the block of an event."""
+        column = self.monitor.rankings.time
+        at = self.speech.seconds(event, recipe.time)
+        times = [t for row in rows if (t := self.speech.seconds(row, column)) is not None]
+        if at is not None and times:
+            start = self.speech.block(at, blocks.width) * self.speech.number(blocks.width)
+            low, high = (
+                start - self.speech.number(blocks.before),
+                start + self.speech.number(blocks.width + blocks.after),
+            )
+            return [sa.and_(time >= low, time < high) for time in times]
+        parts = [(start, reach) for start, _, reach in blocks.cut(since, until)]
+        edges = [self.speech.moment(recipe.time, start) for start, _ in parts[1:]]
+        steps = ([self.time(reach[side]) for _, reach in parts] for side in (0, 1))
+        low, high = (self.speech.ladder(event, edges, step) for step in steps)
+        return [sa.and_(row >= low, row < high) for row in rows]
+
+    def by_events(self, recipe: Events, x: sa.FromClause) -> sa.FromClause:
+        """Of each request and rank that events are on: grade, events by what became of them; named h.
+
+        Odd if there are several items, or several rows of one.
+        """
+        span, one, zero = self.monitor.max_request_span, self.speech.number(1), self.speech.number(0)
+        first = self.speech.converted(x.c.first_at, self.monitor.rankings.time, recipe.time)
+        since, near, end, far = (
+            self.speech.later(first, recipe.time, seconds) if seconds else first
+            for seconds in (0, -span, recipe.attribution, recipe.attribution + span)
+        )
+        is_worth = x.c.worth.isnot(None)
+        counts = sa.and_(is_worth, x.c.happened >= since, x.c.happened < end)
+        early = sa.and_(is_worth, x.c.happened < since, x.c.happened >= near)
+        late = sa.and_(is_worth, x.c.happened >= end, x.c.happened < far)
+        dirty = sa.case((sa.or_(x.c.copies > _ONE, x.c.dirty > _ZERO), one), else_=zero)
+        item = sa.case((sa.and_(counts, x.c.item_rank.isnot(None)), x.c.item))
+        several = sa.case((sa.func.min(item) < sa.func.max(item), one), else_=zero)
+        return (
+            sa.select(
+                x.c.request,
+                x.c.item_rank,
+                sa.func.max(sa.case((counts, x.c.worth))).label("grade"),
+                *(
+                    sa.func.sum(sa.case((met, one), else_=zero)).label(name)
+                    for name, met in (("events", counts), ("early", early), ("late", late))
+                ),
+                (sa.func.max(dirty) + several).label("odd"),
+            )
+            .where(x.c.request.isnot(None), sa.or_(x.c.inside > _ZERO, x.c.copies > _ONE))
+            .where(sa.or_(is_worth, x.c.dirty > _ZERO))
+            .group_by(x.c.request, x.c.item_rank)
+            .subquery("h")
+        )

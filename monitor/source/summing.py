@@ -1,0 +1,314 @@
+"""The statement that has a database sum up a monitor's buckets: from rankings and labels to joint cells, in one go.
+
+    requests:  rankings, by request                     when, which slices, how many rows of which kind
+    graded:    relevant rows, by request and rank       from events or a column; then by request
+    cells:     requests with their sums, by bucket and slices
+
+No window function, and no order over all rows. What SQL would treat otherwise than the pull is marked `odd`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from monitor.core.measures import Measure
+from monitor.core.summable import grades
+from monitor.core.types import Events, Monitor
+from monitor.source.blocks import Blocks
+from monitor.source.engine import Statement
+from monitor.source.formulas import Formula, Formulas
+from monitor.source.queries import Queries, counted
+from monitor.source.relevant import Relevant
+from monitor.source.speech import Condition, Expression, Speech, written
+
+NOWHERE = -1
+"""Number of the bucket under which rows without a request stand."""
+
+COUNTS = (
+    "requests",
+    "labelled",
+    "impressions",
+    "judged",
+    "events",
+    "null_item",
+    "null_position",
+    "bad_position",
+    "mixed_slice",
+    "early_event",
+    "late_event",
+    "odd",
+    "summed",
+    "unmatched",
+)
+"""Columns of the answer: traffic, refused rows by reason, requests that are to be read row by row, rows gone through,
+events on nothing."""
+
+PARTS = ("requests", "empty", "total", "squares", "num", "den", "num_squares", "den_squares", "products")
+"""Endings of the columns of one measure, in the order of `buckets.FIELDS`."""
+
+_ZERO, _ONE = written("0"), written("1")
+
+
+class Place(NamedTuple):
+    """Names of a dimension's columns in the answer: its value, and whether requests have several."""
+
+    value: str
+    mixed: str
+
+
+@dataclass(frozen=True)
+class Summing:
+    """Makes the statements of one monitor.
+
+    Attributes:
+        truths: columns to slice by that are boolean.
+        has_ordered_items: whether items are of a type of which every database can tell the least.
+    """
+
+    queries: Queries
+    speech: Speech
+    truths: frozenset[str] = frozenset()
+    has_ordered_items: bool = True
+
+    @cached_property
+    def relevant(self) -> Relevant:
+        """Makes the parts about labels."""
+        return Relevant(self.queries, self.speech, self.has_ordered_items)
+
+    @property
+    def monitor(self) -> Monitor:
+        """Whose rankings are summed up."""
+        return self.queries.monitor
+
+    @cached_property
+    def places(self) -> dict[str, Place]:
+        """Dimension -> names of its columns."""
+        return {s.dimension: Place(f"slice_{i}", f"mixed_{i}") for i, s in enumerate(self.monitor.slices)}
+
+    @cached_property
+    def kernels(self) -> dict[Measure, str]:
+        """Kernel -> beginning of the names of its columns."""
+        return {k: f"m{i}" for i, k in enumerate(dict.fromkeys(m.kernel for m in self.monitor.measures))}
+
+    def edges(self, since: int, until: int) -> list[int]:
+        """Where the buckets of [since, until) begin, the first one's part too, and where the last one ends; seconds."""
+        width = self.monitor.bucket
+        return [since, *range(since - since % width + width, until, width), until]
+
+    # ---- statements --------------------------------------------------------------------------------------------
+
+    def cells(self, since: int, until: int) -> Statement:
+        """Sums of the requests served in [since, until) seconds, by bucket and slices.
+
+        Columns: bucket, the number of a stretch between `edges` or `NOWHERE`; `places`; `COUNTS`; for each of
+        `kernels` its `PARTS`.
+        """
+        requests = self._requests(since, until)
+        recipe = self.monitor.recipe
+        if not isinstance(recipe, Events):
+            return self._cells(requests, self.relevant.by_column(since, until), since, until)
+        blocks = Blocks.of(self.monitor, recipe)
+        counts_here = recipe.count_unmatched and until - since >= blocks.width
+        events = self.relevant.events(recipe, requests, since, until, blocks if counts_here else None)
+        cells = self._cells(requests, self.relevant.by_events(recipe, events), since, until)
+        return sa.union_all(cells, self._on_nothing(recipe, events, since, until)) if counts_here else cells
+
+    def unmatched(self, recipe: Events, since: int, until: int) -> sa.Select[Any] | None:
+        """Stretch, and number of the events in it that are on nothing; None where `cells` counts them too.
+
+        Where less than a block is read, what lies around it is looked at for these alone.
+        """
+        blocks = Blocks.of(self.monitor, recipe)
+        if not recipe.count_unmatched or until - since >= blocks.width:
+            return None
+        parts = [self.queries.unmatched(recipe, *part) for part in blocks.cut(since, until)]
+        column = recipe.time.column
+        found = (sa.union_all(*parts) if len(parts) > 1 else parts[0]).subquery("u")
+        stretch = self.speech.stretch(found.c[column], recipe.time, self.edges(since, until), self.monitor.bucket)
+        plain = self.speech.is_plain(found.c[column], recipe.time)
+        odd = _ZERO if plain is None else sa.case((plain, _ZERO), else_=_ONE)
+        placed = sa.select(stretch.label("bucket"), odd.label("odd")).select_from(found).subquery("v")
+        sums = sa.func.count().label("unmatched"), sa.func.sum(placed.c.odd).label("odd")
+        return sa.select(placed.c.bucket, *sums).group_by(placed.c.bucket)
+
+    def nameless(self, since: int, until: int) -> sa.Select[Any]:
+        """Stretch, and number of the rows in it that have no request."""
+        q = self.queries
+        stretch = self.speech.stretch(q.time, self.monitor.rankings.time, self.edges(since, until), self.monitor.bucket)
+        plain = self.speech.is_plain(q.time, self.monitor.rankings.time)
+        odd = _ZERO if plain is None else sa.case((plain, _ZERO), else_=_ONE)
+        rows = sa.select(stretch.label("bucket"), odd.label("odd")).where(q.served(since, until), q.request.is_(None))
+        placed = rows.subquery("v")
+        sums = sa.func.count().label("n_rows"), sa.func.sum(placed.c.odd).label("odd")
+        return sa.select(placed.c.bucket, *sums).group_by(placed.c.bucket)
+
+    # ---- requests ----------------------------------------------------------------------------------------------
+
+    def _requests(self, since: int, until: int) -> sa.FromClause:
+        """One row a request, named q."""
+        q = self.queries
+        first = sa.func.min(q.time)
+        columns: list[Expression] = [
+            q.request.label("request"),
+            first.label("first_at"),
+            sa.func.max(q.time).label("last_at"),
+            sa.func.count().label("n_rows"),
+            sa.func.count(q.item).label("n_items"),
+            sa.func.count(q.position).label("n_positions"),
+            counted(q.position, q.placed()).label("placed"),
+            *(counted(q.item, q.placed(k)).label(f"shown_{i}") for i, k in enumerate(q.cutoffs)),
+        ]
+        if q.grade_column is not None:
+            columns += [q.graded(None).label("graded"), q.graded(q.cutoffs[0]).label("judged")]
+        for dimension, place in zip(self.monitor.slices, self.places.values(), strict=True):
+            value = self._comparable(dimension.column)
+            columns += [sa.func.min(value).label(place.value), sa.func.max(value).label(f"most_{place.value}")]
+        asked = sa.and_(first >= self.relevant.time(since), first < self.relevant.time(until))
+        grouped = sa.select(*columns).where(q.served(*self.relevant.wide(since, until))).group_by(q.request)
+        return grouped.having(sa.or_(q.request.is_(None), asked)).cte("q")
+
+    def _comparable(self, column: str) -> Expression:
+        """A column to slice by, as something that has a least and a greatest value."""
+        value: Expression = self.queries.rankings.c[column]
+        return sa.case((value.is_(sa.true()), _ONE), (value.is_(sa.false()), _ZERO)) if column in self.truths else value
+
+    def _on_nothing(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> sa.Select[Any]:
+        """The events of [since, until) by stretch, in the columns of `cells`."""
+        stretch = self.speech.stretch(x.c.happened, recipe.time, self.edges(since, until), self.monitor.bucket)
+        doubt = sa.case((sa.or_(x.c.dirty > _ZERO, x.c.matched < _ZERO), _ONE), else_=_ZERO)
+        alone = sa.case((x.c.matched == _ZERO, _ONE), else_=_ZERO)
+        inside = (
+            x.c.happened >= self.speech.moment(recipe.time, since),
+            x.c.happened < self.speech.moment(recipe.time, until),
+        )
+        placed = sa.select(stretch.label("bucket"), doubt.label("doubt"), alone.label("alone")).where(*inside)
+        n = placed.subquery("n")
+        zero = self.speech.number(0)
+        sums = {"odd": sa.func.sum(n.c.doubt), "unmatched": sa.func.sum(n.c.alone)}
+        counts = [self.speech.double(sums[name]).label(name) if name in sums else zero.label(name) for name in COUNTS]
+        slices = [
+            column
+            for place in self.places.values()
+            for column in (sa.null().label(place.value), _ZERO.label(place.mixed))
+        ]
+        parts = [zero.label(f"{name}_{part}") for name in self.kernels.values() for part in PARTS]
+        return sa.select(n.c.bucket, *slices, *counts, *parts).group_by(n.c.bucket)
+
+    # ---- cells -------------------------------------------------------------------------------------------------
+
+    def _formulas(self, formulas: Formulas, q: sa.FromClause, get: Callable[[str], Expression]) -> dict[str, Formula]:
+        """Each kernel's formula under the beginning of its columns' names."""
+        shown = {k: q.c[f"shown_{i}"] for i, k in enumerate(self.queries.cutoffs)}
+        return {name: formulas.of(kernel, get, shown.__getitem__) for kernel, name in self.kernels.items()}
+
+    def _per_request(self, formulas: Formulas, h: sa.FromClause) -> sa.FromClause:
+        """Sums over the graded rows of each request, named p."""
+        depth = formulas.within(self.monitor.depth)
+        judged = sa.case((sa.and_(h.c.grade.isnot(None), depth), _ONE), else_=_ZERO)
+        sums: dict[str, Expression] = {name: sa.func.sum(h.c[name]) for name in ("events", "early", "late", "odd")}
+        sums |= {"graded_rows": sa.func.sum(judged), **formulas.sums}
+        columns = [sums[name].label(name) for name in sums]
+        return sa.select(h.c.request, *columns).group_by(h.c.request).subquery("p")
+
+    def _cells(self, q: sa.FromClause, h: sa.FromClause, since: int, until: int) -> sa.Select[Any]:
+        """The sums of all requests by bucket and slices."""
+        formulas = Formulas(self.speech, h.c.item_rank, h.c.grade, grades(self.monitor))
+        self._formulas(formulas, q, lambda name: _ZERO)  # notes what is to be summed
+        p = self._per_request(formulas, h)
+        found = self._formulas(formulas, q, lambda name: _or_zero(p.c[name]))
+        one = self._one_a_request(q, p, formulas, found, since, until)
+        keys = [one.c.bucket, *(one.c[name] for place in self.places.values() for name in place)]
+        counts = [self.speech.double(sa.func.sum(one.c[name])).label(name) for name in COUNTS]
+        parts = [c for name in self.kernels.values() for c in self._parts(one, name)]
+        return sa.select(*keys, *counts, *parts).group_by(*keys)
+
+    def _one_a_request(
+        self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas, found: dict[str, Formula], since: int, until: int
+    ) -> sa.FromClause:
+        """What is summed by cell, one row a request; named v."""
+        time = self.monitor.rankings.time
+        stretch = self.speech.stretch(q.c.first_at, time, self.edges(since, until), self.monitor.bucket)
+        columns: list[Any] = [sa.case((q.c.request.is_(None), written(str(NOWHERE))), else_=stretch).label("bucket")]
+        mixed = _ZERO
+        for place in self.places.values():
+            least, most = q.c[place.value], q.c[f"most_{place.value}"]
+            differ = sa.case((least < most, _ONE), else_=_ZERO)
+            columns += [sa.case((least == most, least)).label(place.value), differ.label(place.mixed)]
+            mixed = mixed + differ
+        counts = self._counts(q, p, formulas) | {"mixed_slice": mixed}
+        columns += [counts[name].label(name) for name in COUNTS]
+        sampled = self._is_sampled(q)
+        for name, formula in found.items():
+            columns += self._of_measure(name, formula, sampled)
+        each = sa.select(*columns).select_from(q.outerjoin(p, p.c.request == q.c.request))
+        return self.speech.fenced(each).subquery("v")
+
+    def _counts(self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas) -> dict[str, Expression]:
+        is_event = isinstance(self.monitor.recipe, Events)
+        events, graded = _or_zero(p.c.events), _or_zero(p.c.graded_rows)
+        labels = events if is_event else q.c.graded
+        return {
+            "requests": _ONE,
+            "labelled": sa.case((labels > _ZERO, _ONE), else_=_ZERO),
+            "impressions": q.c.shown_0,
+            "judged": graded if is_event else q.c.judged,
+            "events": events,
+            "null_item": q.c.n_rows - q.c["n_items"],
+            "null_position": q.c.n_rows - q.c.n_positions,
+            "bad_position": q.c.n_positions - q.c.placed,
+            "early_event": _or_zero(p.c.early),
+            "late_event": _or_zero(p.c.late),
+            "odd": sa.case((sa.or_(*self._oddities(q, p, formulas)), _ONE), else_=_ZERO),
+            "summed": q.c.n_rows,
+            "unmatched": _ZERO,
+        }
+
+    def _oddities(self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas) -> list[Condition]:
+        """Why a request is to be read row by row."""
+        time, span = self.monitor.rankings.time, self.monitor.max_request_span
+        end = self.speech.later(q.c.first_at, time, span) if span else q.c.first_at
+        found = [_or_zero(p.c.odd) > _ZERO, sa.and_(q.c.last_at > q.c.first_at, q.c.last_at > end)]
+        for at in (q.c.first_at, q.c.last_at):
+            plain = self.speech.is_plain(at, time)
+            found += [] if plain is None else [sa.not_(plain)]
+        return found + [_or_zero(p.c[name]) > written(str(most)) for name, most in formulas.too_many.items()]
+
+    def _is_sampled(self, q: sa.FromClause) -> Condition:
+        everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > _ZERO
+        return everywhere if isinstance(self.monitor.recipe, Events) else sa.and_(everywhere, q.c.graded > _ZERO)
+
+    def _of_measure(self, name: str, formula: Formula, sampled: Condition) -> Sequence[Any]:
+        """Columns of one measure of a request."""
+        zero = self.speech.number(0)
+        num, den, value = formula.numerator, formula.denominator, formula.value
+        if value is None:
+            assert num is not None
+            assert den is not None
+            value = sa.case((den > zero, num / den), else_=zero)
+        return [
+            sa.case((sampled, _ONE), else_=_ZERO).label(f"{name}_requests"),
+            sa.case((sa.and_(sampled, formula.empty), _ONE), else_=_ZERO).label(f"{name}_empty"),
+            sa.case((sa.and_(sampled, sa.not_(formula.empty)), value), else_=zero).label(f"{name}_total"),
+            *(
+                (zero if part is None else sa.case((sampled, part), else_=zero)).label(f"{name}_{ending}")
+                for ending, part in (("num", num), ("den", den))
+            ),
+        ]
+
+    def _parts(self, one: sa.FromClause, name: str) -> Sequence[Any]:
+        """Sums of one measure over a cell."""
+        value, num, den = (one.c[f"{name}_{part}"] for part in ("total", "num", "den"))
+        summed = [one.c[f"{name}_requests"], one.c[f"{name}_empty"], value, value * value]
+        summed += [num, den, num * num, den * den, num * den]
+        return [
+            self.speech.double(sa.func.sum(s)).label(f"{name}_{part}") for s, part in zip(summed, PARTS, strict=True)
+        ]
+
+
+def _or_zero(value: Expression) -> Expression:
+    return sa.func.coalesce(value, _ZERO)

@@ -1,0 +1,67 @@
+"""Where the verdicts on a monitor stand: the baseline, and the newest verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from monitor.core.drift.settings import Settings
+from monitor.core.drift.state import State
+from monitor.core.drift.verdicts import Verdict
+from monitor.core.types import Drift, Monitor
+from monitor.core.verdict_units import Unit, units_of
+from monitor.drifting import baseline_from, settings_of
+from monitor.errors import InputError
+from monitor.judging import judge_past
+from monitor.store import Store
+
+EVER = 1 << 62
+"""Seconds since 1970 that no clock comes to."""
+
+
+@dataclass(frozen=True)
+class Stand:
+    """What the verdicts on a monitor rest on.
+
+    Attributes:
+        pinned_at: seconds before which nothing is looked at; None if nobody said so.
+        state, verdict: the newest; None if there is nothing final yet.
+    """
+
+    monitor: str
+    drift: Drift
+    settings: Settings
+    pinned_at: int | None
+    state: State | None
+    verdict: Verdict | None
+
+    @property
+    def units(self) -> list[Unit]:
+        """Overall first, then the slices."""
+        return units_of(self.settings, self.state)
+
+
+def stand(monitor: Monitor, store: Store) -> Stand:
+    """Where the verdicts stand: as stored, or found anew where the stored ones are of another configuration.
+
+    Raises:
+        InputError: the monitor has no `drift`.
+        StoreError: the store is out of reach.
+    """
+    drift = drift_of(monitor)
+    pinned_at = baseline_from(monitor, drift, store)
+    settings, stored = settings_of(monitor, drift, pinned_at), store.verdicts.standing(monitor.name)
+    if stored is not None and stored.identity == monitor.drift_identity(drift, pinned_at):
+        return Stand(monitor.name, drift, settings, pinned_at, stored.state, store.verdicts.newest(monitor.name))
+    past = judge_past(replace(monitor, alerts=()), store, EVER)
+    if past is None or past.drift is None:
+        return Stand(monitor.name, drift, settings, pinned_at, None, None)
+    verdicts = past.drift.verdicts
+    last = verdicts[-1] if verdicts else None
+    return Stand(monitor.name, drift, settings, pinned_at, past.drift.standing.state, last)
+
+
+def drift_of(monitor: Monitor) -> Drift:
+    """How verdicts on a monitor are found. Raises InputError if none are wanted."""
+    if monitor.drift is None:
+        raise InputError(f"{monitor.name} has no `drift:`, so it has no baseline; add `drift: {{}}` to it")
+    return monitor.drift

@@ -1,0 +1,53 @@
+"""A store that is a SQLite file: who may write it, and what to do where somebody may not."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+_EFFECTIVE = os.access in os.supports_effective_ids
+
+
+def fault_of(path: Path) -> str:
+    """What keeps this user from writing the store `path`, or from making it, with the remedy; empty if nothing does."""
+    path, folder = path.absolute(), path.absolute().parent
+    if path.is_dir():
+        return f"{path} is a folder; name a file in it as store.url, e.g. sqlite:///{path}/rankmon.db"
+    if not _may(folder, os.W_OK | os.X_OK):
+        return (
+            f"{user()} may not write into the folder {folder}, where SQLite keeps the store and files beside it; let "
+            "this user write there, run rankmon as the user who may, or change store.url"
+        )
+    if path.exists() and not _may(path, os.R_OK | os.W_OK):
+        return f"{user()} may not write {path}; let this user write it, or run rankmon as the user who may"
+    return ""
+
+
+def user() -> str:
+    """`user rankmon`, as whom this process runs."""
+    import pwd
+
+    try:
+        return f"user {pwd.getpwuid(os.geteuid()).pw_name}"
+    except KeyError:
+        return f"user {os.geteuid()}"  # a container's user may have no name
+
+
+def is_left_alone(path: Path) -> bool:
+    """Whether this user may only read the store, and nobody has it open: its log would lie beside it."""
+    if not path.is_file() or path.with_name(path.name + "-wal").exists():
+        return False
+    return not (_may(path, os.W_OK) and _may(path.parent, os.W_OK | os.X_OK))
+
+
+def open_left_alone(path: Path, timeout: float) -> Any:
+    """A connection that only reads. SQLite would make a file beside the store otherwise, even to read it."""
+    name = f"file:{quote(str(path.absolute()))}?immutable=1"
+    return sqlite3.connect(name, uri=True, timeout=timeout, check_same_thread=False)
+
+
+def _may(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=_EFFECTIVE)

@@ -1,0 +1,45 @@
+"""What is over and was kept long enough: incidents with all that belongs to them, and silences."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from monitor.schema import diagnoses, incidents, retrains, silences, transitions
+from monitor.store.engine import Connected
+
+AT_ONCE = 1000
+"""Most incidents that are forgotten in one transaction."""
+
+
+class Records(Connected):
+    """The tables of what has been, as far as nothing is decided by it any more."""
+
+    def purge(self, before: float) -> int:
+        """Forget the incidents that were over before then, in seconds; how many. Raises StoreError.
+
+        What a backfill records of the past counts from when it was recorded. The newest request to retrain of each
+        monitor stays, for the next one keeps its distance from it.
+        """
+        with self.writing() as connection:
+            expired = connection.execute(_expired(before).limit(AT_ONCE)).scalars().all()
+            for table in (transitions, diagnoses):
+                connection.execute(table.delete().where(table.c.incident.in_(expired)))
+            connection.execute(incidents.delete().where(incidents.c.id.in_(expired)))
+            connection.execute(transitions.delete().where(transitions.c.recorded_at < before, _of_no_incident()))
+            newest = sa.select(sa.func.max(retrains.c.asked_at)).group_by(retrains.c.monitor)
+            old = (retrains.c.asked_at < before, retrains.c.asked_at.not_in(newest))
+            connection.execute(retrains.delete().where(*old))
+            connection.execute(silences.delete().where(silences.c.until < before))
+        return len(expired)
+
+
+def _expired(before: float) -> sa.Select[tuple[str]]:
+    newer = sa.select(transitions.c.incident).where(transitions.c.recorded_at >= before)
+    is_over = sa.and_(incidents.c.state != "firing", incidents.c.closed_at < before)
+    return sa.select(incidents.c.id).where(
+        is_over, incidents.c.id.not_in(newer.where(transitions.c.incident.is_not(None)))
+    )
+
+
+def _of_no_incident() -> sa.ColumnElement[bool]:
+    return sa.or_(transitions.c.incident.is_(None), transitions.c.incident.not_in(sa.select(incidents.c.id)))

@@ -1,0 +1,88 @@
+"""Closes what is open of monitors that nobody runs any more, and says so to whoever was told of it.
+
+That a monitor stands in no configuration known here does not mean that it is gone: several daemons may share a store,
+each with monitors of its own, and a line that was lost is often put back a minute later. So it is watched first, for
+some of the runs that it should have had, whoever runs it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import replace
+
+from monitor.errors import LeaseLost, StoreError
+from monitor.judging import withdraw
+from monitor.runner import LONGEST_RETRY, Desk
+from monitor.store import Store
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY = 5.0
+"""Seconds between two looks for monitors that are gone."""
+
+PATIENCE = 3
+"""Runs that a monitor must have missed."""
+
+
+class Withdrawing:
+    """Looks for monitors that have something open and are run by nobody, for as long as it runs."""
+
+    def __init__(
+        self, store: Store, names: Callable[[], Collection[str]], desk: Desk, elapsed: Callable[[], float]
+    ) -> None:
+        """`names`: the monitors that are configured here now; `elapsed`: seconds of a clock that is never set."""
+        self._store = store
+        self._names = names
+        self._desk = desk
+        self._elapsed = elapsed
+        self._seen: dict[str, tuple[int, float]] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="withdrawing", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; a look that hangs is left behind."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(2)
+
+    def look(self) -> None:
+        """Withdraw what is due. What cannot be now, for somebody has the lease, is seen to at a later look.
+
+        Raises:
+            StoreError: out of reach.
+        """
+        gone = set(self._store.alerts.watched()).difference(self._names())
+        for name in self._seen.keys() - gone:
+            del self._seen[name]
+        for name in sorted(gone):
+            run, now = self._store.leases.number(name), self._elapsed()
+            seen, since = self._seen.setdefault(name, (run, now))
+            if seen != run:
+                self._seen[name] = (run, now)
+            elif now - since >= PATIENCE * max(self._store.progress(name).refresh or 0.0, LONGEST_RETRY):
+                with suppress(LeaseLost):
+                    self._withdraw(name, run)
+
+    def _withdraw(self, name: str, last_run: int) -> None:
+        with self._store.hold(name) as lease:
+            if lease.token == last_run + 1 and name not in self._names():
+                withdraw(name, self._store, lease, replace(self._desk.telling(), real_now=time.time()))
+                log.info("monitor %s: nobody runs it any more; what was open of it is withdrawn", name)
+        self._desk.wake()
+
+    def _keep(self) -> None:
+        while not self._stopping.wait(LOOK_EVERY):
+            try:
+                self.look()
+            except StoreError as error:
+                log.debug("monitors that are gone: %s", error)  # the monitors' runs say so, and louder
+            except Exception:
+                log.exception("monitors that are gone: a fault in rankmon itself; please report it")

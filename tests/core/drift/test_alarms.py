@@ -1,0 +1,78 @@
+"""One unit's alarm, step by step: how it opens, what it remembers, how it closes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitor.core.drift.alarms import Seen, Standing, see, step
+from monitor.core.drift.evidence import Sums
+from monitor.core.drift.noise import Noise
+from monitor.core.drift.series import Floats
+
+THRESHOLD = np.full(3, 2000.0)
+JUDGED = np.array([True, True, True])
+
+
+def seen(values: Floats, requests: float = 2000.0) -> Seen:
+    """Steps of two slices, expected at .5, that have these (T, 2) means."""
+    size = np.full(values.shape, requests)
+    mean, variance = np.full(values.shape, 0.5), np.full(2, 0.05)
+    sums = Sums(size, size * values, size * (values**2 + 0.05), mean, variance)
+    common = np.full(3, 0.005**2)
+    noise = Noise(common, 3 * common, np.zeros(3), np.full(3, 0.01), common)
+    recent = np.stack([size * values, size * mean])
+    return see(sums, noise, JUDGED, recent, THRESHOLD, [3600 * (i + 1) for i in range(len(values))], 1.0)
+
+
+def followed(values: list[tuple[float, float]]) -> list[Standing]:
+    """The standing after each step."""
+    what, standing, found = seen(np.array(values)), Standing.empty(3, 0), []
+    for row in range(len(values)):
+        standing = step(standing, what, row, THRESHOLD)
+        found.append(standing)
+    return found
+
+
+WELL, LOW = (0.5, 0.5), (0.46, 0.46)
+
+
+def test_a_lasting_drop_opens_an_alarm_that_knows_since_when_and_by_how_much() -> None:
+    found = followed([WELL] * 10 + [LOW] * 8)
+    assert not any(s.open.any() for s in found[:13])
+    last = found[-1]
+    assert last.open.tolist() == [True, True, True]
+    assert last.since.tolist() == [36_000] * 3
+    assert last.effect == pytest.approx(-0.08, abs=1e-9)
+
+
+def test_an_alarm_closes_when_the_mean_is_back_and_not_at_a_single_step() -> None:
+    found = followed([WELL] * 10 + [LOW] * 8 + [WELL] + [LOW] * 5 + [WELL] * 6)
+    assert all(s.open[0] for s in found[17:24])
+    closed = next(i for i, s in enumerate(found) if i > 24 and not s.open[0])
+    assert closed <= 27
+    assert (found[closed].evidence == 0).all()
+
+
+def test_recovering_steps_do_not_dilute_the_remembered_drop() -> None:
+    found = followed([WELL] * 10 + [LOW] * 8 + [WELL] * 2)
+    assert found[-1].open[0]
+    assert found[-1].effect[0] == pytest.approx(-0.08, abs=0.012)
+
+
+def test_overall_takes_the_alarms_of_its_slices_with_it_and_one_that_is_still_low_comes_back() -> None:
+    found = followed([WELL] * 10 + [LOW] * 8 + [(0.53, 0.46)] * 12)
+    closed = next(i for i, s in enumerate(found) if i > 18 and not s.open[0])
+    assert not found[closed].open.any()
+    assert found[-1].open.tolist() == [False, False, True]
+
+
+def test_better_than_expected_never_opens_one() -> None:
+    assert not any(s.open.any() for s in followed([WELL] * 5 + [(0.6, 0.6)] * 20))
+
+
+def test_evidence_of_one_step_is_not_carried_by_steps_without_requests() -> None:
+    what = seen(np.array([LOW]))
+    empty = seen(np.array([LOW]), requests=0.0)
+    once = step(Standing.empty(3, 0), what, 0, THRESHOLD)
+    assert (step(once, empty, 0, THRESHOLD).evidence == once.evidence).all()

@@ -1,0 +1,228 @@
+"""Where a fall came from, by stored partials: terms that add up, and the guilty slice first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from monitor.core import buckets as b
+from monitor.core import diagnosis as d
+from monitor.core.findings import Finding
+from monitor.core.measures import Measure, parse
+from monitor.core.types import OVERALL, Drift, Monitor, Slice
+from monitor.core.windows import History
+from tests.support.notices import DROP, SLICE
+from tests.support.tallies import HOUR, RANKINGS, watched
+
+DAY = 24 * HOUR
+WEEK = 7 * DAY
+END = 3_000 * DAY
+NDCG = parse("ndcg@10")
+SLICES = ("a", "b", "c", "d")
+
+
+def partials(
+    hours: np.ndarray, rates: Mapping[str, float], means: Mapping[str, float], seed: int, waves: float = 0.0
+) -> History:
+    """Hours of a dimension with a daily cycle, each request's value 0 or 1; overall is their sum.
+
+    `waves` is the relative standard deviation of an hour's mean beyond its requests' own.
+    """
+    rng = np.random.default_rng(seed)
+    sums = np.zeros((len(hours), len(rates) + 1, len(b.FIELDS)))
+    angle = 2 * np.pi * (hours % DAY) / DAY
+    for at, name in enumerate(rates, start=1):
+        size = rng.poisson(rates[name] * (1 + 0.5 * np.cos(angle)))
+        level = means[name] * (1 + 0.1 * np.sin(angle)) * (1 + rng.normal(0, waves, len(hours)))
+        total = rng.binomial(size, np.clip(level, 0, 1))
+        sums[:, at, [b.REQUESTS, b.TOTAL, b.SQUARES]] = np.stack([size, total, total], axis=1)
+    sums[:, 0] = sums[:, 1:].sum(axis=1)
+    return History(hours, np.ones(len(hours), bool), (OVERALL, *(("device", name) for name in rates)), sums)
+
+
+def stored(
+    rates: tuple[Mapping[str, float], Mapping[str, float]],
+    means: tuple[Mapping[str, float], Mapping[str, float]],
+    seed: int = 0,
+    measure: Measure = NDCG,
+    waves: float = 0.0,
+) -> d.Stored:
+    """Four weeks of the first of each pair, then a day of the second."""
+    past = np.arange(END - DAY - 4 * WEEK, END - DAY, HOUR)
+    history = partials(np.arange(END - DAY, END, HOUR), rates[1], means[1], seed + 500_000, waves)
+    history = history.after(partials(past, rates[0], means[0], seed, waves))
+    window = (END - DAY, END)
+    subject = d.Subject(measure, None, OVERALL, window, d.same_hours(window, window[0]))
+    traffic = History(history.starts, history.final, history.slices, history.sums[:, :, [0, 0, 0, 0, 0, 0]])
+    return d.Stored(subject, history, traffic, HOUR)
+
+
+EVEN = dict.fromkeys(SLICES, 40.0)
+LEVEL = {"a": 0.4, "b": 0.5, "c": 0.6, "d": 0.3}
+
+
+# ---- what is compared with what ------------------------------------------------------------------------------------
+
+
+def test_the_same_hours_of_four_weeks_before() -> None:
+    assert [(END - DAY - since) // DAY for since, _ in d.same_hours((END - DAY, END), END - DAY)] == [7, 14, 21, 28]
+
+
+def test_what_reaches_into_the_fall_is_left_out() -> None:
+    assert [(END - DAY - since) // DAY for since, _ in d.same_hours((END - DAY, END), END - 10 * DAY)] == [14, 21, 28]
+
+
+def test_where_no_week_is_stored_days_are_and_where_nothing_is_nothing() -> None:
+    days = d.same_hours((END - DAY, END), END - DAY, END - 5 * DAY)
+    assert [(END - DAY - since) // DAY for since, _ in days] == [1, 2, 3, 4]
+    assert d.same_hours((END - DAY, END), END - DAY, END - DAY) == ()
+
+
+def test_long_windows_are_held_against_whole_ones_before() -> None:
+    (only,) = d.same_hours((END - 3 * WEEK, END), END - 3 * WEEK)
+    assert only == (END - 6 * WEEK, END - 3 * WEEK)
+
+
+def monitor() -> Monitor:
+    made = watched()
+    return replace(made, measures=(NDCG, parse("mrr@10")), drift=Drift(NDCG, "device"))
+
+
+def test_overall_is_looked_at_before_its_slices_and_quality_before_coverage() -> None:
+    coverage = replace(DROP, judged="label_coverage")
+    found = d.subject(monitor(), [coverage, SLICE, DROP], DROP.end)
+    assert (found.finding, found.key, found.measure) == (DROP, OVERALL, NDCG)
+    assert found.window == (DROP.end - DROP.window, DROP.end)
+
+
+def test_of_a_slice_that_slice_is_looked_at() -> None:
+    assert d.subject(monitor(), [SLICE], SLICE.end).key == (SLICE.dimension, SLICE.slice)
+
+
+def test_a_verdict_is_on_the_reading_that_it_judged() -> None:
+    found = d.subject(monitor(), [replace(DROP, verdict="degraded")], DROP.end)
+    assert str(found.measure) == "ndcg(empty=zero)@10"
+
+
+def test_of_a_long_fall_the_last_week_is_looked_at() -> None:
+    found = d.subject(monitor(), [replace(DROP, window=20 * DAY, since=DROP.end - 20 * DAY)], DROP.end)
+    assert found.window == (DROP.end - WEEK, DROP.end)
+    assert all(until <= DROP.end - 20 * DAY for _, until in found.before)
+
+
+def test_where_only_coverage_fell_the_first_measure_is_looked_at_beside_it() -> None:
+    assert d.subject(monitor(), [replace(DROP, judged="label_coverage")], DROP.end).measure == NDCG
+    assert d.subject(monitor(), [], END).window == (END - monitor().windows[0], END)
+
+
+# ---- the split -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reading", ["ndcg@10", "ndcg(empty=zero)@10", "ndcg(aggregate=pooled)@10"])
+@pytest.mark.parametrize("seed", range(20))
+def test_the_terms_add_up_to_the_drop(seed: int, reading: str) -> None:
+    rng = np.random.default_rng(seed)
+    draw = [{name: float(rng.uniform(0.1, 0.9)) for name in SLICES} for _ in range(2)]
+    rates = [{name: float(rng.uniform(1, 60)) for name in SLICES} for _ in range(2)]
+    made = stored((rates[0], rates[1]), (draw[0], draw[1]), seed, parse(reading))
+    sums = made.history.sums
+    sums[..., b.EMPTY] = np.floor((sums[..., b.REQUESTS] - sums[..., b.TOTAL]) * 0.3)
+    sums[..., b.NUM], sums[..., b.DEN] = sums[..., b.TOTAL] * 0.7, sums[..., b.REQUESTS] * 1.3
+    sums[:, 0] = sums[:, 1:].sum(axis=1)
+    found = d.split_by(made, "device")
+    assert found is not None
+    now = b.read_as(made.subject.measure, made.window().slice(OVERALL).sum(axis=0))
+    past = b.read_as(made.subject.measure, sum(p.slice(OVERALL).sum(axis=0) for p in made.before()))
+    assert found.value == pytest.approx(float(now), abs=1e-12)
+    assert found.before == pytest.approx(float(past), abs=1e-12)
+    assert found.within + found.mix == pytest.approx(float(now - past), abs=1e-12)
+    assert sum(p.within + p.mix for p in found.parts) == pytest.approx(float(now - past), abs=1e-12)
+    read_back = json.loads(json.dumps({"within": found.within, "mix": found.mix}))
+    assert read_back["within"] + read_back["mix"] == found.within + found.mix
+
+
+def test_the_guilty_slice_is_first_by_z_and_by_contribution() -> None:
+    first_by_z = first_by_part = 0
+    for seed in range(100):
+        guilty = SLICES[seed % 4]
+        made = stored((EVEN, EVEN), (LEVEL, LEVEL | {guilty: LEVEL[guilty] * 0.8}), seed)
+        found = d.split_by(made, "device")
+        assert found is not None
+        first_by_z += found.by_z[0].slice == guilty
+        first_by_part += found.parts[0].slice == guilty
+    assert first_by_z >= 95
+    assert first_by_part >= 95
+
+
+@pytest.mark.parametrize("waves", [0.0, 0.3])
+def test_z_of_what_did_not_change_is_that_of_noise(waves: float) -> None:
+    """Also where hours differ by more than their requests: with sampling alone it would be twice as much."""
+    zs = []
+    for seed in range(60):
+        found = d.split_by(stored((EVEN, EVEN), (LEVEL, LEVEL), seed, waves=waves), "device")
+        assert found is not None
+        zs += [p.z for p in found.parts]
+    assert abs(float(np.mean(zs))) < 0.25
+    assert 0.6 < float(np.std(zs)) < 1.2, "above 1 it would blame the innocent"
+
+
+def test_another_mix_alone_is_all_mix() -> None:
+    shifted = EVEN | {"d": 200.0}
+    found = d.split_by(stored((EVEN, shifted), (LEVEL, LEVEL)), "device")
+    assert found is not None
+    assert found.mix < -0.05
+    assert abs(found.within) < 0.02
+
+
+def test_a_slice_that_comes_or_goes_is_mix() -> None:
+    found = d.split_by(
+        stored(({"a": 40, "b": 40}, {"a": 40, "n": 40}), ({"a": 0.5, "b": 0.5}, {"a": 0.5, "n": 0.1})), "device"
+    )
+    assert found is not None
+    within = {p.slice: p.within for p in found.parts}
+    assert within["n"] == within["b"] == 0.0
+    assert found.within + found.mix == pytest.approx(found.value - found.before, abs=1e-12)
+
+
+def test_without_a_past_or_such_a_dimension_there_is_no_split() -> None:
+    made = stored((EVEN, EVEN), (LEVEL, LEVEL))
+    assert d.split_by(replace(made, subject=replace(made.subject, before=())), "device") is None
+    assert d.split_by(made, "country") is None
+
+
+# ---- the document --------------------------------------------------------------------------------------------------
+
+
+def test_queries_and_versions_are_no_dimensions_to_split_by() -> None:
+    rankings = replace(RANKINGS, query="text", model_version="model")
+    slices = (
+        Slice("model_version", "model"),
+        Slice("country", "country"),
+        Slice("q", "text"),
+        Slice("device", "device"),
+    )
+    made = replace(monitor(), rankings=rankings, slices=slices)
+    assert [s.dimension for s in d.dimensions(made)] == ["device", "country"], "what verdicts mix by comes first"
+    assert d.version_slice(made) == slices[0]
+    assert d.version_slice(monitor()) is None
+
+
+def test_the_document_is_plain_data_with_slices_both_ways() -> None:
+    made = stored((EVEN, EVEN), (LEVEL, LEVEL | {"b": 0.3}))
+    found = json.loads(json.dumps(d.from_stored(monitor(), made, None)))
+    assert found["split"]["from"] == "partials"
+    assert found["slices"][0]["slice"] == found["slices_by_z"][0]["slice"] == "b"
+    assert found["compared"] == [list(span) for span in made.subject.before]
+    assert found["coverage"]["labelled"] == 1.0
+    assert d.from_stored(monitor(), made, d.split_by(made, "device"))["split"]["from"] == "verdict"
+
+
+def test_a_finding_comes_back_as_it_was() -> None:
+    made = stored((EVEN, EVEN), (LEVEL, LEVEL))
+    made = replace(made, subject=replace(made.subject, finding=DROP))
+    document = json.loads(json.dumps(d.from_stored(monitor(), made, None)))
+    assert Finding.of(document["fell"]) == DROP

@@ -1,0 +1,110 @@
+"""Two versions in one period: paired by query where they share queries, and intervals that hold what they promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitor.core.sample import Sample
+from monitor.core.versions import FEWEST_PAIRS, compare, in_order, mean, names
+from tests.core.test_sample import requests
+
+HOUR = 3600
+
+
+def simulated(seed: int, effect: float, queries: int = 60, size: int = 1_500, shared: bool = True) -> Sample:
+    """Queries that differ far more than the versions do; v2 gets other ones more often."""
+    rng = np.random.default_rng(seed)
+    level = np.sort(rng.uniform(0.2, 0.8, queries))
+    second = rng.random(size) < 0.4
+    query = np.where(second, rng.integers(0, queries, size), rng.integers(0, queries, size) ** 2 // queries)
+    value = level[query] + effect * second + rng.normal(0, 0.15, size)
+    texts = [f"q{q}" if shared else f"q{q} {s}" for q, s in zip(query, second, strict=True)]
+    found = requests(value.tolist(), texts, ["v2" if s else "v1" for s in second])  # type: ignore[arg-type]
+    return Sample(found.ids, found.served // 10, *[getattr(found, n) for n in ("over", "under", "queries", "places")],
+                  found.versions, found.read)  # fmt: skip
+
+
+def test_pairs_see_through_another_mix_of_queries() -> None:
+    found = compare(simulated(1, effect=0.0), "v1", "v2", HOUR)
+    assert found.by == "query"
+    assert abs(found.second.value - found.first.value) > 0.05, "or there is nothing to see through"
+    assert found.lower is not None
+    assert found.upper is not None
+    assert found.lower < 0 < found.upper
+
+
+def test_ninety_five_in_a_hundred_intervals_hold_the_truth() -> None:
+    hits = 0
+    for seed in range(200):
+        found = compare(simulated(seed, effect=-0.03), "v1", "v2", HOUR)
+        hits += (found.lower or 0.0) <= -0.03 <= (found.upper or 0.0)
+    assert 181 <= hits <= 199
+
+
+def test_unpaired_intervals_hold_the_truth_too() -> None:
+    hits = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        hour = rng.integers(0, 48, 2_000)
+        bump = rng.normal(0, 0.05, 48)[hour]
+        second = rng.random(2_000) < 0.5
+        value = 0.5 + bump - 0.02 * second + rng.normal(0, 0.2, 2_000)
+        plain = requests(value.tolist(), None, ["v2" if s else "v1" for s in second])
+        sample = Sample(plain.ids, hour * HOUR, plain.over, plain.under, plain.queries, plain.places, plain.versions, 0)
+        found = compare(sample, "v1", "v2", HOUR)
+        assert found.by == "request"
+        hits += (found.lower or 0.0) <= -0.02 <= (found.upper or 0.0)
+    assert 181 <= hits <= 199
+
+
+def test_the_difference_and_the_signs_by_a_plain_loop() -> None:
+    sample = simulated(3, effect=-0.05)
+    found = compare(sample, "v1", "v2", HOUR)
+    by_query: dict[str, dict[str, list[float]]] = {}
+    for query, version, value in zip(sample.queries, sample.versions, sample.values, strict=True):
+        by_query.setdefault(str(query), {}).setdefault(version, []).append(float(value))
+    pairs = [(v["v1"], v["v2"]) for v in by_query.values() if len(v) == 2]
+    weights = [len(a) * len(b) / (len(a) + len(b)) for a, b in pairs]
+    apart = [sum(b) / len(b) - sum(a) / len(a) for a, b in pairs]
+    expected = sum(w * d for w, d in zip(weights, apart, strict=True)) / sum(weights)
+    assert found.difference == pytest.approx(expected, abs=1e-12)
+    assert (found.better, found.worse) == (sum(d > 0 for d in apart), sum(d < 0 for d in apart))
+    assert found.better + found.worse + found.unchanged == found.shared == len(pairs)
+
+
+def test_what_is_alike_is_unchanged() -> None:
+    queries = [f"q{i // 2}" for i in range(2 * FEWEST_PAIRS)]
+    sample = requests([0.5] * len(queries), queries, ["v1", "v2"] * FEWEST_PAIRS)  # type: ignore[arg-type]
+    found = compare(sample, "v1", "v2", HOUR)
+    assert (found.better, found.worse, found.unchanged, found.difference) == (0, 0, FEWEST_PAIRS, 0.0)
+
+
+def test_a_few_common_queries_are_too_few_and_all_is_compared_with_all() -> None:
+    sample = simulated(4, effect=0.0, shared=False)
+    found = compare(sample, "v1", "v2", HOUR)
+    assert (found.by, found.shared) == ("request", 0)
+    assert found.better + found.worse + found.unchanged == found.second.requests
+    assert found.difference == pytest.approx(found.second.value - found.first.value)
+
+
+def test_without_queries_nobody_shares_any() -> None:
+    found = compare(requests([0.1, 0.2, 0.9], None, ["v1", "v1", "v2"]), "v1", "v2", HOUR)
+    assert found.shared is None
+    assert (found.better, found.worse, found.unchanged) == (1, 0, 0)
+
+
+def test_of_one_request_there_is_no_interval() -> None:
+    found = mean(requests([0.3]), "v1", HOUR)
+    assert (found.value, found.lower, found.upper) == (0.3, None, None)
+
+
+def test_a_version_without_requests_is_named() -> None:
+    with pytest.raises(ValueError, match="version v9 has no request in this period"):
+        compare(requests([0.3]), "v1", "v9", HOUR)
+
+
+def test_the_busiest_come_first_and_the_older_is_the_first_of_two() -> None:
+    sample = requests([0] * 6, None, ["new", "new", "old", "new", "odd", "odd"])
+    assert names(sample) == ["new", "odd", "old"]
+    assert in_order(sample, ["odd", "new"]) == ["new", "odd"]

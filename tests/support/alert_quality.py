@@ -1,0 +1,98 @@
+"""The shared scorer of drift detectors, `alert_quality/run.py` in the folder `shared`, over the product's own judge."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from monitor.core.drift.judge import judge
+from monitor.core.drift.series import DAY, HOUR, Hours
+from monitor.core.drift.settings import Settings
+from monitor.core.drift.verdicts import Verdict
+
+FOLDER = "alert_quality"
+MONDAY = 4 * DAY
+"""A Monday, as the simulator's first day."""
+
+
+def hours(history: Mapping[str, Any]) -> Hours:
+    """The scorer's history as steps to judge."""
+    size = history["requests"]
+    nothing = np.zeros(len(size))
+    return Hours(
+        MONDAY + np.arange(len(size), dtype=np.int64) * HOUR,
+        tuple(f"segment {i}" for i in range(size.shape[1])),
+        size,
+        history["ndcg_sum"],
+        history["ndcg_squares"],
+        history["clicked"],
+        nothing,
+        nothing,
+        nothing,
+    )
+
+
+def verdicts(history: Mapping[str, Any]) -> list[Verdict]:
+    """What the product says of each hour, all slices and overall on one budget."""
+    return judge(Settings(), None, hours(history))[0]
+
+
+def detect(history: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The scorer's interface: which alarms are open in each hour."""
+    found = verdicts(history)
+    return {
+        "degraded": np.array([v.is_degraded for v in found]),
+        "data": np.array([v.is_data for v in found]),
+        "mix": np.array([v.mix_shifted for v in found]),
+    }
+
+
+@contextmanager
+def scorer(shared: Path) -> Iterator[ModuleType]:
+    """The scorer as a module."""
+    sys.path.insert(0, str(shared / FOLDER))
+    try:
+        yield importlib.import_module("run")
+    finally:
+        sys.path.remove(str(shared / FOLDER))
+        for name in ("run", "simulate"):
+            sys.modules.pop(name, None)
+
+
+def scores(run: ModuleType, seed: int, replicas: int, quiet_replicas: int, is_hard: bool = False) -> Iterator[str]:
+    """Lines of a table in Markdown: false alarms in 90 days, what is found within its deadline, what closes."""
+    yield f"| seed {seed}{', hard' if is_hard else ''} | figure | median delay |\n|---|---|---|"
+    for scenario in ("none", "lownone"):
+        found = run.false_alarms(detect, scenario, quiet_replicas, seed, is_hard)
+        yield f"| {scenario}: false alarms | {', '.join(f'{k} {v:.2f}' for k, v in found.items())} | |"
+    rates = {}
+    for scenario, (wanted, deadline) in run.EXPECTED.items():
+        rates[scenario], delay = run.detection(detect, scenario, replicas, seed, is_hard)
+        said = "" if wanted == "quiet" else f"{delay:.0f} h"
+        yield f"| {scenario}: {wanted} within {deadline} h | {rates[scenario]:.1%} | {said} |"
+    closed, held = run.closing(detect, replicas, seed, is_hard)
+    yield f"| found in 8 h, closed 24 h after the rollback | {closed:.1%} | |"
+    yield f"| 48-h outage held as data | {held:.1%} | |"
+    det = float(np.mean([rates[s] for s in run.DETECTION]))
+    yield f"| det, all | {100 * det:.1f}, {100 * float(np.mean(list(rates.values()))):.1f} | |"
+
+
+def main() -> None:
+    """`python -m tests.support.alert_quality FOLDER SEED... [--hard]`: the whole tables, as they come."""
+    arguments = [a for a in sys.argv[1:] if a != "--hard"]
+    with scorer(Path(arguments[0])) as run:
+        for seed in arguments[1:]:
+            print(flush=True)
+            for line in scores(run, int(seed), 90, 240, "--hard" in sys.argv):
+                print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

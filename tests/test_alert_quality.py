@@ -1,0 +1,56 @@
+"""A small run of the shared scorer over the product's judge; the full one belongs to `make evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.support.alert_quality import FOLDER, detect, scorer
+
+SEED = 7
+REPLICAS = 6
+
+
+@pytest.fixture(scope="module")
+def run(shared: Path) -> Iterator[ModuleType]:
+    if not (shared / FOLDER / "run.py").is_file():
+        pytest.skip("no scorer")
+    with scorer(shared) as module:
+        yield module
+
+
+def test_no_verdict_looks_into_the_future(run: ModuleType) -> None:
+    assert not run.uses_the_future(detect, SEED)
+
+
+def test_false_alarms_are_rare(run: ModuleType) -> None:
+    found = run.false_alarms(detect, "none", REPLICAS, SEED, False)
+    assert found["degraded"] <= 0.5
+    assert found["data"] <= 0.2
+    assert found["mix"] <= 0.4
+
+
+@pytest.mark.parametrize(
+    ("scenario", "least", "slowest"),
+    [("drop10", 0.6, 10), ("drop35", 0.9, 6), ("segdrop", 0.6, 24), ("mixshift", 0.8, 24)],
+)
+def test_changes_are_found_in_time_and_by_their_class(
+    run: ModuleType, scenario: str, least: float, slowest: float
+) -> None:
+    rate, delay = run.detection(detect, scenario, REPLICAS, SEED, False)
+    assert rate >= least
+    assert delay <= slowest
+
+
+@pytest.mark.parametrize("scenario", ["outage6h", "partial6h", "volume12h", "blip2h", "levelup"])
+def test_what_is_no_fault_of_the_model_pages_nobody(run: ModuleType, scenario: str) -> None:
+    assert run.detection(detect, scenario, REPLICAS, SEED, False)[0] >= 0.8
+
+
+def test_alarms_close_after_a_rollback_and_an_outage_stays_one_of_data(run: ModuleType) -> None:
+    closed, held = run.closing(detect, REPLICAS, SEED, False)
+    assert closed >= 0.6
+    assert held >= 0.8

@@ -1,0 +1,251 @@
+"""`rankmon baseline`, `incidents ack --new-baseline` and `power`: what verdicts rest on, and how it begins anew."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from monitor import cli
+from monitor.core.drift.series import Hours
+from monitor.core.types import Monitor
+from monitor.judging import Telling, judge
+from monitor.schema import outbox
+from monitor.store import Store
+from tests.support.drift import START, Ranking
+from tests.support.monitors import DAY, new_store
+from tests.support.simulated import configured, day, put
+from tests.support.tallies import rows
+
+HOUR = 3600
+DRAWN = Ranking.of(60, peak=900).since(32, mean=0.88).draw()
+"""Worse from day 32 on, for good."""
+
+
+@dataclass
+class Bench:
+    """A folder with configuration and store, and a daemon's way with it."""
+
+    folder: Path
+    store: Store
+    monitor: Monitor
+    told: float = 0.0
+
+    def live(self, until: float, current: bool = True) -> None:
+        """Store and judge up to a day, in steps of some hours."""
+        first = self.store.newest_bucket(self.monitor.traffic)
+        since = START if first is None else first + HOUR
+        for begin in range(since, day(until), 6 * HOUR if first is not None else 40 * DAY):
+            end = min(begin + (6 * HOUR if first is not None else 40 * DAY), day(until))
+            put(self.store, self.monitor, of(begin, end))
+            self.judge(end, current)
+
+    def judge(self, now: float, current: bool = True) -> None:
+        with self.store.hold("search") as lease:
+            judge(self.monitor, now, self.store, lease, Telling({"log": ("log",)}, "", time.time(), current))
+
+    def run(self, *arguments: str) -> int:
+        command, *rest = arguments
+        first = [command, rest.pop(0)] if command in ("baseline", "incidents") else [command]
+        return cli.run([*first, "--config", str(self.folder / "rankmon.yaml"), *rest])
+
+    @property
+    def notices(self) -> list[str]:
+        with self.store.reading() as connection:
+            return list(connection.scalars(sa.select(outbox.c.kind).order_by(outbox.c.id)))
+
+    @property
+    def kinds(self) -> list[str]:
+        """Of the newest verdicts, a day of them."""
+        newest = self.store.verdicts.newest("search")
+        assert newest is not None
+        return [v.kind for v in self.store.verdicts.between("search", newest.end - DAY, newest.end)]
+
+
+def of(since: int, until: int) -> Hours:
+    return DRAWN.rows((since - START) // HOUR, (until - START) // HOUR)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    config = configured(tmp_path)
+    store = new_store(config.store.url)
+    yield Bench(tmp_path, store, config.monitors[0])
+    store.close()
+
+
+def iso(number: float) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(day(number), UTC).strftime("%Y-%m-%dT%H:%M")
+
+
+# ---- showing ---------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_shown_what_the_baseline_was_fitted_on(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.live(30)
+    assert bench.run("baseline", "show", "search") == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"fitted on 2022-01-08 00:00 UTC to 2022-02-05 00:00 UTC: 28 days, \d{3},\d{3} requests", shown)
+    assert re.search(r"device=slice 1 +[\d,]+ +0\.5\d+ +[+-]\d\.\d %", shown)
+    assert "still lacks" not in shown
+    assert "begun anew" not in shown
+
+
+def test_what_it_lacks_is_said(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.live(9)
+    assert bench.run("baseline", "show", "search") == 0
+    assert "no baseline yet: 8 of 14 days to begin with" in capsys.readouterr().out
+    bench.live(16)
+    assert bench.run("baseline", "show", "search") == 0
+    assert "still lacks a whole reference" in capsys.readouterr().out
+
+
+def test_before_anything_is_final_there_is_none(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.run("baseline", "show", "search") == 0
+    assert "no baseline yet: a first final bucket" in capsys.readouterr().out
+
+
+def test_json_has_every_series(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.live(30)
+    assert bench.run("baseline", "show", "search", "--output", "json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["slice"] for one in found["series"]] == ["", "slice 0", "slice 1", "slice 2"]
+    assert found["fitted_since"] == START
+    assert found["series"][0]["level"] == pytest.approx(0.55, rel=0.02)
+    assert found["is_better_on_offer"] is False
+
+
+def test_a_lasting_improvement_offers_a_new_one(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    better = Ranking.of(42, peak=900).since(31, mean=1.08).draw()
+    put(bench.store, bench.monitor, better)
+    assert bench.run("baseline", "show", "search") == 0
+    assert "the level has been above it for a week: rankmon baseline begin search" in capsys.readouterr().out
+
+
+def test_what_is_stored_of_another_configuration_is_found_anew(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.live(30)
+    configured(bench.folder, "    drift: {false_alarms: 3}\n")
+    before = rows(bench.store)
+    assert bench.run("baseline", "show", "search") == 0
+    assert "28 days" in capsys.readouterr().out
+    assert rows(bench.store) == before
+
+
+# ---- beginning anew --------------------------------------------------------------------------------------------------
+
+
+def test_after_an_acknowledged_change_the_alarm_goes_and_nothing_pages_until_there_is_a_new_one(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.live(34)
+    (opened,) = bench.store.alerts.incidents(state="firing")
+    assert bench.notices == ["firing"]
+    arguments = ("ack", opened.incident.id, "--new-baseline", "--by", "ada", "--note", "fewer adverts")
+    assert bench.run("incidents", *arguments) == 0
+    said = capsys.readouterr().out
+    assert "acknowledged by ada" in said
+    assert "its baseline begins anew at" in said
+    bench.judge(day(34))
+    assert bench.store.alerts.watched() == []
+    assert bench.notices == ["firing", "withdrawn"]
+    bench.live(36)
+    assert set(bench.kinds) == {"not_enough_data"}
+    bench.live(50)
+    assert bench.notices == ["firing", "withdrawn"]
+    assert set(bench.kinds) == {"healthy"}
+    assert bench.run("baseline", "show", "search") == 0
+    assert re.search(r"begun anew at 2022-02-0\d \d\d:00 UTC by ada: fewer adverts", capsys.readouterr().out)
+
+
+def test_hours_of_the_old_regime_that_are_judged_after_it_was_said_page_nobody(bench: Bench) -> None:
+    bench.live(33)
+    assert bench.notices == ["firing"]
+    assert bench.run("baseline", "begin", "search", "--from", iso(34)) == 0
+    bench.judge(day(33))
+    bench.live(36)
+    assert bench.notices == ["firing", "withdrawn"]
+    assert set(bench.kinds) == {"not_enough_data"}
+
+
+def test_a_backfill_after_it_comes_to_the_same(bench: Bench) -> None:
+    bench.live(34)
+    assert bench.run("baseline", "begin", "search", "--from", iso(33)) == 0
+    bench.live(36)
+    before = bench.store.verdicts.between("search", 0, day(40))
+    put(bench.store, bench.monitor, of(day(20), day(21)))
+    bench.judge(day(36))
+    assert bench.store.verdicts.between("search", 0, day(40)) == before
+    assert bench.notices == ["firing", "withdrawn"]
+
+
+@pytest.mark.parametrize(
+    ("more", "arguments", "said"),
+    [
+        ("    drift: {}\n", ("begin", "shpo"), "there is no monitor 'shpo'; known are search"),
+        ("    drift: {}\n", ("begin", "search", "--from", "2099-01-01"), "2099-01-01 00:00 UTC is yet to come"),
+        ("", ("begin", "search"), "search has no `drift:`, so it has no baseline; add `drift: {}` to it"),
+        ("", ("show", "search"), "search has no `drift:`, so it has no baseline; add `drift: {}` to it"),
+        (
+            "    drift: {baseline_from: 2022-03-01}\n",
+            ("begin", "search", "--from", "2022-02-01"),
+            "the configuration has `baseline_from` 2022-03-01 00:00 UTC, which is later",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_with_its_remedy(
+    bench: Bench, capsys: pytest.CaptureFixture[str], more: str, arguments: tuple[str, ...], said: str
+) -> None:
+    configured(bench.folder, more)
+    assert bench.run("baseline", *arguments) == 2
+    assert said in capsys.readouterr().err
+    assert bench.store.verdicts.baseline("search") is None
+
+
+# ---- power -----------------------------------------------------------------------------------------------------------
+
+
+def test_power_has_a_line_for_each_series(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.live(30)
+    assert bench.run("power") == 0
+    shown = capsys.readouterr().out
+    assert "search: ndcg@10, smallest drop that shows within 24 h" in shown
+    assert re.search(r"overall +[\d,]+ +0\.5\d+ +\d\.\d % +\d\.\d % +0\.0\d+", shown)
+    assert bench.run("power", "--monitor", "search", "--output", "json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    drops = {one["slice"]: one["smallest"] for one in found["series"]}
+    assert 0.01 < drops[""] < drops["slice 0"] < 0.2
+
+
+def test_without_a_dimension_there_is_overall_alone(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    drift = bench.monitor.drift
+    assert drift is not None
+    bench.monitor = replace(bench.monitor, slices=(), drift=replace(drift, mix_by=None))
+    path = bench.folder / "rankmon.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("    slices: [device]\n", ""), encoding="utf-8")
+    bench.live(30)
+    assert bench.run("power", "--output", "json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    (only,) = found["series"]
+    assert only["smallest"] == pytest.approx(0.035, abs=0.015)
+
+
+def test_power_before_there_is_a_baseline_says_so(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.live(5)
+    assert bench.run("power") == 0
+    assert re.search(r"overall +– +– +– +– +– +no baseline yet", capsys.readouterr().out)
+
+
+def test_power_of_nothing_that_is_judged_is_an_error(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    configured(bench.folder, "")
+    assert bench.run("power") == 2
+    assert "search has no `drift:`, so nothing is judged; add `drift: {}` to it" in capsys.readouterr().err

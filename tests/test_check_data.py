@@ -1,0 +1,180 @@
+"""`check-config --connect` looks at the data: mappings that read well and are wrong are told, with key and remedy."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+import monitor.cli as cli
+
+CONFIG = """\
+store: {{url: "sqlite:///{folder}/store.db"}}
+sources:
+  shop: {{url: "{url}"}}
+monitors:
+  - name: search
+    source: shop
+    rankings:
+      table: search_log
+      request: request_id
+      item: item_id
+      position: position
+      time: {{column: served_at, format: epoch_s}}
+    relevance:
+      events:
+        table: search_events
+        request: request_id
+        item: item_id
+        type: kind
+        time: {{column: occurred_at, format: epoch_s}}
+        rules: [{{type: tap, grade: 1}}, {{type: buy, grade: 3}}]
+        attribution: 1h
+    measures: [ndcg@10]
+"""
+TABLES = (
+    "CREATE TABLE search_log (request_id TEXT, item_id TEXT, position INTEGER, rank0 INTEGER, sku TEXT, "
+    "served_at BIGINT)",
+    "CREATE TABLE search_events (request_id TEXT, item_id TEXT, kind TEXT, occurred_at BIGINT)",
+)
+
+Check = Callable[..., tuple[int, list[str], list[str]]]
+
+
+@pytest.fixture
+def check(database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Check:
+    """Ask for a check after changes to the text of a sound configuration: (exit code, output, errors and warnings)."""
+    _fill(database_url, int(time.time()))
+    path = tmp_path / "rankmon.yaml"
+
+    def asked(*changes: tuple[str, str]) -> tuple[int, list[str], list[str]]:
+        text = CONFIG.format(folder=tmp_path, url=database_url)
+        for before, after in changes:
+            assert before in text
+            text = text.replace(before, after, 1)
+        path.write_text(text, encoding="utf-8")
+        code = cli.run(["check-config", "--connect", "-c", str(path)])
+        said = capsys.readouterr()
+        return code, said.out.splitlines(), [line.replace(f"{path}:", "") for line in said.err.splitlines()]
+
+    return asked
+
+
+def _fill(url: str, now: int) -> None:
+    """A request a minute for ten hours, five items each, and an event within the minute on most of them."""
+    rng, shown, events = random.Random(3), [], []
+    for i in range(600):
+        at = now - 60 * i
+        shown += [(f"r{i}", f"i{p}", p, p - 1, f"sku-{p}", at) for p in range(1, 6)]
+        if i % 4:
+            kind = "buy" if i % 20 == 1 else "tap"
+            events.append((f"r{i}", f"i{rng.randint(1, 5)}", kind, at + rng.randint(1, 59)))
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for statement in TABLES:
+            connection.exec_driver_sql(statement)
+        for table, rows in (("search_log", shown), ("search_events", events)):
+            written = ", ".join(
+                "(" + ", ".join(f"'{v}'" if isinstance(v, str) else str(v) for v in r) + ")" for r in rows
+            )
+            connection.exec_driver_sql(f"INSERT INTO {table} VALUES {written}")
+    engine.dispose()
+
+
+def test_what_fits_is_not_warned_of_and_what_was_looked_at_is_said(check: Check) -> None:
+    code, out, err = check()
+    assert (code, err) == (0, [])
+    assert any(line.startswith("search: looked at 540 requests of 24h, 75 % with a label; ") for line in out)
+    assert "100 % match" in " ".join(out)
+    assert out[-1] == "configuration is valid and everything answers"
+
+
+def test_positions_from_0_are_told_to_be_so(check: Check) -> None:
+    code, out, err = check(("position: position", "position: rank0"))
+    assert (code, out[-1]) == (0, "configuration is valid and everything answers, but see the warnings")
+    assert err == [
+        "rankmon: warning: 11: monitors[0].rankings.position: search: 540 of 2,700 positions in 'rank0' are 0, and "
+        "would be refused; if they start at 0, write `position: {column: rank0, base: 0}`"
+    ]
+    assert check(("position: position", "position: {column: rank0, base: 0}"))[2] == []
+
+
+def test_a_base_of_0_for_positions_from_1_is_told(check: Check) -> None:
+    _, _, (said,) = check(("position: position", "position: {column: position, base: 0}"))
+    assert "no position in 'position' is 0, the lowest is 1, so that all would be off by one" in said
+
+
+def test_a_text_column_as_position_is_told(check: Check, database_url: str) -> None:
+    code, _, (said, *_) = check(("position: position", "position: sku"))
+    assert "11: monitors[0].rankings.position: search: " in said
+    assert ("'sku' holds text, such as 'sku-1'" in said) == (code == 0) == database_url.startswith("sqlite")
+
+
+def test_types_that_never_occur_are_told_with_those_that_do(check: Check) -> None:
+    code, _, err = check(("type: tap", "type: click"), ("type: buy", "type: purchase"))
+    assert code == 0
+    there = "among the 450 looked at; there are 'tap' (93 %), 'buy' (7 %)"
+    assert [line.partition("search: ")[2] for line in err if "rules[" in line] == [
+        f"no event of the type 'click' {there}",
+        f"no event of the type 'purchase' {there}",
+    ]
+    assert any("none of the 540 requests looked at has a label" in line for line in err)
+
+
+def test_one_rule_of_two_that_never_occurs_is_told(check: Check) -> None:
+    _, _, (said,) = check(("type: buy", "type: purchase"))
+    assert said.startswith("rankmon: warning: 20: monitors[0].relevance.events.rules[1]: ")
+
+
+def test_events_that_match_nothing_are_told(check: Check) -> None:
+    _, _, err = check(
+        ("        request: request_id\n        item: item_id", "        request: item_id\n        item: item_id")
+    )
+    assert any(
+        "monitors[0].relevance.events.request: search: " in line
+        and "events match no impression within the attribution; do request and item name the same things" in line
+        for line in err
+    )
+
+
+def test_a_missing_column_or_table_is_told_by_its_key_without_our_aliases(check: Check) -> None:
+    for before, after, place in (
+        ("item: item_id", "item: skuu", "10: monitors[0].rankings.item: search: source shop: "),
+        ("type: kind", "type: sort", "18: monitors[0].relevance.events.type: search: source shop: "),
+        ("search_events", "clicks", "15: monitors[0].relevance.events.table: search: source shop: "),
+    ):
+        code, _, (said,) = check((before, after))
+        assert code == 3
+        assert said.startswith(f"rankmon: {place}")
+        assert after.rpartition(" ")[2] in said
+        assert "r." not in said.partition("source shop: ")[2].partition("; compare")[0]
+        assert "LINE 1" not in said
+
+
+def test_old_data_are_looked_at_too(check: Check, database_url: str) -> None:
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE search_log SET served_at = served_at - 100000000")
+        connection.exec_driver_sql("UPDATE search_events SET occurred_at = occurred_at - 100000000")
+    engine.dispose()
+    _, out, err = check(("position: position", "position: rank0"))
+    assert "search: source shop answers, no request in 24h" in out
+    assert "540 of 2,700 positions in 'rank0' are 0" in err[0]
+
+
+def test_a_folder_in_place_of_a_source_is_told(check: Check, database_url: str, tmp_path: Path) -> None:
+    code, _, (said, *_) = check((f'shop: {{url: "{database_url}"}}', f'shop: {{url: "sqlite:///{tmp_path}"}}'))
+    assert code == 3
+    assert f"3: sources.shop: search: source shop: {tmp_path} is a folder; name the file in it" in said
+
+
+def test_a_database_that_is_not_on_its_server_is_told(check: Check, database_url: str) -> None:
+    if not database_url.startswith("postgresql"):
+        return
+    name = database_url.rpartition("/")[2]
+    _, _, (said, *_) = check((f'/{name}"}}\n', '/nowhere"}\n'))
+    assert "there is no such database on that server; name another in the URL, or have it made" in said

@@ -1,0 +1,467 @@
+"""Diagnoses taken from a real source: what they hold, what they leave out, and that they disturb nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from monitor.core import diagnosis as d
+from monitor.core.losses import query_id
+from monitor.core.measures import parse
+from monitor.core.rules import Baseline, Drop, Rule
+from monitor.core.tally import Reading
+from monitor.core.types import Drift, Judgments, Monitor, Relation, Slice
+from monitor.cycle import Stride, run_backfill
+from monitor.demo.shop import Shop, Story, create_schema
+from monitor.diagnosing import Detailed, Diagnoser, Taken, capture, detailed, stored_part
+from monitor.errors import SourceError, TooMany
+from monitor.judging import Telling, judge
+from monitor.runner import Runner
+from monitor.snapshot import Board
+from monitor.source.pull import Pull
+from monitor.store import Store
+from monitor.store.alerts import StoredIncident
+from monitor.telemetry import Telemetry
+from tests.support.monitors import DAY, new_store, pull, shop
+
+HOUR = 3600
+WEEK = 7 * DAY
+STORY = Story(datetime(2026, 2, 2, tzinfo=UTC), history_days=24, degraded_days=2, rollback_after=timedelta(days=9))
+FIRST, LAST = int(STORY.start.timestamp()), int(STORY.history_end.timestamp())
+RULE = Rule(
+    "drop", parse("ndcg@10"), DAY, Drop(0.07, 0.07, True, Baseline(trailing=14 * DAY)), 6 * HOUR, 6 * HOUR,
+    min_requests=50, retrain=True,
+)  # fmt: skip
+
+
+def watched() -> Monitor:
+    made = shop(["ndcg@10"], alerts=(RULE,), history=30 * DAY)
+    rankings = replace(made.rankings, query="query", model_version="model_version")
+    version = Slice("model_version", "model_version")
+    return replace(made, rankings=rankings, slices=(version, *made.slices))
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three weeks of the shop, and a store in which its incident is open."""
+    folder = tmp_path_factory.mktemp("diagnosing")
+    engine = sa.create_engine(f"sqlite:///{folder}/shop.db")
+    create_schema(engine)
+    Shop(story=STORY).fill(engine, STORY.start, STORY.history_end)
+    engine.dispose()
+    store, monitor = new_store(f"sqlite:///{folder}/store.db"), watched()
+    with store.hold("shop") as lease:
+        source = pull(monitor, f"sqlite:///{folder}/shop.db")
+        for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, Stride()):
+            pass
+        judge(monitor, LAST + DAY, store, lease, Telling())
+    store.close()
+    return folder
+
+
+@dataclass
+class Source:
+    """The shop's database, that counts, and fails as it is told."""
+
+    source: Any
+    fault: Exception | None = None
+    asked: list[tuple[int, int]] = field(default_factory=list)
+    holds_since: int = 0
+
+    def read(self, since: int, until: int) -> Reading:
+        self.asked.append((since, until))
+        if self.fault is not None:
+            raise self.fault
+        found: Reading = self.source.read(max(since, self.holds_since), max(until, self.holds_since))
+        return found
+
+
+@dataclass
+class Bench:
+    """A store with an open incident, and the source that it came from."""
+
+    store: Store
+    source: Source
+    monitor: Monitor = field(default_factory=watched)
+
+    @property
+    def incident(self) -> StoredIncident:
+        (found,) = self.store.alerts.incidents("shop", "firing")
+        return found
+
+    def open(self, monitor: Monitor) -> Detailed:
+        if self.source.source.monitor != monitor:
+            self.source.source = Pull(monitor, self.source.source.database)
+        return self.source
+
+    @property
+    def document(self) -> dict[str, Any] | None:
+        found = self.store.verdicts.diagnosis(self.incident.incident.id)
+        return None if found is None else dict(found)
+
+    def capture(self) -> dict[str, Any]:
+        steps = capture(self.monitor, self.incident, self.store, self.open(detailed(self.monitor)), 1e9)
+        try:
+            while True:
+                next(steps)
+        except StopIteration as ended:
+            return json.loads(json.dumps(ended.value))  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def bench(filled: Path, tmp_path: Path) -> Iterator[Bench]:
+    (tmp_path / "store.db").write_bytes((filled / "store.db").read_bytes())
+    store = new_store(f"sqlite:///{tmp_path}/store.db")
+    yield Bench(store, Source(pull(watched(), f"sqlite:///{filled}/shop.db")))
+    store.close()
+
+
+# ---- what is found -------------------------------------------------------------------------------------------------
+
+
+def test_the_requests_of_the_window_and_of_the_weeks_before_are_those_that_are_stored(bench: Bench) -> None:
+    found = bench.capture()
+    window, *weeks = found["captured"]["periods"]
+    assert [p["since"] for p in weeks] == [window["since"] - n * WEEK for n in (1, 2, 3)]
+    assert not any(p["is_sampled"] for p in (window, *weeks))
+    history = bench.store.history(bench.monitor.definition(parse("ndcg@10")), window["since"], window["until"])
+    merged = history.slice(("", "")).sum(axis=0)
+    assert window["requests"] == int(merged[0] - merged[1]), "requests with a value"
+    assert found["captured"]["value"] == pytest.approx(merged[2] / window["requests"], abs=1e-12)
+    assert found["captured"]["value"] == pytest.approx(found["fell"]["value"], abs=1e-12)
+
+
+def test_the_guilty_device_and_version_are_named(bench: Bench) -> None:
+    found = bench.capture()
+    assert (found["slices"][0]["slice"], found["slices_by_z"][0]["slice"]) == ("mobile", "mobile")
+    assert found["split"]["within"] + found["split"]["mix"] == pytest.approx(
+        found["split"]["value"] - found["split"]["before"], abs=1e-12
+    )
+    assert {v["version"] for v in found["versions"]} == {"v1", "v2"}
+    compared = found["captured"]["comparison"]
+    assert (compared["first"]["version"], compared["second"]["version"], compared["by"]) == ("v1", "v2", "query")
+    assert compared["upper"] < 0
+
+
+def test_lost_requests_are_in_the_source_and_lost(bench: Bench, filled: Path) -> None:
+    found = bench.capture()["captured"]["requests"]
+    assert len(found) == 20
+    assert all(r["value"] < r["expected"] for r in found)
+    engine = sa.create_engine(f"sqlite:///{filled}/shop.db")
+    with engine.connect() as connection:
+        for one in found:
+            row = connection.execute(
+                sa.text("SELECT DISTINCT device, model_version FROM rankings WHERE request_id = :id"),
+                {"id": one["request"]},
+            ).one()
+            assert tuple(row) == (one["slice"], one["version"])
+    engine.dispose()
+
+
+def test_queries_are_ids_unless_their_texts_were_switched_on(bench: Bench, filled: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{filled}/shop.db")
+    with engine.connect() as connection:
+        texts = set(connection.execute(sa.text("SELECT DISTINCT query FROM rankings")).scalars())
+    engine.dispose()
+    hidden = bench.capture()
+    ids = {query_id(text) for text in texts}
+    worst = hidden["captured"]["queries"]["worst"]
+    assert worst
+    assert {q["query"] for q in worst} <= ids
+    assert all("text" not in q for q in worst)
+    assert not any(f'"{text}"' in json.dumps(hidden) for text in texts)
+    bench.monitor = replace(bench.monitor, drift=Drift(parse("ndcg@10"), "device", show_queries=True))
+    shown = bench.capture()["captured"]["queries"]["worst"]
+    assert {q["text"] for q in shown} <= texts
+
+
+def test_of_a_verdict_the_split_is_its_own(filled: Path, tmp_path: Path) -> None:
+    monitor = replace(watched(), alerts=(), drift=Drift(parse("ndcg@10"), "device"))
+    store, source = new_store(f"sqlite:///{tmp_path}/store.db"), pull(monitor, f"sqlite:///{filled}/shop.db")
+    with store.hold("shop") as lease:
+        for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, Stride()):
+            pass
+        judge(monitor, LAST + DAY, store, lease, Telling())
+    bench = Bench(store, Source(source), monitor)
+    found, opened_at = bench.capture(), bench.incident.incident.opened_at
+    (verdict,) = store.verdicts.between("shop", opened_at - 1, opened_at)
+    assert found["fell"]["verdict"] == "degraded"
+    assert found["measure"] == "ndcg(empty=zero)@10"
+    if not found["dimension"]:
+        assert verdict.split is not None
+        assert found["split"]["from"] == "verdict"
+        assert found["split"]["before"] == verdict.split.before
+    whole = found["split"]
+    assert whole["within"] + whole["mix"] == pytest.approx(whole["value"] - whole["before"], abs=1e-12)
+    assert found["slices_by_z"][0]["slice"] == "mobile"
+    empty = {r["value"] for r in found["captured"]["requests"]}
+    assert empty == {0.0}, "here a request without a click is one that lost"
+    store.close()
+
+
+def test_twice_the_same_comes_to_the_same(bench: Bench) -> None:
+    assert bench.capture() == bench.capture()
+
+
+def test_of_more_than_fits_a_sample_is_looked_at_and_that_is_said(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = bench.capture()
+    monkeypatch.setattr(d, "MOST_REQUESTS", 200)
+    bench.source.asked = []
+    found = bench.capture()
+    assert all(p["requests"] <= 200 for p in found["captured"]["periods"])
+    assert all(p["is_sampled"] for p in found["captured"]["periods"])
+    assert any("a fixed sample was looked at" in note for note in found["captured"]["notes"])
+    assert not any("sample" in note for note in whole["captured"]["notes"])
+    read = sum(until - since for since, until in bench.source.asked)
+    assert read < 0.5 * sum(p["until"] - p["since"] for p in found["captured"]["periods"]), "not all of it is read"
+    assert found["split"] == whole["split"], "what is stored needs no sample"
+    assert found == bench.capture()
+
+
+def test_a_range_that_is_too_large_for_memory_is_read_in_parts(bench: Bench) -> None:
+    whole, read = bench.capture(), bench.source.source.read
+
+    def small(since: int, until: int) -> Reading:
+        if until - since > 5 * HOUR:
+            raise TooMany("more than 10 rows")
+        return read(since, until)  # type: ignore[no-any-return]
+
+    bench.source.source.read = small
+    found = bench.capture()
+    assert found["captured"]["value"] == pytest.approx(whole["captured"]["value"], abs=1e-12)
+    assert found["captured"]["requests"] == whole["captured"]["requests"]
+    bench.source.source.read = lambda *_: (_ for _ in ()).throw(TooMany("more than 10 rows"))
+    with pytest.raises(SourceError, match="more than 10 rows within a second"):
+        bench.capture()
+
+
+def test_a_purged_source_leaves_what_is_stored_and_says_so(bench: Bench) -> None:
+    whole = bench.capture()
+    bench.source.holds_since = whole["window"][0]
+    found = bench.capture()
+    assert found["captured"]["requests"] == []
+    assert any("not hold the requests of all weeks before" in note for note in found["captured"]["notes"])
+    bench.source.holds_since = LAST + 10 * DAY
+    empty = bench.capture()
+    assert any("not hold the requests of the fallen window" in note for note in empty["captured"]["notes"])
+    assert empty["captured"]["value"] is None
+    assert empty["slices"] == whole["slices"]
+
+
+def test_of_a_slice_that_fell_its_requests_are_looked_at(bench: Bench) -> None:
+    (transition,) = [t for t in bench.store.alerts.transitions("shop") if t.became == "firing"]
+    finding = replace(transition.evidence, dimension="device", slice="mobile") if transition.evidence else None
+    assert finding is not None
+    stored = replace(bench.incident, findings=(finding,))
+    with bench.store.writing() as connection:
+        connection.execute(sa.text("DELETE FROM transitions"))
+    steps = capture(bench.monitor, stored, bench.store, bench.open(detailed(bench.monitor)), 1e9)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as ended:
+        found = ended.value
+    assert (found["dimension"], found["slice"]) == ("device", "mobile")
+    assert {r["slice"] for r in found["captured"]["requests"]} == {"mobile"}
+
+
+def test_without_a_query_column_that_is_said(bench: Bench) -> None:
+    bench.monitor = replace(bench.monitor, rankings=replace(bench.monitor.rankings, query=None, model_version=None))
+    found = bench.capture()["captured"]
+    assert found["queries"] is None
+    assert found["comparison"] is None
+    assert any("name their column under `rankings: query`" in note for note in found["notes"])
+    assert {r["by_query"] for r in found["requests"]} == {False}
+
+
+def test_judgments_by_query_are_read_beside_the_query(database_url: str) -> None:
+    """There the query stands twice in what is asked for: once to be judged by, once to be told apart by."""
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE shown (request TEXT, query TEXT, item TEXT, position INT, at BIGINT)"))
+        connection.execute(sa.text("CREATE TABLE judged (query TEXT, item TEXT, grade INT)"))
+        connection.execute(sa.text("INSERT INTO judged VALUES ('a', 'x', 3), ('a', 'y', 1), ('b', 'x', 1)"))
+        rows = "('1','a','y',1,100), ('1','a','x',2,100), ('2','b','x',1,200)"
+        connection.execute(sa.text(f"INSERT INTO shown VALUES {rows}"))
+    engine.dispose()
+    made = shop(["ndcg@10"], slices=())
+    time = replace(made.rankings.time, column="at", format="epoch_s")
+    rankings = replace(
+        made.rankings, relation=Relation(("shown",)), request="request", item="item", time=time, query="query"
+    )
+    recipe = Judgments(Relation(("judged",)), "query", "item", "grade")
+    monitor = detailed(replace(made, rankings=rankings, recipe=recipe, measures=(parse("ndcg@10"),)))
+    reading = pull(monitor, database_url).read(0, HOUR)
+    assert list(reading.ids) == ["1", "2"]
+    assert list(reading.slices["rankmon_query"]) == ["a", "b"]
+
+
+# ---- when it is taken ----------------------------------------------------------------------------------------------
+
+
+def never() -> bool:
+    return False
+
+
+def test_it_is_taken_once(bench: Bench) -> None:
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    assert diagnoser.advance(never) == bench.incident.incident.id
+    document, asked = bench.document, len(bench.source.asked)
+    assert document is not None
+    assert diagnoser.advance(never) is None
+    assert Diagnoser(bench.monitor, bench.store, bench.open).advance(never) is None
+    assert (bench.document, len(bench.source.asked)) == (document, asked)
+
+
+def test_a_cycle_that_is_over_takes_one_step_more_and_the_next_goes_on(bench: Bench) -> None:
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    taken = [diagnoser.advance(lambda: True)]
+    assert len(bench.source.asked) == 1
+    while taken[-1] is None:
+        assert bench.document is None
+        taken.append(diagnoser.advance(never, longest=0.0))
+    assert len(taken) >= 3
+    assert len(bench.source.asked) == len(set(bench.source.asked)), "nothing is read twice"
+    assert bench.document is not None
+    assert {**bench.document, "captured": None} == {**bench.capture(), "captured": None}
+
+
+def test_a_source_that_fails_is_asked_again_ever_more_rarely_until_it_answers(bench: Bench) -> None:
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    bench.source.fault = SourceError("it is away", "connect")
+    failed = []
+    for cycle in range(40):
+        try:
+            diagnoser.advance(never)
+        except SourceError:
+            failed.append(cycle)
+    assert failed[:4] == [0, 1, 3, 7]
+    assert {b - a for a, b in pairwise(failed[4:])} == {13}
+    bench.source.fault = None
+    for _ in range(13):
+        diagnoser.advance(never)
+    assert bench.document is not None
+
+
+def test_data_that_broke_are_not_diagnosed(bench: Bench) -> None:
+    with bench.store.writing() as connection:
+        connection.execute(sa.text("UPDATE incidents SET matter = 'data'"))
+    assert Diagnoser(bench.monitor, bench.store, bench.open).advance(never) is None
+    assert bench.source.asked == []
+
+
+def test_what_is_over_is_not_read_any_more(bench: Bench) -> None:
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    diagnoser.advance(lambda: True)
+    with bench.store.writing() as connection:
+        connection.execute(sa.text("UPDATE incidents SET state = 'resolved'"))
+    assert diagnoser.advance(never) is None
+    assert len(bench.source.asked) == 1
+
+
+def test_what_the_store_knows_needs_no_source(bench: Bench) -> None:
+    found = stored_part(bench.monitor, bench.incident, bench.store)
+    assert found["slices"][0]["slice"] == "mobile"
+    assert "captured" not in found
+    assert bench.source.asked == []
+
+
+def test_a_period_that_is_stored_but_unknown_is_no_sample() -> None:
+    from monitor.core.sample import NO_REQUESTS
+
+    assert not Taken((0, HOUR), NO_REQUESTS, None).plain()["is_sampled"]
+
+
+# ---- in a cycle ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Daemon:
+    """A runner over the bench, whose detailed reading may fail by itself."""
+
+    bench: Bench
+    cycle_source: Any
+    is_detailed: bool = True
+    opened: int = 0
+
+    def __post_init__(self) -> None:
+        import threading
+
+        parts = (self.bench.store, Board(), Telemetry(), self, threading.Event(), self)
+        self.telemetry, self.stopping = parts[2], parts[4]
+        opens = self._open if self.is_detailed else None
+        self.runner = Runner(self.bench.monitor, self.cycle_source, *parts, open_detailed=opens)  # type: ignore[arg-type]
+
+    speed = 1.0
+
+    def now(self) -> float:
+        return LAST + DAY
+
+    def telling(self) -> Telling:
+        return Telling({"log": ("log",)}, "http://page/", 0.0)
+
+    def wake(self) -> None:
+        pass
+
+    def _open(self, monitor: Monitor) -> Detailed:
+        self.opened += 1
+        return self.bench.open(monitor)
+
+
+@pytest.fixture
+def daemon(bench: Bench, filled: Path) -> Daemon:
+    return Daemon(bench, pull(bench.monitor, f"sqlite:///{filled}/shop.db"))
+
+
+def test_a_cycle_pages_and_then_explains(daemon: Daemon) -> None:
+    assert daemon.runner.run().error is None
+    assert daemon.bench.document is not None
+    kinds = {n.kind for n in [daemon.bench.store.alerts.notices(daemon.bench.incident.incident.id)[1]] if n is not None}
+    assert kinds <= {"firing", "retrain"}
+    assert kinds
+
+
+@pytest.mark.parametrize("fault", [SourceError("it is away", "connect"), ValueError("a bug"), KeyError("x")])
+def test_whatever_fails_in_a_diagnosis_the_cycle_is_well(
+    daemon: Daemon, fault: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    daemon.bench.source.fault = fault
+    run = daemon.runner.run()
+    assert run.error is None
+    assert daemon.opened == 1
+    assert daemon.bench.document is None
+    assert daemon.bench.store.progress("shop").last_error == ""
+    assert "diagnosis" in caplog.text
+    daemon.bench.source.fault = None
+    assert daemon.runner.run().error is None
+    assert daemon.bench.document is not None
+
+
+def test_a_runner_without_a_detailed_reader_diagnoses_nothing(bench: Bench, filled: Path) -> None:
+    daemon = Daemon(bench, pull(bench.monitor, f"sqlite:///{filled}/shop.db"), is_detailed=False)
+    assert daemon.runner.run().error is None
+    assert bench.document is None
+
+
+def test_no_text_of_a_query_reaches_log_or_outbox(bench: Bench, filled: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    bench.monitor = replace(bench.monitor, drift=Drift(parse("ndcg@10"), "device", show_queries=True))
+    Daemon(bench, pull(bench.monitor, f"sqlite:///{filled}/shop.db")).runner.run()
+    assert "is explained, see rankmon explain-incident" in caplog.text
+    assert bench.document is not None
+    texts = [q["text"] for q in bench.document["captured"]["queries"]["worst"] if " " in q["text"]]
+    assert texts, "of one word there are some that are in other words"
+    with bench.store.reading() as connection:
+        sent = "".join(connection.execute(sa.text("SELECT document FROM outbox")).scalars())
+    assert sent
+    assert not any(text in caplog.text or text in sent for text in texts)

@@ -1,0 +1,247 @@
+"""`rankmon explain-incident` and `versions`: what people read of a fall, and what where there is nothing to read."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from monitor import cli
+from monitor.demo.shop import Shop, Story, create_schema
+from tests.test_incidents_cli import CONFIG
+
+STORY = Story(datetime(2026, 2, 2, tzinfo=UTC), history_days=17, degraded_days=2, rollback_after=timedelta(days=9))
+COLUMNS = "position: position\n      query: query\n      model_version: model_version\n"
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the shop's database and a store that was backfilled from it."""
+    folder = tmp_path_factory.mktemp("explaining")
+    engine = sa.create_engine(f"sqlite:///{folder}/shop.db")
+    create_schema(engine)
+    Shop(story=STORY).fill(engine, STORY.start, STORY.history_end)
+    engine.dispose()
+    write(folder)
+    assert run(folder, "backfill", "--from", "2026-02-02", "--to", "2026-02-19") == 0
+    return folder
+
+
+@pytest.fixture
+def folder(filled: Path, tmp_path: Path) -> Path:
+    """With a store of its own."""
+    (tmp_path / "store.db").write_bytes((filled / "store.db").read_bytes())
+    write(tmp_path, filled)
+    return tmp_path
+
+
+def write(folder: Path, source: Path | None = None, old: str = "", new: str = "") -> None:
+    text = CONFIG.format(folder=folder, url="http://127.0.0.1:9/").replace("position: position\n", COLUMNS)
+    text = text.replace("        slices: [device]\n        min_requests", "        min_requests")
+    text = text.replace(f"{folder}/shop.db", f"{source or folder}/shop.db")
+    assert old in text
+    (folder / "rankmon.yaml").write_text(text.replace(old, new) if old else text, encoding="utf-8")
+
+
+def run(folder: Path, command: str, *arguments: str) -> int:
+    return cli.run([command, "-c", str(folder / "rankmon.yaml"), *arguments])
+
+
+def execute(folder: Path, statement: str) -> None:
+    engine = sa.create_engine(f"sqlite:///{folder}/store.db")
+    with engine.begin() as connection:
+        connection.execute(sa.text(statement))
+    engine.dispose()
+
+
+@pytest.fixture
+def name(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Id of the open incident."""
+    assert cli.run(["incidents", "list", "--open", "--json", "-c", str(folder / "rankmon.yaml")]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    return str(found["id"])
+
+
+def explained(folder: Path, name: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(folder, "explain-incident", name, *arguments) == 0
+    return capsys.readouterr().out
+
+
+# ---- explain-incident ----------------------------------------------------------------------------------------------
+
+
+def test_all_there_is_to_say_of_a_fall(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = explained(folder, name, capsys, "--capture")
+    assert re.search(
+        r"When it opened, by rule drop: ndcg@10.* fell from 0\.\d{3} to 0\.\d{3} \(95 %: .*; \d+ requests\)", said
+    )
+    assert re.search(r"Split by device, against the same hours of 2 weeks before: 0\.\d{4} -> 0\.\d{4}, change -", said)
+    within, mix = (float(x) for x in re.findall(r"within slices ([-+.\d]+), from another mix ([-+.\d]+)", said)[0])
+    change = float(re.findall(r"change ([-+.\d]+)", said)[0])
+    assert within + mix == pytest.approx(change, abs=0.0002)
+    after = said.split("By z, the surest fall first:")[1].splitlines()
+    assert after[2].startswith("device=mobile")
+    assert re.search(r"requests with a label +\d\d\.\d % +\d\d\.\d %", said)
+    assert re.search(r"v2 against v1, on \d+ queries that both got, though at different times: -0\.\d+ \(95 %", said)
+    assert re.search(r"\nv1 +0 +– +– +[\d,]+ +0\.", said)
+    assert re.search(r"\nr\d{10}-\d{5} .* mobile +v2 ", said)
+    assert re.search(r"\n[0-9a-f]{12} +\d", said)
+    assert "drop: pending -> firing" in said
+    assert "Not captured" not in said
+
+
+def test_as_json_it_adds_up_and_is_the_same_once_taken(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = json.loads(explained(folder, name, capsys, "--capture", "--output", "json"))
+    split = first["diagnosis"]["split"]
+    assert split["within"] + split["mix"] == pytest.approx(split["value"] - split["before"], abs=1e-12)
+    (folder / "rankmon.yaml").write_text(
+        (folder / "rankmon.yaml").read_text(encoding="utf-8").replace("/shop.db", "/gone.db"), encoding="utf-8"
+    )
+    again = json.loads(explained(folder, name, capsys, "--output", "json"))
+    assert again == first, "what was taken outlives the source"
+    assert first["missing"] == ""
+    assert {t["became"] for t in first["transitions"]} >= {"pending", "firing"}
+
+
+def test_without_a_capture_it_says_why_and_shows_what_is_stored(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = explained(folder, name, capsys)
+    assert (
+        "Not captured: the source was not read yet; rankmon run does it with its next cycles, --capture does it" in said
+    )
+    assert "device=mobile" in said
+    assert "Requests that lost most" not in said
+    execute(folder, "UPDATE incidents SET state = 'resolved', closed_at = opened_at + 7200")
+    said = explained(folder, name, capsys)
+    assert "Not captured: the incident closed before the source was read; --capture reads what the source still" in said
+    assert "resolved at 2026-02-" in said
+
+
+def test_an_incident_on_the_data_blames_no_request(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    verdict = """replace(summary, '"verdict": ""', '"verdict": "labels_suspect"')"""
+    execute(folder, f"UPDATE incidents SET matter = 'data', summary = {verdict}")
+    said = explained(folder, name, capsys, "--capture")
+    assert "Not captured: it is about the data, not the model: no request or slice is to blame." in said
+    assert json.loads(explained(folder, name, capsys, "--output", "json"))["diagnosis"] is None
+
+
+def test_of_a_monitor_that_is_gone_the_records_are_left(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "rankmon.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("- name: shop", "- name: other"), encoding="utf-8")
+    said = explained(folder, name, capsys)
+    assert "Not captured: monitor 'shop' is not in " in said
+    assert "fell from" in said
+
+
+def test_an_unknown_id_and_a_source_that_is_away_are_told(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folder, "explain-incident", "nope") == 2
+    assert "there is no incident 'nope'; rankmon incidents list names them" in capsys.readouterr().err
+    write(folder, folder / "nowhere")
+    assert run(folder, "explain-incident", name, "--capture") == 3
+    assert "nowhere/shop.db" in capsys.readouterr().err
+    assert "Not captured" in explained(folder, name, capsys)
+
+
+def test_texts_of_queries_are_shown_only_while_they_are_switched_on(
+    folder: Path, filled: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on = ("measures: [ndcg@10]\n", "measures: [ndcg@10]\n    drift: {show_queries: true}\n")
+    write(folder, filled, *on)
+    document = json.loads(explained(folder, name, capsys, "--capture", "--output", "json"))
+    texts = [q["text"] for q in document["diagnosis"]["captured"]["queries"]["worst"]]
+    assert any(" " in text for text in texts)
+    assert texts[0] in explained(folder, name, capsys)
+    write(folder, filled)
+    assert not any(f'"{text}"' in explained(folder, name, capsys, "--output", "json") for text in texts)
+
+
+def test_a_terminal_obeys_nothing_that_a_database_says(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explained(folder, name, capsys, "--capture")
+    execute(folder, "UPDATE diagnoses SET document = replace(document, '\"mobile\"', '\"mo\\u001b[2Jbile\"')")
+    said = explained(folder, name, capsys)
+    assert "mo?[2Jbile" in said
+    assert "\x1b" not in said
+
+
+# ---- versions ------------------------------------------------------------------------------------------------------
+
+
+def test_versions_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folder, "versions", "shop", "--to", "2026-02-19") == 0
+    said = capsys.readouterr().out
+    assert re.search(r"v1 +[\d,]+ +0\.\d{4} +0\.\d{4} – 0\.\d{4} +\w+ +\d\d\.\d %", said)
+    assert re.search(r"v2 against v1, on \d+ queries that both got: -0\.\d{4} \(95 %: -0\.\d+ to -0\.\d+\)", said)
+    assert re.search(r"queries: \d+ better, \d+ worse, \d+ unchanged", said)
+
+
+def test_versions_as_json_and_the_other_way_round(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for pair in (("v1", "v2"), ("v2", "v1")):
+        command = ("versions", "shop", "--from", "2026-02-12", "--to", "2026-02-19", "--versions", *pair)
+        assert run(folder, *command, "--output", "json") == 0
+        found.append(json.loads(capsys.readouterr().out)["comparison"])
+    one, other = found
+    assert one["difference"] == pytest.approx(-other["difference"], abs=1e-12)
+    assert (one["better"], one["worse"]) == (other["worse"], other["better"])
+    assert one["by"] == "query"
+
+
+def test_a_time_of_one_version_has_nothing_to_compare(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folder, "versions", "shop", "--from", "2026-02-03", "--to", "2026-02-10") == 0
+    assert "One version served in this period; there is nothing to compare." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nope"], 2, "there is no monitor 'nope'"),
+        (["shop", "--versions", "v1", "v9"], 2, "no request of version 'v9' in this period; there are v1, v2"),
+        (["shop", "--versions", "v1", "v1"], 2, "'v1' is one version; name two"),
+        (["shop", "--measure", "mrr"], 2, "shop computes ndcg@10, not mrr"),
+        (["shop", "--measure", "nonsense"], 2, "nonsense"),
+        (["shop", "--from", "2026-02-20", "--to", "2026-02-19"], 2, "is no period of whole buckets"),
+        (
+            ["shop", "--from", "2020-01-01", "--to", "2020-01-02"],
+            2,
+            "source shop has no request with a value from 2020",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_told(
+    arguments: list[str], code: int, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folder, "versions", *arguments) == code
+    assert message in capsys.readouterr().err
+
+
+def test_a_purged_source_is_told_with_what_is_stored(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/shop.db")
+    create_schema(engine)
+    engine.dispose()
+    write(folder, tmp_path)
+    assert run(folder, "versions", "shop") == 2
+    assert re.search(r"of which [\d,]+ are stored: it was purged since; take a later --from", capsys.readouterr().err)
+
+
+def test_without_a_column_of_the_version_its_name_is_asked_for(
+    folder: Path, filled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, filled, "      model_version: model_version\n", "")
+    assert run(folder, "versions", "shop") == 2
+    expected = "monitor shop has no column of the model's version; name it under `rankings: model_version`"
+    assert expected in capsys.readouterr().err

@@ -1,0 +1,130 @@
+"""Sums by the database against the pull, on logs full of dirt and on such as SQL can sum up, on each engine."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from monitor.core.summed import Summed, tallied
+from monitor.core.tally import Tally
+from monitor.core.types import EventRule, Monitor, Recipe
+from monitor.database_url import parse_url
+from monitor.source.engine import Database
+from monitor.source.pull import Pull
+from monitor.source.pushdown import PushDown, why_not
+from tests.support.examples import times
+from tests.support.logs import (
+    CLICKS,
+    END,
+    MICROS,
+    START,
+    Dirt,
+    Soiled,
+    Style,
+    column,
+    events,
+    monitor,
+    styles,
+    write,
+)
+from tests.test_source import assert_same, dirt_of
+
+MEASURES = (
+    "ndcg@3",
+    "ndcg",
+    "ndcg(ideal=local)@2",
+    "ndcg(discount=jarvelin)@4",
+    "ndcg(gain=exp2,discount=reciprocal,ideal=max,max_grade=5)@3",
+    "ndcg(gain={1:1,2:1,3:7})@3",
+    "dcg",
+    "dcg(gain=exp2)@2",
+    "cg@2",
+    "precision@2",
+    "precision",
+    "recall@2",
+    "mrr(rel=2)@3",
+    "mrr",
+    "hit_rate@1",
+    "rbp(p=0.5)",
+    "rbp@2",
+    "ctr@2",
+    "click_position",
+)
+RULES = (CLICKS, (EventRule(1, "click"), EventRule(0, "purchase")), (EventRule(2),), (EventRule(1, "view", -5),))
+
+
+class Mild(Soiled):
+    """A log with the dirt that SQL can deal with: gaps, NULLs, early and late events, events on nothing, and so on."""
+
+    def _grade(self, missing: float) -> Any:
+        grade = self.random.random() < 0.5 if self.boolean else self.random.choice((0, 0, 0, 1, 1, 2, 3))
+        return self._maybe(grade, missing)
+
+    def _position(self, place: int) -> Any:
+        return self._maybe(self.first + (place if self.random.random() < 0.95 else -1 - place))
+
+    def _at(self, micros: int, latest: int = 0) -> Any:
+        return self._maybe((micros + self.random.randint(0, latest) * MICROS) // MICROS * MICROS, 0.01)
+
+    def _request(self, name: str, served: int) -> None:
+        before = len(self.log.rankings)
+        super()._request(name, served)
+        rows, seen = self.log.rankings[before:], set[Any]()
+        self.log.rankings[before:] = [row for row in rows if not (row["item"] in seen or seen.add(row["item"]))]
+
+
+def measures(chance: random.Random) -> tuple[str, ...]:
+    """Some of the above."""
+    return tuple(m for m in MEASURES if chance.random() < 0.5) or ("ndcg@3",)
+
+
+def recipe_of(kind: str, style: Style, chance: random.Random) -> Recipe:
+    """The recipe with some of its options."""
+    if kind == "column":
+        return column(max_grade=chance.choice((None, 3)))
+    return events(style, rules=chance.choice(RULES), count_unmatched=chance.random() < 0.8)
+
+
+def case(url: str, kind: str, seed: int) -> tuple[Monitor, str]:
+    """A log in the database, half of the time mild, and a monitor of it."""
+    chance = random.Random(f"{kind} {seed}")
+    name, style = chance.choice(list(styles(url).items()))
+    first, is_mild = chance.choice((0, 1)), chance.random() < 0.7
+    position = chance.choice(("integer", "integer", "numeric", "double precision"))
+    grade = chance.choice(("double precision", "numeric", *(["boolean"] if kind != "events" else [])))
+    maker, dirt = (Mild, Dirt()) if is_mild else (Soiled, dirt_of(url, kind, style, position, grade))
+    write(url, maker(seed, first, dirt, boolean=grade == "boolean").make(), style, position, grade)
+    made = monitor(recipe_of(kind, style, chance), style, measures(chance), first)
+    what = f"{kind} {seed}: {name}, base {first}, {position}, {grade}, mild {is_mild}, {made.recipe}, {made.measures}"
+    return made, what
+
+
+def both(monitored: Monitor, database: Database, since: int, until: int) -> tuple[Tally, Tally, int]:
+    """(partials by the database, partials by the pull, how many buckets the database summed up)"""
+    kernels = dict.fromkeys(m.kernel for m in monitored.measures)
+    answers = (
+        PushDown(monitored, database, is_bound=True).read(since, until),
+        Pull(monitored, database).read(since, until),
+    )
+    one, other = (tallied(a, monitored.bucket, kernels, monitored.slices, {}) for a in answers)
+    read = sum(r.until - r.since for r in answers[0].read) if isinstance(answers[0], Summed) else until - since
+    return one, other, (until - since - read) // monitored.bucket
+
+
+@pytest.mark.parametrize("kind", ["events", "column"])
+def test_any_log_adds_up_to_the_same_by_the_database_and_by_the_pull(database_url: str, kind: str) -> None:
+    database, summed = Database("s", parse_url(database_url, None), 60), 0
+    for seed in range(times(12)):
+        made, what = case(database_url, kind, seed)
+        if why_not(made, database.dialect):
+            continue
+        one, other, buckets = both(made, database, START, END)
+        assert_same(one, other, what)
+        summed += buckets
+        chance = random.Random(seed)
+        since, until = sorted(chance.sample(range(START, END), 2))
+        assert_same(*both(made, database, since, until)[:2], f"{what}, {since} to {until}")
+    assert summed > 12
+    database.close()

@@ -1,0 +1,197 @@
+"""MariaDB, DuckDB over Parquet and ClickHouse, each real: sums by the database against the pull."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+
+from monitor.core.types import Monitor
+from monitor.database_url import parse_url
+from monitor.errors import SourceError
+from monitor.source.choice import explained
+from monitor.source.engine import Database
+from monitor.source.pushdown import PushDown, why_not
+from tests.support.engines import Kind, clickhouse, duckdb_over_parquet, mariadb
+from tests.support.examples import times
+from tests.support.logs import BUCKET, END, START, Dirt, Log, Soiled, column, events, monitor
+from tests.support.mariadb import MariaServer, find_server, mariadb_server
+from tests.support.requirements import missing
+from tests.test_pushdown import Mild, both, measures, recipe_of
+from tests.test_source import assert_same
+
+ENGINES = ("mariadb", "duckdb", "clickhouse")
+
+
+@pytest.fixture(scope="module")
+def maria() -> Iterator[MariaServer]:
+    """One server for this file."""
+    if find_server() is None:
+        missing("no mariadbd: install Debian's mariadb-server")
+    with mariadb_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kind:
+    """Each of the database systems, with a database of its own."""
+    if request.param == "mariadb":
+        server: MariaServer = request.getfixturevalue("maria")
+        return mariadb(server.create_database())
+    module = {"duckdb": "duckdb_engine", "clickhouse": "chdb"}[request.param]
+    if importlib.util.find_spec(module) is None:
+        missing(f"{module} is not installed")
+    folder = tmp_path_factory.mktemp(request.param)
+    return duckdb_over_parquet(folder) if request.param == "duckdb" else clickhouse(folder / "data")
+
+
+def case(engine: Kind, kind: str, seed: int) -> tuple[Monitor, str]:
+    """A log in the database, most often mild, and a monitor of it."""
+    chance = random.Random(f"{kind} {seed}")
+    name, style = chance.choice(list(engine.styles.items()))
+    first, maker = chance.choice((0, 1)), chance.choice((Mild, Mild, Soiled))
+    position = chance.choice(("whole", "whole", "number", "decimal"))
+    grade = chance.choice(("number", "decimal", *(["truth"] if kind != "events" else [])))
+    engine.write(maker(seed, first, Dirt(), boolean=grade == "truth").make(), style, position, grade)
+    made = monitor(recipe_of(kind, style, chance), style, measures(chance), first)
+    return made, f"{kind} {seed}: {name}, base {first}, {position}, {grade}, {maker.__name__}, {made.measures}"
+
+
+@pytest.mark.parametrize("kind", ["events", "column"])
+def test_any_log_adds_up_to_the_same_by_the_database_and_by_the_pull(engine: Kind, kind: str) -> None:
+    database, summed = Database("s", parse_url(engine.url, None), 60), 0
+    for seed in range(times(3)):
+        made, what = case(engine, kind, seed)
+        assert why_not(made, database.dialect) == ""
+        one, other, buckets = both(made, database, START, END)
+        assert_same(one, other, what)
+        summed += buckets
+        database.close()  # or its file could not be written anew
+    assert summed >= 4
+
+
+def test_what_is_never_null_is_still_missing_where_nothing_was_joined(engine: Kind) -> None:
+    log, style = Log(), engine.styles["epoch ms"]
+    log.show("r1", [1, 2], START, device="tv", country="x")
+    log.show("r2", [3], START + 700, device="pc", country="x")
+    log.happen("r1", 2, START + 5)
+    log.happen("nobody", 2, START + 5)
+    strict = {name: kind.removeprefix("Nullable(").removesuffix(")") for name, kind in engine.types.items()}
+    strict_styles = {"epoch ms": style._replace(sql=style.sql.removeprefix("Nullable(").removesuffix(")"))}
+    for rows in (log.rankings, log.events):
+        for row in rows:
+            row |= {name: "q" if name == "query" else 0 for name, value in row.items() if value is None}
+    replace(engine, types=strict, styles=strict_styles).write(log, strict_styles["epoch ms"], "whole", "number")
+    database = Database("s", parse_url(engine.url, None), 60)
+    one, other, buckets = both(monitor(events(style), style, ("ndcg@3", "mrr")), database, START, END)
+    assert_same(one, other, "never null")
+    assert buckets == 4
+    assert one.traffic[START, "", ""].tolist() == [1, 1, 2, 1, 1, 1]
+    database.close()
+
+
+def test_the_statement_can_be_shown_and_run_by_hand(engine: Kind) -> None:
+    made = replace(case(engine, "column", 1)[0], engine="pushdown")
+    database = Database("s", parse_url(engine.url, None), 60)
+    _, (statement,) = explained(made, database, START, END)
+    with database.reading() as reader:
+        columns = reader._connection.exec_driver_sql(statement.replace("%", "%%")).keys()
+    assert "m0_requests" in columns
+    assert isinstance(PushDown(made, database).freshness(START, END).newest, float)
+    database.close()
+
+
+def failing(url: str, timeout: int = 60) -> SourceError:
+    """What a read of clicks fails with."""
+    style = mariadb(url).styles["epoch ms"]
+    database = Database("s", parse_url(url, None), timeout)
+    with pytest.raises(SourceError) as caught:
+        PushDown(monitor(events(style), style), database, is_bound=True).read(START, START + BUCKET)
+    database.close()
+    return caught.value
+
+
+def test_mariadb_says_what_is_wrong_and_how_to_mend_it(maria: MariaServer) -> None:
+    url = maria.create_database()
+    error = failing(url)
+    assert (error.reason, "compare the table" in str(error)) == ("missing", True), error
+    engine, log = mariadb(url), Log()
+    log.show("r1", [1, 2], START)
+    engine.write(log, engine.styles["epoch ms"], "whole", "number")
+    name = url.rpartition("/")[2]
+    maria.execute("CREATE OR REPLACE USER watcher", f"GRANT SELECT ON {name}.rankings TO watcher")
+    watched = url.replace("root@", "watcher@")
+    error = failing(watched)
+    assert (error.reason, "grant SELECT" in str(error)) == ("permission", True)
+    assert failing(url.replace("root@", "nobody:wrong@")).reason == "connect"
+    assert failing(url.replace(str(maria.port), "1")).reason == "connect"
+    slow = f"SELECT * FROM {name}.shown WHERE SLEEP(1) = 0"
+    maria.execute(f"RENAME TABLE {name}.rankings TO {name}.shown", f"CREATE VIEW {name}.rankings AS {slow}")
+    error = failing(url, timeout=1)
+    assert (error.reason, "statement_timeout" in str(error)) == ("timeout", True)
+
+
+def test_nothing_can_be_written_to_mariadb(maria: MariaServer) -> None:
+    database = Database("s", parse_url(maria.create_database(), None), 60)
+    with pytest.raises(SourceError, match=r"(?i)read.only"), database.reading() as reader:
+        reader._connection.exec_driver_sql("CREATE TABLE t (a INT)")
+
+
+def test_who_stops_need_not_wait_for_mariadb(maria: MariaServer) -> None:
+    stopping = threading.Event()
+    database = Database("s", parse_url(maria.create_database(), None), 60, stopping.is_set)
+    raised: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            with database.reading() as reader:
+                reader.one(sa.select(sa.func.sleep(50)))
+                reader.columns(sa.select(sa.literal(1)))
+        except BaseException as error:
+            raised.append(error)
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    time.sleep(0.5)
+    stopping.set()
+    began = time.monotonic()
+    while reading.is_alive() and time.monotonic() < began + 20:
+        database.interrupt()
+        reading.join(0.1)
+    assert [type(error).__name__ for error in raised] == ["Stopped"]
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "remedy"),
+    [
+        ("bigquery://project/data", "pip install sqlalchemy-bigquery"),
+        ("snowflake://user@account/db", "pip install snowflake-sqlalchemy"),
+        ("oracle+oracledb://user@host", "rankmon[oracle]"),
+        ("mssql+pyodbc://user@host/db", "rankmon[mssql]"),
+        ("nonsense://host/db", "install the SQLAlchemy driver for nonsense"),
+    ],
+)
+def test_a_missing_driver_is_named_with_what_brings_it(url: str, remedy: str) -> None:
+    database = Database("s", parse_url(url, None), 60)
+    with pytest.raises(SourceError) as caught, database.reading():
+        pass
+    assert caught.value.reason == "driver"
+    assert remedy in str(caught.value)
+
+
+def test_an_empty_source_has_nothing_new(engine: Kind) -> None:
+    style = engine.styles["epoch ms"]
+    engine.write(Log(), style, "whole", "number")
+    database = Database("s", parse_url(engine.url, None), 60)
+    source = PushDown(monitor(column(), style), database, is_bound=True)
+    assert source.freshness(START, END).newest is None
+    one, other, _ = both(source.monitor, database, START, END)
+    assert_same(one, other, "empty")
+    database.close()

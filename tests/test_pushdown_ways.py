@@ -1,0 +1,547 @@
+"""Which way of reading is taken, what happens when it fails, and that nobody can tell from the store which it was."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import mssql, mysql, oracle, postgresql, sqlite
+from sqlalchemy.engine import make_url
+
+from monitor.cli import run
+from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
+from monitor.core.summable import grades, obstacle
+from monitor.core.summed import Summed
+from monitor.core.types import EventRule, Monitor, Rankings, Slice, TimeColumn
+from monitor.cycle import Stride, run_backfill
+from monitor.database_url import parse_url
+from monitor.errors import SourceError, TooMany
+from monitor.source.choice import choose, explained, open_source
+from monitor.source.engine import Database, Reader
+from monitor.source.pull import Freshness, Pull
+from monitor.source.pushdown import TRIAL, PushDown, why_not
+from monitor.source.queries import Queries
+from monitor.source.speech import HABITS, Speech, family_of
+from monitor.source.summing import Summing
+from monitor.store import Store
+from tests.support.logs import (
+    BUCKET,
+    BUCKETS,
+    CLICKS,
+    END,
+    MICROS,
+    START,
+    Log,
+    Style,
+    column,
+    events,
+    judgments,
+    monitor,
+    styles,
+    write,
+)
+from tests.support.postgres import PostgresServer
+from tests.support.tallies import rows
+
+EPOCH = Style("bigint", "epoch_ms", None, lambda micros: micros // 1000)
+LATE = END + 10 * 86400
+
+
+def small(recipe: Any = None, **changes: Any) -> Monitor:
+    """A monitor by clicks, with one slice."""
+    settings: dict[str, Any] = {"slices": (Slice("device", "device"),), "measures": ("ndcg@3", "mrr")}
+    return monitor(events(EPOCH) if recipe is None else recipe, EPOCH, **(settings | changes))
+
+
+def fill(url: str, odd: int = 0, style: Style = EPOCH) -> None:
+    """A clean log of three requests a bucket; in the first `odd` buckets a clicked item stands twice."""
+    log = Log()
+    for b in range(BUCKETS):
+        for n in range(3):
+            at = START + b * BUCKET + 10 * n
+            items = [1, 2, 2] if n == 0 and b < odd else [1, 2, 3]
+            log.show(f"r{b}-{n}", items, at, device=("tv", "pc", None)[n], country="x", query="q", grade=[0, 1, 2])
+            log.happen(f"r{b}-{n}", 2, at + 5)
+            log.happen(f"r{b}-{n}", 9, at + 7)
+    write(url, log, style, grade="double precision")
+
+
+def source(url: str, monitored: Monitor) -> Pull | PushDown:
+    """What reads it."""
+    return open_source(monitored, Database("s", parse_url(url, None), 60))
+
+
+# ---- the choice --------------------------------------------------------------------------------------------------
+
+
+def test_auto_leaves_the_sums_to_databases_that_were_held_against_the_pull() -> None:
+    native = TimeColumn("at")
+    made = small(replace(events(EPOCH), time=native))
+    made = replace(made, rankings=replace(made.rankings, time=native))
+    chosen = {d: choose(made, d).way for d in ("postgresql", "duckdb", "mysql", "mariadb", "clickhousedb", "trino")}
+    assert chosen == dict.fromkeys(chosen, "pushdown") | dict.fromkeys(("trino", "mysql", "mariadb"), "pull")
+    assert "not run on it" in choose(made, "trino").reason
+    assert choose(replace(made, engine="pushdown"), "trino").way == "pushdown"
+    assert "does not know" in choose(made, "firebird").reason
+
+
+def test_what_is_faster_row_by_row_is_read_so_unless_one_insists() -> None:
+    assert "sorts where others hash" in choose(small(), "mariadb").reason
+    assert choose(small(), "sqlite").way == "pull"
+    assert choose(small(engine="pushdown"), "sqlite").way == "pushdown"
+    assert choose(small(engine="pull"), "postgresql").way == "pull"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "measure", "reason"),
+    [
+        (judgments(), "ndcg@3", "fingerprint"),
+        (events(EPOCH, combine="sum"), "ndcg@3", "combine: sum"),
+        (events(EPOCH, rules=(EventRule(None, "dwell"),)), "ndcg@3", "own value"),
+        (column(), "map@3", "map@3: average precision"),
+        (column(), "err(max_grade=3)@3", "err multiplies"),
+        (column(), "ndcg(gain={0:1,1:2})@3", "items of grade 0 have a gain"),
+        (column(max_grade=100), "ndcg@3", "13 grades to count"),
+        (events(EPOCH), "ndcg(gain={1:1,2:2})@3", "not every measure can take every grade"),
+        (column(), "ndcg@3", ""),
+        (events(EPOCH), "ndcg(gain=exp2)@3", ""),
+    ],
+)
+def test_what_sql_cannot_count_is_left_to_the_pull(recipe: Any, measure: str, reason: str) -> None:
+    found = obstacle(small(recipe, measures=(measure,)))
+    assert reason in found
+    assert bool(reason) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "measures", "expected"),
+    [
+        (column(max_grade=3), ("ndcg",), (1, 2, 3)),
+        (column(), ("ndcg",), (1, 2, 3, 4, 5)),
+        (column(), ("ndcg(gain={0:0,1:1,4:3})", "mrr"), (1, 4)),
+        (events(EPOCH), ("ndcg",), (1, 2, 3)),
+        (events(EPOCH, rules=(EventRule(0, "view"), EventRule(0.5, "click"))), ("ndcg",), (0.5,)),
+    ],
+)
+def test_the_grades_that_are_counted(recipe: Any, measures: tuple[str, ...], expected: tuple[float, ...]) -> None:
+    assert grades(small(recipe, measures=measures)) == expected
+
+
+@pytest.mark.parametrize(
+    ("rankings", "labels", "dialect", "reason"),
+    [
+        (TimeColumn("at"), TimeColumn("at"), "postgresql", ""),
+        (TimeColumn("at", "epoch_s"), TimeColumn("at", "epoch_ms"), "postgresql", ""),
+        (TimeColumn("at"), TimeColumn("at", "epoch_ms"), "postgresql", "in different ways"),
+        (TimeColumn("at"), TimeColumn("at", timezone="UTC"), "postgresql", "in different ways"),
+        (TimeColumn("at", "%Y-%m-%d %H:%M:%S", "UTC"), None, "postgresql", "is text written as"),
+        (TimeColumn("at", "%Y-%m-%d %H:%M:%S", "UTC"), None, "sqlite", ""),
+        (TimeColumn("at", "%d.%m.%Y %H:%M:%S", "UTC"), None, "sqlite", "is text written as"),
+        (TimeColumn("at", "%Y-%m-%d %H:%M:%S", "Europe/Berlin"), None, "sqlite", "is text written as"),
+        (TimeColumn("at"), None, "sqlite", "is text to SQLite"),
+    ],
+)
+def test_times_that_a_database_cannot_reckon_with(
+    rankings: TimeColumn, labels: TimeColumn | None, dialect: str, reason: str
+) -> None:
+    made = small(column() if labels is None else replace(events(EPOCH), time=labels))
+    found = why_not(replace(made, rankings=replace(made.rankings, time=rankings)), dialect)
+    assert reason in found
+    assert bool(reason) == bool(found)
+
+
+def test_the_way_is_no_part_of_a_definition() -> None:
+    ways = [small(engine=engine) for engine in ("auto", "pull", "pushdown")]
+    assert len({tuple(d.id for d in made.definitions) for made in ways}) == 1
+
+
+# ---- the store -----------------------------------------------------------------------------------------------------
+
+
+def test_the_store_cannot_tell_which_way_was_taken(database_url: str, tmp_path: Path) -> None:
+    fill(database_url, odd=1)
+    found = []
+    for engine in ("pull", "pushdown"):
+        made = small(engine=engine)
+        store = Store(make_url(f"sqlite:///{tmp_path / engine}.db"))
+        store.schema.migrate()
+        with store.hold(made.name) as lease:
+            *_, done = run_backfill(made, LATE, (START, END), source(database_url, made), store, lease, Stride())
+        assert done.stored == BUCKETS
+        found.append(rows(store, "progress", "monitors"))
+        store.close()
+    assert found[0] == found[1]
+    assert any(found[0].values())
+
+
+class Vast:
+    """A source that has eight million rows summed up for each read."""
+
+    def freshness(self, since: float, now: float) -> Freshness:
+        return Freshness(now, 0)
+
+    def read(self, since: int, until: int) -> Summed:
+        nothing = np.zeros((0, len(FIELDS)))
+        return Summed(
+            *(since, until),
+            bucket=np.zeros(0, np.int64),
+            slices={"device": []},
+            traffic=np.zeros((0, len(TRAFFIC_FIELDS))),
+            measures={m.kernel: nothing for m in small().measures},
+            refused={},
+            summed=8_000_000,
+        )
+
+
+def test_how_much_is_read_at_once_goes_by_what_the_database_went_through(tmp_path: Path) -> None:
+    made, stride = small(), Stride(rows=200_000, buckets=4)
+    store = Store(make_url(f"sqlite:///{tmp_path / 'store.db'}"))
+    store.schema.migrate()
+    with store.hold(made.name) as lease:
+        *_, done = run_backfill(made, LATE, (START, END), Vast(), store, lease, stride)
+    assert (done.stored, done.rows, stride.buckets) == (BUCKETS, 0, 2)
+    store.close()
+
+
+# ---- plans ---------------------------------------------------------------------------------------------------------
+
+
+def test_of_a_long_history_only_what_is_asked_for_is_looked_at(postgres_url: str) -> None:
+    log = Log()
+    log.show("r0", [1], START)
+    write(postgres_url, log, EPOCH, index=True)
+    with sa.create_engine(postgres_url).begin() as connection:
+        rows = f"{START * 1000} - n * 60000::bigint FROM generate_series(1, 100000) n"
+        for table, column, value in (("rankings", "position", "1"), ("events", "type", "'click'")):
+            wanted = f"SELECT 'r' || n, 1, {value}, {rows}"
+            connection.exec_driver_sql(f'INSERT INTO {table} (request, item, {column}, "at") {wanted}')
+        connection.exec_driver_sql("ANALYZE")
+    made = small(events(EPOCH, attribution=BUCKET))
+    with source(postgres_url, made).database.reading() as reader:  # type: ignore[union-attr]
+        reader.prepare_to_sum()
+        database = Database("s", parse_url(postgres_url, None), 60)
+        for statement in explained(made, database, START - BUCKET, START)[1]:
+            plan = reader._connection.exec_driver_sql(f"EXPLAIN {statement}".replace("%", "%%")).scalars().all()
+            scans = [line for line in plan if " on rankings " in line or " on events " in line]
+            assert scans
+            assert [line for line in scans if "Seq Scan" in line] == []
+
+
+# ---- odd buckets ---------------------------------------------------------------------------------------------------
+
+
+def test_only_buckets_with_oddities_are_read_row_by_row(database_url: str) -> None:
+    fill(database_url, odd=2)
+    answer = source(database_url, small(engine="pushdown")).read(START, END)
+    assert isinstance(answer, Summed)
+    assert [(r.since, r.until) for r in answer.read] == [(START, START + 2 * BUCKET)]
+    assert set(answer.bucket.tolist()) == {START + 2 * BUCKET, START + 3 * BUCKET}
+    assert answer.rows < sum(r.rows for r in answer.read)
+
+
+def test_auto_goes_back_to_the_pull_where_most_buckets_are_odd(postgres_url: str) -> None:
+    fill(postgres_url, odd=BUCKETS)
+    reader = source(postgres_url, small())
+    assert isinstance(reader, PushDown)
+    for _ in range(-(-TRIAL // BUCKETS)):
+        assert isinstance(reader.read(START, END), Summed)
+    assert "24 of 24 buckets" in reader.yields
+    assert not isinstance(reader.read(START, END), Summed)
+
+
+def test_auto_goes_back_to_the_pull_where_the_statement_fails(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(postgres_url)
+    monkeypatch.setattr(Summing, "cells", lambda *_: sa.select(sa.literal_column("no_such_function(1)")))
+    reader = source(postgres_url, small())
+    assert isinstance(reader, PushDown)
+    assert len(reader.read(START, END).served) == 3 * BUCKETS  # type: ignore[union-attr]
+    assert "no_such_function" in reader.yields
+    with pytest.raises(SourceError, match="no_such_function"):
+        source(postgres_url, small(engine="pushdown")).read(START, END)
+
+
+def test_wrong_data_are_no_reason_to_leave_push_down(postgres_url: str) -> None:
+    fill(postgres_url)
+    native = small(events(EPOCH._replace(form="epoch_s")))
+    reader = source(postgres_url, native)
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql('ALTER TABLE events ALTER "at" TYPE text')
+    assert failure(reader).reason == "data"
+    assert reader.yields == ""  # type: ignore[union-attr]
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql('ALTER TABLE events ALTER "at" TYPE bigint USING "at"::bigint / 1000')
+    assert isinstance(reader.read(START, END), Summed)
+
+
+def test_who_insists_on_push_down_is_told_why_it_cannot_be(postgres_url: str) -> None:
+    fill(postgres_url)
+    with pytest.raises(SourceError, match="engine: pushdown cannot serve this monitor: map@3: average precision"):
+        source(postgres_url, small(measures=("map@3",), engine="pushdown")).read(START, END)
+
+
+@pytest.mark.parametrize("kind", ["uuid", "jsonb"])
+def test_columns_without_an_order_are_read_row_by_row(postgres_url: str, kind: str) -> None:
+    fill(postgres_url)
+    value = "gen_random_uuid()" if kind == "uuid" else "'{}'::jsonb"
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind} USING {value}")
+    reader = source(postgres_url, small())
+    assert not isinstance(reader.read(START, END), Summed)
+    assert f"'device' is {kind}" in reader.yields  # type: ignore[union-attr]
+    choice, found = explained(small(), reader.database, START, END)
+    assert (choice.way, len(found)) == ("pull", 2)
+    assert f"'device' is {kind}" in choice.reason
+
+
+def test_items_may_be_uuids(postgres_url: str) -> None:
+    fill(postgres_url)
+    change = "TYPE uuid USING lpad(item::text, 32, '0')::uuid"
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER item {change}")
+        connection.exec_driver_sql(f"ALTER TABLE events ALTER item {change}")
+    answer = source(postgres_url, small()).read(START, END)
+    assert isinstance(answer, Summed)
+    assert (answer.read, answer.traffic[:, 4].sum()) == ([], 3 * BUCKETS)
+
+
+def test_of_too_many_cells_a_shorter_range_is_read(postgres_url: str) -> None:
+    fill(postgres_url)
+    reader = PushDown(small(), Database("s", parse_url(postgres_url, None), 60), most_rows=11)
+    with pytest.raises(TooMany):
+        reader.read(START, END)
+    assert isinstance(reader.read(START, START + BUCKET), Summed)
+
+
+def test_around_a_change_of_clocks_rows_are_read(postgres_url: str) -> None:
+    local = styles(postgres_url)["timestamp local"]
+    fill(postgres_url, style=local)
+    rankings = Rankings(small().rankings.relation, "request", "item", "position", local.column(), 1, "query")
+    reader = source(postgres_url, small(events(local), rankings=rankings))
+    assert isinstance(reader.read(START, END), Summed)
+    spring = 1_774_746_000  # 2026-03-29 01:00 UTC
+    assert not isinstance(reader.read(spring, spring + BUCKET), Summed)
+
+
+# ---- failures ------------------------------------------------------------------------------------------------------
+
+
+def failure(reader: Pull | PushDown, until: int = END) -> SourceError:
+    with pytest.raises(SourceError) as caught:
+        reader.read(START, until)
+    return caught.value
+
+
+def test_a_revoked_permission_is_told_with_its_remedy_and_heals(postgres_url: str) -> None:
+    fill(postgres_url)
+    admin = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.exec_driver_sql("DROP ROLE IF EXISTS watcher")
+        connection.exec_driver_sql("CREATE ROLE watcher LOGIN")
+        connection.exec_driver_sql("GRANT SELECT ON rankings, events TO watcher")
+        reader = source(postgres_url.replace("postgres@", "watcher@"), small())
+        assert isinstance(reader.read(START, END), Summed)
+        connection.exec_driver_sql("REVOKE SELECT ON events FROM watcher")
+        error = failure(reader)
+        assert error.reason == "permission"
+        assert "grant SELECT" in str(error)
+        connection.exec_driver_sql("GRANT SELECT ON events TO watcher")
+        assert isinstance(reader.read(START, END), Summed)
+        reader.database.close()
+        connection.exec_driver_sql("DROP OWNED BY watcher")
+        connection.exec_driver_sql("DROP ROLE watcher")
+    admin.dispose()
+
+
+def slow_down(url: str) -> None:
+    """Each row that is looked at takes a tenth of a second."""
+    with sa.create_engine(url).begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE rankings RENAME TO shown")
+        slow = "SELECT * FROM shown WHERE pg_sleep(0.1) IS NOT NULL OFFSET 0"
+        connection.exec_driver_sql(f"CREATE VIEW rankings AS {slow}")
+
+
+def test_a_statement_that_takes_too_long_is_ended_by_the_server(postgres_url: str) -> None:
+    fill(postgres_url)
+    slow_down(postgres_url)
+    reader = PushDown(small(), Database("s", parse_url(postgres_url, None), 1))
+    with pytest.raises(TooMany, match="summed up in time"):  # so that less is read at once
+        reader.read(START, END)
+    error = failure(reader, START + BUCKET)
+    assert error.reason == "timeout"
+    assert "statement_timeout" in str(error)
+
+
+def kill_statement(server: PostgresServer, url: str) -> None:
+    with sa.create_engine(url).connect() as connection:
+        others = "application_name = 'rankmon' AND pid <> pg_backend_pid()"
+        connection.exec_driver_sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+
+
+def restart(server: PostgresServer, url: str) -> None:
+    server.stop()
+    server.start()
+
+
+@pytest.mark.parametrize("mishap", [kill_statement, restart])
+def test_what_a_mishap_cut_off_is_read_again_and_nothing_counts_twice(
+    postgres: PostgresServer,
+    postgres_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mishap: Callable[[PostgresServer, str], None],
+) -> None:
+    fill(postgres_url)
+    made = small()
+    reader = source(postgres_url, made)
+    expected = reader.read(START, END)
+    store = Store(make_url(f"sqlite:///{tmp_path / 'store.db'}"))
+    store.schema.migrate()
+    stride, whole = Stride(buckets=1, most=1), Reader.rows_of
+
+    def cut_off(self: Reader, query: Any, most: int) -> Any:
+        mishap(postgres, postgres_url)
+        return whole(self, query, most)
+
+    with store.hold(made.name) as lease:
+        filling = run_backfill(made, LATE, (START, END), reader, store, lease, stride)
+        assert [next(filling).stored, next(filling).stored] == [0, 1]
+        with monkeypatch.context() as patched:
+            patched.setattr(Reader, "rows_of", cut_off)
+            with pytest.raises(SourceError) as caught:
+                next(filling)
+        assert caught.value.reason == "connect"
+        assert "is the database up" in str(caught.value)
+        *_, done = run_backfill(made, LATE, (START, END), reader, store, lease, stride)
+    assert done.due == BUCKETS - 1
+    assert done.left == 0
+    total = store.history(made.definitions[0], START, END).slice(("", "")).sum(axis=0)
+    assert isinstance(expected, Summed)
+    assert total[:5].tolist() == expected.traffic.sum(axis=0)[:5].tolist()
+    store.close()
+
+
+def test_who_stops_need_not_wait_for_the_sums(postgres_url: str) -> None:
+    fill(postgres_url)
+    slow_down(postgres_url)
+    stopping = threading.Event()
+    database = Database("s", parse_url(postgres_url, None), 60, stopping.is_set)
+    raised: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            PushDown(small(), database, is_bound=True).read(START, END)
+        except BaseException as error:
+            raised.append(error)
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    time.sleep(0.5)
+    stopping.set()
+    for _ in range(50):
+        database.interrupt()
+        reading.join(0.1)
+    assert [type(error).__name__ for error in raised] == ["Stopped"]
+
+
+# ---- dialects ------------------------------------------------------------------------------------------------------
+
+SHIPPED: dict[str, Any] = {"mssql": mssql, "oracle": oracle, "mysql": mysql, "postgresql": postgresql, "sqlite": sqlite}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_statement_compiles_on_every_dialect_that_sqlalchemy_ships(name: str) -> None:
+    dialect = SHIPPED[name].dialect()
+    for recipe in (events(EPOCH, rules=CLICKS), column()):
+        made = small(recipe, measures=("ndcg@10", "ndcg(discount=jarvelin)", "rbp", "ctr@3"))
+        queries = Queries(made, (None, 3), dialect)
+        text = str(Summing(queries, Speech(name)).cells(START, END).compile(dialect=dialect))
+        assert text.count("m0_total") >= 2
+        assert "OVER (" not in text
+        assert "NUMERIC" not in text.upper().replace("NUMERIC(", "")
+
+
+@pytest.mark.parametrize("family", HABITS)
+def test_every_dialect_has_a_way_to_add_seconds_to_a_time(family: str) -> None:
+    made = Speech(family).later(sa.column("t"), TimeColumn("t"), 90)
+    assert "90" in str(made.compile(compile_kwargs={"literal_binds": True}))
+
+
+def test_aliases_of_dialects_belong_to_their_family() -> None:
+    assert [family_of(name) for name in ("mariadb", "clickhousedb", "postgresql")] == [
+        "mysql",
+        "clickhouse",
+        "postgresql",
+    ]
+
+
+# ---- the command ---------------------------------------------------------------------------------------------------
+
+CONFIG = """
+store: {{url: sqlite:///{folder}/store.db}}
+sources:
+  s: {{url: "{url}"}}
+monitors:
+  - name: clicks
+    source: s
+    engine: {engine}
+    bucket: 10m
+    rankings:
+      {{table: rankings, request: request, item: item, position: position, time: {{column: at, format: epoch_ms}}}}
+    relevance:
+      events:
+        {{table: events, request: request, item: item, type: type, time: {{column: at, format: epoch_ms}},
+         rules: [{{type: click, grade: 1}}], attribution: 15m}}
+    measures: [{measure}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "measure", "way"),
+    [("auto", "ndcg@3", "pushdown"), ("pull", "ndcg@3", "pull"), ("auto", "map@3", "pull")],
+)
+def test_explain_says_the_way_the_reason_and_sql_that_runs(
+    postgres_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str, measure: str, way: str
+) -> None:
+    fill(postgres_url)
+    path = tmp_path / "rankmon.yaml"
+    path.write_text(CONFIG.format(folder=tmp_path, url=postgres_url, engine=engine, measure=measure))
+    assert run(["explain", "-c", str(path)]) == 0
+    first, _, rest = capsys.readouterr().out.partition("\n")
+    assert first.startswith(f"clicks: {way}: ")
+    assert run(["explain", "-c", str(path), "--no-sql", "clicks"]) == 0
+    assert capsys.readouterr().out == f"{first}\n"
+    with sa.create_engine(postgres_url).connect() as connection:
+        for statement in rest.split(";\n"):
+            if statement.strip():
+                connection.exec_driver_sql(statement.replace("%", "%%"))
+    assert ("m0_total" in rest) == (way == "pushdown")
+
+
+def test_explain_tells_of_a_source_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rankmon.yaml"
+    url = f"sqlite:///{tmp_path}/none.db"
+    path.write_text(CONFIG.format(folder=tmp_path, url=url, engine="auto", measure="ndcg@3"))
+    assert run(["explain", "-c", str(path)]) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "rankmon: clicks: source s: there is no file" in said.err
+    assert run(["explain", "-c", str(path), "--no-sql"]) == 0
+    assert capsys.readouterr().out.startswith("clicks: pull: it sorts where others hash")
+
+
+def test_the_sql_is_shown_with_its_values(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    fill(url)
+    choice, found = explained(small(engine="pushdown"), Database("s", parse_url(url, None), 60), START, END)
+    assert f">= {START * MICROS // 1000 - 60_000}" in found[0]
+    assert "'click'" in found[0]
+    assert choice.way == "pushdown"

@@ -1,0 +1,203 @@
+"""Requests to retrain: only for what lasts and is no trouble of the data, and with the evidence beside them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from monitor.core.findings import Finding
+from monitor.core.incidents import Firing, Incident, Matter
+from monitor.core.messages import Notification
+from monitor.core.types import Monitor, Slice
+from monitor.retraining import LARGEST, due, evidence
+from monitor.store.alerts import Retrain, StoredIncident
+from tests.support.monitors import new_store
+from tests.support.notices import COVERAGE, DROP, FELL
+from tests.support.tallies import HOUR, RANKINGS, watched
+from tests.test_diagnosing import LAST, Bench, bench, filled
+from tests.test_judging import RULE
+from tests.test_judging import Bench as Hours
+
+__all__ = ["bench", "filled"]
+
+DAY = 24 * HOUR
+NAME = ("drop", "", "")
+FALLEN = replace(DROP, rule="drop")
+
+
+def opened(
+    matter: Matter = "quality", retrain: bool = True, findings: tuple[Finding, ...] = (FALLEN,), at: int = FELL
+) -> StoredIncident:
+    firing = {NAME: Firing("critical", retrain, at)}
+    return StoredIncident(Incident("search", at, at, firing=firing, matter=matter), True, findings)
+
+
+def monitor(after: int = DAY, cooldown: int = 7 * DAY) -> Monitor:
+    return replace(watched(), retrain_after=after, retrain_cooldown=cooldown)
+
+
+# ---- when ----------------------------------------------------------------------------------------------------------
+
+CURRENT = opened()
+ID = CURRENT.incident.id
+
+
+@pytest.mark.parametrize(
+    ("why", "is_due", "found", "last", "lasted"),
+    [
+        ("it has lasted", True, [CURRENT], None, DAY),
+        ("it has not lasted yet", False, [CURRENT], None, DAY - HOUR),
+        ("nothing is open", False, [], None, DAY),
+        ("no rule asks for it", False, [opened(retrain=False)], None, DAY),
+        ("the data are broken too", False, [CURRENT, opened("data")], None, DAY),
+        ("only the data are broken", False, [opened("data")], None, DAY),
+        ("a rule on the labels fires with it", False, [opened(findings=(FALLEN, COVERAGE))], None, DAY),
+        ("labels went with it", False, [opened(findings=(replace(FALLEN, coverage=0.1),))], None, DAY),
+        ("it is on its way back", False, [opened(findings=(replace(FALLEN, well_for=HOUR),))], None, DAY),
+        ("it asked already", False, [CURRENT], Retrain("k", ID, FELL), 30 * DAY),
+        ("another asked too lately", False, [CURRENT], Retrain("k", "other", FELL), DAY),
+        ("another asked long ago", True, [CURRENT], Retrain("k", "other", FELL - 6 * DAY), DAY),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_when_retraining_is_asked_for(
+    why: str, is_due: bool, found: list[StoredIncident], last: Retrain | None, lasted: int
+) -> None:
+    by_matter = {stored.incident.matter: stored for stored in found}
+    asked = due(monitor(), last, FELL + lasted, by_matter)
+    assert (asked is not None) == is_due, why
+    assert asked is None or (asked.incident, asked.asked_at) == (ID, FELL + lasted)
+
+
+def test_the_key_stays_whenever_it_is_asked() -> None:
+    keys = {getattr(due(monitor(), None, FELL + DAY + n, {"quality": CURRENT}), "key", None) for n in (0, HOUR)}
+    assert len(keys) == 1
+    assert keys != {None}
+
+
+def test_live_it_waits_until_the_incident_has_lasted(tmp_path: Path) -> None:
+    store = new_store(f"sqlite:///{tmp_path}/store.db")
+    made = replace(
+        watched(), windows=(HOUR,), alerts=(replace(RULE, retrain=True, slices=()),), notify=("team",),
+        retrain_notify=("team",), retrain_after=5 * HOUR,
+    )  # fmt: skip
+    hours = Hours(store, made)
+    hours.live(0.8, *[0.4] * 6)
+    assert [kind for _, kind in hours.notices] == ["firing"]
+    hours.live(0.4)
+    assert [kind for _, kind in hours.notices] == ["firing", "retrain"]
+    hours.live(*[0.4] * 5)
+    assert [kind for _, kind in hours.notices] == ["firing", "retrain"]
+    store.close()
+
+
+# ---- with what -----------------------------------------------------------------------------------------------------
+
+
+def requested(bench: Bench) -> Notification:
+    """The request that a daemon makes of the open incident."""
+    from monitor.judging import Telling, judge
+
+    made = replace(bench.monitor, retrain_notify=("log",), history=60 * DAY)
+    with bench.store.hold("shop") as lease:
+        judge(made, LAST + DAY, bench.store, lease, Telling({"log": ("log",)}, "", 1e9, True))
+    with bench.store.reading() as connection:
+        (document,) = connection.execute(sa.text("SELECT document FROM outbox WHERE kind = 'retrain'")).scalars()
+    return Notification.of(json.loads(document))
+
+
+def test_a_request_carries_what_it_rests_on(bench: Bench) -> None:
+    document = bench.capture()
+    bench.store.verdicts.put_diagnosis(bench.incident.incident.id, "shop", document, 1e9)
+    found = requested(bench).evidence
+    assert found is not None
+    assert (found["measure"], found["window_seconds"]) == ("ndcg@10", DAY)
+    ends = [point["end"] for point in found["series"]]
+    assert (ends[-1], ends[-1] - ends[0]) == (bench.store.alerts.state("shop").until, 14 * DAY - HOUR)
+    assert set(found["series"][0]) == {"end", "value", "requests"}
+    assert found["series"][-1]["value"] < 0.93 * found["series"][0]["value"]
+    assert found["diagnosis"]["slices"][0]["slice"] == "mobile"
+    assert found["diagnosis"]["split"] == document["split"]
+    assert found["diagnosis"]["comparison"]["second"]["version"] == "v2"
+    stored = {d["measure"]: d for d in found["definitions"]}
+    definition = bench.monitor.definition(bench.monitor.measures[0])
+    assert stored["ndcg@10"]["id"] == definition.id
+    assert json.loads(stored["ndcg@10"]["text"])["measure"] == "ndcg@10"
+    assert len(json.dumps(found)) < 64 * 1024
+
+
+def test_series_are_those_that_rankmon_series_prints(bench: Bench) -> None:
+    from monitor.series import series_table
+
+    found = requested(bench).evidence
+    assert found is not None
+    measures = [bench.monitor.measures[0]]
+    table = series_table(bench.store, bench.monitor, measures, [DAY], (LAST - 15 * DAY, LAST), HOUR)
+    told = {
+        int(at.timestamp()): (v, n) for at, v, n in zip(table["end"], table["value"], table["requests"], strict=True)
+    }
+    for point in found["series"]:
+        value, requests = told[point["end"]]
+        assert (point["value"], point["requests"]) == (pytest.approx(value, abs=1e-6), requests)
+
+
+def test_it_holds_neither_ids_of_requests_nor_queries(bench: Bench) -> None:
+    document = bench.capture()
+    bench.store.verdicts.put_diagnosis(bench.incident.incident.id, "shop", document, 1e9)
+    text = json.dumps(requested(bench).plain())
+    assert document["captured"]["requests"]
+    assert not any(r["request"] in text for r in document["captured"]["requests"])
+    assert not any(q["query"] in text for q in document["captured"]["queries"]["worst"])
+
+
+def test_without_a_diagnosis_it_says_what_the_store_knows(bench: Bench) -> None:
+    found = requested(bench).evidence
+    assert found is not None
+    assert found["diagnosis"]["slices"][0]["slice"] == "mobile"
+    assert found["diagnosis"]["comparison"] is None
+    assert found["verdict"] is None
+    assert found["expected"] == []
+
+
+def test_other_notifications_carry_none(bench: Bench) -> None:
+    requested(bench)
+    with bench.store.reading() as connection:
+        documents = connection.execute(sa.text("SELECT document FROM outbox WHERE kind != 'retrain'")).scalars().all()
+    assert documents
+    assert all("evidence" not in json.loads(document) for document in documents)
+
+
+def test_what_a_request_holds_comes_back_from_the_outbox() -> None:
+    from tests.support.notices import notice
+
+    made = notice("retrain", evidence={"version": 1, "series": []})
+    assert Notification.of(json.loads(json.dumps(made.plain()))) == made
+    assert hash(made)
+
+
+def test_it_stays_small_however_many_slices_and_however_long_the_definitions(bench: Bench) -> None:
+    bench.monitor = replace(
+        bench.monitor,
+        rankings=replace(bench.monitor.rankings, query=None),
+    )
+    document = bench.capture()
+    part = document["slices"][0]
+    many = [part | {"dimension": "d" * 100, "slice": "s" * 100 + str(n)} for n in range(150)]
+    document |= {"slices": many, "slices_by_z": many, "split": document["split"] | {"parts": many}}
+    bench.store.verdicts.put_diagnosis(bench.incident.incident.id, "shop", document, 1e9)
+    found = evidence(bench.monitor, bench.incident, LAST, (), bench.store)
+    assert len(json.dumps(found)) <= LARGEST
+    assert len(found["series"]) >= 2
+    assert found["series"][-1]["end"] == LAST
+    assert found["diagnosis"]["slices"]
+
+
+def test_a_dimension_of_queries_is_in_no_request(bench: Bench) -> None:
+    slices = (*bench.monitor.slices, Slice("q", "query"))
+    bench.monitor = replace(bench.monitor, slices=slices, rankings=replace(RANKINGS, query="query"))
+    found = evidence(bench.monitor, bench.incident, LAST, (), bench.store)
+    assert {p["dimension"] for p in found["diagnosis"]["slices"]} <= {"device", "country"}

@@ -1,0 +1,163 @@
+"""A store that cannot be written, or is none: what is told, to whom, and that readers can read all the same."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+
+import monitor.cli as cli
+from monitor.errors import StoreError
+from monitor.store import Store
+
+CONFIG = """\
+store: {{url: "sqlite:///{store}"}}
+sources:
+  shop: {{url: "sqlite:///{folder}/shop.db"}}
+monitors:
+  - name: search
+    source: shop
+    rankings: {{table: log, request: request, item: item, position: position, time: {{column: at, format: epoch_s}}}}
+    relevance:
+      column: {{grade: grade}}
+    measures: [ndcg@10]
+"""
+NOBODY = 65_534
+
+Rankmon = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that everybody may read, with a source and a place for the store."""
+    made = Path(tempfile.mkdtemp(prefix="rankmon-store-"))
+    made.chmod(0o755)
+    (made / "store").mkdir()
+    engine = sa.create_engine(f"sqlite:///{made}/shop.db")
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE log (request TEXT, item TEXT, position INTEGER, at INTEGER, grade REAL)"
+        )
+    engine.dispose()
+    yield made
+    shutil.rmtree(made)
+
+
+@contextmanager
+def as_somebody_else() -> Iterator[None]:
+    """Without the rights of a superuser, if this is one."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+COMMANDS = (
+    *("check-config --connect", "migrate", "once", "status", "incidents list", "incidents unsilence search"),
+    "incidents silence search --for 2h",
+)
+
+
+@pytest.fixture(scope="module")
+def warm() -> None:
+    """Every command has been imported: somebody else may not be allowed to read Python's own files."""
+    made = Path(tempfile.mkdtemp(prefix="rankmon-warm-"))
+    (made / "rankmon.yaml").write_text(CONFIG.format(folder=made, store=made / "rankmon.db"), encoding="utf-8")
+    for command in COMMANDS:
+        cli.run([*command.split(), "-c", str(made / "rankmon.yaml")])
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def rankmon(folder: Path, warm: None, capsys: pytest.CaptureFixture[str]) -> Rankmon:
+    capsys.readouterr()
+    path = folder / "rankmon.yaml"
+
+    def run(*arguments: str, store: str = "store/rankmon.db") -> tuple[int, str, str]:
+        path.write_text(CONFIG.format(folder=folder, store=folder / store), encoding="utf-8")
+        with as_somebody_else():
+            code = cli.run([*arguments, "-c", str(path)])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def made(folder: Path) -> Store:
+    store = Store(make_url(f"sqlite:///{folder}/store/rankmon.db"))
+    store.schema.migrate()
+    return store
+
+
+def closed_to_writing(folder: Path) -> None:
+    for path in (folder / "store").iterdir():
+        path.chmod(0o444)
+    (folder / "store").chmod(0o555)
+
+
+@pytest.mark.parametrize("command", [("check-config", "--connect"), ("once",), ("migrate",)])
+def test_a_folder_that_cannot_be_written_is_named_with_the_user(
+    command: tuple[str, ...], rankmon: Rankmon, folder: Path
+) -> None:
+    (folder / "store").chmod(0o555)
+    code, out, err = rankmon(*command)
+    assert code == 4
+    assert f"may not write into the folder {folder}/store, where SQLite keeps the store and files beside it" in err
+    assert "user " in err
+    assert "all is well" not in out
+    assert "everything answers\n" not in out.replace("not everything", "")
+
+
+@pytest.mark.parametrize("command", [("check-config", "--connect"), ("once",), ("status",), ("migrate",)])
+def test_a_folder_in_place_of_the_store_is_told(command: tuple[str, ...], rankmon: Rankmon, folder: Path) -> None:
+    code, _, err = rankmon(*command, store="store")
+    assert code == 4
+    assert (
+        f"{folder}/store is a folder; name a file in it as store.url, e.g. sqlite:///{folder}/store/rankmon.db" in err
+    )
+
+
+def test_a_store_that_may_only_be_read_is_read_and_its_writers_are_told(rankmon: Rankmon, folder: Path) -> None:
+    made(folder).close()
+    closed_to_writing(folder)
+    assert rankmon("status")[0] == 0
+    assert rankmon("incidents", "list")[:2] == (0, "no incidents\n")
+    for command in (("once",), ("check-config", "--connect")):
+        code, _, err = rankmon(*command)
+        assert code == 4
+        assert "may not write" in err
+        assert f"{folder}/store" in err
+    assert [p.name for p in (folder / "store").iterdir()] == ["rankmon.db"], "no file is left by a reader"
+
+
+def test_a_reader_without_rights_sees_what_a_running_daemon_has_just_written(rankmon: Rankmon, folder: Path) -> None:
+    store = made(folder)
+    store.alerts.silence("search", 0.0, 4e9, "ada", "a holiday")
+    (folder / "store").chmod(0o755)
+    assert "by ada: a holiday" in rankmon("incidents", "list")[1]
+    store.close()
+
+
+def test_what_somebody_who_may_only_read_cannot_do_is_told(rankmon: Rankmon, folder: Path) -> None:
+    made(folder).close()
+    closed_to_writing(folder)
+    code, _, err = rankmon("incidents", "silence", "search", "--for", "2h")
+    assert code == 4
+    assert "may not write" in err
+
+
+def test_a_postgresql_database_that_is_not_there_is_to_be_made(postgres_url: str) -> None:
+    url = make_url(postgres_url).set(database="nowhere")
+    with pytest.raises(StoreError, match=r"make this database, .* or change store\.url"):
+        Store(url).schema.migrate()
