@@ -7,6 +7,8 @@ UV     := $(BIN)/uv
 SYNC    = VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) sync --quiet --compile-bytecode --frozen --active --inexact
 sync    = $(SYNC) $(1) 2>/dev/null || $(SYNC) $(1) --system-certs
 ARGS   ?=
+# Tests wait a good deal, for daemons and servers of their own.
+WORKERS ?= 3
 
 .PHONY: demo test check bench evaluate wheel clean setup
 .DEFAULT_GOAL := help
@@ -50,7 +52,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m tests.benchmarks $(ARGS)

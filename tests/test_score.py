@@ -16,7 +16,7 @@ import pytrec_eval
 from click.testing import CliRunner, Result
 
 from monitor import scoring
-from monitor.cli.score import score
+from monitor.cli import cli
 from monitor.core.measures import parse
 from monitor.errors import InputError
 
@@ -51,7 +51,7 @@ def golden(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(score, arguments)
+    return CliRunner().invoke(cli, ["score", *arguments])
 
 
 def values(*arguments: str) -> dict[str, float | None]:

@@ -909,7 +909,7 @@ WRONG = {
 WRONG_KINDS = {
     "native that is a number": ("epoch s", TimeColumn("at"), "declare format: epoch_s"),
     "native that is text": ("text Z", TimeColumn("at"), "declare e.g. format"),
-    "a number that is text": ("text Z", TimeColumn("at", "epoch_s"), "declare its format"),
+    "a number that is text": ("text Z", TimeColumn("at", "epoch_s"), "declare (its|e.g.) format"),
     "text that is a number": ("epoch s", TimeColumn("at", ISO), "declare format: epoch_s"),
 }
 

@@ -528,9 +528,8 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
 
 def test_a_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "store.db").mkdir()
-    assert (
-        told(f"sqlite:///{tmp_path}/store.db") == f"store sqlite:///{tmp_path}/store.db: unable to open database file"
-    )
+    message = told(f"sqlite:///{tmp_path}/store.db")
+    assert message.startswith(f"store: {tmp_path}/store.db is a folder; name a file in it as store.url")
 
 
 def test_a_damaged_file_is_told_by_every_reader(tmp_path: Path) -> None:
@@ -588,11 +587,13 @@ with tempfile.TemporaryDirectory() as name:
 
 def test_a_file_that_may_not_be_written_is_told() -> None:
     output, errors = python(UNPRIVILEGED).communicate(timeout=60)
-    assert output.splitlines() == [
+    faults, remedies = zip(*(line.split("; ", 1) for line in output.splitlines()), strict=True)
+    assert faults == (
         "store sqlite:////store.db: attempt to write a readonly database",
         "store sqlite:////new.db: unable to open database file",
         "store sqlite:////shut/store.db: unable to open database file",
-    ], errors
+    ), errors
+    assert all("may not write into the folder" in remedy for remedy in remedies)
 
 
 def test_a_server_that_is_down_is_told_with_its_address() -> None:

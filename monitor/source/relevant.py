@@ -107,8 +107,18 @@ class Relevant:
         same = sa.and_(e.c.request == shown.c.request, e.c.item == shown.c.item)
         known = requests.c.request == shown.c.request
         if blocks is None:
-            return sa.select(*columns).select_from(e.join(shown, same).join(requests, known)).cte("x")
-        return sa.select(*columns).select_from(e.outerjoin(shown, same).outerjoin(requests, known)).cte("x")
+            return (
+                sa.select(*columns)
+                .select_from(e.join(shown, same).join(requests, known))
+                .cte("x")
+                .prefix_with("MATERIALIZED", dialect="sqlite")
+            )
+        return (
+            sa.select(*columns)
+            .select_from(e.outerjoin(shown, same).outerjoin(requests, known))
+            .cte("x")
+            .prefix_with("MATERIALIZED", dialect="sqlite")
+        )
 
     def _ordered(self, item: Expression) -> Expression:
         """An item as something that has a least and a greatest value."""

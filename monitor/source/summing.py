@@ -170,7 +170,7 @@ class Summing:
             columns += [sa.func.min(value).label(place.value), sa.func.max(value).label(f"most_{place.value}")]
         asked = sa.and_(first >= self.relevant.time(since), first < self.relevant.time(until))
         grouped = sa.select(*columns).where(q.served(*self.relevant.wide(since, until))).group_by(q.request)
-        return grouped.having(sa.or_(q.request.is_(None), asked)).cte("q")
+        return grouped.having(sa.or_(q.request.is_(None), asked)).cte("q").prefix_with("MATERIALIZED", dialect="sqlite")
 
     def _comparable(self, column: str) -> Expression:
         """A column to slice by, as something that has a least and a greatest value."""

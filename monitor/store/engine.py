@@ -87,7 +87,7 @@ def _sqlite_engine(url: URL) -> sa.Engine:
     folder = Path(url.database or "").parent
     if not _is_folder(folder):
         raise StoreError(f"store: there is no folder {folder.absolute()}; make it, or change store.url")
-    if Path(url.database or "").is_dir():
+    if files.is_folder(Path(url.database or "")):
         raise StoreError(f"store: {files.fault_of(Path(url.database or ''))}")
     engine = sa.create_engine(url, connect_args={"timeout": _LOCK_SECONDS})
     if url.database and url.database != ":memory:":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,14 +15,14 @@ _EFFECTIVE = os.access in os.supports_effective_ids
 def fault_of(path: Path) -> str:
     """What keeps this user from writing the store `path`, or from making it, with the remedy; empty if nothing does."""
     path, folder = path.absolute(), path.absolute().parent
-    if path.is_dir():
+    if is_folder(path):
         return f"{path} is a folder; name a file in it as store.url, e.g. sqlite:///{path}/rankmon.db"
     if not _may(folder, os.W_OK | os.X_OK):
         return (
             f"{user()} may not write into the folder {folder}, where SQLite keeps the store and files beside it; let "
             "this user write there, run rankmon as the user who may, or change store.url"
         )
-    if path.exists() and not _may(path, os.R_OK | os.W_OK):
+    if _seen(path.exists) and not _may(path, os.R_OK | os.W_OK):
         return f"{user()} may not write {path}; let this user write it, or run rankmon as the user who may"
     return ""
 
@@ -38,7 +39,7 @@ def user() -> str:
 
 def is_left_alone(path: Path) -> bool:
     """Whether this user may only read the store, and nobody has it open: its log would lie beside it."""
-    if not path.is_file() or path.with_name(path.name + "-wal").exists():
+    if not _seen(path.is_file) or path.with_name(path.name + "-wal").exists():
         return False
     return not (_may(path, os.W_OK) and _may(path.parent, os.W_OK | os.X_OK))
 
@@ -47,6 +48,18 @@ def open_left_alone(path: Path, timeout: float) -> Any:
     """A connection that only reads. SQLite would make a file beside the store otherwise, even to read it."""
     name = f"file:{quote(str(path.absolute()))}?immutable=1"
     return sqlite3.connect(name, uri=True, timeout=timeout, check_same_thread=False)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is one, as far as this user can see."""
+    return _seen(path.is_dir)
+
+
+def _seen(is_so: Callable[[], bool]) -> bool:
+    try:
+        return is_so()
+    except PermissionError:
+        return False  # nothing can be seen in that folder
 
 
 def _may(path: Path, mode: int) -> bool:

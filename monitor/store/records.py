@@ -1,10 +1,10 @@
-"""What is over and was kept long enough: incidents with all that belongs to them, and silences."""
+"""What is over and was kept long enough: incidents with all that belongs to them, silences, and verdicts."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
-from monitor.schema import diagnoses, incidents, retrains, silences, transitions
+from monitor.schema import diagnoses, incidents, retrains, silences, transitions, verdicts
 from monitor.store.engine import Connected
 
 AT_ONCE = 1000
@@ -30,6 +30,7 @@ class Records(Connected):
             old = (retrains.c.asked_at < before, retrains.c.asked_at.not_in(newest))
             connection.execute(retrains.delete().where(*old))
             connection.execute(silences.delete().where(silences.c.until < before))
+            connection.execute(verdicts.delete().where(verdicts.c.at < before))
         return len(expired)
 
 
