@@ -17,7 +17,18 @@ from monitor.core.findings import Finding
 from monitor.core.intervals import REACH
 from monitor.core.thresholds import Change, Condition, ConditionName
 from monitor.core.types import Drift, Monitor
-from monitor.core.verdict_findings import VERDICTS, Evidence, Seen, finding, follow, hours, name_of, step_of
+from monitor.core.verdict_findings import (
+    DEGRADED,
+    VERDICTS,
+    Evidence,
+    Seen,
+    finding,
+    follow,
+    hours,
+    name_of,
+    step_of,
+    taken_as_normal,
+)
 from monitor.store import Store
 from monitor.store.alerts import AlertState, Kept
 from monitor.store.verdicts import Judged, Standing
@@ -117,9 +128,8 @@ def _describe(
     if not found or not (changes or firing):
         return
     last = found[-1]
-    first = min((seen.verdict.end for seen in changes), default=last.end)
     starts = [k.condition.since or last.end for k in drifted.conditions.values()]
-    begin = min(first, *(starts or [first])) - REACH
+    begin = min([last.end, *starts, *(seen.change.since for seen in changes)]) - REACH
     evidence = Evidence(
         drift,
         monitor.bucket,
@@ -127,9 +137,23 @@ def _describe(
         store.history(monitor.traffic, begin, last.end),
     )
     for seen in changes:
-        alarm = seen.alarm if seen.change.became == "firing" else None
-        drifted.findings[seen.change] = finding(evidence, seen.change.name, seen.verdict, alarm, seen.change.since)
+        name, fires = seen.change.name, seen.change.became == "firing"
+        verdict = seen.verdict if fires else _last_of(name, monitor, drifted, found, seen.verdict, store)
+        told = finding(evidence, name, verdict, seen.alarm if fires else None, seen.change.since)
+        drifted.findings[seen.change] = told if fires else taken_as_normal(evidence, told, seen.change.at)
     alarms = {name_of(drift, alarm.unit): alarm for alarm in last.alarms}
     for name in firing:
         since = drifted.conditions[name].condition.since or last.end
-        drifted.newest[name] = finding(evidence, name, last, alarms.get(name), since)
+        verdict = _last_of(name, monitor, drifted, found, last, store)
+        drifted.newest[name] = finding(evidence, name, verdict, alarms.get(name), since)
+
+
+def _last_of(
+    name: ConditionName, monitor: Monitor, drifted: Drifted, found: Sequence[Verdict], until: Verdict, store: Store
+) -> Verdict:
+    """The verdict that a condition's figures are of: of broken data, the last that found them so."""
+    if name[0] == DEGRADED:
+        return until
+    known = next((v for v in reversed(found) if v.end <= until.end and v.kind == name[0]), None)
+    is_anew = drifted.judged is not None and drifted.judged.anew
+    return known or (None if is_anew else store.verdicts.newest(monitor.name, name[0])) or until

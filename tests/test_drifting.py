@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
 import numpy as np
 import pytest
@@ -12,20 +13,30 @@ from sqlalchemy.engine import make_url
 
 from monitor.core import buckets as b
 from monitor.core.drift.series import DAY, HOUR, Hours
+from monitor.core.messages import Notification, sentence
 from monitor.core.rules import Floor, Rule
 from monitor.core.tally import Tally
 from monitor.core.types import OVERALL, Drift, Monitor
 from monitor.core.verdict_findings import hours
+from monitor.core.windows import History
 from monitor.drifting import settings_of
 from monitor.judging import Telling, judge
+from monitor.retraining import due
 from monitor.schema import drift_states
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
 from monitor.store.verdicts import Baseline
-from tests.support.drift import START, Ranking, verdicts
+from tests.support.drift import START, Ranking, on, verdicts
 from tests.support.tallies import watched
 
 CHANNELS = {"team": ("team",), "data": ("data",)}
+
+
+class Changes(TypedDict, total=False):
+    """Of what happens."""
+
+    rate: float
+    slices: list[int]
 
 
 @dataclass
@@ -35,6 +46,7 @@ class Bench:
     store: Store
     monitor: Monitor
     said: list[tuple[str, str, str]]
+    notices: list[tuple[str, Notification]] = field(default_factory=list)
 
     @property
     def drift(self) -> Drift:
@@ -66,6 +78,7 @@ class Bench:
             telling = Telling(CHANNELS, "http://page/", time.time(), current)
             judgement = judge(self.monitor, until, self.store, lease, telling)
         for target, notice in judgement.notices if judgement is not None else ():
+            self.notices.append((target, notice))
             self.said.append((target, notice.kind, notice.title))
 
     def live(self, past: Hours, since: int, step: int = 6) -> None:
@@ -206,8 +219,6 @@ def test_hours_are_made_of_whole_buckets_that_are_final(bench: Bench) -> None:
     drift, width = bench.drift, 1200
     past = Ranking.of(1, step=1200).draw()
     overall = np.stack([past.requests.sum(axis=1), past.total.sum(axis=1)])
-    from monitor.core.windows import History
-
     names = (OVERALL, *(("device", n) for n in past.slices))
     sums = np.zeros((72, 4, len(b.FIELDS)))
     sums[:, 0, b.REQUESTS], sums[:, 0, b.TOTAL] = overall
@@ -235,3 +246,135 @@ def test_verdicts_of_another_version_are_found_anew(bench: Bench) -> None:
         connection.execute(drift_states.update().values(state='{"version": 1, "state": {}}', identity="another"))
     bench.live(past, 19 * 24)
     assert bench.store.verdicts.between("search", 0, day(20)) == verdicts(past)
+
+
+def test_hours_from_before_the_dimension_was_read_are_left_out(bench: Bench) -> None:
+    past = Ranking.of(1).draw()
+    names = (OVERALL, *(("device", n) for n in past.slices))
+    sums = np.zeros((24, 4, len(b.FIELDS)))
+    crowd = np.zeros((24, 4, len(b.TRAFFIC_FIELDS)))
+    crowd[:20, 0, 0] = crowd[5:20, 1, 0] = 10.0  # the last hours have no requests at all
+    history, traffic = (History(past.starts, np.ones(24, bool), names, s) for s in (sums, crowd))
+    found = hours(bench.drift, HOUR, history, traffic, {})
+    assert found.starts.tolist() == past.starts[5:].tolist()
+    alone = [History(h.starts[20:], h.final[20:], (OVERALL,), h.sums[20:, :1]) for h in (history, traffic)]
+    assert hours(bench.drift, HOUR, *alone, {}).slices == ("(none)",)
+
+
+# ---- what is said --------------------------------------------------------------------------------------------------
+
+
+def told(bench: Bench, kind: str, target: str = "team") -> list[Notification]:
+    """What was told somebody."""
+    return [notice for to, notice in bench.notices if to == target and notice.kind == kind]
+
+
+def test_hours_without_labels_are_left_out_of_what_is_said_of_an_open_alarm(bench: Bench) -> None:
+    past = Ranking.of(35).since(31, mean=0.85).since(32, 32.75, coverage=0.0).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past.rows(0, 32 * 24 + 12), 31 * 24)
+    (quality,) = (s for s in bench.incidents if s.incident.matter == "quality")
+    found = next(f for f in quality.findings if not f.dimension)
+    assert found.is_paused
+    assert found.before == pytest.approx(0.55, abs=0.01)
+    assert found.value == pytest.approx(0.85 * 0.55, abs=0.01)
+    assert "the data are sound" not in sentence(found)
+    assert "such hours are left out" in sentence(found)
+    stored = bench.store.verdicts.newest("search")
+    assert stored is not None
+    assert found.requests == stored.alarms[0].requests < 24 * 400
+    bench.live(past, 32 * 24 + 12)
+    (quality,) = (s for s in bench.incidents if s.incident.matter == "quality")
+    found = next(f for f in quality.findings if not f.dimension)
+    assert not found.is_paused
+    assert found.value == pytest.approx(0.85 * 0.55, abs=0.01)
+    assert "and the data are sound" in sentence(found)
+
+
+def test_what_is_back_is_told_with_what_it_is_since_it_began_to_rise(bench: Bench) -> None:
+    past = Ranking.of(36).since(31, 33, mean=0.85).draw()
+    bench.put(past.rows(0, 30 * 24))
+    bench.judge(day(30))
+    bench.live(past, 30 * 24, step=2)
+    (notice,) = told(bench, "resolved")
+    first = notice.findings[0]
+    assert first.before is not None
+    assert first.value == pytest.approx(first.before, rel=0.03)
+    assert first.window < DAY / 2
+    assert f"is back at {first.value:.3f}" in notice.title
+
+
+def test_nobody_is_asked_to_retrain_for_what_is_on_its_way_back(bench: Bench) -> None:
+    past = Ranking.of(36).since(31, 32, mean=0.85).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past.rows(0, 32 * 24), 31 * 24)
+    (low,) = bench.incidents
+    assert due(bench.monitor, None, day(34), {"quality": low}) is not None
+    bench.live(past.rows(0, 32 * 24 + 1), 32 * 24, step=1)
+    (rising,) = bench.incidents
+    newest = bench.store.verdicts.newest("search")
+    assert newest is not None
+    assert [a.back_since for a in newest.alarms] == [day(32)] * len(newest.alarms)
+    assert {f.well_for for f in rising.findings} == {HOUR}
+    assert due(bench.monitor, None, day(34), {"quality": rising}) is None
+
+
+def test_labels_that_are_back_within_a_day_do_not_collapse(bench: Bench) -> None:
+    for hours_ in (21, 23, 24):
+        found = verdicts(Ranking.of(33).since(31, 31 + hours_ / 24, coverage=0.0).draw())
+        assert {v.kind for v in on(found, 31)} == {"labels_suspect", "healthy"}, hours_
+    kinds = [v.kind for v in on(verdicts(Ranking.of(34).since(31, 32.25, coverage=0.0).draw()), 31)]
+    assert kinds.index("labels_collapsed") == 24
+    assert kinds.count("labels_collapsed") >= 6
+    assert kinds[-1] == "healthy"
+
+
+def test_figures_on_traffic_are_told_with_the_hours_that_they_are_of_and_stay_when_it_is_back(bench: Bench) -> None:
+    past = Ranking.of(35).since(31, 32, rate=0.2).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past.rows(0, 32 * 24 + 6), 31 * 24, step=2)
+    (firing,) = told(bench, "firing", "data")
+    assert firing.findings[0].window == 3 * HOUR
+    (calm,) = bench.incidents
+    assert calm.incident.is_open
+    newest = bench.store.verdicts.newest("search")
+    assert newest is not None
+    assert newest.kind == "healthy"
+    bench.live(past, 32 * 24 + 6, step=2)
+    (over,) = bench.incidents
+    assert over.incident.state == "resolved"
+    for finding in (*calm.findings, *over.findings):
+        assert finding.value is not None
+        assert finding.before is not None
+        assert finding.value < finding.before / 2
+    assert "sound again" in told(bench, "resolved", "data")[0].text
+
+
+def test_the_collapse_of_labels_is_told_with_the_day_that_its_figures_are_of(bench: Bench) -> None:
+    past = Ranking.of(33).since(31, coverage=0.2).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=3)
+    collapsed = next(n for n in told(bench, "updated", "data") if "collapsed" in n.title)
+    assert next(f.window for f in collapsed.findings if f.verdict == "labels_collapsed") == DAY
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence_"),
+    [
+        ({"rate": 0.0, "slices": [1]}, "Missing slices (device=slice 1) stay away; that is taken as the new normal."),
+        ({"rate": 0.35}, "Traffic stays low; that is taken as the new normal."),
+    ],
+)
+def test_what_is_gone_for_good_is_not_told_to_be_sound_again(bench: Bench, what: Changes, sentence_: str) -> None:
+    past = Ranking.of(50).since(31, **what).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=12)
+    notice = told(bench, "resolved", "data")[0]
+    assert "taken as the new normal" in notice.title
+    assert sentence_ in notice.text
+    assert "sound again" not in notice.text

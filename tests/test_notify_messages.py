@@ -154,3 +154,30 @@ def test_labels_are_suspect_by_all_traffic_wherever_it_stands_and_not_by_a_slice
     assert labels_are_suspect([FEW_LABELS, SLICE])
     assert labels_are_suspect([fewer])
     assert not labels_are_suspect([])
+
+
+VERDICT = replace(WELL, verdict="degraded", rule="degraded", before=0.7, threshold=0.69, interval="history")
+
+
+@pytest.mark.parametrize(
+    ("finding", "title", "what_to_do"),
+    [
+        (replace(VERDICT, value=0.695, threshold=None), "is back at 0.695", "nothing more"),
+        (replace(VERDICT, value=0.685, lower=0.67, upper=0.7), "is at 0.685", "nothing more"),
+        (
+            replace(VERDICT, value=0.64, lower=0.63, upper=0.65),
+            "rose to 0.640 only, 8.6 % below the 21d before it",
+            "watch it",
+        ),
+    ],
+)
+def test_what_ended_below_where_it_fired_is_not_told_to_be_back(finding: Finding, title: str, what_to_do: str) -> None:
+    told = message("resolved", [finding], CLOSED)
+    assert told.title.endswith(title)
+    assert f"What to do: {what_to_do}" in told.text
+    assert "too long to be chance" not in told.text
+
+
+def test_slices_of_a_verdict_are_those_of_when_it_fired() -> None:
+    assert "Most of it, when it fired, in device=mobile" in message("firing", [replace(DROP, verdict="degraded")]).text
+    assert "Most of it in device=mobile" in message("firing", [DROP]).text

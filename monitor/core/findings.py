@@ -61,6 +61,7 @@ class Finding:
         well_for, well_needed: for how long it has been well now, and for how long it must be until it is over.
         before_when_fired: `before` at the evaluation by which it fired; a trailing baseline moves on from there.
         still_below: where it fired, of a condition that is over only because its baseline has moved below that.
+        is_paused: of a verdict, that the data are bad now, and hours in which they were are left out.
     """
 
     rule: str
@@ -89,6 +90,7 @@ class Finding:
     well_needed: int = 0
     before_when_fired: float | None = None
     still_below: float | None = None
+    is_paused: bool = False
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""

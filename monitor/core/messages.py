@@ -16,7 +16,7 @@ from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident, Matter
 from monitor.core.rules import COVERAGE, SEVERITIES, Severity
 from monitor.core.types import format_duration
-from monitor.core.verdict_words import NAMES, first_on_data, headline, origin, sentences
+from monitor.core.verdict_words import NAMES, first_on_data, headline, is_new_normal, origin, sentences, taken_as_normal
 from monitor.core.verdict_words import advice as advice_on_data
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "retrain", "test"]
@@ -160,12 +160,16 @@ def _title(kind: Kind, monitor: str, findings: Sequence[Finding]) -> str:
         return f"{monitor}: withdrawn, the alert on {_subject(first)}"
     if kind == "resolved":
         if first_on_data([first]) is not None:
-            return f"{monitor}: resolved, {NAMES[first.verdict]} no more"
+            ended = "taken as the new normal" if any(is_new_normal(f) for f in findings) else "no more"
+            return f"{monitor}: resolved, {NAMES[first.verdict]} {ended}"
+        if (low := next((f for f in findings if _rose_little(f)), None)) is not None:
+            return f"{monitor}: resolved, but {_subject(low)} rose to {_number(low, low.value)} only{_below(low)}"
         if (lost := next((f for f in findings if f.still_below is not None), None)) is not None:
             return (
                 f"{monitor}: resolved, but {_subject(lost)} stays at {_number(lost, lost.value)}, its baseline followed"
             )
-        return f"{monitor}: resolved, {_subject(first)} is back at {_number(first, first.value)}"
+        back = "at" if first.verdict and _fires(first) else "back at"  # too low, but no more than chance explains
+        return f"{monitor}: resolved, {_subject(first)} is {back} {_number(first, first.value)}"
     return f"{monitor}: {_headline(first)}"
 
 
@@ -198,9 +202,14 @@ def _resolved(incident: Incident, findings: Sequence[Finding], _: str) -> list[s
     lasted = (incident.closed_at or incident.opened_at) - incident.began_at
     over = f"It lasted {lasting(lasted)}, from {utc(incident.began_at)} to {utc(incident.closed_at)}."
     if first_on_data(findings) is not None:
+        left = [taken_as_normal(f) for f in findings if is_new_normal(f)]
+        if left:
+            return [*left, over, "What to do: nothing if it is so on purpose; else see where it is lost."]
         return ["The data are sound again.", over, "What to do: nothing more; the quality is judged again."]
     if lost := [f for f in findings if f.still_below is not None]:
         return [*_sentences(findings, is_over=True), *_not_recovered(lost), over, _AFTER_A_MOVE]
+    if any(_rose_little(f) for f in findings):
+        return [*_sentences(findings, is_over=True), over, "What to do: watch it; a fall that is left fires anew."]
     held = "for long enough to be sure" if findings and findings[0].verdict else "for as long as the rule says"
     return [*_sentences(findings, is_over=True), over, f"What to do: nothing more; it has held {held}."]
 
@@ -256,22 +265,34 @@ def sentence(finding: Finding, is_over: bool = False) -> str:
         return " ".join(sentences(finding))
     length = lasting(finding.window) if finding.verdict else format_duration(finding.window)
     subject = f"{_subject(finding)} over {length}"
-    told = f"fell {_from_to(finding)}" if _has_fallen(finding) else f"is {_number(finding, finding.value)}"
+    fell = _has_fallen(finding) and not (is_over and finding.verdict)
+    told = f"fell {_from_to(finding)}" if fell else f"is {_number(finding, finding.value)}"
     text = f"{subject} {told} ({_interval(finding)}{finding.requests:,} requests)"
     if finding.before is not None and finding.change is not None:
         way = "below" if finding.change < 0 else "above"
-        text += f", {abs(100 * finding.change):.1f} % {way} {finding.compared_with}{_baselines(finding)}"
+        text += f", {abs(100 * finding.change):.1f} % {way} {finding.compared_with}{_baselines(finding, fell)}"
     if finding.verdict:
-        sure = " That is too far and too long to be chance, and the data are sound." if _fires(finding) else ""
+        sure = _sure(finding) if _fires(finding) and not is_over else ""
         sure += " (Requests with nothing relevant count 0 here.)"
         return f"{text}.{sure}"
     back = f" It is {_recovery(finding)}." if finding.is_recovering and not is_over else ""
     return f"{text}. Rule {finding.rule} fires below {_number(finding, finding.threshold)}.{back}"
 
 
-def _baselines(finding: Finding) -> str:
+def _sure(finding: Finding) -> str:
+    if finding.is_paused:
+        return " That is too far and too long to be chance. The data are not sound now; such hours are left out."
+    return " That is too far and too long to be chance, and the data are sound."
+
+
+def _below(finding: Finding) -> str:
+    change = finding.change
+    return "" if change is None else f", {-100 * change:.1f} % below {finding.compared_with}"
+
+
+def _baselines(finding: Finding, is_said: bool) -> str:
     """What it is compared with, unless that was said, and what that was when it fired, where it has moved since."""
-    told = [] if _has_fallen(finding) else [_number(finding, finding.before)]
+    told = [] if is_said else [_number(finding, finding.before)]
     then = _number(finding, finding.before_when_fired)
     if finding.before_when_fired is not None and then != _number(finding, finding.before):
         told.append(f"{then} when it fired")
@@ -285,6 +306,12 @@ def _sentences(findings: Sequence[Finding], is_over: bool = False) -> list[str]:
 
 def _fires(finding: Finding) -> bool:
     return finding.value is not None and finding.threshold is not None and finding.value < finding.threshold
+
+
+def _rose_little(finding: Finding) -> bool:
+    """Whether a verdict is over, and the value yet surely lower than tolerated."""
+    surely = finding.upper is not None and finding.threshold is not None and finding.upper < finding.threshold
+    return bool(finding.verdict) and _fires(finding) and surely
 
 
 def _has_fallen(finding: Finding) -> bool:
@@ -320,7 +347,7 @@ def _slices(findings: Sequence[Finding]) -> list[str]:
     if first is None:
         return []
     named = (f"{_fall(first, s)} ({100 * s.share:.0f} % of requests)" for s in first.slices)
-    return [f"Most of it in {', '.join(named)}."]
+    return [f"Most of it{', when it fired,' if first.verdict else ''} in {', '.join(named)}."]
 
 
 def _fall(finding: Finding, fall: SliceFall) -> str:

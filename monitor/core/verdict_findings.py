@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from monitor.core import buckets as b
+from monitor.core.drift.gates import MISSING_RATIO, TRAFFIC_RATIO
 from monitor.core.drift.series import DAY, HOUR, Hours
 from monitor.core.drift.verdicts import DATA_KINDS, Alarm, Verdict
 from monitor.core.findings import MOST_SLICES, Finding, SliceFall
@@ -19,7 +20,7 @@ from monitor.core.intervals import REACH, Interval, interval
 from monitor.core.measures import Measure
 from monitor.core.rules import COVERAGE, Severity
 from monitor.core.thresholds import Change, Condition, ConditionName, State
-from monitor.core.types import Drift
+from monitor.core.types import NONE, OVERALL, Drift
 from monitor.core.windows import History, SliceKey
 
 DEGRADED = "degraded"
@@ -28,8 +29,14 @@ VERDICTS = frozenset({DEGRADED, *DATA_KINDS})
 
 SUSPECT, COLLAPSED = "labels_suspect", "labels_collapsed"
 
+MOST = 0.9
+"""Share of the requests since an alarm began that must have been judged for an interval of all of them to be told."""
 CALM = 6 * HOUR
 """Seconds for which data must be sound until they are so for certain."""
+
+NEW_NORMAL = "new_normal"
+"""Figure of a verdict on the data that is over though nothing came back: what there is now is what is usual."""
+WEEK = 7 * DAY
 
 REQUESTS = "requests"
 """What a verdict on the traffic judges in place of a measure."""
@@ -53,16 +60,20 @@ def hours(drift: Drift, width: int, history: History, traffic: History, refused:
 
     Args:
         width: of a bucket, seconds.
-        history, traffic: partials of the measure and of the traffic; what is not final of them is left out.
+        history, traffic: partials of the measure and of the traffic; what is not final of them is left out, and where
+            `mix_by` was not read yet.
         refused: start of a bucket -> rows that were refused.
     """
     step = step_of(width)
-    starts = np.intersect1d(history.starts[history.final], traffic.starts[traffic.final])
+    dimension = drift.mix_by or ""
+    usable = traffic.final & _is_read(traffic, dimension)
+    starts = np.intersect1d(history.starts[history.final], traffic.starts[usable])
     firsts, at, number = np.unique(starts // step, return_index=True, return_counts=True)
     whole = np.flatnonzero(number == step // width)
     kept = np.isin(starts // step, firsts[whole])
     starts, at = starts[kept], np.concatenate(([0], np.cumsum(number[whole])))[:-1]
-    names = _names(drift, traffic)
+    # Where the dimension has no value yet, there are no requests either.
+    names = tuple(value for of, value in traffic.slices if of == dimension) or (NONE,)
 
     def summed(of: History, dimension: str, names: Sequence[str], field: int) -> b.Floats:
         rows = np.isin(of.starts, starts)
@@ -74,7 +85,6 @@ def hours(drift: Drift, width: int, history: History, traffic: History, refused:
         sums: b.Floats = np.add.reduceat(found, at, axis=0) if len(found) else found
         return sums
 
-    dimension = drift.mix_by if names != ("",) and drift.mix_by is not None else ""
     fields = {name: b.TRAFFIC_FIELDS.index(name) for name in ("labelled", "events", "unmatched")}
     lost = np.array([float(refused.get(int(start), 0)) for start in starts])
     return Hours(
@@ -90,10 +100,13 @@ def hours(drift: Drift, width: int, history: History, traffic: History, refused:
     )
 
 
-def _names(drift: Drift, traffic: History) -> tuple[str, ...]:
-    """Values of the dimension that is judged; a single empty one where there is none."""
-    found = tuple(value for dimension, value in traffic.slices if dimension and dimension == drift.mix_by)
-    return found or ("",)
+def _is_read(traffic: History, dimension: str) -> b.Bools:
+    """(B,) whether each bucket's requests have a value of the dimension, which one that was added later lacks."""
+    field = b.TRAFFIC_FIELDS.index("requests")
+    inside = [i for i, (of, _) in enumerate(traffic.slices) if of == dimension]
+    busy = traffic.sums[:, traffic.slices.index(OVERALL), field] > 0
+    found: b.Bools = ~busy | (traffic.sums[:, inside, field].sum(axis=1) > 0)
+    return found
 
 
 # ---- conditions --------------------------------------------------------------------------------------------------
@@ -201,9 +214,8 @@ def finding(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alarm 
 def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alarm) -> Finding:
     key = name[1:]
     window = max(verdict.end - alarm.since, seen.width)
-    value, requests = _mean(seen, key, verdict.end - window, verdict.end)
-    before = None if value is None or alarm.effect <= -1 else value / (1 + alarm.effect)
-    lower, upper, method = _bounds(seen, key, window, verdict.end)
+    value, before, requests = alarm.value, alarm.before, alarm.requests
+    lower, upper, method = _bounds_of(seen, key, window, verdict.end, value, requests)
     now, usual = verdict.coverage, verdict.coverage_expected
     found = Finding(
         DEGRADED,
@@ -224,6 +236,8 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
         usual,
         interval=method,
         verdict=DEGRADED,
+        is_paused=verdict.is_data,
+        well_for=0 if alarm.back_since is None else verdict.end - alarm.back_since,
     )
     if verdict.split is None or key != ("", ""):
         return found
@@ -239,16 +253,23 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
 
 def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -> Finding:
     key = name[1:]
-    value, requests = _mean(seen, key, verdict.end - DAY, verdict.end)
-    lower, upper, method = _bounds(seen, key, max(DAY, seen.width), verdict.end)
+    closed = next((c for c in verdict.changes if name_of(seen.drift, c.unit) == name), None)
+    overall = next((c for c in verdict.changes if not c.unit), None)
+    begin = next((c.since for c in (closed, overall) if c is not None and c.since is not None), verdict.end - DAY)
+    window = max(verdict.end - begin, seen.width)
+    value, requests = _mean(seen, key, verdict.end - window, verdict.end)
     before = verdict.expected if key == ("", "") else None
+    if closed is not None and closed.requests:
+        value, before, requests = closed.value, closed.before, closed.requests
+    lower, upper, method = _bounds_of(seen, key, window, verdict.end, value, requests)
+    least = None if before is None or closed is None else before * (1 - closed.tolerated)
     return Finding(
         DEGRADED,
         severity_of(seen.drift, name),
         str(seen.drift.measure),
         *key,
         verdict.end,
-        DAY,
+        window,
         since,
         requests,
         value,
@@ -256,7 +277,7 @@ def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -
         upper,
         before,
         "the baseline of these hours",
-        None,
+        least if least is not None and value is not None and value < least else None,
         verdict.coverage,
         verdict.coverage_expected,
         interval=method,
@@ -274,6 +295,7 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
             value, before = labels.coverage or 0.0, labels.coverage_before
             figures = [("events", labels.events), ("events_before", labels.events_before)]
             figures += [("unmatched", labels.unmatched), ("unmatched_before", labels.unmatched_before)]
+    span = verdict.span if labels is None else labels.span
     missing = tuple(SliceFall(seen.drift.mix_by or "", name, 0.0, 0.0, 0.0) for name in verdict.missing[:MOST_SLICES])
     return Finding(
         kind,
@@ -282,7 +304,7 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
         "",
         "",
         verdict.end,
-        max(min(verdict.end - since, DAY), step_of(seen.width)),
+        span or step_of(seen.width),
         since,
         round(verdict.requests),
         value,
@@ -299,6 +321,24 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
     )
 
 
+def taken_as_normal(seen: Evidence, found: Finding, at: int) -> Finding:
+    """A finding of what is over, with a figure that says so if it is only as what there is now is what is usual."""
+    if found.verdict == "slice_missing":
+        # It is back with a request, or told of no longer.
+        came = [_mean(seen, (s.dimension, s.slice), found.end, at)[1] for s in found.slices]
+        before = [_mean(seen, (s.dimension, s.slice), found.since - WEEK, found.since)[1] for s in found.slices]
+        least = MISSING_RATIO * (at - found.end) / WEEK
+        stays = any(now < least * then for now, then in zip(came, before, strict=True))
+    elif found.verdict == "traffic_low":
+        # Against the same hours of the last week before it fell.
+        weeks = -(-(at - found.since + CALM) // WEEK) * WEEK
+        now, usual = (_mean(seen, OVERALL, found.end - back, at - back)[1] for back in (0, weeks))
+        stays = now < (1 + TRAFFIC_RATIO) / 2 * usual
+    else:
+        stays = False
+    return replace(found, figures=(*found.figures, (NEW_NORMAL, 1.0))) if stays else found
+
+
 def _mean(seen: Evidence, key: SliceKey, since: int, until: int) -> tuple[float | None, int]:
     """(mean, requests) of the stored buckets in [since, until)."""
     if key not in seen.history.slices:
@@ -306,6 +346,15 @@ def _mean(seen: Evidence, key: SliceKey, since: int, until: int) -> tuple[float 
     sums = seen.history.between(since, until).slice(key).sum(axis=0)
     requests = int(sums[b.REQUESTS])
     return (float(sums[b.TOTAL] / requests) if requests else None), requests
+
+
+def _bounds_of(seen: Evidence, key: SliceKey, window: int, end: int, value: float | None, requests: int) -> Interval:
+    """The interval of all hours of a window, unless the value is of so few of them that it is of something else."""
+    lower, upper, method = _bounds(seen, key, window, end)
+    _, stored = _mean(seen, key, end - window, end)
+    if value is None or lower is None or upper is None or requests < MOST * stored or not lower <= value <= upper:
+        return None, None, "none"
+    return lower, upper, method
 
 
 def _bounds(seen: Evidence, key: SliceKey, window: int, end: int) -> Interval:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from monitor.core.findings import Finding
 from monitor.core.types import format_duration
-from monitor.core.verdict_findings import COLLAPSED, DEGRADED, SUSPECT
+from monitor.core.verdict_findings import COLLAPSED, DEGRADED, NEW_NORMAL, SUSPECT
 
 NAMES = {
     DEGRADED: "degraded",
@@ -44,6 +44,18 @@ def sentences(finding: Finding) -> list[str]:
     if finding.verdict == "slice_missing":
         return [f"Slices are missing that had traffic before: {_slices(finding)}."]
     return [f"Far more rows of the rankings than usual were refused over {over}; the page counts them by reason."]
+
+
+def is_new_normal(finding: Finding) -> bool:
+    """Whether a verdict on the data is over though nothing came back."""
+    return NEW_NORMAL in dict(finding.figures)
+
+
+def taken_as_normal(finding: Finding) -> str:
+    """That a verdict on the data is over though nothing came back."""
+    if finding.verdict == "slice_missing":
+        return f"Missing slices ({_slices(finding)}) stay away; that is taken as the new normal."
+    return "Traffic stays low; that is taken as the new normal."
 
 
 def _why_labels(finding: Finding) -> str:

@@ -196,7 +196,7 @@ def _verdict(snapshot: MonitorSnapshot) -> dict[str, str] | None:
     if verdict.mix_shifted:
         parts.append(f"the mix of {drift.mix_by} moves the mean by {100 * verdict.mix_effect:+.1f} %")
     if verdict.lacks:
-        parts.append(verdict.lacks)
+        parts.append(f"still lacks {verdict.lacks}")
     return {"measure": str(drift.measure), "words": "; ".join(parts)}
 
 

@@ -80,9 +80,10 @@ class Verdicts(Connected):
         with self.reading() as connection:
             return [_reader().validate_json(document) for document in connection.scalars(query)]
 
-    def newest(self, monitor: str) -> Verdict | None:
-        """The newest verdict on a monitor; None if there is none."""
+    def newest(self, monitor: str, kind: str | None = None) -> Verdict | None:
+        """The newest verdict on a monitor, or the newest of a kind; None if there is none."""
         query = sa.select(verdicts.c.document).where(verdicts.c.monitor == monitor)
+        query = query if kind is None else query.where(verdicts.c.kind == kind)
         with self.reading() as connection:
             document = connection.scalar(query.order_by(verdicts.c.at.desc()).limit(1))
         return None if document is None else _reader().validate_json(document)

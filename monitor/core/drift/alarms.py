@@ -20,6 +20,7 @@ CLOSING_STEPS = 3
 LEAST_DROP = 0.02
 """That "as expected again" is told from."""
 CLOSED = 0
+REQUESTS, TOTAL, EXPECTED = range(3)
 
 
 @dataclass(frozen=True)
@@ -30,25 +31,28 @@ class Standing:
         evidence: (U, 3) for each stake; nothing is 0.
         run: (U,) logarithm, of the middle stake alone, started again whenever it is used up.
         since: (U,) seconds, when that began.
-        total, expected: (U,) observed and expected sums since then, but not from when on it may be over.
+        fallen: (U, 3) requests, observed and expected sums since then, but not from when on it may be over.
         opened_at: (U,) seconds; 0 where no alarm is open.
         back: (U,) logarithm of the evidence that an alarm's drop is over.
+        back_since: (U,) seconds, end of the first step of that; 0 where there is none.
+        risen: (U, 3) sums like `fallen`, since then. Both stay as they were at the step at which an alarm closes.
     """
 
     evidence: Floats
     run: Floats
     since: Ints
-    total: Floats
-    expected: Floats
+    fallen: Floats
     opened_at: Ints
     back: Floats
+    back_since: Ints
+    risen: Floats
 
     @classmethod
     def empty(cls, count: int, now: int) -> Standing:
         """Nothing known."""
-        zeros = np.zeros(count)
+        zeros, sums, never = np.zeros(count), np.zeros((count, 3)), np.zeros(count, np.int64)
         since, closed = np.full(count, now, np.int64), np.full(count, CLOSED, np.int64)
-        return cls(np.zeros((count, 3)), zeros, since, zeros, zeros, closed, zeros)
+        return cls(sums, zeros, since, sums, closed, zeros, never, sums)
 
     def padded(self, count: int, now: int) -> Standing:
         """With new units at the end."""
@@ -64,7 +68,8 @@ class Standing:
     @property
     def effect(self) -> Floats:
         """(U,) relative change since the evidence began to grow."""
-        found: Floats = np.divide(self.total, self.expected, out=np.ones(len(self.run)), where=self.expected > 0) - 1
+        total, expected = self.fallen[:, TOTAL], self.fallen[:, EXPECTED]
+        found: Floats = np.divide(total, expected, out=np.ones(len(self.run)), where=expected > 0) - 1
         return found
 
 
@@ -77,7 +82,7 @@ class Seen:
         factor: (T, U, 3) of the evidence.
         middle: (T, U) logarithm of the middle stake's.
         has: (T, U) whether there was a request.
-        total, expected: (T, U)
+        sums: (T, U, 3) requests, observed and expected sums.
         spread: (T, U) variance of the relative deviation, its autocorrelation taken in.
         fell: (T, U) whether the last hours were lower than tolerated.
         tolerated: (U,)
@@ -88,8 +93,7 @@ class Seen:
     factor: Floats
     middle: Floats
     has: Bools
-    total: Floats
-    expected: Floats
+    sums: Floats
     spread: Floats
     fell: Bools
     tolerated: Floats
@@ -117,8 +121,7 @@ def see(
         np.exp(factor),
         factor[:, :, 1],
         whole.requests > 0,
-        whole.total,
-        whole.expected,
+        np.stack([whole.requests, whole.total, whole.expected], axis=2),
         spread,
         fell,
         noise.tolerated,
@@ -132,37 +135,36 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     evidence = np.where(has[:, None], grow(was.evidence, seen.factor[row], threshold), was.evidence)
     run = was.run + seen.middle[row]
     anew = (run <= 0) & ~is_open
-    counted = (was.back <= 0) & ~anew
     since = np.where(anew, end, was.since)
-    total = (was.total + seen.total[row]) * counted + was.total * (was.back > 0)
-    expected = (was.expected + seen.expected[row]) * counted + was.expected * (was.back > 0)
+    fallen = np.where(anew[:, None], 0.0, was.fallen + seen.sums[row] * (was.back <= 0)[:, None])
     fires = seen.judged & seen.fell[row] & ~is_open & (score(evidence) > threshold)
     opened_at = np.where(fires, end, was.opened_at)
-    now = Standing(evidence, np.maximum(run, 0.0), since, total, expected, opened_at, was.back)
+    now = replace(was, evidence=evidence, run=np.maximum(run, 0.0), since=since, fallen=fallen, opened_at=opened_at)
     return _closing(now, seen, row) if was.opened_at.any() else now
 
 
 def _closing(now: Standing, seen: Seen, row: int) -> Standing:
     """Weigh "as expected again" against "as low as since it began"; what is open closes when the first is clear.
 
-    Overall's end is that of its slices: which of them is still low raises its alarm anew.
+    Overall's end is that of its slices, but for those that are still low.
     """
     low = np.maximum(-now.effect, np.maximum(2 * seen.tolerated, LEAST_DROP))
-    expected = np.maximum(seen.expected[row], 1e-9)
-    moved = seen.total[row] / expected - 1
+    moved = seen.sums[row, :, TOTAL] / np.maximum(seen.sums[row, :, EXPECTED], 1e-9) - 1
     favour = low * (moved + low / 2) / seen.spread[row]
     favour = np.where(seen.has[row], np.clip(favour, -CLOSING, CLOSING / CLOSING_STEPS), 0.0)
     is_open = now.open & (now.opened_at < seen.ends[row])
     back = np.where(is_open, np.maximum(now.back + favour, 0.0), 0.0)
+    rises, rose = back > 0, now.back > 0
+    back_since = np.where(rises, np.where(rose, now.back_since, seen.ends[row]), 0)
+    risen = (now.risen * rose[:, None] + seen.sums[row]) * rises[:, None]
     closes = is_open & (back >= CLOSING)
     if closes[0]:
-        closes = is_open
-    return _closed(replace(now, back=back), closes, seen.ends[row]) if closes.any() else replace(now, back=back)
+        closes |= is_open & (rises | ~seen.fell[row])
+    after = replace(now, back=back, back_since=back_since, risen=risen)
+    return _closed(after, closes, seen.ends[row]) if closes.any() else after
 
 
 def _closed(now: Standing, which: Bools, end: int) -> Standing:
-    new = Standing.empty(len(which), end)
-    return Standing(
-        np.where(which[:, None], new.evidence, now.evidence),
-        *(np.where(which, getattr(new, n), getattr(now, n)) for n in list(now.__dataclass_fields__)[1:]),
-    )
+    new = replace(Standing.empty(len(which), end), back_since=now.back_since, risen=now.risen)
+    both = ((getattr(new, name), getattr(now, name)) for name in now.__dataclass_fields__)
+    return Standing(*(np.where(which if a.ndim == 1 else which[:, None], a, b) for a, b in both))

@@ -26,6 +26,7 @@ GONE = 7 * DAY
 """A slice that has been missing for so long is told no more."""
 LEAST_MIX, MIX_DEVIATIONS, MIX_BACK = 0.02, 4.5, 0.6
 IMPROVED_DAYS = 7
+ENOUGH_OF_REFERENCE = 0.9
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def _block(settings: Settings, state: State, found: Baseline, hours: Hours) -> B
     share = np.minimum(share, 1.0)
     size, known = hours.requests, found.known
     judged = size * known
-    fields = [size, judged, hours.total * known, judged * mean, hours.labelled * known, judged * share, volume]
+    fields = [size, judged, hours.total * known, judged * mean, hours.labelled * known, judged * share, volume * known]
     window = np.concatenate([state.recent.sums, np.stack(fields)], axis=1)
     crowd = np.concatenate([state.recent.crowd, np.stack([hours.events, hours.unmatched, hours.refused])], axis=1)
     count = len(hours.starts)
@@ -208,20 +209,26 @@ class _Going:
         suspect, refused = (block.suspect_degraded if is_degraded else block.suspect)[row], block.refused[row]
         until = end + lasting if suspect else was.suspect_until
         since = (was.suspect_since or end) if end <= until else 0
+        collapsed = since > 0 and (was.collapsed or (suspect and end - since >= COLLAPSED and self._lacks_labels(row)))
         low = was.low + 1 if block.low[row] else 0
         missing = was.missing
         if missing.any() or block.missing[row].any():
             still = block.missing[row] | ((missing > 0) & (block.requests[row] == 0))
             missing = np.where(still, missing + 1, 0)
         refused_until = end + lasting if refused else was.refused_until
-        self._trouble = Trouble(since, until, refused_until, low, missing)
+        self._trouble = Trouble(since, until, collapsed, refused_until, low, missing)
         if since:
-            return "labels_collapsed" if end - since >= COLLAPSED else "labels_suspect"
+            return "labels_collapsed" if collapsed else "labels_suspect"
         if end <= refused_until:
             return "rows_refused"
         if low >= min(2, few):
             return "traffic_low"
         return "slice_missing" if self._missing() else None
+
+    def _lacks_labels(self, row: int) -> bool:
+        """Whether labels are missing in the step alone: what is suspect may be so for the hours before."""
+        sums = self._block.per_step[:, row]
+        return bool(sums[gates.LABELLED] < gates.LABELS_RATIO * sums[gates.EXPECTED_LABELLED])
 
     def _missing(self) -> tuple[str, ...]:
         steps = self._trouble.missing
@@ -245,8 +252,17 @@ class _Going:
         if before is now or not moved.any():
             return ()
         return tuple(
-            Change(self._names[unit], "firing" if now.opened_at[unit] else "resolved") for unit in np.flatnonzero(moved)
+            Change(self._names[unit], "firing") if now.opened_at[unit] else self._resolved(unit)
+            for unit in np.flatnonzero(moved).tolist()
         )
+
+    def _resolved(self, unit: int) -> Change:
+        now, tolerated = self._standing, float(self._found.noise.tolerated[unit])
+        return Change(self._names[unit], "resolved", self._back_since(unit), *_means(now.risen[unit]), tolerated)
+
+    def _back_since(self, unit: int) -> int | None:
+        end = int(self._standing.back_since[unit])
+        return end - self._settings.step if end else None
 
     def _opened(self, row: int, before: Standing) -> Split:
         """Forget what the drop left in the days that are to be tracked; say where it comes from."""
@@ -258,6 +274,8 @@ class _Going:
         self._today[:REQUESTS] *= kept
         if self._reference is not None:
             self._reference = self._reference.without(since)
+            starts = np.array(self._block.ends[: row + 1]) - self._settings.step
+            self._good[: row + 1][starts >= since] = 0.0
         steps = min(max((self._block.ends[row] - since) // self._settings.step, 1), self._was.recent.sums.shape[1])
         end = self._was.recent.sums.shape[1] + row + 1
         return diagnose(self._found, self._names[1:], self._block.window[:, end - steps : end])
@@ -286,7 +304,9 @@ class _Going:
         day, short, known = self._day[row], self._short[row], self._found
         alarms_open = self._alarms()
         said: Kind = kind or ("degraded" if alarms_open else "healthy" if day[gates.JUDGED] > 0 else "not_enough_data")
-        span = short if short[gates.EXPECTED_REQUESTS] >= gates.TRAFFIC_EXPECTED else day
+        # Rows are refused or not by the last three hours.
+        is_short = said == "rows_refused" or short[gates.EXPECTED_REQUESTS] >= gates.TRAFFIC_EXPECTED
+        span, hours = (short, SHORT_HOURS) if is_short else (day, DAY_HOURS)
         judged = day[gates.JUDGED]
         is_suspect = said in ("labels_suspect", "labels_collapsed")
         return Verdict(
@@ -308,8 +328,15 @@ class _Going:
             found,
             self._was.improved >= IMPROVED_DAYS,
             known.days,
-            "" if self._reference is None else "a whole reference",
+            self._lacks(),
+            self._settings.steps(hours) * self._settings.step,
         )
+
+    def _lacks(self) -> str:
+        days, whole = self._found.days, self._settings.reference / DAY
+        if self._reference is None and days >= ENOUGH_OF_REFERENCE * whole:
+            return ""
+        return f"a whole reference: {days:.0f} of {whole:.0f} days"
 
     def _alarms(self) -> tuple[Alarm, ...]:
         now = self._standing
@@ -325,8 +352,10 @@ class _Going:
                 float(effect[u]),
                 float(weight[u]),
                 float(tolerated[u]),
+                *_means(now.fallen[u]),
+                self._back_since(u),
             )
-            for u in np.flatnonzero(now.opened_at)
+            for u in np.flatnonzero(now.opened_at).tolist()
         )
 
     def _pending(self) -> tuple[str, ...]:
@@ -353,7 +382,14 @@ class _Going:
             _ratio(usual[1], usual[0]),
             _ratio(crowd[gates.UNMATCHED], crowd[gates.EVENTS]),
             _ratio(usual[2], usual[1]),
+            steps * self._settings.step,
         )
+
+
+def _means(sums: Floats) -> tuple[float | None, float | None, int]:
+    """(mean, expectation, requests) of a unit's sums."""
+    requests, total, expected = sums.tolist()
+    return _ratio(total, requests), _ratio(expected, requests), round(requests)
 
 
 def _ratio(over: float, under: float) -> float | None:

@@ -23,6 +23,8 @@ from monitor.core.drift.state import Recent, State
 from monitor.core.drift.tolerance import Misses
 from monitor.core.drift.verdicts import Change, Verdict
 
+MOST_OF_REFERENCE = 2
+"""Lengths of a reference that are kept while an alarm keeps it from being fitted on."""
 STALE = 35 * DAY
 """Without any request for so long, what was known is no baseline any more."""
 LEAST_RISE = 0.02
@@ -97,8 +99,10 @@ def _fitted(settings: Settings, state: State, day: int) -> State:
     middle = (settings.least_reference + settings.reference) // 2
     age = day * DAY - state.began
     due = sum(age >= span for span in (settings.least_reference, middle, settings.reference))
-    if reference is None or due <= state.fits or state.standing.open.any():
+    if reference is None or due <= state.fits:
         return state
+    if state.standing.open.any():
+        return replace(state, reference=reference.latest(day * DAY - MOST_OF_REFERENCE * settings.reference))
     if reference.days(day * DAY) * DAY < settings.least_reference * 3 // 4 or reference.requests.sum() < LEAST_REQUESTS:
         return replace(state, reference=reference.latest(day * DAY - settings.reference))
     found = b.fit(settings, reference)

@@ -17,7 +17,7 @@ from monitor.core.drift.series import DAY, Floats, Ints
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.tolerance import Misses
 
-VERSION = 2
+VERSION = 3
 """Of how steps are judged. A change that could make another verdict raises it, and verdicts are found anew."""
 PLAIN = 64
 """Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes."""
@@ -50,6 +50,7 @@ class Trouble:
     Attributes:
         suspect_since: end of the first step whose labels were suspect.
         suspect_until: the last step that they make unusable ends here.
+        collapsed: they have been missing for a day.
         refused_until: the same of refused rows.
         low: steps in a row with little traffic.
         missing: (S,) steps in a row without a request of a slice that had many.
@@ -57,6 +58,7 @@ class Trouble:
 
     suspect_since: int
     suspect_until: int
+    collapsed: bool
     refused_until: int
     low: int
     missing: Ints
@@ -132,7 +134,7 @@ class State:
             Misses.empty(count + 1),
             Recent.empty(settings.steps(24), count),
             Standing.empty(count + 1, start),
-            Trouble(0, 0, 0, 0, np.zeros(count, np.int64)),
+            Trouble(0, 0, False, 0, 0, np.zeros(count, np.int64)),
             Mix(),
             0,
         )

@@ -32,6 +32,9 @@ class Alarm:
         effect: relative change of the mean since then, against the expectation under the present mix.
         evidence: against the threshold: 1 is enough.
         tolerated: relative drop that is none.
+        value, before: mean and expectation of the judged hours since then, but not from when on it may be over.
+        requests: in these.
+        back_since: start of the step from which on evidence grows that it is over; None where there is none.
     """
 
     unit: str
@@ -40,14 +43,29 @@ class Alarm:
     effect: float
     evidence: float
     tolerated: float
+    value: float | None = None
+    before: float | None = None
+    requests: int = 0
+    back_since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An alarm that opened or closed at this step; `withdrawn` as what it was compared with is no baseline any more."""
+    """An alarm that opened or closed at this step; `withdrawn` as what it was compared with is no baseline any more.
+
+    Attributes:
+        since: of what closed, start of the step from which on the evidence for that grew, seconds.
+        value, before, requests: mean, expectation and requests of the judged hours from there on.
+        tolerated: relative drop that is none.
+    """
 
     unit: str
     became: Literal["firing", "resolved", "withdrawn"]
+    since: int | None = None
+    value: float | None = None
+    before: float | None = None
+    requests: int = 0
+    tolerated: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +77,7 @@ class Labels:
         coverage, coverage_before: share of requests with a label.
         events, events_before: per request.
         unmatched, unmatched_before: share of the events that match no impression.
+        span: seconds that these are of.
     """
 
     since: int
@@ -68,6 +87,7 @@ class Labels:
     events_before: float | None
     unmatched: float | None
     unmatched_before: float | None
+    span: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +102,7 @@ class Verdict:
         pending: units on their way to an alarm: half the threshold, as logarithms.
         observed, expected: mean of the last day's requests, and what the baseline expects under the present mix.
         requests, requests_expected: of the last three hours, or the last day where traffic is thin.
+        span: seconds that these are of.
         coverage, coverage_expected: label coverage of the last day.
         mix_shifted: the mix has moved the mean; information, no reason to page.
         mix_effect: by how much, relative.
@@ -112,6 +133,7 @@ class Verdict:
     improved: bool = False
     reference_days: float = 0.0
     lacks: str = ""
+    span: int = 0
 
     @property
     def is_degraded(self) -> bool:

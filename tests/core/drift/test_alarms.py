@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -60,11 +62,36 @@ def test_recovering_steps_do_not_dilute_the_remembered_drop() -> None:
     assert found[-1].effect[0] == pytest.approx(-0.08, abs=0.012)
 
 
-def test_overall_takes_the_alarms_of_its_slices_with_it_and_one_that_is_still_low_comes_back() -> None:
+def test_overall_takes_the_alarms_of_its_slices_with_it_but_not_of_one_that_is_still_low() -> None:
     found = followed([WELL] * 10 + [LOW] * 8 + [(0.53, 0.46)] * 12)
+    opened = found[17].opened_at[2]
     closed = next(i for i, s in enumerate(found) if i > 18 and not s.open[0])
-    assert not found[closed].open.any()
-    assert found[-1].open.tolist() == [False, False, True]
+    assert found[closed].open.tolist() == [False, False, True]
+    assert [s.opened_at[2] for s in found[closed:]] == [opened] * len(found[closed:])
+
+
+def test_overall_takes_a_slice_with_it_that_is_no_longer_lower_than_tolerated() -> None:
+    found = followed([WELL] * 10 + [LOW] * 8)
+    back = replace(seen(np.array([WELL])), has=np.array([[True, True, False]]))
+    after = found[-1]
+    while after.open[0]:
+        after = step(after, replace(back, ends=[int(after.opened_at.max()) + 3600]), 0, THRESHOLD)
+    assert not after.open.any()
+
+
+def test_an_alarm_that_closes_says_what_the_mean_has_been_since_it_began_to_rise() -> None:
+    found = followed([WELL] * 10 + [LOW] * 20 + [WELL] * 6)
+    closed = next(s for s in found[30:] if not s.open[0])
+    requests, total, expected = closed.risen[0]
+    assert total / requests == pytest.approx(0.5)
+    assert expected / requests == pytest.approx(0.5)
+    assert closed.back_since[0] == 31 * 3600
+
+
+def test_what_an_alarm_closed_with_is_not_carried_into_the_next_one() -> None:
+    found = followed([WELL] * 10 + [LOW] * 8 + [WELL] * 8 + [LOW] * 8 + [WELL])
+    assert found[-1].risen[0] == pytest.approx([4000.0, 2000.0, 2000.0])
+    assert found[-1].back_since[0] == 35 * 3600
 
 
 def test_better_than_expected_never_opens_one() -> None:

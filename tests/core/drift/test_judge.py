@@ -277,7 +277,7 @@ def test_a_new_monitor_says_what_it_lacks_and_begins_after_two_weeks() -> None:
     assert kinds(on(found, 0, 14)) == {"not_enough_data"}
     assert on(found, 3, 4)[-1].lacks == "3 of 14 days to begin with"
     assert kinds(on(found, 14)) == {"healthy"}
-    assert on(found, 20, 21)[-1].lacks == "a whole reference"
+    assert on(found, 20, 21)[-1].lacks.startswith("a whole reference: ")
     assert found[-1].lacks == ""
     assert (on(found, 20, 21)[-1].reference_days, found[-1].reference_days) == (14, 28)
 
@@ -378,3 +378,28 @@ def test_longer_steps_are_judged_alike(step: int) -> None:
     assert kinds(on(quiet, 16)) == {"healthy"}
     found = verdicts(Ranking.of(90, step=step).since(60, mean=0.88).draw(), plain_settings)
     assert first(found, 60) <= max(24, 4 * step / HOUR)
+
+
+def test_an_alarm_within_the_reference_is_left_out_of_it_however_it_is_cut() -> None:
+    hours = Ranking.of(30).since(18.4, 20.1, mean=0.8).draw()
+    state, found = None, list[Verdict]()
+    for row in range(0, len(hours.starts), 5):
+        some, state = judge(PLAIN, state, hours.rows(row, row + 5))
+        found += some
+    whole, last = judge(PLAIN, None, hours)
+    assert any(v.is_degraded for v in whole)
+    assert found == whole
+    assert plain(state) == plain(last)
+
+
+def test_slices_that_come_up_with_hardly_any_traffic_hide_nothing() -> None:
+    with_new = Ranking.of(35, slices=5).since(0, 31, rate=0.0, slices=[3, 4]).since(31, rate=0.01, slices=[3, 4])
+    found = verdicts(with_new.since(32, mean=0.85).draw())
+    assert {v.kind for v in on(found, 31, 32)} == {"healthy"}
+    assert {v.kind for v in on(found, 33)} == {"degraded"}
+
+
+def test_while_an_alarm_stays_open_the_reference_stays_bounded() -> None:
+    long = Ranking.of(160, slices=1).since(20, mean=0.7).draw()
+    assert known(long).standing.open.any()
+    assert len(plain(known(long))) < 1.2 * len(plain(known(long.rows(0, 80 * 24))))
