@@ -5,19 +5,15 @@ They are looked up beside the requests for the page, so that a store that is slo
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from monitor.errors import StoreError
+from monitor.looking import Looking
 from monitor.snapshot import Board, MonitorSnapshot, StoredIncident
 from monitor.store import Store
 from monitor.store.alerts import Acknowledgement
-
-log = logging.getLogger(__name__)
 
 LOOK_EVERY = 2.0
 """Seconds between two looks at the store, each of them two short questions."""
@@ -33,18 +29,15 @@ class Attention:
         self._board = board
         self._store = store
         self._clock = clock
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="attention", daemon=True)
+        self._looking = Looking("attention", "acknowledgements and silences", self.look, lambda: LOOK_EVERY)
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self._looking.start()
 
     def stop(self) -> None:
         """End; a look that hangs is left behind."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join(2)
+        self._looking.stop()
 
     def look(self) -> None:
         """Bring the board up to date once. Raises StoreError."""
@@ -56,15 +49,6 @@ class Attention:
         known = self._store.alerts.acknowledged(open_) if open_ else {}
         for name in shown:
             self._board.amend(name, partial(_with, known=known, silenced=until.get(name)))
-
-    def _keep(self) -> None:
-        while not self._stopping.wait(LOOK_EVERY):
-            try:
-                self.look()
-            except StoreError as error:
-                log.debug("acknowledgements and silences: %s", error)  # the monitors' runs say so, and louder
-            except Exception:
-                log.exception("acknowledgements and silences: a fault in rankmon itself; please report it")
 
 
 def _with(snapshot: MonitorSnapshot, known: Mapping[str, Acknowledgement], silenced: float | None) -> MonitorSnapshot:

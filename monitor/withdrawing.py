@@ -8,14 +8,14 @@ some of the runs that it should have had, whoever runs it.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 
-from monitor.errors import LeaseLost, StoreError
+from monitor.errors import LeaseLost
 from monitor.judging import withdraw
+from monitor.looking import Looking
 from monitor.runner import LONGEST_RETRY, Desk
 from monitor.store import Store
 
@@ -40,18 +40,15 @@ class Withdrawing:
         self._desk = desk
         self._elapsed = elapsed
         self._seen: dict[str, tuple[int, float]] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="withdrawing", daemon=True)
+        self._looking = Looking("withdrawing", "monitors that are gone", self.look, lambda: LOOK_EVERY)
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self._looking.start()
 
     def stop(self) -> None:
         """End; a look that hangs is left behind."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join(2)
+        self._looking.stop()
 
     def look(self) -> None:
         """Withdraw what is due. What cannot be now, for somebody has the lease, is seen to at a later look.
@@ -77,12 +74,3 @@ class Withdrawing:
                 withdraw(name, self._store, lease, replace(self._desk.telling(), real_now=time.time()))
                 log.info("monitor %s: nobody runs it any more; what was open of it is withdrawn", name)
         self._desk.wake()
-
-    def _keep(self) -> None:
-        while not self._stopping.wait(LOOK_EVERY):
-            try:
-                self.look()
-            except StoreError as error:
-                log.debug("monitors that are gone: %s", error)  # the monitors' runs say so, and louder
-            except Exception:
-                log.exception("monitors that are gone: a fault in rankmon itself; please report it")

@@ -146,6 +146,7 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, now: float) -> dict
         "lasts": lasting(max(0, int(now) - incident.began_at)),
         "sentences": [sentence(f) for f in told.findings],
         "falls": next(([_fall(s) for s in f.slices] for f in told.findings if f.slices), []),
+        "fell_when_fired": any(f.verdict for f in told.findings if f.slices),
         "advice": advice(told.findings),
         "is_told": stored.told,
         "by": stored.acknowledged_by,
