@@ -19,6 +19,7 @@ from monitor.core.thresholds import Change, Condition, ConditionName
 from monitor.core.types import Drift, Monitor
 from monitor.core.verdict_findings import (
     DEGRADED,
+    MASKED,
     VERDICTS,
     Evidence,
     Seen,
@@ -50,16 +51,15 @@ class Drifted:
     newest: dict[ConditionName, Finding] = field(default_factory=dict)
 
 
-def settings_of(monitor: Monitor, drift: Drift, baseline_from: int | None) -> Settings:
-    """How the judge is to judge a monitor."""
-    return Settings(step_of(monitor.bucket), drift.false_alarms, baseline_from or 0)
+def settings_of(monitor: Monitor, drift: Drift, begun: Sequence[int]) -> Settings:
+    """How the judge is to judge a monitor. `begun`: see `begun_anew`."""
+    return Settings(step_of(monitor.bucket), drift.false_alarms, drift.baseline_from or 0, tuple(begun))
 
 
-def baseline_from(monitor: Monitor, drift: Drift, store: Store) -> int | None:
-    """Seconds before which nothing is looked at: as configured, or as somebody said since, whichever is later."""
-    said = store.verdicts.baseline(monitor.name)
-    begins = [start for start in (drift.baseline_from, None if said is None else said.since) if start is not None]
-    return max(begins, default=None)
+def begun_anew(monitor: Monitor, drift: Drift, store: Store) -> list[int]:
+    """Seconds at which somebody had the baseline begin anew, oldest first; not what the configuration leaves out."""
+    least = drift.baseline_from or 0
+    return [said.since for said in store.verdicts.baselines(monitor.name) if said.since > least]
 
 
 def follow_drift(monitor: Monitor, drift: Drift, state: AlertState, end: int, store: Store) -> Drifted:
@@ -68,8 +68,8 @@ def follow_drift(monitor: Monitor, drift: Drift, state: AlertState, end: int, st
     Raises:
         StoreError: the store is out of reach.
     """
-    since = baseline_from(monitor, drift, store)
-    identity = monitor.drift_identity(drift, since)
+    begun = begun_anew(monitor, drift, store)
+    identity = monitor.drift_identity(drift, begun)
     standing, step = store.verdicts.standing(monitor.name), step_of(monitor.bucket)
     is_new = standing is None or standing.identity != identity or state.anew or state.until is None
     if is_new or standing is None:
@@ -80,7 +80,7 @@ def follow_drift(monitor: Monitor, drift: Drift, state: AlertState, end: int, st
     until = end - end % step
     if until <= standing.until:
         return Drifted(Judged(standing), {name: Kept(identity, c) for name, c in before.items()})
-    found, verdict_state = _verdicts(monitor, drift, settings_of(monitor, drift, since), standing, until, store)
+    found, verdict_state = _verdicts(monitor, drift, settings_of(monitor, drift, begun), standing, until, store)
     after, changes = follow(drift, step, found, before)
     if is_new and state.until is not None and not state.anew:
         changes = _now_only(changes, state.until, state.until if _fires(state) else end)
@@ -135,6 +135,7 @@ def _describe(
         monitor.bucket,
         store.history(monitor.definition(drift.measure), begin, last.end),
         store.history(monitor.traffic, begin, last.end),
+        _masked(monitor, drifted, found, begin, store),
     )
     for seen in changes:
         name, fires = seen.change.name, seen.change.became == "firing"
@@ -146,6 +147,14 @@ def _describe(
         since = drifted.conditions[name].condition.since or last.end
         verdict = _last_of(name, monitor, drifted, found, last, store)
         drifted.newest[name] = finding(evidence, name, verdict, alarms.get(name), since)
+
+
+def _masked(monitor: Monitor, drifted: Drifted, found: Sequence[Verdict], since: int, store: Store) -> frozenset[int]:
+    """Ends of the steps from then on that were left out for the data were bad."""
+    known = [(verdict.end, str(verdict.kind)) for verdict in found]
+    if drifted.judged is None or not drifted.judged.anew:
+        known += [(at, kind) for at, kind, *_ in store.verdicts.drawn(monitor.name, since, found[0].end - 1)]
+    return frozenset(end for end, kind in known if kind in MASKED)
 
 
 def _last_of(

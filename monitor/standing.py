@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from monitor.core.drift.settings import Settings
@@ -9,10 +10,11 @@ from monitor.core.drift.state import State
 from monitor.core.drift.verdicts import Verdict
 from monitor.core.types import Drift, Monitor
 from monitor.core.verdict_units import Unit, units_of
-from monitor.drifting import baseline_from, settings_of
+from monitor.drifting import begun_anew, settings_of
 from monitor.errors import InputError
 from monitor.judging import judge_past
 from monitor.store import Store
+from monitor.store.verdicts import Baseline
 
 EVER = 1 << 62
 """Seconds since 1970 that no clock comes to."""
@@ -23,14 +25,14 @@ class Stand:
     """What the verdicts on a monitor rest on.
 
     Attributes:
-        pinned_at: seconds before which nothing is looked at; None if nobody said so.
+        begun: moments at which somebody had the baseline begin anew, oldest first.
         state, verdict: the newest; None if there is nothing final yet.
     """
 
     monitor: str
     drift: Drift
     settings: Settings
-    pinned_at: int | None
+    begun: Sequence[Baseline]
     state: State | None
     verdict: Verdict | None
 
@@ -48,16 +50,16 @@ def stand(monitor: Monitor, store: Store) -> Stand:
         StoreError: the store is out of reach.
     """
     drift = drift_of(monitor)
-    pinned_at = baseline_from(monitor, drift, store)
-    settings, stored = settings_of(monitor, drift, pinned_at), store.verdicts.standing(monitor.name)
-    if stored is not None and stored.identity == monitor.drift_identity(drift, pinned_at):
-        return Stand(monitor.name, drift, settings, pinned_at, stored.state, store.verdicts.newest(monitor.name))
+    moments, begun = begun_anew(monitor, drift, store), store.verdicts.baselines(monitor.name)
+    settings, stored = settings_of(monitor, drift, moments), store.verdicts.standing(monitor.name)
+    if stored is not None and stored.identity == monitor.drift_identity(drift, moments):
+        return Stand(monitor.name, drift, settings, begun, stored.state, store.verdicts.newest(monitor.name))
     past = judge_past(replace(monitor, alerts=()), store, EVER)
     if past is None or past.drift is None:
-        return Stand(monitor.name, drift, settings, pinned_at, None, None)
+        return Stand(monitor.name, drift, settings, begun, None, None)
     verdicts = past.drift.verdicts
     last = verdicts[-1] if verdicts else None
-    return Stand(monitor.name, drift, settings, pinned_at, past.drift.standing.state, last)
+    return Stand(monitor.name, drift, settings, begun, past.drift.standing.state, last)
 
 
 def drift_of(monitor: Monitor) -> Drift:

@@ -158,8 +158,12 @@ def test_after_an_acknowledged_change_the_alarm_goes_and_nothing_pages_until_the
     bench.judge(day(34))
     assert bench.store.alerts.watched() == []
     assert bench.notices == ["firing", "withdrawn"]
-    bench.live(36)
+    bench.live(35)
     assert set(bench.kinds) == {"not_enough_data"}
+    bench.live(36)
+    assert set(bench.kinds) == {"healthy"}
+    assert bench.run("baseline", "show", "search") == 0
+    assert "still lacks a whole reference since the level began anew: 3 of 28 days" in capsys.readouterr().out
     bench.live(50)
     assert bench.notices == ["firing", "withdrawn"]
     assert set(bench.kinds) == {"healthy"}
@@ -208,7 +212,7 @@ def test_what_cannot_be_is_said_with_its_remedy(
     configured(bench.folder, more)
     assert bench.run("baseline", *arguments) == 2
     assert said in capsys.readouterr().err
-    assert bench.store.verdicts.baseline("search") is None
+    assert bench.store.verdicts.baselines("search") == []
 
 
 # ---- power -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from monitor.cli.common import Instant, by_option, config_option, load_config, p
 from monitor.cli.power import series_name, unit_plain
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.messages import utc
-from monitor.core.types import format_duration
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,26 +38,51 @@ def show(config_path: Path, monitor: str, output: str) -> None:
     config = load_config(config_path)
     (wanted,) = pick_monitors(config, (monitor,))
     with stored(config) as store:
-        found, said = stand(wanted, store), store.verdicts.baseline(monitor)
-    click.echo(json.dumps(plain(found, said), indent=2) if output == "json" else "\n".join(_lines(found, said)))
+        found = stand(wanted, store)
+    click.echo(json.dumps(plain(found), indent=2) if output == "json" else "\n".join(_lines(found)))
 
 
 @baseline.command()
 @config_option
 @click.argument("monitor")
 @click.option("--from", "since", type=Instant(), help="First moment of the new one; this hour without it.")
+@click.option("--version", help="In place of it: where this version of the model had its first request.")
 @click.option("--note", default="", help="Why.")
 @by_option()
-def begin(config_path: Path, monitor: str, since: int | None, note: str, by: str) -> None:
+def begin(config_path: Path, monitor: str, since: int | None, version: str | None, note: str, by: str) -> None:
     """Have the baseline begin anew, after a change that is here to stay.
 
-    What was before is no reference any more. The open alarm is withdrawn, and no verdict on the quality comes until
-    there is a reference again; alert rules go on as they are.
+    The open alarm is withdrawn. The cycles of day and week hold on, and after two days the new level is known and
+    verdicts come again, with more tolerance until there are 28 days of it; alert rules go on as they are.
     """
+    if since is not None and version is not None:
+        raise InputError("--from and --version both say when; give one of them")
     config = load_config(config_path)
     (wanted,) = pick_monitors(config, (monitor,))
     with stored(config) as store:
+        if version is not None:
+            since, note = start_of(wanted, version, store), note or f"version {version}"
         click.echo(begin_anew(wanted, store, since, note, by))
+
+
+def start_of(monitor: Monitor, version: str, store: Store) -> int:
+    """Start of the first stored bucket, in seconds, in which a version of the model had a request.
+
+    Raises:
+        InputError: the monitor has no column of versions, or none of that name is stored.
+    """
+    from monitor.core.diagnosis import version_slice
+
+    dimension = version_slice(monitor)
+    if dimension is None:
+        raise InputError(
+            f"monitor {monitor.name} has no column of the model's version; name it under `rankings: model_version`"
+        )
+    found = store.first_bucket_of(monitor.traffic, dimension.dimension, version)
+    if found is None:
+        known = ", ".join(sorted(store.known_slices(monitor.name).get(dimension.dimension, ()))) or "none yet"
+        raise InputError(f"{monitor.name} has no request of version {version!r}; known are {known}")
+    return found
 
 
 def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by: str) -> str:
@@ -70,7 +94,7 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
     Raises:
         InputError: the monitor has no `drift`, or the moment is not past.
     """
-    from monitor.core.drift.settings import Settings
+    from monitor.core.drift.beginning import SETTLING_DAYS
     from monitor.core.verdict_findings import step_of
     from monitor.standing import drift_of
     from monitor.store.verdicts import Baseline
@@ -86,23 +110,21 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
             f"{utc(at)} and goes before it; take it out, or a later --from"
         )
     store.verdicts.begin_baseline(monitor.name, Baseline(at, by, note), now)
-    warm = format_duration(Settings().least_reference)
     return (
-        f"{monitor.name}: its baseline begins anew at {utc(at)}; verdicts on the quality come again after {warm}, "
-        "and what is open of them is withdrawn with the next cycle"
+        f"{monitor.name}: its baseline begins anew at {utc(at)}; verdicts come again when {SETTLING_DAYS} days of the "
+        "new level are known, and what is open of them is withdrawn with the next cycle"
     )
 
 
-def plain(found: Stand, said: Baseline | None) -> dict[str, Any]:
+def plain(found: Stand) -> dict[str, Any]:
     """As JSON data; instants in seconds since 1970."""
     fitted, verdict = None if found.state is None else found.state.baseline, found.verdict
     return {
         "monitor": found.monitor,
         "measure": str(found.drift.measure),
         "dimension": found.drift.mix_by,
-        "pinned_at": found.pinned_at,
-        "pinned_by": None if said is None or said.since != found.pinned_at else said.author,
-        "note": None if said is None or said.since != found.pinned_at else said.note,
+        "looks_back_to": found.drift.baseline_from,
+        "begun_anew": [{"at": said.since, "by": said.author, "note": said.note} for said in found.begun],
         "judged_until": None if verdict is None else verdict.end,
         "fitted_since": None if fitted is None else fitted.since,
         "fitted_until": None if fitted is None else fitted.until,
@@ -114,8 +136,8 @@ def plain(found: Stand, said: Baseline | None) -> dict[str, Any]:
     }
 
 
-def _lines(found: Stand, said: Baseline | None) -> list[str]:
-    told = plain(found, said)
+def _lines(found: Stand) -> list[str]:
+    told = plain(found)
     lines = [f"{found.monitor}: {found.drift.measure}" + (f" by {found.drift.mix_by}" if found.drift.mix_by else "")]
     if told["fitted_since"] is None:
         lines.append(f"  no baseline yet: {told['lacks']}")
@@ -123,7 +145,9 @@ def _lines(found: Stand, said: Baseline | None) -> list[str]:
         span = f"{utc(told['fitted_since'])} to {utc(told['fitted_until'])}"
         lines.append(f"  fitted on {span}: {told['days']:.0f} days, {count(told['requests'])} requests")
         lines += [f"  still lacks {told['lacks']}; drops must be larger until then"] * bool(told["lacks"])
-    lines += [f"  {_pinned(told)}"] * (found.pinned_at is not None)
+    if told["looks_back_to"] is not None:
+        lines.append(f"  nothing older than {utc(told['looks_back_to'])} is looked at, by the configuration")
+    lines += [f"  {_begun(said)}" for said in found.begun]
     if told["is_better_on_offer"]:
         lines.append(
             f"  the level has been above it for a week: rankmon baseline begin {found.monitor} takes it as new"
@@ -131,9 +155,8 @@ def _lines(found: Stand, said: Baseline | None) -> list[str]:
     return [*lines, *(f"  {line}" for line in _table(found))]
 
 
-def _pinned(told: dict[str, Any]) -> str:
-    by = "by the configuration" if told["pinned_by"] is None else f"by {told['pinned_by']}"
-    return f"begun anew at {utc(told['pinned_at'])} {by}" + (f": {told['note']}" if told["note"] else "")
+def _begun(said: Baseline) -> str:
+    return f"begun anew at {utc(said.since)} by {said.author}" + (f": {said.note}" if said.note else "")
 
 
 def _table(found: Stand) -> list[str]:

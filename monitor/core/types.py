@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -267,10 +268,14 @@ class Monitor:
         parts = {n: v for n, v in plain.items() if n not in ("name", "severity", "retrain", "measure")}
         return _digest([parts, rule.judged, self.judged_definition(rule).id])
 
-    def drift_identity(self, drift: Drift, baseline_from: int | None) -> str:
-        """Ten digits over all that decides the verdicts: while they stay, so does the state that these have come to."""
+    def drift_identity(self, drift: Drift, begun_anew: Sequence[int]) -> str:
+        """Ten digits over all that decides the verdicts: while they stay, so does the state that these have come to.
+
+        Args:
+            begun_anew: seconds at which somebody had the baseline begin anew.
+        """
         judged = (self.definition(drift.measure).id, self.traffic.id, drift.mix_by, drift.false_alarms)
-        return _digest([VERSION, judged, baseline_from])
+        return _digest([VERSION, judged, drift.baseline_from, list(begun_anew)])
 
     @property
     def definitions(self) -> tuple[Definition, ...]:

@@ -11,7 +11,7 @@ from monitor.core.thresholds import Change, Condition, ConditionName, View, eval
 from monitor.core.types import OVERALL
 from monitor.core.verdict_findings import VERDICTS
 from monitor.core.windows import SliceKey
-from monitor.drifting import baseline_from, follow_drift
+from monitor.drifting import begun_anew, follow_drift
 from monitor.judging.work import CHANGED, GONE, Followed, Work
 from monitor.store import Store
 from monitor.store.alerts import Kept
@@ -126,7 +126,7 @@ def _orphaned(work: Work, store: Store) -> dict[Change, str]:
     verdicts = (
         None
         if monitor.drift is None
-        else monitor.drift_identity(monitor.drift, baseline_from(monitor, monitor.drift, store))
+        else monitor.drift_identity(monitor.drift, begun_anew(monitor, monitor.drift, store))
     )
     gone, at = dict[Change, str](), work.end if work.state.until is None else work.state.until
     for name, kept in work.state.conditions.items():

@@ -13,7 +13,7 @@ from monitor.core.drift.evidence import Sums, factors, grow, score
 from monitor.core.drift.noise import Noise, units
 from monitor.core.drift.series import Bools, Floats, Ints
 
-CLOSING = 5.0
+CLOSING = 6.0
 """Logarithm of the evidence for being back that closes an alarm."""
 CLOSING_STEPS = 3
 """Steps that it takes at least."""

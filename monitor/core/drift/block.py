@@ -10,6 +10,7 @@ import numpy as np
 from monitor.core.drift import alarms, gates
 from monitor.core.drift.alarms import Seen, Standing
 from monitor.core.drift.baseline import Baseline, mix_effects, mix_weight
+from monitor.core.drift.beginning import SETTLING_DAYS, days_since
 from monitor.core.drift.diagnosis import Split, split
 from monitor.core.drift.evidence import Sums, score
 from monitor.core.drift.levels import REQUESTS, Levels
@@ -166,10 +167,13 @@ class _Going:
 
     def step(self, row: int) -> Verdict:
         """Judge one step."""
-        kind, end = self._gates(row), self._block.ends[row]
+        settled, end = self._was.settled, self._block.ends[row]
+        kind = self._gates(row) if settled else None
         is_masked = kind is not None and kind != "slice_missing"
         before = self._standing
-        if is_masked:
+        if not settled:
+            pass  # its level is not known yet: what comes is what it will be
+        elif is_masked:
             self._good[row] = 0.0
         else:
             self._standing = alarms.step(before, self._block.seen, row, self._block.threshold)
@@ -303,7 +307,8 @@ class _Going:
     def _verdict(self, row: int, kind: Kind | None, changes: tuple[Change, ...], found: Split | None) -> Verdict:
         day, short, known = self._day[row], self._short[row], self._found
         alarms_open = self._alarms()
-        said: Kind = kind or ("degraded" if alarms_open else "healthy" if day[gates.JUDGED] > 0 else "not_enough_data")
+        is_known = self._was.settled and day[gates.JUDGED] > 0
+        said: Kind = kind or ("degraded" if alarms_open else "healthy" if is_known else "not_enough_data")
         # Rows are refused or not by the last three hours.
         is_short = said == "rows_refused" or short[gates.EXPECTED_REQUESTS] >= gates.TRAFFIC_EXPECTED
         span, hours = (short, SHORT_HOURS) if is_short else (day, DAY_HOURS)
@@ -328,12 +333,17 @@ class _Going:
             found,
             self._was.improved >= IMPROVED_DAYS,
             known.days,
-            self._lacks(),
+            self._lacks(row),
             self._settings.steps(hours) * self._settings.step,
         )
 
-    def _lacks(self) -> str:
+    def _lacks(self, row: int) -> str:
         days, whole = self._found.days, self._settings.reference / DAY
+        since = days_since(self._was, self._block.ends[row])
+        if not self._was.settled:
+            return f"{min(since, SETTLING_DAYS)} of {SETTLING_DAYS} days since the level began anew"
+        if not self._was.fits:
+            return f"a whole reference since the level began anew: {since} of {whole:.0f} days"
         if self._reference is None and days >= ENOUGH_OF_REFERENCE * whole:
             return ""
         return f"a whole reference: {days:.0f} of {whole:.0f} days"

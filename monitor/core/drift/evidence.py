@@ -19,7 +19,7 @@ from monitor.core.drift.series import Floats
 
 STAKES = np.array([0.5, 1.0, 2.0])
 """Drops that are bet on, in standard deviations of a step's mean."""
-CAP_HOURS = 3.5
+CAP_HOURS = 4.0
 """Hours that the strongest evidence takes to an alarm, so that a short blip raises none."""
 BEYOND = 7.4
 """How many times the threshold evidence may grow to."""

@@ -14,6 +14,7 @@ import numpy as np
 from monitor.core.drift import baseline as b
 from monitor.core.drift import levels as lv
 from monitor.core.drift.baseline import LEAST_REQUESTS, Baseline, Reference
+from monitor.core.drift.beginning import begun_anew, settle, with_level_error
 from monitor.core.drift.block import follow
 from monitor.core.drift.levels import Day, Levels
 from monitor.core.drift.seasons import slots
@@ -45,7 +46,7 @@ def judge(settings: Settings, state: State | None, hours: Hours) -> tuple[list[V
         raise ValueError("these steps do not follow those that were judged")
     verdicts: list[Verdict] = []
     known = () if state is None else state.slices
-    for slices, block in hours.blocks(known, settings.pinned_at):
+    for slices, block in hours.blocks(known, (settings.pinned_at, *settings.begun_anew)):
         if not len(block.starts):
             continue
         ready, withdrawn = _ready(settings, state, slices, int(block.starts[0]))
@@ -67,11 +68,13 @@ def _ready(
         return State.begin(settings, start, slices), ()
     state, day = was.padded(slices, start) if slices != was.slices else was, start // DAY
     is_new_day = day != state.levels.today.number
-    is_pinned = settings.pinned_at != state.pinned_at and start >= settings.pinned_at
-    if is_pinned or (is_new_day and start - state.busy_at > STALE):
+    pin, is_stale = settings.pin(start), is_new_day and start - state.busy_at > STALE
+    if pin > state.pinned_at or is_stale:
         named = ("", *state.slices)
         gone = tuple(Change(named[u], "withdrawn") for u in np.flatnonzero(state.standing.open))
-        return State.begin(settings, start, slices), gone
+        if is_stale or pin == settings.pinned_at:
+            return State.begin(settings, start, slices), gone
+        return begun_anew(settings, state, start, slices), gone
     if start - state.until > GAP:
         state = replace(state, recent=Recent.empty(settings.steps(24), len(slices)))
     return (_new_day(settings, state, day) if is_new_day else state), ()
@@ -80,12 +83,16 @@ def _ready(
 def _new_day(settings: Settings, state: State, day: int) -> State:
     """What is due at the beginning of a day."""
     state = replace(state, levels=state.levels.on(day))
-    if state.baseline is not None and not state.standing.open.any():
+    if state.baseline is not None and state.settled and not state.standing.open.any():
         state = replace(state, misses=state.misses.after(state.levels, state.baseline))
     state = _fitted(settings, state, day)
-    if state.baseline is None:
+    if state.baseline is not None and not state.settled:
+        state = settle(settings, state, state.baseline, day * DAY)
+    if state.baseline is None or not state.settled:
         return state
     found, levels = _admitted(settings, state, state.baseline, day * DAY)
+    if not state.fits:
+        found = with_level_error(settings, state, found, day * DAY)
     found = found.with_noise(state.misses.noise(settings, found))
     return replace(state, baseline=found, levels=levels, improved=_improved(state, found))
 
@@ -108,7 +115,7 @@ def _fitted(settings: Settings, state: State, day: int) -> State:
     found = b.fit(settings, reference)
     levels, misses = _tracked(settings, reference, found, day)
     left = None if due == 3 else reference
-    return replace(state, baseline=found, levels=levels, misses=misses, fits=due, reference=left)
+    return replace(state, baseline=found, levels=levels, misses=misses, fits=due, reference=left, settled=True)
 
 
 def _tracked(settings: Settings, reference: Reference, found: Baseline, today: int) -> tuple[Levels, Misses]:

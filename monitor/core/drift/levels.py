@@ -84,13 +84,21 @@ class Levels:
 
     def every(self) -> Floats:
         """(7, S) all that is remembered, the youngest days too."""
-        found: Floats = sum((d.sums for d in self.pending), self.memory.sums)
+        found: Floats = sum((d.sums for d in self.pending), self.memory.sums.copy())
         return found
 
     def without(self, since_day: int, slices: Floats) -> Levels:
         """From a day on, what the model did left out of the slices where (S,) `slices` is 0: a drop began there."""
         pending = tuple(d.without(slices) if d.number >= since_day else d for d in self.pending)
         return replace(self, pending=pending, today=self.today.without(slices))
+
+    def gathered(self, prior: Floats) -> Levels:
+        """With the young days counted in at once, and (S,) `prior` beside them, observed just as expected."""
+        sums = self.every()
+        sums[TOTAL], sums[EXPECTED] = sums[TOTAL] + prior, sums[EXPECTED] + prior
+        crowd = sum((d.crowd for d in self.pending), self.memory.crowd)
+        memory = Day(self.today.number - 1, sums, crowd)
+        return Levels(_ratios(memory, self.ratios), memory, (), self.today)
 
     def rescaled(self, factors: Floats) -> Levels:
         """With expectations that are (S,) `factors` times what they were."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -95,8 +95,8 @@ class Hours:
             self.refused,
         )
 
-    def blocks(self, known: tuple[str, ...], pinned_at: int = 0) -> Iterator[tuple[tuple[str, ...], Hours]]:
-        """Steps of one UTC day each, cut again at gaps, at `pinned_at` and where a slice has its first request.
+    def blocks(self, known: tuple[str, ...], cuts: Sequence[int] = ()) -> Iterator[tuple[tuple[str, ...], Hours]]:
+        """Steps of one UTC day each, cut again at gaps, at `cuts` and where a slice has its first request.
 
         With each of them the slices that were seen by then: however the steps are handed over, a slice is taken in by
         the same step and in the same order.
@@ -107,8 +107,8 @@ class Hours:
         seen = known
         first = self._first_requests(known)
         apart = (np.diff(self.starts // DAY) > 0) | (np.diff(self.starts) > GAP)
-        pinned = int(np.searchsorted(self.starts, pinned_at))
-        ordered = sorted({0, len(self.starts), pinned, *(np.flatnonzero(apart) + 1).tolist(), *first.values()})
+        wished = np.searchsorted(self.starts, cuts).astype(int).tolist() if cuts else []
+        ordered = sorted({0, len(self.starts), *wished, *(np.flatnonzero(apart) + 1).tolist(), *first.values()})
         for since, until in pairwise(ordered):
             seen += tuple(sorted(name for name, row in first.items() if row == since))
             yield seen, self.rows(since, until).columns(seen)

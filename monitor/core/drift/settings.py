@@ -11,7 +11,7 @@ from monitor.core.drift.series import DAY, HOUR, Bools, Floats
 BUDGET_HOURS = 90 * 24
 OVERALL_SHARE = 0.5
 """Of the budget of false alarms."""
-RESERVE = 4.0
+RESERVE = 5.0
 """By how much the threshold may be lower, for the drop that is tolerated keeps most false alarms away by itself."""
 
 
@@ -22,7 +22,8 @@ class Settings:
     Attributes:
         step: seconds of a step; divides a day.
         budget: false alarms that are tolerated in 90 days, over overall and all slices together.
-        pinned_at: seconds; what lies before is no reference any more (a new model version, an acknowledged change).
+        pinned_at: seconds; what lies before is known to be no reference.
+        begun_anew: rising seconds from which on the level is another one (a new model version, an acknowledged change).
         reference: seconds of the reference that the baseline is fitted on.
         least_reference: seconds of it from which on verdicts begin, with wider tolerance.
     """
@@ -30,6 +31,7 @@ class Settings:
     step: int = HOUR
     budget: float = 1.0
     pinned_at: int = 0
+    begun_anew: tuple[int, ...] = ()
     reference: int = 28 * DAY
     least_reference: int = 14 * DAY
 
@@ -52,6 +54,10 @@ class Settings:
     def steps(self, hours: float) -> int:
         """Whole steps in so many hours, one at least."""
         return max(1, round(hours / self.hours))
+
+    def pin(self, start: int) -> int:
+        """The last moment by `start`, seconds, at which what went before was left behind; 0 if there is none."""
+        return max((at for at in (self.pinned_at, *self.begun_anew) if at <= start), default=0)
 
     def thresholds(self, judged: Bools) -> Floats:
         """(U,) mean number of steps to a false alarm of each unit, by which those that are judged keep the budget.

@@ -17,7 +17,7 @@ from monitor.core.drift.series import DAY, Floats, Ints
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.tolerance import Misses
 
-VERSION = 3
+VERSION = 4
 """Of how steps are judged. A change that could make another verdict raises it, and verdicts are found anew."""
 PLAIN = 64
 """Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes."""
@@ -84,7 +84,7 @@ class State:
 
     Attributes:
         until: end of the last step that was judged.
-        pinned_at: of the settings under which the reference began.
+        pinned_at: the last moment at which what went before was left behind; 0 if there is none.
         began: start of the reference's first step.
         busy_at: end of the last step with any request.
         slices: in the order in which they came.
@@ -93,6 +93,7 @@ class State:
         baseline: None until there is enough for one.
         fits: how often it was fitted on this reference.
         improved: days in a row above the baseline.
+        settled: whether the level is known; not in the first days after it began anew.
     """
 
     step: int
@@ -112,6 +113,7 @@ class State:
     trouble: Trouble
     mix: Mix
     improved: int
+    settled: bool
 
     @classmethod
     def begin(
@@ -122,7 +124,7 @@ class State:
         return cls(
             settings.step,
             start,
-            settings.pinned_at if start >= settings.pinned_at else 0,
+            settings.pin(start),
             start,
             start,
             slices,
@@ -137,6 +139,7 @@ class State:
             Trouble(0, 0, False, 0, 0, np.zeros(count, np.int64)),
             Mix(),
             0,
+            True,
         )
 
     def padded(self, slices: tuple[str, ...], start: int) -> State:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.core.drift.evidence import Sums, factors, grow, score
+from monitor.core.drift.evidence import CAP_HOURS, Sums, factors, grow, score
 from monitor.core.drift.noise import Noise
 from monitor.core.drift.series import Floats
 
@@ -71,4 +71,4 @@ def test_a_step_without_requests_adds_nothing() -> None:
 def test_one_step_alone_never_raises_an_alarm() -> None:
     all_zero: Floats = np.zeros((1, 1))
     sums = Sums(np.full((1, 1), 1e6), all_zero, all_zero, np.full((1, 1), 0.5), np.array([0.25]))
-    assert factors(sums, NOISE, THRESHOLD, 1.0).max() == pytest.approx(9.0 / 3.5)
+    assert factors(sums, NOISE, THRESHOLD, 1.0).max() == pytest.approx(9.0 / CAP_HOURS)

@@ -1,0 +1,115 @@
+"""A level that begins anew: how soon it is known, and what is judged on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitor.core.drift import levels as lv
+from monitor.core.drift.judge import judge
+from monitor.core.drift.series import DAY, HOUR
+from monitor.core.drift.settings import Settings
+from monitor.core.drift.state import State
+from tests.support.drift import START, Ranking, known, on, verdicts
+
+BEGAN = START + 33 * DAY + 5 * HOUR
+ANEW = Settings(begun_anew=(BEGAN,))
+LOWER = Ranking.of(60, peak=900).since(33.2, mean=0.9)
+
+
+def kinds(found: list) -> set[str]:
+    return {v.kind for v in found}
+
+
+def test_after_two_days_there_are_verdicts_on_the_new_level() -> None:
+    found = verdicts(LOWER.draw(), ANEW)
+    assert kinds(on(found, 33.5, 36)) == {"not_enough_data"}
+    assert on(found, 33.5, 35)[0].lacks == "0 of 2 days since the level began anew"
+    assert kinds(on(found, 36)) == {"healthy"}
+    assert on(found, 36.5)[0].lacks == "a whole reference since the level began anew: 3 of 28 days"
+
+
+def test_what_was_open_is_withdrawn() -> None:
+    found = verdicts(Ranking.of(40, peak=900).since(32, mean=0.9).draw(), ANEW)
+    assert on(found, 33)[0].is_degraded
+    assert [c.became for v in found for c in v.changes if v.end == BEGAN + HOUR and not c.unit] == ["withdrawn"]
+
+
+@pytest.mark.parametrize("day", [37, 40, 55])
+def test_a_drop_from_the_new_level_is_found(day: float) -> None:
+    found = verdicts(LOWER.since(day, mean=0.93).draw(), ANEW)
+    assert not any(v.is_degraded for v in on(found, 36, day))
+    assert any(v.is_degraded for v in on(found, day, day + 1))
+
+
+def test_a_slice_that_moved_by_itself_is_judged_on_its_own_new_level() -> None:
+    moved = Ranking.of(60, peak=3000).since(33.2, mean=1.1, slices=[0]).since(33.2, mean=0.85, slices=[2])
+    assert kinds(on(verdicts(moved.draw(), ANEW), 36)) == {"healthy"}
+    alarms = {a.unit for v in on(verdicts(moved.since(40, mean=0.85, slices=[2]).draw(), ANEW), 40) for a in v.alarms}
+    assert "slice 2" in alarms
+    assert not alarms & {"slice 0", "slice 1"}
+
+
+@pytest.mark.parametrize("what", [{"coverage": 0.6}, {"rate": 0.3}])
+def test_labels_and_traffic_are_taken_as_they_have_become(what: dict[str, float]) -> None:
+    found = verdicts(Ranking.of(60, peak=2000).since(33.2, **what).draw(), ANEW)
+    assert kinds(on(found, 33.5, 36)) == {"not_enough_data"}
+    assert kinds(on(found, 37)) == {"healthy"}
+
+
+def test_labels_that_break_on_the_new_level_are_still_found() -> None:
+    found = verdicts(LOWER.since(37, 37.5, coverage=0.1).draw(), ANEW)
+    assert kinds(on(found, 37.1, 37.4)) == {"labels_suspect"}
+
+
+def test_a_better_level_is_no_offer_once_it_was_taken() -> None:
+    better = Ranking.of(60, peak=900).since(33.2, mean=1.06)
+    assert any(v.improved for v in verdicts(better.draw()))
+    assert not any(v.improved for v in on(verdicts(better.draw(), ANEW), 33.5))
+
+
+def test_thin_slices_lean_on_the_others() -> None:
+    thin = Ranking.of(40, peak=900).since(0, rate=0.02, slices=[1]).since(33.2, mean=0.9)
+    state = known(thin.draw(), ANEW)
+    assert state.baseline is not None
+    before = known(thin.draw()).baseline
+    assert before is not None
+    moved = state.baseline.quality.level / before.quality.level
+    assert moved[0] == pytest.approx(0.9, abs=0.02)
+    assert moved[1] == pytest.approx(0.9, abs=0.03)
+    assert state.levels.ratios[lv.QUALITY] == pytest.approx(np.ones(3), abs=0.02)
+
+
+def test_a_whole_reference_takes_its_place() -> None:
+    late = on(verdicts(Ranking.of(70, peak=900).since(33.2, mean=0.9).draw(), ANEW), 62.5)
+    assert kinds(late) == {"healthy"}
+    assert late[-1].lacks == ""
+    assert late[-1].reference_days >= 27
+
+
+def test_several_beginnings_follow_each_other() -> None:
+    twice = LOWER.since(45, mean=1.2)
+    settings = Settings(begun_anew=(BEGAN, START + 45 * DAY))
+    found = verdicts(twice.draw(), settings)
+    assert kinds(on(found, 36, 45)) == {"healthy"}
+    assert kinds(on(found, 45, 47)) == {"not_enough_data"}
+    assert kinds(on(found, 47)) == {"healthy"}
+
+
+def test_without_a_baseline_nothing_is_kept() -> None:
+    found = verdicts(Ranking.of(40).draw(), Settings(begun_anew=(START + 5 * DAY,)))
+    assert kinds(on(found, 0, 19)) == {"not_enough_data"}
+    assert found[-1].kind == "healthy"
+
+
+@pytest.mark.parametrize("cut", [33 * 24 + 4, 34 * 24 + 7, 36 * 24, 37 * 24 + 1])
+def test_judging_bit_by_bit_comes_to_the_same(cut: int) -> None:
+    hours = LOWER.draw()
+    whole, last = judge(ANEW, None, hours)
+    first, state = judge(ANEW, None, hours.rows(0, cut))
+    assert state is not None
+    then, end = judge(ANEW, State.from_json(state.to_json()), hours.rows(cut, len(hours.starts)))
+    assert whole == [*first, *then]
+    assert last is not None
+    assert end is not None
+    assert last.to_json() == end.to_json()
