@@ -14,12 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from monitor.core.arrivals import NOTHING_YET, Arrived
 from monitor.core.buckets import bucket_of, runs, starts
 from monitor.core.summed import Answer, tallied
 from monitor.core.tally import Tally
 from monitor.core.types import Definition, Monitor
 from monitor.core.watermark import BucketState, believed, due_buckets, is_final, is_over
 from monitor.errors import SourceError, TooMany
+from monitor.keeping import refuse_what_is_gone
 from monitor.store import Lease, Store, Written
 
 States = Mapping[Definition, Mapping[int, BucketState]]
@@ -40,6 +42,10 @@ class Freshness(Protocol):
     @property
     def future_rows(self) -> int:
         """Rows dated later than now."""
+
+    @property
+    def newest_label(self) -> float | None:
+        """Seconds of its newest event; None if none was found, or looked for."""
 
 
 class Source(Protocol):
@@ -66,6 +72,33 @@ class Stride:
         self.buckets = max(1, min(fitting, self.most, 4 * self.buckets))
 
 
+@dataclass
+class Settled:
+    """Up to where a process that runs cycle after cycle need not look at a monitor's buckets again.
+
+    From the oldest one that cycles read up to `until`, seconds, each is stored and settled. That holds for as long as
+    nobody else writes the monitor, for which the number of the lease stands, and the clock is not set back.
+    """
+
+    until: int = 0
+    token: int = -1
+    seen_at: float = 0.0
+
+    def begin(self, lease: Lease, now: float, oldest: int) -> int:
+        """From where on this cycle looks at buckets."""
+        if lease.token != self.token + 1 or now < self.seen_at:
+            self.until = 0
+        self.token, self.seen_at = lease.token, now
+        return max(oldest, self.until)
+
+    def learn(self, since: int, states: States, width: int) -> None:
+        """Note how far the buckets from `since` on are settled in every series."""
+        end = since
+        while all(_is_settled(series, end) for series in states.values()):
+            end += width
+        self.until = end if end > since or since == self.until else 0
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a cycle or backfill has done so far.
@@ -75,7 +108,7 @@ class Outcome:
         stored: buckets that were read and stored.
         rows: rows that the source sent.
         kept: buckets left as they were because the source holds less of them now than is stored as final.
-        newest: seconds of the newest request that the source has ever shown.
+        arrived: the newest that the source has ever shown.
         future_rows: rows of the source dated later than now.
     """
 
@@ -83,7 +116,7 @@ class Outcome:
     stored: int = 0
     rows: int = 0
     kept: int = 0
-    newest: float | None = None
+    arrived: Arrived = NOTHING_YET
     future_rows: int = 0
 
     @property
@@ -103,7 +136,7 @@ class _Plan:
 
     Attributes:
         now: seconds; decides what is final.
-        newest: of the source, seconds.
+        arrived: the newest of the source.
         due: starts of buckets, rising.
         states: what is stored of them; what is settled there is left alone unless `again`.
         force: replace final buckets even by less.
@@ -111,7 +144,7 @@ class _Plan:
 
     monitor: Monitor
     now: float
-    newest: float | None
+    arrived: Arrived
     future_rows: int
     due: Sequence[int]
     states: States
@@ -120,7 +153,13 @@ class _Plan:
 
 
 def run_cycle(
-    monitor: Monitor, now: float, source: Source, store: Store, lease: Lease, stride: Stride
+    monitor: Monitor,
+    now: float,
+    source: Source,
+    store: Store,
+    lease: Lease,
+    stride: Stride,
+    settled: Settled | None = None,
 ) -> Iterator[Outcome]:
     """Read what is due of one monitor and store it; the outcome so far, before the first stretch and after each.
 
@@ -132,6 +171,7 @@ def run_cycle(
 
     Args:
         now: seconds; decides what is due and what is final.
+        settled: what the process knows from the cycles before; None: it begins with this one.
 
     Raises:
         SourceError, StoreError: try again later; what was stored stays.
@@ -139,10 +179,14 @@ def run_cycle(
         Stopped: the process is to end.
     """
     store.adopt(lease, monitor)
-    states = _stored(monitor, store, bucket_of(int(now) - monitor.history, monitor.bucket), now)
-    newest, future_rows = _newest(monitor, now - monitor.history, now, source, store, states)
-    due = sorted({start for series in states.values() for start in due_buckets(monitor, series, now, newest)})
-    plan = _Plan(monitor, now, newest, future_rows, due, states)
+    settled = settled or Settled()
+    since = settled.begin(lease, now, bucket_of(int(now) - monitor.history, monitor.bucket))
+    states = _stored(monitor, store, since, now)
+    settled.learn(since, states, monitor.bucket)
+    arrived, future_rows = _arrived(monitor, now - monitor.history, now, source, store, states)
+    found = (due_buckets(monitor, series, now, arrived.request, settled.until) for series in states.values())
+    due = sorted({start for starts in found for start in starts})
+    plan = _Plan(monitor, now, arrived, future_rows, due, states)
     yield from _read_and_store(plan, source, store, lease, stride)
 
 
@@ -161,12 +205,17 @@ def run_backfill(
 
     Left off anywhere and started again, it goes on where it was. `again` reads final buckets too, and notes in the
     store that it did; a read that holds less than what is stored is refused unless `force`.
+
+    Raises:
+        InputError: some of it was rolled up, or is too old to be kept.
+        SourceError, StoreError, LeaseLost, Stopped: as of `run_cycle`.
     """
+    refuse_what_is_gone(monitor, store, span, now)
     ended = [start for start in starts(*span, monitor.bucket) if start + monitor.bucket + monitor.ingest_delay <= now]
     states = _stored(monitor, store, ended[0] if ended else int(now), now)
-    newest, future_rows = _newest(monitor, span[0], now, source, store, states)
+    arrived, future_rows = _arrived(monitor, span[0], now, source, store, states)
     due = [start for start in ended if again or not all(_is_settled(series, start) for series in states.values())]
-    plan = _Plan(monitor, now, newest, future_rows, due, states, again, force)
+    plan = _Plan(monitor, now, arrived, future_rows, due, states, again, force)
     yield from _read_and_store(plan, source, store, lease, stride)
 
 
@@ -180,25 +229,28 @@ def _stored(monitor: Monitor, store: Store, since: int, now: float) -> States:
     return found
 
 
-def _newest(
+def _arrived(
     monitor: Monitor, since: float, now: float, source: Source, store: Store, states: States
-) -> tuple[float | None, int]:
-    """(seconds of the newest request that the source has ever shown, its rows dated later than now).
+) -> tuple[Arrived, int]:
+    """(the newest that the source has ever shown, its rows dated later than now).
 
     It is looked for from where it was before; where that is not known, from `since` or the oldest open bucket.
     """
-    known = store.progress(monitor.name).newest_source_at
-    if known is not None and (known > now or not states[monitor.traffic]):
-        known = None  # noted by a clock that ran ahead, or under another definition, which may read another table
+    progress = store.progress(monitor.name)
+    known, label = progress.newest_source_at, progress.newest_label_at
+    if known is not None and (max(known, label or known) > now or not states[monitor.traffic]):
+        known = label = None  # noted by a clock that ran ahead, or under another definition, with other tables perhaps
     unsettled = (start for series in states.values() for start, state in series.items() if not state.is_settled)
-    fresh = source.freshness(min((since, *unsettled)) if known is None else known, now)
-    return (known if fresh.newest is None else fresh.newest), fresh.future_rows
+    begin = min((since, *unsettled)) if known is None else max(min(known, label or known), min(since, known))
+    fresh = source.freshness(begin, now)
+    newest_label = label if fresh.newest_label is None else fresh.newest_label
+    return Arrived(known if fresh.newest is None else fresh.newest, newest_label), fresh.future_rows
 
 
 def _read_and_store(plan: _Plan, source: Source, store: Store, lease: Lease, stride: Stride) -> Iterator[Outcome]:
     """Carry out a plan, stretch by stretch; the outcome so far, before the first one and after each."""
     monitor = plan.monitor
-    outcome = Outcome(len(plan.due), newest=plan.newest, future_rows=plan.future_rows)
+    outcome = Outcome(len(plan.due), arrived=plan.arrived, future_rows=plan.future_rows)
     yield outcome
     for since, until in _stretches(plan.due, monitor.bucket, stride):
         found = read_tally(monitor, source, since, until, store.known_slices(monitor.name))
@@ -258,8 +310,8 @@ def _write(plan: _Plan, tallied: Tally, store: Store, lease: Lease) -> Written:
     """Store the tally's buckets, of each series those that are open, or all if they are read again."""
     monitor, inside = plan.monitor, range(tallied.since, tallied.until, plan.monitor.bucket)
     targets = {d: [s for s in inside if plan.again or not _is_settled(plan.states[d], s)] for d in plan.states}
-    finals = [start for start in inside if is_final(monitor, start, plan.now, plan.newest)]
-    awaited = {start for start in finals if not is_over(monitor, start, plan.newest)}
+    finals = [start for start in inside if is_final(monitor, start, plan.now, plan.arrived.request)]
+    awaited = {start for start in finals if not is_over(monitor, start, plan.arrived.request)}
     again = {s for d in plan.states for s in targets[d] if s in plan.states[d] and plan.states[d][s].final}
     return store.write(lease, monitor, tallied, targets, plan.now, finals, plan.force, again, awaited)
 

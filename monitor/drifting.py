@@ -19,8 +19,8 @@ from monitor.core.thresholds import Change, Condition, ConditionName
 from monitor.core.types import Drift, Monitor
 from monitor.core.verdict_findings import (
     DEGRADED,
+    FOLDED,
     MASKED,
-    VERDICTS,
     Evidence,
     Seen,
     finding,
@@ -93,12 +93,12 @@ def follow_drift(monitor: Monitor, drift: Drift, state: AlertState, end: int, st
 
 def _fires(state: AlertState) -> bool:
     """Whether a verdict stands that is to go on, or to end, under what is judged now."""
-    return any(name[0] in VERDICTS and kept.condition.state == "firing" for name, kept in state.conditions.items())
+    return any(name[0] in FOLDED and kept.condition.state == "firing" for name, kept in state.conditions.items())
 
 
 def _before(state: AlertState, identity: str) -> dict[ConditionName, Condition]:
     kept = state.conditions.items()
-    return {name: k.condition for name, k in kept if name[0] in VERDICTS and k.identity == identity}
+    return {name: k.condition for name, k in kept if name[0] in FOLDED and k.identity == identity}
 
 
 def _verdicts(

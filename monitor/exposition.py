@@ -192,6 +192,7 @@ def _add_verdicts(rules: GaugeMetricFamily, slices: GaugeMetricFamily, snapshot:
 def _verdicts(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     """The newest verdict of each monitor that has any, and the figures that it rests on."""
     judged = [(s.monitor.name, s.monitor.drift, s.verdict) for s in snapshots if s.monitor.drift and s.verdict]
+    holds = {s.monitor.name: s.verdict_kind for s in snapshots}
     if not judged:
         return
     states = GaugeMetricFamily("rankmon_verdict", "1 for the verdict that holds.", labels=["monitor", "verdict"])
@@ -202,7 +203,7 @@ def _verdicts(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     )
     for name, drift, verdict in judged:
         for kind in sorted({*VERDICTS, "healthy", "not_enough_data"}):
-            states.add_metric([name, kind], kind == verdict.kind)
+            states.add_metric([name, kind], kind == holds[name])
         for alarm in verdict.alarms:
             effect.add_metric([name, (drift.mix_by or "") if alarm.unit else "", alarm.unit], alarm.effect)
     yield from (states, effect)
@@ -281,6 +282,16 @@ def _progress(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
         family = GaugeMetricFamily(f"rankmon_{name}", text, labels=["monitor"])
         for snapshot in snapshots:
             if (number := getattr(snapshot, field)) is not None:
+                family.add_metric([snapshot.monitor.name], number)
+        yield family
+    for name, text, field in (
+        ("stored_rows", "Rows of buckets in the store, by the last look at it.", "rows"),
+        ("stored_coarse_rows", "How many of them are of buckets that were rolled up.", "coarse_rows"),
+        ("oldest_bucket_timestamp_seconds", "Begin of the oldest bucket in the store.", "oldest"),
+    ):
+        family = GaugeMetricFamily(f"rankmon_{name}", text, labels=["monitor"])
+        for snapshot in snapshots:
+            if snapshot.holding is not None and (number := getattr(snapshot.holding, field)) is not None:
                 family.add_metric([snapshot.monitor.name], number)
         yield family
     refused = GaugeMetricFamily(

@@ -15,12 +15,13 @@ from typing import Any
 from monitor.core.drift.verdicts import Kind, Verdict
 from monitor.core.incidents import Incident, Matter, gather, matter_of
 from monitor.core.measures import Measure
-from monitor.core.messages import sentence, utc
+from monitor.core.messages import sentence
 from monitor.core.rules import Baseline, Drop, Rule
 from monitor.core.thresholds import Change, View, follow
 from monitor.core.types import Monitor, format_duration
 from monitor.core.verdict_findings import VERDICTS, judged, step_of
 from monitor.core.verdict_words import NAMES
+from monitor.core.words import utc
 from monitor.errors import InputError
 from monitor.judging import Hindsight, judge_past
 from monitor.store import Store

@@ -14,12 +14,13 @@ from monitor.clock import Clock
 from monitor.core.summed import Answer
 from monitor.core.types import Monitor
 from monitor.core.words import counted
-from monitor.cycle import Freshness, Outcome, Source, Stride, run_cycle
+from monitor.cycle import Freshness, Outcome, Settled, Source, Stride, run_cycle
 from monitor.diagnosing import LONGEST, Diagnoser, OpenDetailed
 from monitor.errors import LeaseLost, SourceError, Stopped, StoreError
 from monitor.judging import Telling, judge
+from monitor.keeping import Keeping
 from monitor.snapshot import Board, MonitorSnapshot, renew, take_snapshot
-from monitor.store import Lease, Store
+from monitor.store import Lease, Remembering, Store
 from monitor.telemetry import Telemetry
 from monitor.trail import extended
 
@@ -79,7 +80,7 @@ class Runner:
         """
         self.monitor = monitor
         self._source = _Timed(source, monitor.name, telemetry)
-        self._store = store
+        self._store = Remembering(store, monitor)
         self._board = board
         self._telemetry = telemetry
         self._clock = clock
@@ -87,6 +88,8 @@ class Runner:
         self._desk = desk
         self._diagnoser = None if open_detailed is None else Diagnoser(monitor, store, open_detailed)
         self._stride = Stride()
+        self._settled = Settled()
+        self._keeping = Keeping(monitor, self._store)
         self._failures = 0
         self._outcome: Outcome | None = None
         self._shown: MonitorSnapshot | None = None
@@ -145,15 +148,27 @@ class Runner:
             self._note_others(lease)
             self._store.record(name, last_attempt_at=now, refresh=self.monitor.refresh / (self._clock.speed or 1.0))
             try:
-                for outcome in run_cycle(self.monitor, now, self._source, self._store, lease, self._stride):
+                for outcome in run_cycle(
+                    self.monitor, now, self._source, self._store, lease, self._stride, self._settled
+                ):
                     self._outcome = outcome
                     if self._leaves_off(outcome, time.monotonic() - began):
                         break
             finally:
                 self._count(outcome)
             self._judge(now, lease, outcome)
-            self._store.record(name, last_success_at=now, newest_source_at=outcome.newest, last_error="")
+            newest = {"newest_source_at": outcome.arrived.request, "newest_label_at": outcome.arrived.label}
+            self._store.record(name, last_success_at=now, **newest, last_error="")
+            self._keep(lease, now, outcome)
         return outcome
+
+    def _keep(self, lease: Lease, now: float, outcome: Outcome) -> None:
+        """Make old buckets coarser, and forget what is too old. The run has ended well whatever becomes of it."""
+        try:
+            if self._keeping.advance(lease, now, outcome.arrived.request, lambda: self._is_over):
+                self._store.forget()
+        except (StoreError, LeaseLost) as error:
+            log.warning("monitor %s: old buckets are left for the next run: %s", self.monitor.name, error)
 
     def _diagnose(self, began: float) -> None:
         """Find out more of an incident that is open. Nothing depends on it, and so nothing of it is raised."""
@@ -177,7 +192,7 @@ class Runner:
     def _judge(self, now: float, lease: Lease, outcome: Outcome) -> None:
         with self._telemetry.stage(self.monitor.name, "judge"):
             telling = replace(self._desk.telling(), is_current=outcome.left == 0, real_now=time.time())
-            judgement = judge(self.monitor, now, self._store, lease, telling)
+            judgement = judge(self.monitor, now, self._store, lease, telling, outcome.arrived)
         if judgement is not None:
             self._is_outdated = True
             self._is_past_changed = self._is_past_changed or judgement.anew
@@ -276,8 +291,10 @@ class Runner:
         if self._shown is None or self._is_outdated:
             self._is_undrawn = True
             taken = take_snapshot(self.monitor, self._store, now, future_rows, left)
-            return taken if self._shown is None else replace(taken, trails=self._shown.trails)
-        return renew(self._shown, self._store, now, future_rows, left)
+            taken = taken if self._shown is None else replace(taken, trails=self._shown.trails)
+        else:
+            taken = renew(self._shown, self._store, now, future_rows, left)
+        return replace(taken, holding=self._keeping.holding)
 
     def _publish(self, snapshot: MonitorSnapshot) -> None:
         with self._publishing:

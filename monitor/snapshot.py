@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from monitor.core.arrivals import LABELS_LATE, SOURCE_STALE
 from monitor.core.buckets import TRAFFIC_FIELDS, bucket_of
 from monitor.core.drift.verdicts import Verdict
 from monitor.core.intervals import REACH
@@ -18,7 +19,7 @@ from monitor.core.types import OVERALL, Definition, Events, Judgments, Monitor
 from monitor.core.verdict_findings import VERDICTS
 from monitor.core.windows import History, Point, SliceKey, latest_final_end, points
 from monitor.judging import Views
-from monitor.store import Progress, Store
+from monitor.store import Holding, Progress, Store
 from monitor.store.alerts import AlertState
 from monitor.store.alerts import StoredIncident as StoredIncident
 from monitor.trail import Comparison, Trail, compare
@@ -78,6 +79,7 @@ class MonitorSnapshot:
         trails: the recent past of the series, to be drawn; only a daemon's snapshot has them.
         verdict: the newest one; None where there is none.
         verdict_conditions: what the verdicts came to, by verdict, dimension and value.
+        holding: how much is stored of it; None before a daemon has looked.
     """
 
     monitor: Monitor
@@ -98,6 +100,14 @@ class MonitorSnapshot:
     trails: tuple[Trail, ...] = ()
     verdict: Verdict | None = None
     verdict_conditions: MappingProxyType[ConditionName, Condition] = field(default_factory=lambda: MappingProxyType({}))
+    holding: Holding | None = None
+
+    @property
+    def verdict_kind(self) -> str:
+        """The verdict that holds: what does not arrive now goes before what was judged last; empty if there is none."""
+        firing = {name[0] for name, condition in self.verdict_conditions.items() if condition.state == "firing"}
+        absent = next((kind for kind in (SOURCE_STALE, LABELS_LATE) if kind in firing), "")
+        return absent or ("" if self.verdict is None else self.verdict.kind)
 
 
 def take_snapshot(

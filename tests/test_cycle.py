@@ -87,7 +87,7 @@ class Driver:
         with self.store.hold(self.monitor.name) as lease:
             for outcome in run_cycle(self.monitor, now, self.source, self.store, lease, self.stride):
                 yield outcome
-            self.store.record(self.monitor.name, newest_source_at=outcome.newest)
+            self.store.record(self.monitor.name, newest_source_at=outcome.arrived.request)
 
     def at(self, now: float) -> Outcome:
         *_, outcome = self.steps(now)
@@ -585,8 +585,8 @@ def test_what_a_wrong_clock_noted_as_the_newest_request_makes_nothing_final(shop
     read.at(START + 10 * HOUR)
     read.store.record("shop", newest_source_at=float(END + 300 * DAY))
     outcome = read.at(END + 9 * HOUR)
-    assert outcome.newest is not None
-    assert END <= outcome.newest < END + HOUR
+    assert outcome.arrived.request is not None
+    assert END <= outcome.arrived.request < END + HOUR
     assert not read.store.states(read.monitor.traffic, 0)[END + 4 * HOUR].final
 
 
@@ -646,7 +646,7 @@ def test_a_new_definition_does_not_go_by_how_new_the_old_one_s_table_was(shop_ur
         shop(), rankings=replace(shop().rankings, relation=Relation(select="SELECT * FROM rankings WHERE 1 = 0"))
     )
     outcome = driver(elsewhere, shop_url, store).at(SETTLED)
-    assert outcome.newest is None
+    assert outcome.arrived.request is None
     assert not store.states(elsewhere.traffic, 0)[END - HOUR].final
 
 

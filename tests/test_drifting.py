@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypedDict
 
 import numpy as np
 import pytest
-from sqlalchemy.engine import make_url
 
 from monitor.core import buckets as b
-from monitor.core.drift.series import DAY, HOUR, Hours
+from monitor.core.drift.series import DAY, HOUR
 from monitor.core.messages import Notification, sentence
 from monitor.core.rules import Floor, Rule
-from monitor.core.tally import Tally
-from monitor.core.types import OVERALL, Drift, Monitor
+from monitor.core.types import OVERALL
 from monitor.core.verdict_findings import hours
 from monitor.core.windows import History
 from monitor.drifting import settings_of
-from monitor.judging import Telling, judge
 from monitor.retraining import due
 from monitor.schema import drift_states
-from monitor.store import Store
-from monitor.store.alerts import StoredIncident
 from monitor.store.verdicts import Baseline
+from tests.support.bench import Bench, opened
 from tests.support.drift import START, Ranking, on, verdicts
-from tests.support.tallies import watched
-
-CHANNELS = {"team": ("team",), "data": ("data",)}
 
 
 class Changes(TypedDict, total=False):
@@ -39,69 +31,10 @@ class Changes(TypedDict, total=False):
     slices: list[int]
 
 
-@dataclass
-class Bench:
-    """A store, a monitor, and a simulated past of it."""
-
-    store: Store
-    monitor: Monitor
-    said: list[tuple[str, str, str]]
-    notices: list[tuple[str, Notification]] = field(default_factory=list)
-
-    @property
-    def drift(self) -> Drift:
-        assert self.monitor.drift is not None
-        return self.monitor.drift
-
-    def put(self, past: Hours) -> None:
-        """Store some hours as final buckets."""
-        tally = Tally(int(past.starts[0]), int(past.starts[-1]) + HOUR)
-        tally.admitted = [("device", name) for name in past.slices]
-        for row, start in enumerate(past.starts.tolist()):
-            for column, key in enumerate([OVERALL, *(("device", name) for name in past.slices)]):
-                at = slice(None) if key == OVERALL else column - 1
-                requests, labelled = past.requests[row, at].sum(), past.labelled[row, at].sum()
-                extra = [past.events[row], past.unmatched[row]] if key == OVERALL else [0.0, 0.0]
-                tally.traffic[start, *key] = np.array([requests, labelled, 10 * requests, 0, *extra])
-                sums = np.zeros(len(b.FIELDS))
-                sums[[b.REQUESTS, b.EMPTY]] = requests, requests - labelled
-                sums[[b.TOTAL, b.SQUARES]] = past.total[row, at].sum(), past.squares[row, at].sum()
-                for measure in self.monitor.measures:
-                    tally.measures.setdefault(str(measure.kernel), {})[start, *key] = sums
-        starts = range(tally.since, tally.until, HOUR)
-        with self.store.hold("search") as lease:
-            targets = dict.fromkeys(self.monitor.definitions, starts)
-            self.store.write(lease, self.monitor, tally, targets, 1e6, starts, force=True)
-
-    def judge(self, until: int, current: bool = True) -> None:
-        with self.store.hold("search") as lease:
-            telling = Telling(CHANNELS, "http://page/", time.time(), current)
-            judgement = judge(self.monitor, until, self.store, lease, telling)
-        for target, notice in judgement.notices if judgement is not None else ():
-            self.notices.append((target, notice))
-            self.said.append((target, notice.kind, notice.title))
-
-    def live(self, past: Hours, since: int, step: int = 6) -> None:
-        """Store and judge some hours, a few at a time, from row `since` on."""
-        for row in range(since, len(past.starts), step):
-            some = past.rows(row, row + step)
-            self.put(some)
-            self.judge(int(some.starts[-1]) + HOUR)
-
-    @property
-    def incidents(self) -> list[StoredIncident]:
-        """Oldest first."""
-        return self.store.alerts.incidents()[::-1]
-
-
 @pytest.fixture
 def bench(database_url: str) -> Iterator[Bench]:
-    store = Store(make_url(database_url), lease_seconds=20)
-    store.schema.migrate()
-    plain = watched()
-    drift = Drift(plain.measures[0], mix_by="device", notify_data=("data",))
-    yield Bench(store, replace(plain, drift=drift, notify=("team",), retrain_notify=("team",)), [])
-    store.close()
+    with opened(database_url) as found:
+        yield found
 
 
 def day(number: float) -> int:

@@ -12,7 +12,7 @@ import click
 from monitor.cli.common import Instant, by_option, config_option, load_config, pick_monitors, stored
 from monitor.cli.power import series_name, unit_plain
 from monitor.cli.tables import count, number, percent, table
-from monitor.core.messages import utc
+from monitor.core.words import utc
 from monitor.errors import InputError
 
 if TYPE_CHECKING:

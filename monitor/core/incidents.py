@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
+from monitor.core.arrivals import ARRIVALS
 from monitor.core.drift.verdicts import DATA_KINDS
 from monitor.core.rules import Severity, worst
 from monitor.core.thresholds import Change, ConditionName
@@ -25,7 +26,7 @@ MATTERS: tuple[Matter, ...] = ("quality", "data")
 
 def matter_of(name: ConditionName) -> Matter:
     """What a condition is about. Those that a verdict makes have its name in place of a rule's."""
-    return "data" if name[0] in DATA_KINDS else "quality"
+    return "data" if name[0] in DATA_KINDS | ARRIVALS else "quality"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident, Matter
 from monitor.core.rules import COVERAGE, SEVERITIES, Severity
 from monitor.core.types import format_duration
-from monitor.core.verdict_words import NAMES, first_on_data, headline, is_new_normal, origin, sentences, taken_as_normal
+from monitor.core.verdict_words import (
+    NAMES,
+    first_on_data,
+    headline,
+    is_new_normal,
+    named,
+    origin,
+    sentences,
+    taken_as_normal,
+)
 from monitor.core.verdict_words import advice as advice_on_data
+from monitor.core.words import lasting, utc
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "retrain", "test"]
 VERSION = 1
@@ -25,8 +34,6 @@ VERSION = 1
 
 MOST_TOLD = 4
 """Conditions that are told in sentences; more would fill a telephone."""
-
-LONGEST_SLICE = 60
 
 
 @dataclass(frozen=True)
@@ -325,13 +332,7 @@ def _from_to(finding: Finding) -> str:
 
 def _subject(finding: Finding) -> str:
     judged = finding.judged.replace("_", " ") if finding.judged == COVERAGE else finding.judged
-    return f"{judged} of {_slice(finding.dimension, finding.slice)}" if finding.dimension else judged
-
-
-def _slice(dimension: str, value: str) -> str:
-    """A slice on one line, however long or odd its value is."""
-    shown = "".join(c if c.isprintable() else "?" for c in value)
-    return f"{dimension}={shown if len(shown) <= LONGEST_SLICE else shown[:LONGEST_SLICE] + '...'}"
+    return f"{judged} of {named(finding.dimension, finding.slice)}" if finding.dimension else judged
 
 
 def _interval(finding: Finding) -> str:
@@ -346,15 +347,15 @@ def _slices(findings: Sequence[Finding]) -> list[str]:
     first = next((f for f in findings if f.slices and not f.is_recovering and first_on_data([f]) is None), None)
     if first is None:
         return []
-    named = (f"{_fall(first, s)} ({100 * s.share:.0f} % of requests)" for s in first.slices)
-    return [f"Most of it{', when it fired,' if first.verdict else ''} in {', '.join(named)}."]
+    told = (f"{_fall(first, s)} ({100 * s.share:.0f} % of requests)" for s in first.slices)
+    return [f"Most of it{', when it fired,' if first.verdict else ''} in {', '.join(told)}."]
 
 
 def _fall(finding: Finding, fall: SliceFall) -> str:
-    named = _slice(fall.dimension, fall.slice)
+    place = named(fall.dimension, fall.slice)
     if fall.before is None:
-        return f"new {named} at {_number(finding, fall.value)}"
-    return f"{named} from {_number(finding, fall.before)} to {_number(finding, fall.value)}"
+        return f"new {place} at {_number(finding, fall.value)}"
+    return f"{place} from {_number(finding, fall.before)} to {_number(finding, fall.value)}"
 
 
 def _origin(findings: Sequence[Finding]) -> list[str]:
@@ -415,24 +416,3 @@ def _number(finding: Finding, value: float | None) -> str:
     if finding.judged == COVERAGE:
         return f"{100 * value:.1f} %"
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
-
-
-def lasting(seconds: int) -> str:
-    """A length of time for people.
-
-    >>> lasting(30), lasting(5400), lasting(190_000)
-    ('1 min', '1 h 30 min', '2 d 4 h')
-    """
-    minutes = max(1, round(seconds / 60))
-    days, hours = divmod(minutes // 60, 24)
-    parts = [(days, "d"), (hours, "h"), (0 if days else minutes % 60, "min")]
-    return " ".join(f"{n} {unit}" for n, unit in parts if n)
-
-
-def utc(instant: int | None) -> str:
-    """`2022-02-24 05:00 UTC`.
-
-    >>> utc(0)
-    '1970-01-01 00:00 UTC'
-    """
-    return "unknown" if instant is None else datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from monitor.core import buckets as b
+from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE, Lack
+from monitor.core.drift.diagnosis import Split
 from monitor.core.drift.gates import MISSING_RATIO, TRAFFIC_RATIO
 from monitor.core.drift.series import DAY, HOUR, Hours
 from monitor.core.drift.verdicts import DATA_KINDS, Alarm, Verdict
@@ -24,8 +26,13 @@ from monitor.core.types import NONE, OVERALL, Drift
 from monitor.core.windows import History, SliceKey
 
 DEGRADED = "degraded"
-VERDICTS = frozenset({DEGRADED, *DATA_KINDS})
+FOLDED = frozenset({DEGRADED, *DATA_KINDS})
+"""Names of conditions that verdicts on final buckets make."""
+VERDICTS = FOLDED | ARRIVALS
 """Names of conditions that verdicts make, which no alert rule may have."""
+
+MASKED = DATA_KINDS - {"slice_missing"}
+"""Verdicts on hours that are left out of what the model is judged by."""
 
 SUSPECT, COLLAPSED = "labels_suspect", "labels_collapsed"
 
@@ -34,12 +41,17 @@ MOST = 0.9
 CALM = 6 * HOUR
 """Seconds for which data must be sound until they are so for certain."""
 
+FIELDS = len(b.TRAFFIC_FIELDS)
+
+PART = "part"
+"""Figure of a slice's fall: what its own change adds to the change of the whole."""
+
 NEW_NORMAL = "new_normal"
 """Figure of a verdict on the data that is over though nothing came back: what there is now is what is usual."""
 WEEK = 7 * DAY
 
-REQUESTS = "requests"
-"""What a verdict on the traffic judges in place of a measure."""
+REQUESTS, EVENTS = "requests", "events"
+"""What verdicts on what comes in judge in place of a measure."""
 
 
 def step_of(bucket: int) -> int:
@@ -192,12 +204,14 @@ class Evidence:
 
     Attributes:
         width: of a bucket, seconds.
+        masked: ends of the steps that were left out for the data were bad, seconds.
     """
 
     drift: Drift
     width: int
     history: History
     traffic: History
+    masked: frozenset[int] = frozenset()
 
 
 def finding(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alarm | None, since: int) -> Finding:
@@ -216,7 +230,7 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
     window = max(verdict.end - alarm.since, seen.width)
     value, before, requests = alarm.value, alarm.before, alarm.requests
     lower, upper, method = _bounds_of(seen, key, window, verdict.end, value, requests)
-    now, usual = verdict.coverage, verdict.coverage_expected
+    now, usual = _coverage(seen, verdict, alarm.since)
     found = Finding(
         DEGRADED,
         severity_of(seen.drift, name),
@@ -239,16 +253,46 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
         is_paused=verdict.is_data,
         well_for=0 if alarm.back_since is None else verdict.end - alarm.back_since,
     )
-    if verdict.split is None or key != ("", ""):
+    if verdict.split is None or alarm.opened_at != verdict.end:
         return found
-    split = verdict.split
+    return _with_split(found, verdict.split, seen.drift)
+
+
+def _with_split(found: Finding, split: Split, drift: Drift) -> Finding:
+    """A finding with where the change of the whole came from when its alarm opened; of a slice, how much it makes."""
     figures = (("within", split.within), ("mix", split.mix), ("before", split.before), ("value", split.value))
+    if found.dimension:
+        part = next(p for p in split.parts if p.slice == found.slice)
+        of_it = ((PART, part.within), ("share_before", part.share_before), ("share", part.share))
+        return replace(found, figures=(*figures, *of_it))
     falls = [
-        SliceFall(seen.drift.mix_by or "", p.slice, p.before, p.value, p.share, p.z)
+        SliceFall(drift.mix_by or "", p.slice, p.before, p.value, p.share, p.z)
         for p in split.parts
         if p.within < 0 and p.slice
     ]
     return replace(found, slices=tuple(falls[:MOST_SLICES]), figures=figures)
+
+
+def _coverage(seen: Evidence, verdict: Verdict, since: int) -> tuple[float | None, float | None]:
+    """(label coverage of the last day, what is expected of it), without the hours in which the data were bad.
+
+    Where there are such hours, the others are held against themselves in the last week before `since`.
+    """
+    step = step_of(seen.width)
+    ends = range(verdict.end, verdict.end - max(DAY, step), -step)
+    sound = [end for end in ends if end not in seen.masked]
+    if len(sound) == len(ends):
+        return verdict.coverage, verdict.coverage_expected
+    weeks = -(-(verdict.end - since) // WEEK) * WEEK
+    before = [end - weeks for end in sound if end - weeks not in seen.masked]
+    return _labelled(seen, sound, step), _labelled(seen, before, step)
+
+
+def _labelled(seen: Evidence, ends: Sequence[int], step: int) -> float | None:
+    """Label coverage of some steps; None if nothing is known of them."""
+    sums = sum((seen.traffic.between(end - step, end).slice(OVERALL).sum(axis=0) for end in ends), np.zeros(FIELDS))
+    requests, labelled = (float(sums[b.TRAFFIC_FIELDS.index(name)]) for name in ("requests", "labelled"))
+    return labelled / requests if requests else None
 
 
 def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -> Finding:
@@ -278,8 +322,7 @@ def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -
         before,
         "the baseline of these hours",
         least if least is not None and value is not None and value < least else None,
-        verdict.coverage,
-        verdict.coverage_expected,
+        *_coverage(seen, verdict, begin),
         interval=method,
         verdict=DEGRADED,
     )
@@ -318,6 +361,31 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
         slices=missing,
         verdict=kind,
         figures=tuple((n, v) for n, v in figures if v is not None),
+    )
+
+
+def of_lack(drift: Drift, name: ConditionName, lack: Lack, now: int) -> Finding:
+    """All that there is to say at `now`, seconds, of what does not arrive, or did not."""
+    return Finding(
+        name[0],
+        severity_of(drift, name),
+        {SOURCE_STALE: REQUESTS, LABELS_LATE: EVENTS}[name[0]],
+        "",
+        "",
+        now,
+        max(now - lack.since, 1),
+        lack.since,
+        lack.requests,
+        0.0,
+        None,
+        None,
+        lack.events or None,
+        "what so many requests usually bring",
+        None,
+        None,
+        None,
+        verdict=name[0],
+        figures=(("newest", lack.since), ("allowed", lack.allowed)),
     )
 
 

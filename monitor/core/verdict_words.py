@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE
 from monitor.core.findings import Finding
 from monitor.core.types import format_duration
-from monitor.core.verdict_findings import COLLAPSED, DEGRADED, NEW_NORMAL, SUSPECT
+from monitor.core.verdict_findings import COLLAPSED, DEGRADED, NEW_NORMAL, PART, SUSPECT
+from monitor.core.words import lasting, utc
+
+LONGEST_SLICE = 60
 
 NAMES = {
     DEGRADED: "degraded",
@@ -15,6 +19,8 @@ NAMES = {
     "traffic_low": "traffic low",
     "slice_missing": "slices missing",
     "rows_refused": "rows refused",
+    SOURCE_STALE: "source stale",
+    LABELS_LATE: "labels late",
     "healthy": "healthy",
     "not_enough_data": "not enough data",
 }
@@ -29,6 +35,8 @@ def headline(finding: Finding) -> str:
         return f"traffic low, {_count(finding.value)} requests where {_count(finding.before)} are usual"
     if finding.verdict == "slice_missing":
         return f"slices missing: {_slices(finding)}"
+    if finding.verdict in ARRIVALS:
+        return f"{NAMES[finding.verdict]}, no {_SUBJECTS[finding.verdict]} for {lasting(finding.window)}"
     return NAMES[finding.verdict]
 
 
@@ -43,7 +51,22 @@ def sentences(finding: Finding) -> list[str]:
         return [f"Traffic is low: {_count(finding.value)} requests over {over} {usual}."]
     if finding.verdict == "slice_missing":
         return [f"Slices are missing that had traffic before: {_slices(finding)}."]
+    if finding.verdict in ARRIVALS:
+        return [_not_arrived(finding)]
     return [f"Far more rows of the rankings than usual were refused over {over}; the page counts them by reason."]
+
+
+_SUBJECTS = {SOURCE_STALE: "request", LABELS_LATE: "event"}
+
+
+def _not_arrived(finding: Finding) -> str:
+    newest, allowed = utc(finding.since), lasting(int(dict(finding.figures)["allowed"]))
+    if finding.verdict == SOURCE_STALE:
+        return f"The source shows no request since {newest}; up to {allowed} are usual (`max_quiet`, `ingest_delay`)."
+    return (
+        f"Labels stay behind: no event since {newest}, where {finding.requests:,} requests since would usually have "
+        f"brought {_count(finding.before)}; up to {allowed} are no fault (`lateness`)."
+    )
 
 
 def is_new_normal(finding: Finding) -> bool:
@@ -91,17 +114,31 @@ def advice(finding: Finding) -> str:
         return f"{where}; do not retrain on these hours, and do not judge the model by them."
     if finding.verdict == "traffic_low":
         return "see whether people stay away or rankings are not logged; the quality is not judged meanwhile."
+    if finding.verdict == SOURCE_STALE:
+        return "see whether rankings are still logged, and loaded into this source; hours wait for theirs meanwhile."
+    if finding.verdict == LABELS_LATE:
+        return "see the event pipeline; if labels take so long from now on, raise `lateness`, or hours close without."
     if finding.verdict == "slice_missing":
         return "see whether they are switched off on purpose, or no longer logged."
     return "see by which reason rows are refused, and what changed in the logging then."
 
 
 def origin(finding: Finding) -> list[str]:
-    """Where a fall comes from: within slices, or from another mix of them."""
+    """Where a fall comes from: within slices, or another mix of them; of a slice, how much of the whole it makes."""
     figures = dict(finding.figures)
-    if "within" not in figures or not finding.slices:
+    if "within" not in figures:
         return []
     within, mix = figures["within"], figures["mix"]
+    if PART in figures:
+        shares = f"{_percent(figures['share'])} of requests, {_percent(figures['share_before'])} before"
+        whole = _from_to(_mean(figures["before"]), _mean(figures["value"]))
+        place = named(finding.dimension, finding.slice)
+        return [
+            f"When it fired, all traffic had gone {whole}: {figures[PART]:+.3f} by {place} itself ({shares}), "
+            f"{within:+.3f} within {finding.dimension} in all, {mix:+.3f} from another mix of it."
+        ]
+    if not finding.slices:
+        return []
     dimension = finding.slices[0].dimension
     return [
         f"When it fired, of the change {within:+.3f} were within {dimension} and {mix:+.3f} from another mix of it."
@@ -119,8 +156,14 @@ def reason(was: str, became: str, finding: Finding | None) -> str:
     return "back at the baseline"
 
 
+def named(dimension: str, value: str) -> str:
+    """A slice on one line, however long or odd its value is."""
+    shown = "".join(c if c.isprintable() else "?" for c in value)
+    return f"{dimension}={shown if len(shown) <= LONGEST_SLICE else shown[:LONGEST_SLICE] + '...'}"
+
+
 def _slices(finding: Finding) -> str:
-    return ", ".join(f"{s.dimension}={s.slice}" for s in finding.slices) or "unknown"
+    return ", ".join(named(s.dimension, s.slice) for s in finding.slices) or "unknown"
 
 
 def _from_to(before: str, now: str) -> str:
@@ -129,6 +172,10 @@ def _from_to(before: str, now: str) -> str:
 
 def _percent(value: float | None) -> str:
     return "unknown" if value is None else f"{100 * value:.1f} %"
+
+
+def _mean(value: float) -> str:
+    return f"{value:.3f}"
 
 
 def _count(value: float | None) -> str:

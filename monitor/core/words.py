@@ -1,4 +1,8 @@
-"""Counts in words."""
+"""Counts, moments and lengths of time in words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
 
 _PLURALS = {"grade above max": "grades above max", "mixed query": "mixed queries"}
 
@@ -11,3 +15,24 @@ def counted(number: int, noun: str) -> str:
     """
     one = noun.replace("_", " ")
     return f"{number:,} {one if number == 1 else _PLURALS.get(one, one + 's')}"
+
+
+def lasting(seconds: int) -> str:
+    """A length of time for people.
+
+    >>> lasting(30), lasting(5400), lasting(190_000)
+    ('1 min', '1 h 30 min', '2 d 4 h')
+    """
+    minutes = max(1, round(seconds / 60))
+    days, hours = divmod(minutes // 60, 24)
+    parts = [(days, "d"), (hours, "h"), (0 if days else minutes % 60, "min")]
+    return " ".join(f"{n} {unit}" for n, unit in parts if n)
+
+
+def utc(instant: int | None) -> str:
+    """`2022-02-24 05:00 UTC`.
+
+    >>> utc(0)
+    '1970-01-01 00:00 UTC'
+    """
+    return "unknown" if instant is None else datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%d %H:%M UTC")

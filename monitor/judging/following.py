@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from monitor.core.arrivals import ARRIVALS
 from monitor.core.findings import find
 from monitor.core.rules import Rule
 from monitor.core.thresholds import Change, Condition, ConditionName, View, evaluate, follow
@@ -12,6 +13,7 @@ from monitor.core.types import OVERALL
 from monitor.core.verdict_findings import VERDICTS
 from monitor.core.windows import SliceKey
 from monitor.drifting import begun_anew, follow_drift
+from monitor.judging.arrivals import IDENTITY, follow_arrivals
 from monitor.judging.work import CHANGED, GONE, Followed, Work
 from monitor.store import Store
 from monitor.store.alerts import Kept
@@ -33,6 +35,7 @@ def follow_onward(work: Work, store: Store) -> Followed:
             before = _warm(work, rule, begin if rule.name in succeeded else begin + work.monitor.bucket, followed)
         _follow(work, rule, state.until or 0, before, followed)
     _follow_drift(work, followed, store)
+    follow_arrivals(work, followed, store, is_anew=False)
     return followed
 
 
@@ -42,6 +45,7 @@ def follow_from_the_first(work: Work, store: Store) -> Followed:
     for rule in work.monitor.alerts if first is not None else ():
         _follow(work, rule, first or 0, {}, followed)
     _follow_drift(work, followed, store)
+    follow_arrivals(work, followed, store, is_anew=True)
     return followed
 
 
@@ -131,7 +135,10 @@ def _orphaned(work: Work, store: Store) -> dict[Change, str]:
     gone, at = dict[Change, str](), work.end if work.state.until is None else work.state.until
     for name, kept in work.state.conditions.items():
         rule, condition = rules.get((name[0], kept.identity)), kept.condition
-        is_judged = kept.identity == verdicts if name[0] in VERDICTS else rule is not None and _judges(rule, name)
+        if name[0] in ARRIVALS:
+            is_judged = monitor.drift is not None and kept.identity == IDENTITY
+        else:
+            is_judged = kept.identity == verdicts if name[0] in VERDICTS else rule is not None and _judges(rule, name)
         if condition.state == "firing" and not is_judged:
             change = Change(name, "info", False, "firing", "withdrawn", condition.since or at, at)
             gone[change] = CHANGED if rule is None and name[0] in names else GONE

@@ -35,7 +35,9 @@ def anew(work: Work, store: Store) -> Result:
         {s.incident.id: s for s in store.alerts.incidents(work.monitor.name, most=100_000)},
         {i.id for i in found},
     )
-    kept = {id_ for id_, s in stored.items() if s.told or s.acknowledged_at is not None}
+    # Of a time whose buckets were forgotten or rolled up nothing can be said any more.
+    first = work.views.first() or 0
+    kept = {id_ for id_, s in stored.items() if s.told or s.acknowledged_at is not None or s.incident.opened_at <= first}
     incidents = [_with_history(described(work, i, placed, followed), stored.get(i.id)) for i in found]
     undone = [s for s in work.state.open.values() if s.incident.id in kept - ids]
     incidents += [closed(s, work.end) for s in undone]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from monitor.core.arrivals import Arrived
 from monitor.core.buckets import bucket_of
 from monitor.core.findings import Finding
 from monitor.core.incidents import Placed
@@ -19,7 +20,9 @@ from monitor.store.alerts import AlertState, Judgement, StoredIncident
 from monitor.store.verdicts import Judged
 
 
-def judge(monitor: Monitor, now: float, store: Store, lease: Lease, telling: Telling) -> Judgement | None:
+def judge(
+    monitor: Monitor, now: float, store: Store, lease: Lease, telling: Telling, arrived: Arrived | None = None
+) -> Judgement | None:
     """Judge the windows that have become final since the last time; None if nothing came of it.
 
     1. Follow each rule over those windows; gather what fires into the monitor's incident.
@@ -28,6 +31,7 @@ def judge(monitor: Monitor, now: float, store: Store, lease: Lease, telling: Tel
 
     Args:
         now: seconds of the data's clock.
+        arrived: the newest that the source shows; None if it was not looked at.
 
     Raises:
         StoreError, LeaseLost: nothing was stored.
@@ -39,7 +43,7 @@ def judge(monitor: Monitor, now: float, store: Store, lease: Lease, telling: Tel
     settled = store.settled_end(monitor.traffic, monitor.bucket, 0 if is_anew else state.until or 0, now)
     if settled is None and state.until is None:
         return None
-    work = Work(monitor, state, max(settled or 0, state.until or 0), Views(monitor, store))
+    work = Work(monitor, state, max(settled or 0, state.until or 0), Views(monitor, store), now, arrived)
     result = anew(work, store) if is_anew else onward(work, store)
     judgement = tell(work, result, now, store, telling)
     if judgement is not None:

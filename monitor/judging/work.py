@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from monitor.core.arrivals import Arrived
 from monitor.core.findings import Finding
 from monitor.core.incidents import Placed
 from monitor.core.thresholds import Change, ConditionName
@@ -21,12 +22,19 @@ REMOVED = "the monitor is configured no more"
 
 @dataclass(frozen=True)
 class Work:
-    """What there is to judge: up to `end`, seconds, from where `state` left off."""
+    """What there is to judge: up to `end`, seconds, from where `state` left off.
+
+    Attributes:
+        now: seconds of the data's clock.
+        arrived: the newest that the source shows; None if it was not looked at.
+    """
 
     monitor: Monitor
     state: AlertState
     end: int
     views: Views
+    now: float = 0.0
+    arrived: Arrived | None = None
 
     def as_open(self, id_: str) -> StoredIncident | None:
         """What was stored of an incident that was open; None if it was not."""

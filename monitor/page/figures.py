@@ -10,10 +10,10 @@ from markupsafe import Markup
 
 from monitor.chart import Line, Plot, Stretch, plot, spark
 from monitor.core.measures import Measure
-from monitor.core.messages import lasting
 from monitor.core.rules import Rule
 from monitor.core.types import OVERALL, format_duration
 from monitor.core.windows import Point, SliceKey
+from monitor.core.words import lasting
 from monitor.page.state import overall_point
 from monitor.page.words import change, number, percent, signed, utc
 from monitor.snapshot import MonitorSnapshot, Series, StoredIncident

@@ -13,11 +13,11 @@ from monitor import __version__
 from monitor.clock import Clock
 from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
-from monitor.core.messages import About, advice, lasting, notification, sentence
+from monitor.core.messages import About, advice, notification, sentence
 from monitor.core.types import OVERALL, format_duration
 from monitor.core.verdict_findings import DEGRADED
 from monitor.core.verdict_words import NAMES
-from monitor.core.words import counted
+from monitor.core.words import counted, lasting
 from monitor.page.figures import Budget, figures, overview_spark
 from monitor.page.state import State, coverage_of, main_trail, overall_point, states_of
 from monitor.page.words import ago, change, number, percent, utc
@@ -191,7 +191,7 @@ def _verdict(snapshot: MonitorSnapshot) -> dict[str, str] | None:
     verdict, drift = snapshot.verdict, snapshot.monitor.drift
     if verdict is None or drift is None:
         return None
-    parts = [NAMES[verdict.kind]]
+    parts = [NAMES[snapshot.verdict_kind]]
     if verdict.observed is not None and verdict.expected is not None:
         parts.append(f"{number(verdict.observed)} over the last day, {number(verdict.expected)} expected")
     if verdict.mix_shifted:

@@ -37,10 +37,17 @@ _POSTGRES_BOOLEAN, _POSTGRES_INTEGERS = 16, (20, 21, 23)
 
 @dataclass(frozen=True)
 class Freshness:
-    """How far the source is: seconds of its newest request (None: none found), and rows dated in the future."""
+    """How far the source is.
+
+    Attributes:
+        newest: seconds of its newest request; None: none found.
+        future_rows: rows dated later than now.
+        newest_label: seconds of its newest event; None: none found, or not looked for, as there are no verdicts.
+    """
 
     newest: float | None
     future_rows: int
+    newest_label: float | None = None
 
 
 class Pull:
@@ -62,10 +69,19 @@ class Pull:
             latest = reader.one(queries.newest(since, now + CLOCK_TOLERANCE))
             ahead = reader.one(queries.future(now + CLOCK_TOLERANCE))
             micros, unreadable, _ = to_micros(self.monitor.rankings.time, [latest])
+            label = self._newest_label(reader, queries, since, now)
         if unreadable[0]:
             self.look_at_times(None)
         newest = None if latest is None else min(float(micros[0] / MICROS), now)
-        return Freshness(newest, int(ahead or 0))
+        return Freshness(newest, int(ahead or 0), label)
+
+    def _newest_label(self, reader: Reader, queries: Queries, since: float, now: float) -> float | None:
+        recipe = self.monitor.recipe
+        if self.monitor.drift is None or not isinstance(recipe, Events):
+            return None
+        latest = reader.one(queries.newest_event(recipe, since, now + CLOCK_TOLERANCE))
+        micros, unreadable, _ = to_micros(recipe.time, [latest])
+        return None if latest is None or unreadable[0] else min(float(micros[0] / MICROS), now)
 
     def read(self, since: int, until: int) -> Reading:
         """The requests whose earliest row is in [since, until) seconds, with their labels as they are now.
@@ -107,7 +123,7 @@ class Pull:
     def reading(self) -> Iterator[tuple[Reader, Queries]]:
         """A transaction, and the statements. After a failure they are made anew: tables may have been replaced."""
         try:
-            with self.database.reading() as reader:
+            with self.database.reading(self.monitor.name) as reader:
                 yield reader, self._prepared(reader)
         except SourceError:
             self._queries = None

@@ -213,6 +213,13 @@ class Queries:
         """Time of the newest ranking in [since, until)."""
         return sa.select(sa.func.max(self.time)).where(self.served(since, until))
 
+    def newest_event(self, recipe: Events, since: float, until: float) -> sa.Select[Any]:
+        """Time of the newest event in [since, until) that a rule names."""
+        e = self.labels
+        kind = self.kind(recipe, e)
+        counts = [] if kind is None else [kind.isnot(None)]
+        return sa.select(sa.func.max(e.c[recipe.time.column])).where(self.happened(recipe, since, until), *counts)
+
     def future(self, now: float) -> sa.Select[Any]:
         """How many rows claim to be from after `now`, up to `MOST_COUNTED`."""
         time = self.monitor.rankings.time

@@ -1,0 +1,143 @@
+"""What does not arrive: told to the owners of the data before any hour suffers by it, and over when it comes again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from monitor.core.arrivals import Arrived, late, stale
+from monitor.core.drift.series import HOUR, Hours
+from monitor.core.types import Monitor
+from monitor.snapshot import take_snapshot
+from tests.support.bench import Bench, opened
+from tests.support.drift import START, Ranking
+from tests.support.tallies import watched
+
+PAST = Ranking.of(20).draw()
+END = START + 20 * 24 * HOUR
+
+
+@pytest.fixture
+def bench(database_url: str) -> Iterator[Bench]:
+    """Judged up to `END`, with a baseline, and nothing lacking."""
+    with opened(database_url) as found:
+        found.put(PAST)
+        found.judge(END, arrived=Arrived(END - 10.0, END - 20.0))
+        assert found.said == []
+        yield found
+
+
+def told(bench: Bench) -> list[tuple[str, str]]:
+    return [(target, title) for target, _, title in bench.said]
+
+
+# ---- a source without requests ---------------------------------------------------------------------------------------
+
+
+def test_a_silent_source_is_told_to_the_owners_of_the_data_and_is_over_with_the_next_request(bench: Bench) -> None:
+    bench.judge(END + 3 * HOUR, arrived=Arrived(END - 10.0, END - 20.0))
+    assert bench.said == []
+    for hour in (4, 5, 6):
+        bench.judge(END + hour * HOUR, arrived=Arrived(END - 10.0, END - 20.0))
+    assert told(bench) == [("data", "search: source stale, no request for 4 h")]
+    text = bench.notices[0][1].text
+    assert "The source shows no request since" in text
+    assert "up to 3 h 5 min are usual (`max_quiet`, `ingest_delay`)" in text
+    assert "see whether rankings are still logged" in text
+    assert take_snapshot(bench.monitor, bench.store, END + 6 * HOUR).verdict_kind == "source_stale"
+    bench.judge(END + 7 * HOUR, arrived=Arrived(END + 7 * HOUR - 5.0, END + 7 * HOUR - 5.0))
+    assert told(bench)[1:] == [("data", "search: resolved, source stale no more")]
+    assert [s.incident.state for s in bench.incidents] == ["resolved"]
+    assert take_snapshot(bench.monitor, bench.store, END + 7 * HOUR).verdict_kind == "healthy"
+
+
+def test_it_joins_what_is_the_matter_already_and_outlasts_it(bench: Bench) -> None:
+    bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
+    empty = Ranking.of(21).since(20, rate=0).draw().rows(20 * 24, 20 * 24 + 6)
+    bench.put(empty)
+    bench.judge(END + 8 * HOUR, arrived=Arrived(END - 10.0))
+    assert [(s.incident.state, sorted(n[0] for n in s.incident.firing or {})) for s in bench.incidents] == [
+        ("firing", ["source_stale", "traffic_low"])
+    ]
+    assert [target for target, _ in told(bench)] == ["data", "data"]
+
+
+def test_without_verdicts_nothing_is_judged(bench: Bench) -> None:
+    bench.monitor = replace(bench.monitor, drift=None)
+    bench.judge(END + 9 * HOUR, arrived=Arrived(END - 10.0))
+    assert bench.said == []
+
+
+# ---- labels behind the requests --------------------------------------------------------------------------------------
+
+
+def provisional(bench: Bench, hours: int) -> None:
+    """Requests that come on after `END`, without any label."""
+    more = Ranking.of(21).since(20, coverage=0.0).draw()
+    some = more.rows(20 * 24, 20 * 24 + hours)
+    lost = Hours(**{n: getattr(some, n) for n in some.__dataclass_fields__} | {"events": some.events * 0})
+    bench.put(lost, is_final=False)
+
+
+def test_labels_that_stay_behind_are_told_before_an_hour_is_judged_without_them(bench: Bench) -> None:
+    provisional(bench, 3)
+    now = END + 3 * HOUR
+    bench.judge(now, arrived=Arrived(now - 10.0, END - 600.0))
+    assert told(bench) == [("data", "search: labels late, no event for 3 h 10 min")]
+    text = bench.notices[0][1].text
+    assert "Labels stay behind: no event since" in text
+    assert "if labels take so long from now on, raise `lateness`" in text
+    bench.judge(now + 600, arrived=Arrived(now + 500.0, now + 400.0))
+    assert told(bench)[1:] == [("data", "search: resolved, labels late no more")]
+
+
+def test_labels_late(bench: Bench) -> None:
+    monitor = bench.monitor
+    lag = monitor.lateness + HOUR
+    assert late(monitor, Arrived(END, END - lag), 1000, 1.0) is None
+    assert late(monitor, Arrived(END, END - lag - 1.0), 19, 1.0) is None
+    found = late(monitor, Arrived(END, END - lag - 1.0), 200, 0.1)
+    assert found is not None
+    assert (found.since, found.allowed, found.requests, found.events) == (END - lag - 1, lag, 200, 20.0)
+    assert late(monitor, Arrived(END, None), 1000, 1.0) is None
+
+
+@pytest.mark.parametrize(("silence", "is_stale"), [(0, False), (3 * HOUR + 299, False), (3 * HOUR + 301, True)])
+def test_stale(silence: float, is_stale: bool) -> None:
+    monitor: Monitor = watched()
+    assert (monitor.ingest_delay, monitor.max_quiet) == (300, 3 * HOUR)
+    assert (stale(monitor, Arrived(END - silence), END) is not None) == is_stale
+    assert stale(monitor, Arrived(None), END) is None
+
+
+# ---- whatever happens meanwhile --------------------------------------------------------------------------------------
+
+
+def test_a_run_that_does_not_look_at_the_source_changes_nothing(bench: Bench) -> None:
+    bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
+    bench.judge(END + 5 * HOUR)
+    assert len(bench.said) == 1
+    assert [s.incident.is_open for s in bench.incidents] == [True]
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_judging_the_past_anew_keeps_it_and_tells_nobody_again(bench: Bench, looks: bool) -> None:
+    silent = Arrived(END - 10.0)
+    bench.judge(END + 5 * HOUR, arrived=silent)
+    (before,) = bench.incidents
+    bench.put(PAST.rows(5 * 24, 6 * 24))
+    bench.judge(END + 6 * HOUR, arrived=silent if looks else None)
+    (after,) = bench.incidents
+    assert (after.incident.id, after.incident.is_open) == (before.incident.id, True)
+    assert len(bench.said) == 1
+    bench.judge(END + 7 * HOUR, arrived=Arrived(END + 7 * HOUR - 1.0))
+    assert [kind for _, kind, _ in bench.said] == ["firing", "resolved"]
+
+
+def test_verdicts_that_are_switched_off_take_it_with_them(bench: Bench) -> None:
+    bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
+    bench.monitor = replace(bench.monitor, drift=None)
+    bench.judge(END + 6 * HOUR, arrived=Arrived(END - 10.0))
+    assert [s.incident.state for s in bench.incidents] == ["withdrawn"]
