@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from monitor.core.measures import parse
 from monitor.core.tally import Reading, Tally, tally
-from monitor.core.types import EventRule, Events, Monitor, Relation, TimeColumn
+from monitor.core.types import Drift, EventRule, Events, Monitor, Relation, TimeColumn
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
 from monitor.source import pull as pull_module
@@ -877,6 +877,22 @@ def test_rows_of_the_future_are_counted_and_do_not_make_the_source_new(source: S
     assert pull.freshness(now - 10, now) == Freshness(None, 3)
     log.show("r4", [1], now + CLOCK_TOLERANCE - 1)
     assert source.pull(pull.monitor, log).freshness(START, now) == Freshness(now, 3)
+
+
+def test_the_newest_event_is_told_where_there_are_verdicts(source: Source) -> None:
+    log, now = Log(), END
+    log.show("r1", [1, 2], now - 500)
+    log.happen("r1", 1, now - 300)
+    log.happen("r1", 2, now - 90, "scroll")
+    log.happen("r1", 2, now + 10**6)
+    plain = monitor(events(source.style), source.style)
+    assert source.pull(plain, log).freshness(START, now).newest_label is None
+    watched = replace(plain, drift=Drift(plain.measures[0]))
+    pull = source.pull(watched, log)
+    assert pull.freshness(START, now) == Freshness(now - 500, 0, now - 300)
+    assert pull.freshness(now - 200, now).newest_label is None
+    log.happen("r1", 1, now + CLOCK_TOLERANCE - 5)
+    assert source.pull(watched, log).freshness(START, now).newest_label == now
 
 
 def test_rows_of_the_future_are_counted_up_to_a_limit(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
