@@ -9,15 +9,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 
 from monitor import cli
+from monitor.config import load
 from monitor.core.drift.series import Hours
-from monitor.core.types import Monitor
+from monitor.core.tally import Tally
+from monitor.core.types import OVERALL, Monitor
 from monitor.judging import Telling, judge
 from monitor.schema import outbox
 from monitor.store import Store
+from monitor.store.verdicts import Baseline
 from tests.support.drift import START, Ranking
 from tests.support.monitors import DAY, new_store
 from tests.support.simulated import configured, day, put
@@ -190,6 +194,31 @@ def test_a_backfill_after_it_comes_to_the_same(bench: Bench) -> None:
     bench.judge(day(36))
     assert bench.store.verdicts.between("search", 0, day(40)) == before
     assert bench.notices == ["firing", "withdrawn"]
+
+
+def test_it_begins_where_a_version_of_the_model_did(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.live(30)
+    assert bench.run("baseline", "begin", "search", "--version", "v2") == 2
+    assert "has no column of the model's version; name it under `rankings: model_version`" in capsys.readouterr().err
+    path = bench.folder / "rankmon.yaml"
+    path.write_text(path.read_text().replace("time: time}", "time: time, model_version: version}"))
+    (monitor,) = load(path, {}).monitors
+    found = Tally(day(30), day(30) + 2 * HOUR, measures={"ndcg@10": {}})
+    for start, version in ((day(30), "v1"), (day(30) + HOUR, "v2")):
+        for key in (OVERALL, ("model_version", version)):
+            found.traffic[start, *key] = np.array([5.0, 1, 50, 0, 1, 0])
+    found.admitted = [("model_version", "v1"), ("model_version", "v2")]
+    starts = range(found.since, found.until, HOUR)
+    with bench.store.hold("search") as lease:
+        bench.store.write(lease, monitor, found, dict.fromkeys(monitor.definitions, starts), 1e6, starts, force=True)
+    assert bench.run("baseline", "begin", "search", "--version", "v3") == 2
+    assert "search has no request of version 'v3'; known are v1, v2" in capsys.readouterr().err
+    assert bench.run("baseline", "begin", "search", "--version", "v2", "--from", iso(30)) == 2
+    assert "--from and --version both say when" in capsys.readouterr().err
+    assert bench.run("baseline", "begin", "search", "--version", "v2", "--by", "ada") == 0
+    assert bench.store.verdicts.baselines("search") == [Baseline(day(30) + HOUR, "ada", "version v2")]
+    assert bench.run("baseline", "begin", "search", "--from", iso(20), "--by", "bob") == 0
+    assert [b.author for b in bench.store.verdicts.baselines("search")] == ["bob", "ada"]
 
 
 @pytest.mark.parametrize(
