@@ -140,7 +140,7 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     fires = seen.judged & seen.fell[row] & ~is_open & (score(evidence) > threshold)
     opened_at = np.where(fires, end, was.opened_at)
     now = replace(was, evidence=evidence, run=np.maximum(run, 0.0), since=since, fallen=fallen, opened_at=opened_at)
-    return _closing(now, seen, row) if was.opened_at.any() else now
+    return _closing(now, seen, row) if is_open.any() else now
 
 
 def _closing(now: Standing, seen: Seen, row: int) -> Standing:

@@ -282,7 +282,7 @@ def _volume_noise(settings: Settings, reference: Reference, expected: Floats) ->
 
 def mix_effects(size: Floats, expected: Floats, mean: Floats) -> Floats:
     """(T,) relative change of the expected mean by the mix of the (T, S) requests, against the expected mix."""
-    seen, whole, fit, forecast = np.stack([size * mean, size, expected * mean, expected]).sum(axis=2)
+    seen, whole, fit, forecast = np.array([size * mean, size, expected * mean, expected]).sum(axis=2)
     now, usual = seen / np.maximum(whole, 1), fit / np.maximum(forecast, 1e-9)
     found: Floats = np.where((whole > 0) & (usual > 0), now / np.maximum(usual, 1e-9) - 1, 0.0)
     return found

@@ -90,8 +90,8 @@ def _block(settings: Settings, state: State, found: Baseline, hours: Hours) -> B
     size, known = hours.requests, found.known
     judged = size * known
     fields = [size, judged, hours.total * known, judged * mean, hours.labelled * known, judged * share, volume * known]
-    window = np.concatenate([state.recent.sums, np.stack(fields)], axis=1)
-    crowd = np.concatenate([state.recent.crowd, np.stack([hours.events, hours.unmatched, hours.refused])], axis=1)
+    window = np.concatenate([state.recent.sums, np.array(fields)], axis=1)
+    crowd = np.concatenate([state.recent.crowd, np.array([hours.events, hours.unmatched, hours.refused])], axis=1)
     count = len(hours.starts)
     few, many = settings.steps(SHORT_HOURS), settings.steps(DAY_HOURS)
     by_slice, whole = gates.rolling(window, few, count), window.sum(axis=2)
@@ -102,7 +102,7 @@ def _block(settings: Settings, state: State, found: Baseline, hours: Hours) -> B
     threshold = settings.thresholds(of_units)
     sums = Sums(judged, hours.total * known, hours.squares * known, mean * known, found.quality.variance * known)
     recent = by_slice[[gates.TOTAL, gates.EXPECTED]]
-    refused = gates.rolling(crowd, few, count)[gates.REFUSED]
+    refused = gates.rolling(crowd[gates.REFUSED :], few, count)[0]
     tracked = [hours.total, size * base[0], hours.squares, hours.labelled, size * base[1], size, base[2]]
     return Block(
         ends,
@@ -111,7 +111,7 @@ def _block(settings: Settings, state: State, found: Baseline, hours: Hours) -> B
         per_step,
         short,
         day,
-        np.stack(tracked),
+        np.array(tracked),
         mix_effects(judged, volume * known, mean).tolist(),
         alarms.see(sums, found.noise, of_units, recent, threshold, ends, settings.hours),
         spread,
@@ -150,6 +150,7 @@ class _Going:
         self._half = np.sqrt(block.threshold)
         self._names = ("", *state.slices)
         self._standing = state.standing
+        self._is_open = bool(state.standing.opened_at.any())
         self._trouble = state.trouble
         self._mix = state.mix
         self._levels = state.levels
@@ -170,17 +171,19 @@ class _Going:
         settled, end = self._was.settled, self._block.ends[row]
         kind = self._gates(row) if settled else None
         is_masked = kind is not None and kind != "slice_missing"
-        before = self._standing
+        before, was_open = self._standing, self._is_open
         if not settled:
             pass  # its level is not known yet: what comes is what it will be
         elif is_masked:
             self._good[row] = 0.0
         else:
             self._standing = alarms.step(before, self._block.seen, row, self._block.threshold)
+            self._is_open = bool(self._standing.opened_at.any())
             self._follow_mix(row)
         if self._requests[row] > 0:
             self._busy_at = end
-        changes, found = self._changes(before), None
+        changes = self._changes(before) if was_open or self._is_open else ()
+        found = None
         if any(c.became == "firing" for c in changes):
             found = self._opened(row, before)
         self._track(row, is_masked)
@@ -209,7 +212,7 @@ class _Going:
         was, block, end = self._trouble, self._block, self._block.ends[row]
         few = self._settings.steps(SHORT_HOURS)
         lasting = (few - 1) * self._settings.step
-        is_degraded = bool(self._standing.opened_at.any())
+        is_degraded = self._is_open
         suspect, refused = (block.suspect_degraded if is_degraded else block.suspect)[row], block.refused[row]
         until = end + lasting if suspect else was.suspect_until
         since = (was.suspect_since or end) if end <= until else 0
@@ -253,8 +256,6 @@ class _Going:
     def _changes(self, before: Standing) -> tuple[Change, ...]:
         now = self._standing
         moved = before.opened_at != now.opened_at
-        if before is now or not moved.any():
-            return ()
         return tuple(
             Change(self._names[unit], "firing") if now.opened_at[unit] else self._resolved(unit)
             for unit in np.flatnonzero(moved).tolist()
@@ -295,7 +296,7 @@ class _Going:
         self._today[REQUESTS:] += new[REQUESTS:]
         if is_masked:
             return
-        is_open = bool(self._standing.opened_at.any())
+        is_open = self._is_open
         self._today[:REQUESTS] += new[:REQUESTS] * self._kept() if is_open else new[:REQUESTS]
         self._crowd[0] += self._requests[row]
         self._crowd[1:] += block.crowd[:, block.crowd.shape[1] - len(block.ends) + row]
@@ -350,7 +351,7 @@ class _Going:
 
     def _alarms(self) -> tuple[Alarm, ...]:
         now = self._standing
-        if not now.opened_at.any():
+        if not self._is_open:
             return ()
         weight, effect = score(now.evidence) / self._block.threshold, now.effect
         tolerated = self._found.noise.tolerated

@@ -45,7 +45,7 @@ class Sums:
     def whole(self) -> Whole:
         """The same by unit."""
         n, mean = self.requests, self.mean
-        found = units(np.stack([n, self.total, n * mean, n * self.variance]))
+        found = units(np.array([n, self.total, n * mean, n * self.variance]))
         requests, total, expected, within = found
         size = np.maximum(requests, 1.0)
         level, variance = expected / size, within / size
@@ -105,7 +105,7 @@ def _shortfall(sums: Sums, tolerated: Floats) -> tuple[Floats, Floats, Floats]:
     """((T, U) sum of m - y, (T, U) sum of (m - y)^2, (T, U) least m) for the mean m that is still tolerated."""
     n, s, squares = sums.requests, sums.total, sums.squares
     alone, together = (1 - tolerated[1:]) * sums.mean, (1 - tolerated[0]) * sums.mean
-    short, squared = units(np.stack([n * together - s, n * together**2 - 2 * together * s + squares]))
+    short, squared = units(np.array([n * together - s, n * together**2 - 2 * together * s + squares]))
     short[:, 1:], squared[:, 1:] = n * alone - s, n * alone**2 - 2 * alone * s + squares
     lowest = np.empty_like(short)
     lowest[:, 0], lowest[:, 1:] = np.where(n > 0, together, 1.0).min(axis=1), alone
