@@ -6,16 +6,22 @@ UV     := $(BIN)/uv
 # A network that inspects TLS has its certificate in the system's store, where uv looks only when told to.
 SYNC    = VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) sync --quiet --compile-bytecode --frozen --active --inexact
 sync    = $(SYNC) $(1) 2>/dev/null || $(SYNC) $(1) --system-certs
+PIP     = $(UV) pip install --quiet
+pip     = $(PIP) $(1) 2>/dev/null || $(PIP) $(1) --system-certs
 ARGS   ?=
 # Tests wait a good deal, for daemons and servers of their own.
 WORKERS ?= 3
 
-.PHONY: demo test check bench evaluate wheel clean setup
+SPARK     := .venv-spark
+EVIDENTLY := .venv-evidently
+
+.PHONY: demo test test-engines spark check bench evaluate wheel clean setup
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo [ARGS=--once]   set up, fill a simulated shop, monitor it"
 	@echo "make test                 set up, lint, type-check, run all tests"
+	@echo "make test-engines         the tests on Spark, which need Java and take minutes"
 	@echo "make check                ruff and mypy only"
 	@echo "make bench                benchmarks, as ratios against floors and peers"
 	@echo "make evaluate             the long runs (many kills, larger data); results under tests/benchmarks"
@@ -54,14 +60,31 @@ check: $(VENV)/.dev
 test: check
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
-bench: $(VENV)/.bench
+# Spark wants an older pandas than we do.
+$(SPARK)/.done: tests/support/spark-requirements.txt $(UV)
+	$(BIN)/python -m venv --clear --without-pip $(SPARK)
+	$(call pip,--python $(SPARK)/bin/python -r $<)
+	@touch $@
+
+spark: $(SPARK)/.done
+
+test-engines: $(VENV)/.dev spark
+	$(BIN)/python -m pytest -m spark $(ARGS) tests/test_spark.py
+
+# Evidently cannot be imported with the pandas that we have.
+$(EVIDENTLY)/.done: tests/benchmarks/evidently.txt $(UV)
+	$(BIN)/python -m venv --clear --without-pip $(EVIDENTLY)
+	$(call pip,--python $(EVIDENTLY)/bin/python -r $<)
+	@touch $@
+
+bench: $(VENV)/.bench $(EVIDENTLY)/.done
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 
-evaluate: $(VENV)/.bench
+evaluate: $(VENV)/.bench $(EVIDENTLY)/.done spark
 	$(BIN)/python -m tests.evaluate $(ARGS)
 
 wheel: $(VENV)/.dev
 	$(UV) build --quiet --wheel
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SPARK) $(EVIDENTLY) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

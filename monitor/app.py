@@ -225,7 +225,8 @@ class App:
         return self.config.web.page_url(self.web.port)
 
     def _database(self, source: SourceConfig) -> Database:
-        return Database(source.name, source.url, source.statement_timeout, self.stopping.is_set)
+        stop = self.stopping.is_set
+        return Database(source.name, source.url, source.statement_timeout, stop, source.max_concurrent)
 
     def _runner(self, monitor: Monitor, database: Database) -> Runner:
         source = open_source(monitor, database)

@@ -1,27 +1,33 @@
 """Diagnoses of incidents: taken when one opens, for the source may have been purged by the time somebody asks.
 
-What is read goes through the plain pull in bounded steps, after each of which whoever drives it may leave off. Nothing
-that fails here touches judging or paging: it is tried again with the cycles to come for as long as the incident is
-open, and what was found is stored once.
+Each condition that begins to fire in an incident has one of its own, up to a number, overall before slices. What is
+read goes through the plain pull in bounded steps, after each of which whoever drives it may leave off. Nothing that
+fails here touches judging or paging: why it failed is stored, it is tried again with the cycles to come for as long as
+the incident is open, and what was found is stored once.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from monitor.core import diagnosis as d
-from monitor.core.drift.diagnosis import Split
+from monitor.core.findings import Finding
 from monitor.core.intervals import REACH
 from monitor.core.losses import losses
+from monitor.core.rules import COVERAGE, SEVERITIES
 from monitor.core.sample import NO_REQUESTS, Sample, Wanted, pieces, sampled
 from monitor.core.tally import Reading
+from monitor.core.thresholds import ConditionName
 from monitor.core.types import Events, Monitor, Slice
-from monitor.errors import SourceError, TooMany
+from monitor.core.verdict_findings import step_of
+from monitor.errors import SourceError, Stopped, StoreError, TooMany
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
+from monitor.store.verdicts import Diagnosis
 
 QUERY, VERSION = "rankmon_query", "rankmon_version"
 """Names under which the query and the model's version are read beside the slices."""
@@ -31,6 +37,12 @@ LONGEST = 60.0
 
 MOST_SKIPPED = 12
 """Cycles that are let pass at most between two attempts."""
+
+MOST = 5
+"""Conditions of an incident that are diagnosed."""
+
+MOST_TRANSITIONS = 10_000
+LONGEST_ERROR = 500
 
 
 class Detailed(Protocol):
@@ -117,27 +129,65 @@ def _halves(source: Detailed, since: int, until: int) -> Iterator[Reading]:
         yield from _halves(source, middle, until)
 
 
-# ---- one incident ------------------------------------------------------------------------------------------------
+# ---- one condition -----------------------------------------------------------------------------------------------
 
 
-def subject(monitor: Monitor, incident: StoredIncident, store: Store) -> d.Subject:
-    """What of an incident is to be looked at: what it opened with. Raises StoreError."""
-    about = incident.incident
-    opening = [
-        t.evidence
-        for t in store.alerts.transitions(about.monitor, about.opened_at, about.opened_at)
-        if t.incident == about.id and t.became == "firing" and t.evidence is not None
-    ]
+@dataclass(frozen=True)
+class Fired:
+    """A condition that began to fire in an incident.
+
+    Attributes:
+        at: end of the window by which it did, seconds.
+        finding: what there was to say of it then; None where that is not known any more.
+    """
+
+    name: ConditionName
+    at: int
+    finding: Finding | None
+
+
+def fired(incident: StoredIncident, store: Store) -> list[Fired]:
+    """The conditions that fired in an incident, as they began to, the first to be looked at first. Raises StoreError.
+
+    What fell comes before label coverage, overall before slices, what was first before what joined.
+    """
+    about, found = incident.incident, dict[ConditionName, Fired]()
+    for step in store.alerts.transitions(about.monitor, about.began_at, about.closed_at, MOST_TRANSITIONS):
+        name = (step.rule, step.dimension, step.value)
+        if step.incident == about.id and step.became == "firing" and step.evidence is not None:
+            found.setdefault(name, Fired(name, step.at, step.evidence))
+    return sorted(found.values(), key=_order)
+
+
+def _order(one: Fired) -> tuple[object, ...]:
+    found = one.finding
+    if found is None:
+        return (True,)
+    grave = -SEVERITIES.index(found.severity)
+    return found.judged == COVERAGE, bool(found.dimension), one.at, grave, found.change or 0.0, one.name
+
+
+def first_fired(incident: StoredIncident, store: Store) -> Fired:
+    """The first of `fired`; where there is none any more, the gravest of what is known of the incident."""
+    if found := fired(incident, store):
+        return found[0]
+    at = incident.incident.opened_at
+    known = [Fired((f.rule, f.dimension, f.slice), at, f) for f in incident.findings]
+    return min(known, key=_order, default=Fired(("", "", ""), at, None))
+
+
+def subject(monitor: Monitor, one: Fired, store: Store) -> d.Subject:
+    """What of a condition is to be looked at: what it began with. Raises StoreError."""
     first = store.oldest_bucket(monitor.traffic)
-    return d.subject(monitor, opening or incident.findings, about.opened_at, first or 0)
+    return d.subject(monitor, [] if one.finding is None else [one.finding], one.at, first or 0)
 
 
-def stored_part(monitor: Monitor, incident: StoredIncident, store: Store) -> dict[str, Any]:
-    """What the store knows of an incident's fall, as JSON data. Raises StoreError."""
-    fell = subject(monitor, incident, store)
+def stored_part(monitor: Monitor, incident: StoredIncident, one: Fired, store: Store) -> dict[str, Any]:
+    """What the store knows of a condition's fall, as JSON data. Raises StoreError."""
+    fell = subject(monitor, one, store)
     stored, about = _stored(monitor, fell, store), incident.incident
     found = {"incident": about.id, "monitor": monitor.name, "began_at": about.began_at, "opened_at": about.opened_at}
-    return found | d.from_stored(monitor, stored, _of_verdict(monitor, fell, store))
+    return found | {"fired_at": one.at} | d.from_stored(monitor, stored, _of_verdict(monitor, fell, store))
 
 
 def _stored(monitor: Monitor, fell: d.Subject, store: Store) -> d.Stored:
@@ -147,18 +197,18 @@ def _stored(monitor: Monitor, fell: d.Subject, store: Store) -> d.Stored:
     return d.Stored(fell, history, traffic, monitor.bucket)
 
 
-def _of_verdict(monitor: Monitor, fell: d.Subject, store: Store) -> Split | None:
-    """The split of the verdict that opened an incident, if one did."""
+def _of_verdict(monitor: Monitor, fell: d.Subject, store: Store) -> d.OfVerdict | None:
+    """The split of the verdict by which a condition began to fire, if one did."""
     if fell.finding is None or not fell.finding.verdict:
         return None
-    end = fell.finding.end
-    return next((v.split for v in store.verdicts.between(monitor.name, end - 1, end) if v.split is not None), None)
+    end, step = fell.finding.end, step_of(monitor.bucket)
+    return next((d.OfVerdict.of(v, step) for v in store.verdicts.between(monitor.name, end - 1, end)), None)
 
 
 def capture(
-    monitor: Monitor, incident: StoredIncident, store: Store, source: Detailed, taken_at: float
+    monitor: Monitor, incident: StoredIncident, one: Fired, store: Store, source: Detailed, taken_at: float
 ) -> Generator[None, None, dict[str, Any]]:
-    """All there is to find out of an incident, as JSON data; it pauses after each step of reading.
+    """All there is to find out of a condition's fall, as JSON data; it pauses after each step of reading.
 
     Args:
         source: of the monitor as `detailed` has it.
@@ -167,8 +217,8 @@ def capture(
     Raises:
         SourceError, StoreError, Stopped: try again later.
     """
-    document = stored_part(monitor, incident, store)
-    fell = subject(monitor, incident, store)
+    document = stored_part(monitor, incident, one, store)
+    fell = subject(monitor, one, store)
     wanted, traffic = wanted_of(monitor, fell, store), _stored(monitor, fell, store).traffic
     taken: list[Taken] = []
     for span in (fell.window, *fell.before):
@@ -224,59 +274,86 @@ class Diagnoser:
     open_detailed: OpenDetailed
     failures: int = 0
     _skip: int = 0
-    _of: str = ""
+    _of: tuple[str, ConditionName] | None = None
+    _failed: dict[tuple[str, ConditionName], int] = field(default_factory=dict, repr=False)
     _steps: Generator[None, None, dict[str, Any]] | None = field(default=None, repr=False)
 
     def advance(self, is_over: Callable[[], bool], longest: float = LONGEST) -> str | None:
-        """Go on with the incident that is open, if it has no diagnosis yet; its id if it has one now.
+        """Go on with the conditions of the open incident that have no diagnosis yet; its id if one more has.
 
         Args:
             is_over: whether to leave off; it is asked after each step, of which one is taken in any case.
             longest: seconds after which to leave off.
 
         Raises:
-            SourceError, StoreError, Stopped: it begins anew in one of the next cycles.
+            SourceError, StoreError, Stopped: it begins anew in one of the next cycles, with another condition first.
         """
         incident = self._open()
-        if incident is None:
-            self._begin_again("")
+        todo = [] if incident is None else self._todo(incident)
+        if incident is None or not todo:
+            self._of, self._steps, self._skip, self.failures, self._failed = None, None, 0, 0, {}
             return None
         if self._skip > 0:
             self._skip -= 1
             return None
         try:
-            return self._go_on(incident, is_over, time.monotonic() + longest)
-        except BaseException:
+            return self._go_on(incident, todo, is_over, time.monotonic() + longest)
+        except BaseException as error:
             self.failures += 1
             self._skip = min(2 ** min(self.failures - 1, 10) - 1, MOST_SKIPPED)
-            self._steps = None
+            self._note(error)
+            self._of = self._steps = None
             raise
 
     def _open(self) -> StoredIncident | None:
-        """The open incident that has no diagnosis yet."""
         found = self.store.alerts.incidents(self.monitor.name, "firing")
-        quality = next((s for s in found if s.incident.matter == "quality"), None)
-        if quality is None or self.store.verdicts.diagnosis(quality.incident.id) is not None:
-            return None
-        return quality
+        return next((s for s in found if s.incident.matter == "quality"), None)
 
-    def _go_on(self, incident: StoredIncident, is_over: Callable[[], bool], until: float) -> str | None:
+    def _todo(self, incident: StoredIncident) -> list[Fired]:
+        """The conditions that have no diagnosis yet: the one under way first, last what failed most often."""
         id_ = incident.incident.id
-        if self._steps is None or self._of != id_:
-            self._begin_again(id_)
+        taken = self.store.verdicts.diagnosed(id_)
+        wanted = fired(incident, self.store)[:MOST] or [first_fired(incident, self.store)]
+        todo = [one for one in wanted if one.name not in taken]
+        return sorted(todo, key=lambda one: (self._of != (id_, one.name), self._failed.get((id_, one.name), 0)))
+
+    def _go_on(
+        self, incident: StoredIncident, todo: Sequence[Fired], is_over: Callable[[], bool], until: float
+    ) -> str | None:
+        id_, found = incident.incident.id, None
+        for one in todo:
+            if not self._take(incident, one, is_over, until):
+                break
+            found, self.failures = id_, 0
+            if is_over() or time.monotonic() >= until:
+                break
+        return found
+
+    def _take(self, incident: StoredIncident, one: Fired, is_over: Callable[[], bool], until: float) -> bool:
+        """Whether a condition has its diagnosis now; if not, it is under way."""
+        id_ = incident.incident.id
+        if self._steps is None or self._of != (id_, one.name):
+            self._of = id_, one.name
             source = self.open_detailed(detailed(self.monitor))
-            self._steps = capture(self.monitor, incident, self.store, source, time.time())
+            self._steps = capture(self.monitor, incident, one, self.store, source, time.time())
         while True:
             try:
                 next(self._steps)
             except StopIteration as ended:
-                self.store.verdicts.put_diagnosis(id_, self.monitor.name, ended.value, time.time())
-                self._begin_again("")
-                return id_
+                found = Diagnosis(one.name, time.time(), ended.value)
+                self.store.verdicts.put_diagnosis(id_, self.monitor.name, found)
+                self._of = self._steps = None
+                return True
             if is_over() or time.monotonic() >= until:
-                return None
+                return False
 
-    def _begin_again(self, id_: str) -> None:
-        self._of, self._steps, self._skip = id_, None, 0
-        if not id_:
-            self.failures = 0
+    def _note(self, error: BaseException) -> None:
+        """Keep why a condition has no diagnosis, for whoever asks."""
+        if self._of is None or isinstance(error, (Stopped, StoreError)) or not isinstance(error, Exception):
+            return
+        id_, name = self._of
+        self._failed[self._of] = self._failed.get(self._of, 0) + 1
+        known = isinstance(error, SourceError)
+        said = str(error)[:LONGEST_ERROR] if known else f"a fault in rankmon itself ({type(error).__name__})"
+        with suppress(StoreError):
+            self.store.verdicts.put_diagnosis(id_, self.monitor.name, Diagnosis(name, time.time(), None, said))

@@ -284,6 +284,19 @@ def _progress(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
             if (number := getattr(snapshot, field)) is not None:
                 family.add_metric([snapshot.monitor.name], number)
         yield family
+    refused = GaugeMetricFamily(
+        "rankmon_refused_rows", "Rows of the longest window that were left out.", labels=["monitor", "reason"]
+    )
+    for snapshot in snapshots:
+        for reason, rows in sorted(snapshot.refused.items()):
+            refused.add_metric([snapshot.monitor.name, reason], rows)
+    yield refused
+    yield from _holdings(snapshots)
+    yield from _info(snapshots)
+
+
+def _holdings(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
+    """How much the store holds of each monitor."""
     for name, text, field in (
         ("stored_rows", "Rows of buckets in the store, by the last look at it.", "rows"),
         ("stored_coarse_rows", "How many of them are of buckets that were rolled up.", "coarse_rows"),
@@ -293,15 +306,7 @@ def _progress(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
         for snapshot in snapshots:
             if snapshot.holding is not None and (number := getattr(snapshot.holding, field)) is not None:
                 family.add_metric([snapshot.monitor.name], number)
-        yield family
-    refused = GaugeMetricFamily(
-        "rankmon_refused_rows", "Rows of the longest window that were left out.", labels=["monitor", "reason"]
-    )
-    for snapshot in snapshots:
-        for reason, rows in sorted(snapshot.refused.items()):
-            refused.add_metric([snapshot.monitor.name, reason], rows)
-    yield refused
-    yield from _info(snapshots)
+        yield from [family] if family.samples else []
 
 
 def _info(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:

@@ -19,8 +19,9 @@ from monitor.core.drift.verdicts import Verdict
 from monitor.core.incidents import Matter
 from monitor.core.messages import key, labels_are_suspect
 from monitor.core.types import Monitor
+from monitor.core.verdict_findings import DEGRADED
 from monitor.core.windows import History
-from monitor.diagnosing import stored_part, subject
+from monitor.diagnosing import first_fired, stored_part, subject
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
 
@@ -44,8 +45,8 @@ def due(monitor: Monitor, last: Retrain | None, end: int, opened: Mapping[Matter
     """The request to retrain that is due now, if one is.
 
     A condition that asks for it fires and is not on its way back; the incident has been open for `retrain_after`;
-    neither an incident about the data is open nor did the labels go with the quality; this incident did not ask yet,
-    and the last one that did is `retrain_cooldown` ago.
+    neither an incident about the data is open nor did the labels go with the quality; by the verdicts the mean of all
+    traffic is not rising again; this incident did not ask yet, and the last one that did is `retrain_cooldown` ago.
 
     Args:
         last: the newest request of the monitor.
@@ -56,6 +57,8 @@ def due(monitor: Monitor, last: Retrain | None, end: int, opened: Mapping[Matter
     if current is None or "data" in opened or labels_are_suspect(current.findings):
         return None
     incident = current.incident
+    if any(f.verdict == DEGRADED and not f.dimension and f.well_for for f in current.findings):
+        return None  # whatever its slices do: what makes the whole rise may be the remedy
     recovering = {(f.rule, f.dimension, f.slice) for f in current.findings if f.well_for}
     if not any(f.retrain and name not in recovering for name, f in (incident.firing or {}).items()):
         return None
@@ -78,8 +81,10 @@ def evidence(
     Raises:
         StoreError: the store is out of reach.
     """
-    fell = subject(monitor, current, store)
-    known = store.verdicts.diagnosis(current.incident.id) or stored_part(monitor, current, store)
+    first = first_fired(current, store)
+    fell = subject(monitor, first, store)
+    taken = {one.condition: one.document for one in store.verdicts.diagnoses(current.incident.id)}
+    known = taken.get(first.name) or stored_part(monitor, current, first, store)
     newest = verdicts[-1] if verdicts else store.verdicts.newest(monitor.name)
     definition = monitor.definition(fell.measure)
     window = _window(monitor, fell)

@@ -89,6 +89,27 @@ bucket_marks = sa.Table(
 )
 """What else is to be known of a few buckets: see `watermark.Mark`. A refused one has no rows elsewhere."""
 
+
+def _per_coarse_bucket(name: str, *columns: sa.Column[int] | sa.Column[float]) -> sa.Table:
+    """What several final buckets of one series and slice came to, from `bucket_start` on for `seconds`."""
+    return sa.Table(
+        name,
+        metadata,
+        sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True),
+        sa.Column("bucket_start", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("slice_id", sa.Integer, sa.ForeignKey("slices.id"), primary_key=True),
+        *columns,
+        sa.Column("seconds", sa.Integer, nullable=False),
+        sqlite_with_rowid=False,
+    )
+
+
+coarse_partials = _per_coarse_bucket("coarse_partials", *(sa.Column(f, sa.Double, nullable=False) for f in FIELDS))
+coarse_traffic = _per_coarse_bucket(
+    "coarse_traffic", *(sa.Column(f, sa.BigInteger, nullable=False) for f in TRAFFIC_FIELDS)
+)
+"""Buckets that were rolled up: every bucket in such a span was read and final, and is no more in the fine tables."""
+
 current_series = sa.Table(
     "current_series",
     metadata,
@@ -114,6 +135,7 @@ monitors = sa.Table(
     sa.Column("last_success_at", sa.Double),
     sa.Column("last_error", sa.Text, nullable=False, server_default=sa.text("''")),
     sa.Column("refresh", sa.Double),
+    sa.Column("newest_label_at", sa.Double),
 )
 """What is known of a monitor's runs; `refresh` is the time between them, real seconds."""
 
@@ -217,22 +239,27 @@ baselines = sa.Table(
     "baselines",
     metadata,
     sa.Column("monitor", sa.Text, primary_key=True),
-    sa.Column("since", sa.BigInteger, nullable=False),
+    sa.Column("since", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("author", sa.Text, nullable=False),
     sa.Column("note", sa.Text, nullable=False),
     sa.Column("set_at", sa.Double, nullable=False),
 )
-"""Where somebody had the baseline begin anew."""
+"""The moments at which somebody had the baseline begin anew."""
 
 diagnoses = sa.Table(
     "diagnoses",
     metadata,
     sa.Column("incident", sa.String(10), primary_key=True),
+    sa.Column("rule", sa.Text, primary_key=True),
+    sa.Column("dimension", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, primary_key=True),
     sa.Column("monitor", sa.Text, nullable=False, index=True),
     sa.Column("taken_at", sa.Double, nullable=False),
     sa.Column("document", sa.Text, nullable=False),
+    sa.Column("error", sa.Text, nullable=False),
 )
-"""What an incident came from, as JSON, taken when it opened: its requests may be purged from the source later."""
+"""What a condition of an incident came from, as JSON, taken when it began to fire: its requests may be purged from the
+source later. Where that failed, why: then there is no document."""
 
 silences = sa.Table(
     "silences",
@@ -274,8 +301,7 @@ outbox = sa.Table(
 )
 """Notifications, written together with what they tell of; `target` is one receiver of a channel."""
 
-BUCKETS_VIEW = """
-CREATE VIEW rankmon_buckets AS
+_VIEW_PART = """
 SELECT
     series.monitor,
     series.kernel AS measure,
@@ -284,7 +310,7 @@ SELECT
     slices.value,
     {time} AS "time",
     partials.bucket_start,
-    series.bucket_seconds,
+    {seconds} AS bucket_seconds,
     partials.requests,
     partials.empty,
     partials.total,
@@ -295,16 +321,16 @@ SELECT
         THEN partials.total / (partials.requests - partials.empty) END AS mean_skip,
     CASE WHEN partials.requests > 0 THEN partials.total / partials.requests END AS mean_zero,
     CASE WHEN partials.denominator > 0 THEN partials.numerator / partials.denominator END AS pooled,
-    partials.final,
+    {final} AS final,
     current_series.series_id IS NOT NULL AS is_current
-FROM partials
+FROM {table} AS partials
 JOIN series ON series.id = partials.series_id
 JOIN slices ON slices.id = partials.slice_id
 LEFT JOIN current_series ON current_series.series_id = series.id
 """
-"""One row per bucket and slice for people and for Grafana's SQL data sources. Values of different definitions must not
-be mixed: those of the present one have `is_current`. Sum `total`, `requests` and `empty` over
-buckets before dividing to get a longer window; the means of buckets must not be averaged."""
+"""One row per bucket and slice, coarser ones among them, for people and for Grafana's SQL data sources. Values of
+different definitions must not be mixed: those of the present one have `is_current`. Sum `total`, `requests` and
+`empty` over buckets before dividing to get a longer window; the means of buckets must not be averaged."""
 
 VIEW_TIME = {
     "sqlite": "strftime('%Y-%m-%dT%H:%M:%SZ', partials.bucket_start, 'unixepoch')",
@@ -312,6 +338,12 @@ VIEW_TIME = {
 }
 
 
+VIEW_TRUE = {"sqlite": "1", "postgresql": "true"}
+
+
 def buckets_view(dialect: str) -> str:
     """The statement that makes the view `rankmon_buckets` in a dialect of the store."""
-    return BUCKETS_VIEW.format(time=VIEW_TIME[dialect])
+    time = VIEW_TIME[dialect]
+    fine = _VIEW_PART.format(time=time, seconds="series.bucket_seconds", final="partials.final", table="partials")
+    more = {"seconds": "partials.seconds", "final": VIEW_TRUE[dialect], "table": "coarse_partials"}
+    return f"CREATE VIEW rankmon_buckets AS{fine}UNION ALL{_VIEW_PART.format(time=time, **more)}"

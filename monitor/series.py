@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from monitor.core.intervals import REACH
 from monitor.core.measures import Measure
-from monitor.core.types import Judgments, Monitor, format_duration
-from monitor.core.windows import Point, points
+from monitor.core.types import Definition, Judgments, Monitor, format_duration
+from monitor.core.windows import History, Point, merged_in_time, points
 from monitor.store import Store
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ def series_table(
 ) -> pd.DataFrame:
     """Every window that ends in (since, until] at a multiple of `step`, one row a measure, length, end and slice.
 
-    Windows of which nothing was read are left out. Columns: monitor, measure, window, definition, those of
-    `windows.Point` with `end` as a UTC timestamp and `length` left out; nan where a point has None.
+    Windows of which nothing was read are left out, and those that cut a bucket that was rolled up. Columns: monitor,
+    measure, window, definition, those of `windows.Point` with `end` as a UTC timestamp and `length` left out; nan where
+    a point has None.
     """
     import pandas as pd
 
@@ -36,21 +38,47 @@ def series_table(
     reach = since - max(lengths) - REACH
     by_judgments = isinstance(monitor.recipe, Judgments)
     wanted = dict.fromkeys([monitor.traffic, *(monitor.definition(m) for m in measures)])
-    histories = {d: store.history(d, reach, until, overall_only=not with_slices) for d in wanted}
+    pasts = {d: Past.of(store, d, monitor.bucket, (reach, until), not with_slices) for d in wanted}
     rows = []
     for measure in measures:
         definition = monitor.definition(measure)
-        history, traffic = histories[definition], histories[monitor.traffic]
+        past, traffic = pasts[definition], pasts[monitor.traffic].history
+        history = past.history
         for length in lengths:
             head = (monitor.name, str(measure), format_duration(length), definition.id)
             for end in range(since - since % step + step, until + 1, step):
-                if len(history.between(end - length, end).starts):
+                cuts = any(p.cuts(end - length) or p.cuts(end) for p in (past, pasts[monitor.traffic]))
+                if not cuts and len(history.between(end - length, end).starts):
                     found = points(measure, history, traffic, monitor.bucket, length, end, by_judgments=by_judgments)
                     rows += [(*head, *_values(point)) for point in found]
     names = ["monitor", "measure", "window", "definition", *_NAMES]
     table = pd.DataFrame(rows, columns=names).astype(dict.fromkeys(_NUMBERS, "float64"))
     table["end"] = pd.to_datetime(table["end"], unit="s", utc=True)
     return table
+
+
+@dataclass(frozen=True)
+class Past:
+    """The buckets of a series, those that were rolled up among them; `coarse`: [start, end) of each of these."""
+
+    history: History
+    coarse: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, store: Store, definition: Definition, width: int, span: tuple[int, int], overall_only: bool) -> Past:
+        """What is stored of [since, until) seconds. Raises StoreError."""
+        fine = store.history(definition, *span, overall_only=overall_only)
+        longer = store.retention.coarse(definition, *span, overall_only=overall_only)
+        if not longer:
+            return cls(fine, ())
+        parts = [fine, *(found.spread(seconds, width) for seconds, found in longer.items())]
+        spans = sorted((start, start + seconds) for seconds, h in longer.items() for start in h.starts.tolist())
+        return cls(merged_in_time(parts), tuple(spans))
+
+    def cuts(self, instant: int) -> bool:
+        """Whether it lies within a bucket that was rolled up."""
+        at = bisect_right(self.coarse, (instant, 0)) - 1
+        return at >= 0 and self.coarse[at][0] < instant < self.coarse[at][1]
 
 
 _NAMES = [f.name for f in fields(Point) if f.name != "length"]
@@ -64,7 +92,9 @@ def _values(point: Point) -> tuple[object, ...]:
 def stored_span(store: Store, monitor: Monitor) -> tuple[int, int] | None:
     """[first, end) of what is stored of a monitor's traffic, seconds; None if there is nothing."""
     newest = store.newest_bucket(monitor.traffic)
+    coarse = store.retention.rolled_up(monitor.traffic, 0, 1 << 62)
     if newest is None:
-        return None
-    starts = store.history(monitor.traffic, 0, newest + 1, overall_only=True).starts
-    return int(starts[0]), newest + monitor.bucket
+        return coarse
+    oldest = store.oldest_bucket(monitor.traffic)
+    known = [start for start in (oldest, None if coarse is None else coarse[0]) if start is not None]
+    return min(known), newest + monitor.bucket

@@ -26,6 +26,9 @@ from monitor.store import Store
 SPAN = 42 * DAY
 """Seconds of the past that a trail shows."""
 
+ALIKE = 1e-9
+"""What is apart by less is the same but for rounding."""
+
 MOST_POINTS = 300
 MOST_SLICE_POINTS = 60
 
@@ -252,8 +255,31 @@ def _reading(trail: Trail, view: View, end: int) -> tuple[float | None, float | 
 
 def _is_restated(trail: Trail, view: View, since: int) -> bool:
     """Whether a point reads otherwise now, of those that rest on nothing before `since`, seconds."""
-    inside = (p for p in trail.points if p.end - trail.window >= since)
-    return any((p.value, p.coverage) != _reading(trail, view, p.end) for p in inside)
+    inside = [p for p in trail.points if p.end - trail.window >= since]
+    if not inside:
+        return False
+    ends = np.array([p.end for p in inside])
+    values, coverages = _readings(trail, view, ends)
+    known = np.array([[p.value, p.coverage] for p in inside], float)
+    return not np.allclose(known, np.column_stack([values, coverages]), rtol=ALIKE, atol=ALIKE, equal_nan=True)
+
+
+def _readings(trail: Trail, view: View, ends: b.Ints) -> tuple[b.Floats, b.Floats]:
+    """`_reading` of the windows that end at `ends`, (N,) each, but for rounding; nan for None."""
+
+    def summed(of: History) -> tuple[b.Floats, b.Floats]:
+        """((N, F) sums, (N,) share of the buckets that were read)."""
+        until = np.concatenate([np.zeros((1, of.sums.shape[2])), np.cumsum(of.sums[:, 0], axis=0)])
+        lo, hi = np.searchsorted(of.starts, ends - trail.window), np.searchsorted(of.starts, ends)
+        return until[hi] - until[lo], (hi - lo) * view.width / trail.window
+
+    (traffic, seen), (some, every) = summed(view.traffic), view.coverage_fields
+    nothing = np.full(len(ends), np.nan)
+    coverage = np.divide(traffic[:, some], traffic[:, every], out=nothing, where=traffic[:, every] > 0)
+    if trail.measure is None:
+        return np.where(seen >= view.least, coverage, np.nan), coverage
+    sums, share = summed(view.history)
+    return np.where(share >= view.least, b.read_as(trail.measure, sums), np.nan), coverage
 
 
 def _known(value: float | None) -> float | None:

@@ -3,6 +3,7 @@
 - The kill drills with 400 kills instead of 50.
 - The property tests of the measures, partials and tallies with 20 times as many examples.
 - The benchmarks at full size.
+- A log of 20 million rows, summed up by Spark's executors.
 """
 
 import os
@@ -34,7 +35,8 @@ RUNS: tuple[tuple[str, dict[str, str], list[str]], ...] = (
             "tests/core/test_windows.py",
         ],
     ),
-    ("benchmarks at full size", {}, ["-m", "tests.benchmarks", "--write"]),
+    ("benchmarks at full size", {}, ["-m", "tests.benchmarks", "--large", "--write"]),
+    ("20 million rows on Spark", {}, ["-m", "tests.benchmarks.spark_scale"]),
 )
 
 

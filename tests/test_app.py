@@ -419,7 +419,8 @@ def connections(url: str) -> int:
     engine = sa.create_engine(url)
     with engine.connect() as connection:
         number = connection.exec_driver_sql(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'rankmon'"
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND application_name ~ '^rankmon( |$)'"
         ).scalar()
     engine.dispose()
     return int(number or 0)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import cycle, kernel, memory, verdicts, ways
+from tests.benchmarks import cycle, kernel, memory, peers, postgres, verdicts, ways
 from tests.benchmarks.__main__ import without_aims
 from tests.benchmarks.data import lists, write_log
 from tests.benchmarks.report import Line, Section, markdown, table
+from tests.support.postgres import find_binaries
 
 REQUESTS = 60
 SECONDS = [replace(peer, share=0.5) for peer in kernel.PEERS if peer.name != "ranx"]  # which compiles for a minute
@@ -65,6 +66,37 @@ def test_the_cycles_benchmark_has_a_table_for_each_kind_of_id(tmp_path: Path) ->
 def test_both_ways_are_compared_on_each_database(tmp_path: Path) -> None:
     for section in ways.sections(tmp_path, 2 * cycle.DENSITY, 1):
         assert [what.partition(",")[0] for what in figures(section)][-2:] == ["pull", "push-down"]
+
+
+def test_from_postgresql_all_come_to_the_same_mean(tmp_path: Path) -> None:
+    with postgres.filled(tmp_path, 2 * cycle.DENSITY) as copied:
+        if copied is None:
+            pytest.skip("no PostgreSQL")
+        both, pandas = postgres.sections(copied, tmp_path, 1)
+        beside = peers.section(copied, tmp_path, 1, is_quick=True)
+    assert [line.aim for line in both.lines] == [None, None, None, None, postgres.COPY_AIM]
+    assert [line.aim for line in pandas.lines if line.aim] in ([postgres.PANDAS_AIM, postgres.MEMORY_AIM], [25])
+    found = figures(beside)
+    assert "rankmon" in found
+    assert "pytrec_eval, by pandas.read_sql" in found
+    assert [line.aim for line in beside.lines if line.what.startswith("the fastest of them by pandas")] == [7]
+
+
+def test_a_library_with_another_mean_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "PEERS", [replace(peers.PEERS[0], job=lambda feed, most: 0.5)])
+    with postgres.filled(tmp_path, cycle.DENSITY) as copied:
+        if copied is None:
+            pytest.skip("no PostgreSQL")
+        with pytest.raises(RuntimeError, match=r"rankmon says 0\.\d+, but .*0\.5"):
+            peers.section(copied, tmp_path, 1, is_quick=True)
+
+
+def test_the_memory_of_longer_logs_is_compared(tmp_path: Path) -> None:
+    if find_binaries() is None:
+        pytest.skip("no PostgreSQL")
+    (section,) = postgres.large(tmp_path, cycle.DENSITY, times=2)
+    rows = "23,800 of more weeks, push-down" if Path("/proc/self/status").exists() else "peak memory"
+    assert rows in figures(section)
 
 
 def test_the_memory_benchmark_has_a_line_for_each_size(tmp_path: Path) -> None:

@@ -21,10 +21,22 @@ from monitor.core.tally import Reading
 from monitor.core.types import Drift, Judgments, Monitor, Relation, Slice
 from monitor.cycle import Stride, run_backfill
 from monitor.demo.shop import Shop, Story, create_schema
-from monitor.diagnosing import Detailed, Diagnoser, Taken, capture, detailed, stored_part
+from monitor.diagnosing import (
+    MOST,
+    Detailed,
+    Diagnoser,
+    Fired,
+    Taken,
+    capture,
+    detailed,
+    fired,
+    first_fired,
+    stored_part,
+)
 from monitor.errors import SourceError, TooMany
 from monitor.judging import Telling, judge
 from monitor.runner import Runner
+from monitor.schema import transitions
 from monitor.snapshot import Board
 from monitor.source.pull import Pull
 from monitor.store import Store
@@ -75,11 +87,14 @@ class Source:
     fault: Exception | None = None
     asked: list[tuple[int, int]] = field(default_factory=list)
     holds_since: int = 0
+    bad: int | None = None
 
     def read(self, since: int, until: int) -> Reading:
         self.asked.append((since, until))
         if self.fault is not None:
             raise self.fault
+        if self.bad is not None and since <= self.bad < until:
+            raise SourceError("a row that cannot be read", "data")
         found: Reading = self.source.read(max(since, self.holds_since), max(until, self.holds_since))
         return found
 
@@ -94,7 +109,7 @@ class Bench:
 
     @property
     def incident(self) -> StoredIncident:
-        (found,) = self.store.alerts.incidents("shop", "firing")
+        (found,) = (s for s in self.store.alerts.incidents("shop", "firing") if s.incident.matter != "data")
         return found
 
     def open(self, monitor: Monitor) -> Detailed:
@@ -107,8 +122,25 @@ class Bench:
         found = self.store.verdicts.diagnosis(self.incident.incident.id)
         return None if found is None else dict(found)
 
+    @property
+    def first(self) -> Fired:
+        return first_fired(self.incident, self.store)
+
+    def join(self, *slices: str) -> None:
+        """Have the rule fire on more slices, an hour after the incident opened."""
+        (step,) = [t for t in self.store.alerts.transitions("shop") if t.became == "firing" and not t.dimension]
+        assert step.evidence is not None
+        with self.store.writing() as connection:
+            for name in slices:
+                found = replace(step.evidence, dimension="device", slice=name, end=step.at + HOUR)
+                row = {"monitor": "shop", "dimension": "device", "value": name, "at": step.at + HOUR}
+                row |= {n: getattr(step, n) for n in ("incident", "rule", "was", "became", "recorded_at", "reason")}
+                row["evidence"] = json.dumps(found.plain())
+                connection.execute(transitions.insert().values(row))
+
     def capture(self) -> dict[str, Any]:
-        steps = capture(self.monitor, self.incident, self.store, self.open(detailed(self.monitor)), 1e9)
+        source = self.open(detailed(self.monitor))
+        steps = capture(self.monitor, self.incident, self.first, self.store, source, 1e9)
         try:
             while True:
                 next(steps)
@@ -191,14 +223,16 @@ def test_of_a_verdict_the_split_is_its_own(filled: Path, tmp_path: Path) -> None
             pass
         judge(monitor, LAST + DAY, store, lease, Telling())
     bench = Bench(store, Source(source), monitor)
-    found, opened_at = bench.capture(), bench.incident.incident.opened_at
-    (verdict,) = store.verdicts.between("shop", opened_at - 1, opened_at)
+    found = bench.capture()
+    (verdict,) = store.verdicts.between("shop", found["fired_at"] - 1, found["fired_at"])
     assert found["fell"]["verdict"] == "degraded"
     assert found["measure"] == "ndcg(empty=zero)@10"
-    if not found["dimension"]:
-        assert verdict.split is not None
-        assert found["split"]["from"] == "verdict"
-        assert found["split"]["before"] == verdict.split.before
+    assert verdict.split is not None
+    assert found["split"]["from"] == "verdict"
+    assert found["split"]["before"] == verdict.split.before
+    told = {p["slice"]: (p["before"], p["value"], p["z"]) for p in found["slices"] if p["dimension"] == "device"}
+    assert told == {p.slice: (p.before, p.value, p.z) for p in verdict.split.parts}, "what it is against in both"
+    assert {p["against"] for p in found["slices"] if p["dimension"] != "device"} == {"before"}
     whole = found["split"]
     assert whole["within"] + whole["mix"] == pytest.approx(whole["value"] - whole["before"], abs=1e-12)
     assert found["slices_by_z"][0]["slice"] == "mobile"
@@ -265,7 +299,8 @@ def test_of_a_slice_that_fell_its_requests_are_looked_at(bench: Bench) -> None:
     stored = replace(bench.incident, findings=(finding,))
     with bench.store.writing() as connection:
         connection.execute(sa.text("DELETE FROM transitions"))
-    steps = capture(bench.monitor, stored, bench.store, bench.open(detailed(bench.monitor)), 1e9)
+    source, first = bench.open(detailed(bench.monitor)), first_fired(stored, bench.store)
+    steps = capture(bench.monitor, stored, first, bench.store, source, 1e9)
     try:
         while True:
             next(steps)
@@ -370,10 +405,90 @@ def test_what_is_over_is_not_read_any_more(bench: Bench) -> None:
 
 
 def test_what_the_store_knows_needs_no_source(bench: Bench) -> None:
-    found = stored_part(bench.monitor, bench.incident, bench.store)
+    found = stored_part(bench.monitor, bench.incident, bench.first, bench.store)
     assert found["slices"][0]["slice"] == "mobile"
     assert "captured" not in found
     assert bench.source.asked == []
+
+
+# ---- several conditions --------------------------------------------------------------------------------------------
+
+
+def conditions(bench: Bench) -> list[tuple[str, str]]:
+    """Of which there are diagnoses, by dimension and value."""
+    found = bench.store.verdicts.diagnoses(bench.incident.incident.id)
+    return [one.condition[1:] for one in found if one.document is not None]
+
+
+def test_each_condition_that_fires_has_a_diagnosis_of_its_own(bench: Bench) -> None:
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    diagnoser.advance(never)
+    assert conditions(bench) == [("", "")]
+    before = bench.document
+    bench.join("mobile", "desktop")
+    assert diagnoser.advance(never) == bench.incident.incident.id
+    assert sorted(conditions(bench)) == [("", ""), ("device", "desktop"), ("device", "mobile")]
+    documents = {one.condition[2]: one.document for one in bench.store.verdicts.diagnoses(bench.incident.incident.id)}
+    for name in ("mobile", "desktop"):
+        document = documents[name]
+        assert document is not None
+        assert document["slice"] == name
+        assert {r["slice"] for r in document["captured"]["requests"]} == {name}
+    assert bench.document == before, "the first is that of all traffic, as it was"
+    assert diagnoser.advance(never) is None
+
+
+def test_all_traffic_is_diagnosed_before_slices_and_no_more_than_so_many(bench: Bench) -> None:
+    bench.join(*(f"slice {n}" for n in range(2 * MOST)))
+    assert fired(bench.incident, bench.store)[0].name[1:] == ("", "")
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    diagnoser.advance(lambda: True)
+    while not conditions(bench):
+        diagnoser.advance(lambda: True)
+    assert conditions(bench) == [("", "")]
+    diagnoser.advance(never)
+    assert len(conditions(bench)) == MOST
+    asked = len(bench.source.asked)
+    assert diagnoser.advance(never) is None
+    assert len(bench.source.asked) == asked
+
+
+def test_why_nothing_was_captured_is_kept_until_something_is(bench: Bench) -> None:
+    diagnoser, id_ = Diagnoser(bench.monitor, bench.store, bench.open), bench.incident.incident.id
+    bench.source.fault = SourceError("it is away", "connect")
+    with pytest.raises(SourceError):
+        diagnoser.advance(never)
+    (failed,) = bench.store.verdicts.diagnoses(id_)
+    assert (failed.condition, failed.document, failed.error) == (("drop", "", ""), None, "it is away")
+    assert bench.document is None
+    bench.source.fault = KeyError("somebody's query")
+    with pytest.raises(KeyError):
+        diagnoser.advance(never)
+    (failed,) = bench.store.verdicts.diagnoses(id_)
+    assert failed.error == "a fault in rankmon itself (KeyError)"
+    bench.source.fault = None
+    for _ in range(3):
+        diagnoser.advance(never)
+    (done,) = bench.store.verdicts.diagnoses(id_)
+    assert done.error == ""
+    assert done.document is not None
+    late = replace(done, document=None, error="too late")
+    bench.store.verdicts.put_diagnosis(id_, "shop", late)
+    assert bench.store.verdicts.diagnoses(id_) == [done]
+
+
+def test_one_that_fails_does_not_keep_the_others_from_being_captured(bench: Bench) -> None:
+    bench.join("mobile")
+    bench.source.bad = bench.first.at - DAY  # the first second of all traffic's window; the other begins an hour later
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    failures = 0
+    for _ in range(6):
+        try:
+            diagnoser.advance(never)
+        except SourceError:
+            failures += 1
+    assert failures
+    assert conditions(bench) == [("device", "mobile")]
 
 
 def test_a_period_that_is_stored_but_unknown_is_no_sample() -> None:

@@ -83,10 +83,12 @@ def test_all_there_is_to_say_of_a_fall(folder: Path, name: str, capsys: pytest.C
     within, mix = (float(x) for x in re.findall(r"within slices ([-+.\d]+), from another mix ([-+.\d]+)", said)[0])
     change = float(re.findall(r"change ([-+.\d]+)", said)[0])
     assert within + mix == pytest.approx(change, abs=0.0002)
-    after = said.split("By z, the surest fall first:")[1].splitlines()
+    after = said.split("By z, the surest fall first, against the same hours of 2 weeks before:")[1].splitlines()
+    assert said.count("against the same hours of 2 weeks before:") == 7, "every table says what it is against"
     assert after[2].startswith("device=mobile")
     assert re.search(r"requests with a label +\d\d\.\d % +\d\d\.\d %", said)
-    assert re.search(r"v2 against v1, on \d+ queries that both got, though at different times: -0\.\d+ \(95 %", said)
+    assert re.search(r"At different times: v1 until .* UTC, v2 from .* UTC; the difference may be of the time\.", said)
+    assert re.search(r"\nv2 against v1, on \d+ queries that both got: -0\.\d+ \(95 %", said)
     assert re.search(r"\nv1 +0 +– +– +[\d,]+ +0\.", said)
     assert re.search(r"\nr\d{10}-\d{5} .* mobile +v2 ", said)
     assert re.search(r"\n[0-9a-f]{12} +\d", said)
@@ -176,15 +178,102 @@ def test_a_terminal_obeys_nothing_that_a_database_says(
     assert "\x1b" not in said
 
 
+# ---- several conditions, failures, restated data ---------------------------------------------------------------------
+
+
+def join(folder: Path, value: str = "mobile") -> None:
+    """Have the rule fire on a slice too, an hour after the incident opened."""
+    execute(
+        folder,
+        f"""INSERT INTO transitions
+        (monitor, incident, rule, dimension, value, was, became, at, recorded_at, reason, evidence)
+        SELECT monitor, incident, rule, 'device', '{value}', was, became, at + 3600, recorded_at, reason,
+        json_set(evidence, '$.dimension', 'device', '$.slice', '{value}', '$.end', at + 3600)
+        FROM transitions WHERE became = 'firing' AND dimension = ''""",
+    )
+
+
+def test_of_each_condition_it_says_who_lost(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    join(folder)
+    said = explained(folder, name, capsys, "--capture")
+    first, also = said.split("\nAlso, at 2026-02-")
+    assert re.match(r"\d\d \d\d:00 UTC, by rule drop: ndcg@10 of device=mobile over 24h fell from", also)
+    assert also.count("Requests that lost most") == first.count("Requests that lost most") == 1
+    lost = re.findall(r"\nr\d{10}-\d{5} +\S+ \S+ +(\w+) ", also)
+    assert lost
+    assert set(lost) == {"mobile"}
+    found = json.loads(explained(folder, name, capsys, "--output", "json"))
+    assert found["condition"] == ["drop", "", ""]
+    assert [(o["condition"], o["diagnosis"]["slice"], o["missing"]) for o in found["others"]] == [
+        (["drop", "device", "mobile"], "mobile", "")
+    ]
+    assert found["others"][0]["fired_at"] == found["fired_at"] + 3600
+
+
+def test_why_a_capture_failed_is_said(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fail = "INSERT INTO diagnoses VALUES ('{}', 'drop', '', '', 'shop', 1771459200, '', 'source shop: it is \x1b away')"
+    execute(folder, fail.format(name))
+    said = explained(folder, name, capsys)
+    assert (
+        "Could not be captured: source shop: it is ? away (tried last at 2026-02-19 00:00 UTC; it is tried again with "
+        "the next cycles; --capture does it now)."
+    ) in said
+    assert "device=mobile" in said, "what the store knows is shown"
+    execute(folder, "UPDATE incidents SET state = 'resolved', closed_at = opened_at + 7200")
+    assert "the incident closed since; --capture does it now" in explained(folder, name, capsys)
+    assert json.loads(explained(folder, name, capsys, "--output", "json"))["missing"].startswith(
+        "could not be captured"
+    )
+    assert "ould not be captured" not in explained(folder, name, capsys, "--capture")
+
+
+def test_where_the_data_were_restated_it_says_what_the_figures_were_when_it_was_captured(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = json.loads(explained(folder, name, capsys, "--capture", "--output", "json"))
+    assert before["restated"] is None
+    then = before["diagnosis"]["fell"]["value"]
+    set_ = "UPDATE transitions SET evidence = json_set(evidence, '$.value', 0.6543) WHERE became = 'firing'"
+    execute(folder, set_)
+    said = explained(folder, name, capsys)
+    assert f"of the figures as they were: value then {then:.4f}, now 0.6543; compared with then" in said
+    after = json.loads(explained(folder, name, capsys, "--output", "json"))
+    assert (after["restated"]["value"], after["restated"]["value_now"]) == (then, 0.6543)
+    assert after["diagnosis"] == before["diagnosis"], "it stays as it was captured"
+    execute(folder, "UPDATE transitions SET rule = 'other' WHERE became = 'firing'")
+    assert "the data were read again since, and by them it does not fire." in explained(folder, name, capsys)
+
+
 # ---- versions ------------------------------------------------------------------------------------------------------
 
 
 def test_versions_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "versions", "shop", "--to", "2026-02-19") == 0
     said = capsys.readouterr().out
-    assert re.search(r"v1 +[\d,]+ +0\.\d{4} +0\.\d{4} – 0\.\d{4} +\w+ +\d\d\.\d %", said)
+    assert re.search(r"v1 +[\d,]+ +0\.\d{4} +0\.\d{4} – 0\.\d{4} +\w+ +\d\d\.\d % +\d\d\.\d %", said)
+    until, since = re.findall(
+        r"At different times: v1 until (2026-02-\d\d \d\d:\d\d) UTC, v2 from (2026-02-\d\d \d\d:\d\d) UTC; the", said
+    )[0]
+    assert until <= since <= "2026-02-17 02:00", "the version was rolled out then"
+    counted = re.search(r"requests with nothing relevant: v1 ([\d,]+) of ([\d,]+), v2 ([\d,]+) of ([\d,]+)", said)
+    assert counted is not None
+    empty, every, empty2, every2 = (int(n.replace(",", "")) for n in counted.groups())
+    assert (empty + empty2, every + every2) == counts(folder), "what the partials hold of them all"
+    assert min(empty, empty2) > 0
     assert re.search(r"v2 against v1, on \d+ queries that both got: -0\.\d{4} \(95 %: -0\.\d+ to -0\.\d+\)", said)
     assert re.search(r"queries: \d+ better, \d+ worse, \d+ unchanged", said)
+
+
+def counts(folder: Path) -> tuple[int, int]:
+    """(requests with nothing relevant, requests) of the last week by what is stored."""
+    end = int(datetime(2026, 2, 19, tzinfo=UTC).timestamp())
+    query = f"""SELECT SUM(empty), SUM(requests) FROM rankmon_buckets
+        WHERE dimension = '' AND measure = 'ndcg@10' AND bucket_start >= {end - 7 * 86_400} AND bucket_start < {end}"""
+    engine = sa.create_engine(f"sqlite:///{folder}/store.db")
+    with engine.connect() as connection:
+        empty, every = connection.execute(sa.text(query)).one()
+    engine.dispose()
+    return int(empty), int(every)
 
 
 def test_versions_as_json_and_the_other_way_round(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -22,10 +23,11 @@ from monitor.errors import StoreError
 from monitor.schema import buckets_view, metadata
 from monitor.store import Store, migrate
 from monitor.store.migrate import _alembic
+from monitor.store.verdicts import Diagnosis
 from tests.support.postgres import PostgresServer
 from tests.support.tallies import HOUR, line, python, rows, tally, watched, write
 
-HEAD = "0004"
+HEAD = "0007"
 MONITOR = watched()
 
 
@@ -141,6 +143,33 @@ def test_migrating_again_changes_nothing_and_keeps_the_data(store: Store) -> Non
     before, shape = rows(store), tables(store)
     assert store.schema.migrate() == (HEAD, HEAD)
     assert (rows(store), tables(store)) == (before, shape)
+
+
+def test_diagnoses_of_incidents_become_those_of_the_conditions_that_opened_them_and_back(store: Store) -> None:
+    store.schema.migrate()
+    of_slice = json.dumps({"fell": {"rule": "drop", "dimension": "device", "slice": "tv"}})
+    unknown = json.dumps({"fell": None})
+    with store.writing() as connection:
+        command.downgrade(_alembic(connection), "0004")
+        for incident, document in (("a", of_slice), ("b", unknown)):
+            connection.exec_driver_sql(f"INSERT INTO diagnoses VALUES ('{incident}', 'shop', 1.5, '{document}')")
+    store.schema.migrate()
+    (found,) = store.verdicts.diagnoses("a")
+    assert (found.condition, found.taken_at, found.document, found.error) == (
+        ("drop", "device", "tv"), 1.5, json.loads(of_slice), "",
+    )  # fmt: skip
+    assert [one.condition for one in store.verdicts.diagnoses("b")] == [("", "", "")]
+    whole = Diagnosis(("drop", "", ""), 2.5, {"fell": None, "n": 1})
+    for incident, one in (("a", whole), ("c", Diagnosis(("drop", "", ""), 1.0, None, "it is away"))):
+        store.verdicts.put_diagnosis(incident, "shop", one)
+    with store.writing() as connection:
+        command.downgrade(_alembic(connection), "0004")
+        rows_ = connection.exec_driver_sql("SELECT incident, document FROM diagnoses ORDER BY incident").all()
+    assert [(incident, json.loads(document)) for incident, document in rows_] == [
+        ("a", {"fell": None, "n": 1}),
+        ("b", json.loads(unknown)),
+    ], "overall before its slices, and nothing of what failed"
+    assert store.schema.migrate() == ("0004", HEAD)
 
 
 MIGRATING = """

@@ -171,8 +171,6 @@ def test_who_stops_need_not_wait_for_mariadb(maria: MariaServer) -> None:
 @pytest.mark.parametrize(
     ("url", "remedy"),
     [
-        ("bigquery://project/data", "pip install sqlalchemy-bigquery"),
-        ("snowflake://user@account/db", "pip install snowflake-sqlalchemy"),
         ("oracle+oracledb://user@host", "rankmon[oracle]"),
         ("mssql+pyodbc://user@host/db", "rankmon[mssql]"),
         ("nonsense://host/db", "install the SQLAlchemy driver for nonsense"),

@@ -382,7 +382,7 @@ def test_a_statement_that_takes_too_long_is_ended_by_the_server(postgres_url: st
 
 def kill_statement(server: PostgresServer, url: str) -> None:
     with sa.create_engine(url).connect() as connection:
-        others = "application_name = 'rankmon' AND pid <> pg_backend_pid()"
+        others = "application_name ~ '^rankmon( |$)' AND pid <> pg_backend_pid()"
         connection.exec_driver_sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -15,6 +16,7 @@ from monitor.core.messages import Notification
 from monitor.core.types import Monitor, Slice
 from monitor.retraining import LARGEST, due, evidence
 from monitor.store.alerts import Retrain, StoredIncident
+from monitor.store.verdicts import Diagnosis
 from tests.support.monitors import new_store
 from tests.support.notices import COVERAGE, DROP, FELL
 from tests.support.tallies import HOUR, RANKINGS, watched
@@ -27,6 +29,11 @@ __all__ = ["bench", "filled"]
 DAY = 24 * HOUR
 NAME = ("drop", "", "")
 FALLEN = replace(DROP, rule="drop")
+
+
+LOW = replace(DROP, rule="degraded", verdict="degraded")
+RISING = (replace(LOW, well_for=HOUR), FALLEN)
+SLOW = replace(LOW, dimension="device", slice="tv")
 
 
 def opened(
@@ -58,6 +65,8 @@ ID = CURRENT.incident.id
         ("a rule on the labels fires with it", False, [opened(findings=(FALLEN, COVERAGE))], None, DAY),
         ("labels went with it", False, [opened(findings=(replace(FALLEN, coverage=0.1),))], None, DAY),
         ("it is on its way back", False, [opened(findings=(replace(FALLEN, well_for=HOUR),))], None, DAY),
+        ("of the mean of all it is said to rise again", False, [opened(findings=(*RISING, SLOW))], None, DAY),
+        ("a slice rises, and all does not", True, [opened(findings=(LOW, replace(SLOW, well_for=HOUR)))], None, DAY),
         ("it asked already", False, [CURRENT], Retrain("k", ID, FELL), 30 * DAY),
         ("another asked too lately", False, [CURRENT], Retrain("k", "other", FELL), DAY),
         ("another asked long ago", True, [CURRENT], Retrain("k", "other", FELL - 6 * DAY), DAY),
@@ -98,6 +107,12 @@ def test_live_it_waits_until_the_incident_has_lasted(tmp_path: Path) -> None:
 # ---- with what -----------------------------------------------------------------------------------------------------
 
 
+def keep(bench: Bench, document: dict[str, Any]) -> None:
+    """Take a diagnosis to be that of the open incident."""
+    found = Diagnosis(bench.first.name, 1e9, document)
+    bench.store.verdicts.put_diagnosis(bench.incident.incident.id, "shop", found)
+
+
 def requested(bench: Bench) -> Notification:
     """The request that a daemon makes of the open incident."""
     from monitor.judging import Telling, judge
@@ -112,7 +127,7 @@ def requested(bench: Bench) -> Notification:
 
 def test_a_request_carries_what_it_rests_on(bench: Bench) -> None:
     document = bench.capture()
-    bench.store.verdicts.put_diagnosis(bench.incident.incident.id, "shop", document, 1e9)
+    keep(bench, document)
     found = requested(bench).evidence
     assert found is not None
     assert (found["measure"], found["window_seconds"]) == ("ndcg@10", DAY)
@@ -147,7 +162,7 @@ def test_series_are_those_that_rankmon_series_prints(bench: Bench) -> None:
 
 def test_it_holds_neither_ids_of_requests_nor_queries(bench: Bench) -> None:
     document = bench.capture()
-    bench.store.verdicts.put_diagnosis(bench.incident.incident.id, "shop", document, 1e9)
+    keep(bench, document)
     text = json.dumps(requested(bench).plain())
     assert document["captured"]["requests"]
     assert not any(r["request"] in text for r in document["captured"]["requests"])
@@ -188,7 +203,7 @@ def test_it_stays_small_however_many_slices_and_however_long_the_definitions(ben
     part = document["slices"][0]
     many = [part | {"dimension": "d" * 100, "slice": "s" * 100 + str(n)} for n in range(150)]
     document |= {"slices": many, "slices_by_z": many, "split": document["split"] | {"parts": many}}
-    bench.store.verdicts.put_diagnosis(bench.incident.incident.id, "shop", document, 1e9)
+    keep(bench, document)
     found = evidence(bench.monitor, bench.incident, LAST, (), bench.store)
     assert len(json.dumps(found)) <= LARGEST
     assert len(found["series"]) >= 2

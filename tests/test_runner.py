@@ -250,13 +250,13 @@ def test_a_lease_that_another_process_holds_is_a_skipped_run(bench: Bench, tmp_p
 
 def test_a_snapshot_is_only_renewed_where_nothing_was_stored(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     loads = []
-    history = Store.history
+    partials = Store.partials
 
     def counted(store: Store, definition: Any, *rest: Any, **more: Any) -> Any:
         loads.append(definition.kernel)
-        return history(store, definition, *rest, **more)
+        return partials(store, definition, *rest, **more)
 
-    monkeypatch.setattr(Store, "history", counted)
+    monkeypatch.setattr(Store, "partials", counted)
     monkeypatch.setattr("monitor.runner.extended", lambda *_: ())
     bench.run()
     assert loads == ["traffic", "ndcg@10"], "two readings of one kernel are loaded once"

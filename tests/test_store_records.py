@@ -38,7 +38,8 @@ def incident(store: Store, id_: str, closed_at: int | None, recorded_at: float, 
     more = {"state": state, "closed_at": closed_at, "told": True, "summary": '{"firing": [], "findings": []}'}
     put(store, incidents, id=id_, **row, **more)
     transition(store, id_, recorded_at)
-    put(store, diagnoses, incident=id_, monitor="search", taken_at=recorded_at, document="{}")
+    taken = {"rule": "r", "dimension": "", "value": "", "taken_at": recorded_at, "document": "{}", "error": ""}
+    put(store, diagnoses, incident=id_, monitor="search", **taken)
     put(store, retrains, key=id_, monitor="search", incident=id_, asked_at=int(recorded_at))
 
 

@@ -20,7 +20,7 @@ from monitor.cli.common import (
     refused_in_words,
 )
 from monitor.core.types import OVERALL
-from monitor.errors import LeaseLost, SourceError, Stopped
+from monitor.errors import InputError, LeaseLost, SourceError, Stopped
 
 if TYPE_CHECKING:
     from monitor.app import App
@@ -62,11 +62,11 @@ def backfill(config_path: Path, names: tuple[str, ...], since: int, until: int |
 
 def _try_to_fill(
     app: App, monitor: Monitor, span: tuple[int, int], again: bool, force: bool
-) -> SourceError | LeaseLost | None:
+) -> InputError | SourceError | LeaseLost | None:
     """Backfill one monitor; what keeps it from that, said already, if that does not concern the others."""
     try:
         fill(app, monitor, span, again, force)
-    except (SourceError, LeaseLost) as error:
+    except (InputError, SourceError, LeaseLost) as error:
         click.echo(f"rankmon: {error}", err=True)
         return error
     return None
@@ -78,6 +78,7 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
     What its alert rules make of it is recorded. Nobody is told of what opens: the daemon does that, if it goes on.
 
     Raises:
+        InputError: some of that time was rolled up, or is older than what is kept.
         LeaseLost: the daemon, or another backfill, is writing this monitor.
         Stopped: interrupted before all was done; what was stored stays.
     """

@@ -275,7 +275,7 @@ def _acts(story: Story) -> list[_Act]:
 
 def _print_mix(app: App, campaign: _Act) -> None:
     """That the mean moved with the mix of devices, and that nobody was paged for it."""
-    from monitor.core.messages import utc
+    from monitor.core.words import utc
 
     (name,) = app.runners
     since, until = int(campaign.begins.timestamp()), int((campaign.ends + timedelta(days=1)).timestamp())

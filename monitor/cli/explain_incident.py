@@ -5,97 +5,142 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from monitor.cli.common import config_option, load_config, stored
-from monitor.cli.explain_incident_page import lines
+from monitor.cli.explain_incident_page import FAILED, Told, lines
 from monitor.cli.incidents import plain
 from monitor.core.types import Monitor
+from monitor.core.words import utc
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
     from monitor.config import Config
+    from monitor.core.thresholds import ConditionName
+    from monitor.diagnosing import Fired
     from monitor.store import Store
     from monitor.store.alerts import StoredIncident
+    from monitor.store.verdicts import Diagnosis
 
 
 @click.command("explain-incident")
 @config_option
 @click.argument("incident")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--capture", "now", is_flag=True, help="Read the source now if nobody did when the incident opened.")
+@click.option("--capture", "now", is_flag=True, help="Read the source now for what nobody read when it began.")
 def explain_incident(config_path: Path, incident: str, output: str, now: bool) -> None:
     """Say what an incident came from: what fell, where, by how much, and who lost most.
 
     INCIDENT is its id, as `rankmon incidents list` has it. Single requests and queries were read from the source when
-    the incident opened; where that did not come about it says why, and shows what the store knows.
+    a condition began to fire; where that did not come about it says why, and shows what the store knows.
     """
     config = load_config(config_path)
     with stored(config) as store:
         found = store.alerts.incident(incident)
         if found is None:
             raise InputError(f"there is no incident {incident!r}; rankmon incidents list names them")
-        document, missing = _document(config, found, store, now)
+        told = _Teller(config, found, store, now).all()
         about = found.incident
         steps = store.alerts.transitions(about.monitor, about.began_at, about.closed_at)
     steps = [step for step in steps if step.incident in (None, about.id)]
     if output == "json":
+        first, *others = (_plain(one) for one in told)
         history = [asdict(step) for step in steps]
-        parts = {**plain(found), "diagnosis": document, "missing": missing, "transitions": history}
-        click.echo(json.dumps(parts, indent=2))
+        click.echo(json.dumps({**plain(found), **first, "others": others, "transitions": history}, indent=2))
         return
-    click.echo("\n".join(lines(found, document, missing, steps)))
+    click.echo("\n".join(lines(found, told, steps)))
 
 
-def _document(config: Config, found: StoredIncident, store: Store, now: bool) -> tuple[Mapping[str, Any] | None, str]:
-    """(the diagnosis, or what of it the store knows; why there is no more of it, empty if there is all)."""
-    about = found.incident
-    monitor = next((m for m in config.monitors if m.name == about.monitor), None)
-    known = store.verdicts.diagnosis(about.id)
-    if known is not None:
-        return _shown(known, monitor), ""
-    if about.matter == "data":
-        return None, "it is about the data, not the model: no request or slice is to blame"
-    if monitor is None:
-        text = f"monitor {about.monitor!r} is not in {config.path}; with it there, what the store knows can be told"
-        return None, text
-    if now:
-        return _shown(_captured(config, monitor, found, store), monitor), ""
-    return _partly(monitor, found, store)
+def _plain(one: Told) -> dict[str, Any]:
+    names = {"condition": list(one.condition), "fired_at": one.fired_at}
+    return {**names, "diagnosis": one.document, "missing": one.missing, "restated": one.restated}
 
 
-def _partly(monitor: Monitor, found: StoredIncident, store: Store) -> tuple[Mapping[str, Any], str]:
-    from monitor.diagnosing import stored_part
+@dataclass(frozen=True)
+class _Teller:
+    """Puts together what there is to tell of an incident; `now`: reads the source for what nobody read."""
 
-    if found.incident.is_open:
-        why = "the source was not read yet; rankmon run does it with its next cycles, --capture does it now"
-    else:
-        why = "the incident closed before the source was read; --capture reads what the source still holds"
-    return stored_part(monitor, found, store), why
+    config: Config
+    found: StoredIncident
+    store: Store
+    now: bool
 
+    @cached_property
+    def _monitor(self) -> Monitor | None:
+        """As it is configured now."""
+        return next((m for m in self.config.monitors if m.name == self.found.incident.monitor), None)
 
-def _captured(config: Config, monitor: Monitor, found: StoredIncident, store: Store) -> Mapping[str, Any]:
-    """Read the source, and keep what was found. Raises SourceError, StoreError."""
-    from monitor.diagnosing import capture, detailed
-    from monitor.source.engine import Database
-    from monitor.source.pull import Pull
+    def all(self) -> list[Told]:
+        """Of each condition that fired, at least of one."""
+        from monitor.diagnosing import MOST, fired, first_fired
 
-    source = config.source(monitor.source)
-    database = Database(source.name, source.url, source.statement_timeout)
-    steps = capture(monitor, found, store, Pull(detailed(monitor), database), time.time())
-    try:
-        while True:
-            next(steps)
-    except StopIteration as ended:
-        document: Mapping[str, Any] = ended.value
-    finally:
-        database.close()
-    store.verdicts.put_diagnosis(found.incident.id, monitor.name, document, time.time())
-    return document
+        first, began = first_fired(self.found, self.store), {f.name: f for f in fired(self.found, self.store)}
+        if self.found.incident.matter == "data":
+            why = "it is about the data, not the model: no request or slice is to blame"
+            return [Told(first.name, first.at, missing=why)]
+        taken = {one.condition: one for one in self.store.verdicts.diagnoses(self.found.incident.id)}
+        wanted = [first, *list(began.values())[:MOST]]
+        # As the data were read again since, others may have begun it.
+        wanted += [replace(first, name=name) for name, one in taken.items() if one.document and name not in began]
+        return [self._told(f, taken.get(f.name), began) for f in {f.name: f for f in wanted}.values()]
+
+    def _told(self, one: Fired, taken: Diagnosis | None, began: Mapping[ConditionName, Fired]) -> Told:
+        from monitor.core.diagnosis import moved
+
+        document, missing = self._document(one, taken)
+        then = None if document is None or taken is None or taken.document is None else document["fell"]
+        now = began[one.name].finding if one.name in began else None
+        return Told(one.name, one.at, document, missing, moved(then, now) if then is not None and began else None)
+
+    def _document(self, one: Fired, taken: Diagnosis | None) -> tuple[Mapping[str, Any] | None, str]:
+        """(the diagnosis, or what of it the store knows; why there is no more of it, empty if there is all)."""
+        from monitor.diagnosing import stored_part
+
+        monitor = self._monitor
+        if taken is not None and taken.document is not None:
+            return _shown(taken.document, monitor), ""
+        if monitor is None:
+            name, path = self.found.incident.monitor, self.config.path
+            return None, f"monitor {name!r} is not in {path}; with it there, what the store knows can be told"
+        if self.now:
+            return _shown(self._captured(monitor, one), monitor), ""
+        return stored_part(monitor, self.found, one, self.store), self._why(taken)
+
+    def _why(self, taken: Diagnosis | None) -> str:
+        """Why nothing was captured."""
+        is_open = self.found.incident.is_open
+        if taken is not None:
+            more = "it is tried again with the next cycles" if is_open else "the incident closed since"
+            return f"{FAILED}: {taken.error} (tried last at {utc(int(taken.taken_at))}; {more}; --capture does it now)"
+        if is_open:
+            return "the source was not read yet; rankmon run does it with its next cycles, --capture does it now"
+        return "the incident closed before the source was read; --capture reads what the source still holds"
+
+    def _captured(self, monitor: Monitor, one: Fired) -> Mapping[str, Any]:
+        """Read the source, and keep what was found. Raises SourceError, StoreError."""
+        from monitor.diagnosing import capture, detailed
+        from monitor.source.engine import Database
+        from monitor.source.pull import Pull
+        from monitor.store.verdicts import Diagnosis
+
+        source = self.config.source(monitor.source)
+        database = Database(source.name, source.url, source.statement_timeout)
+        steps = capture(monitor, self.found, one, self.store, Pull(detailed(monitor), database), time.time())
+        try:
+            while True:
+                next(steps)
+        except StopIteration as ended:
+            document: Mapping[str, Any] = ended.value
+        finally:
+            database.close()
+        found = Diagnosis(one.name, time.time(), document)
+        self.store.verdicts.put_diagnosis(self.found.incident.id, monitor.name, found)
+        return document
 
 
 def _shown(document: Mapping[str, Any], monitor: Monitor | None) -> Mapping[str, Any]:

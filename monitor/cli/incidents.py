@@ -11,8 +11,9 @@ import click
 
 from monitor.cli.common import Span, by_option, config_option, load_config, pick_monitors, stored
 from monitor.cli.listing import Listing
-from monitor.core.messages import About, lasting, notification, sentence, utc
+from monitor.core.messages import About, notification, sentence
 from monitor.core.verdict_words import NAMES
+from monitor.core.words import lasting, utc
 from monitor.errors import InputError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import click
 from monitor.cli import exit_code
 from monitor.cli.common import Instant, config_option, load_config, monitor_option, pick_monitors, stored
 from monitor.cli.tables import table
-from monitor.core.messages import lasting, utc
 from monitor.core.verdict_words import NAMES
+from monitor.core.words import lasting, utc
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def replay(
     monitor of which nothing is stored is left out, and the exit code says so.
     """
     from monitor import replay as past
+    from monitor.keeping import what_lacks
 
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--from must be before --to")
@@ -66,6 +67,8 @@ def replay(
         for monitor in wanted:
             try:
                 found.append(past.replay(monitor, store, since, until))
+                if since is not None and (lacking := what_lacks(monitor, store, since)):
+                    click.echo(f"rankmon: {lacking}", err=True)
             except InputError as error:
                 click.echo(f"rankmon: {error}", err=True)
                 errors.append(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +16,26 @@ from monitor.core.types import OVERALL, format_duration
 if TYPE_CHECKING:
     from monitor.core.types import Monitor
     from monitor.snapshot import MonitorSnapshot
+    from monitor.store import Store
+
+MOST_SLICES = 3
+"""That a line names."""
 
 
 @click.command()
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def status(config_path: Path, as_json: bool) -> None:
-    """What the store knows of each monitor: last success, newest request, newest windows. Needs no running daemon."""
+    """What the store knows of each monitor: last success, newest windows, verdict, alerts. Needs no running daemon."""
     from monitor.snapshot import take_snapshot
 
     config, now = load_config(config_path), time.time()
     with stored(config) as store:
-        entries = [entry(m, take_snapshot(m, store, now)) for m in config.monitors]
+        shown = [(m, take_snapshot(m, store, now)) for m in config.monitors]
+        entries = [
+            entry(m, found) | {"verdict": verdict_of(found, store), "stored": asdict(store.retention.holding(m.name))}
+            for m, found in shown
+        ]
     if as_json:
         click.echo(json.dumps(entries, indent=2))
         return
@@ -77,6 +86,42 @@ def entry(monitor: Monitor, snapshot: MonitorSnapshot) -> dict[str, Any]:
     }
 
 
+def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None:
+    """The newest verdict as plain data, instants in seconds since 1970; None without `drift`.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    from monitor.core.verdict_findings import DEGRADED, step_of
+
+    monitor, verdict = snapshot.monitor, snapshot.verdict
+    if monitor.drift is None:
+        return None
+    told: dict[str, Any] = {"measure": str(monitor.drift.measure), "dimension": monitor.drift.mix_by, "kind": None}
+    if verdict is None:
+        return told
+    step = step_of(monitor.bucket)
+    alarms = [
+        {"slice": a.unit, "since": a.since + step, "opened_at": a.opened_at, "value": a.value, "expected": a.before}
+        for a in verdict.alarms
+    ]
+    since = store.verdicts.same_since(monitor.name, verdict.kind)
+    if verdict.kind == DEGRADED:
+        since = min((a.since + step for a in verdict.alarms), default=since)
+    return told | {
+        "kind": verdict.kind,
+        "since": since,
+        "end": verdict.end,
+        "observed": verdict.observed,
+        "expected": verdict.expected,
+        "alarms": alarms,
+        "missing": list(verdict.missing),
+        "mix_shifted": verdict.mix_shifted,
+        "mix_effect": verdict.mix_effect,
+        "lacks": verdict.lacks,
+    }
+
+
 def _show(found: dict[str, Any], now: float) -> None:
     from monitor.page import ago
 
@@ -95,6 +140,10 @@ def _show(found: dict[str, Any], now: float) -> None:
         click.echo(f"  {window['measure']} {window['window']}: {_value(window)}")
     if refused := refused_in_words(found["refused_rows"], found["unmatched_events"]):
         click.echo(f"  left out of the longest window: {refused}")
+    if (oldest := found["stored"]["oldest"]) is not None:
+        click.echo(f"  {_stored(found['stored'], oldest)}")
+    if found["verdict"] is not None:
+        click.echo(f"  {_verdict(found['verdict'])}")
     for alert in found["alerts"]:
         if not alert["dimension"] or alert["state"] != "ok":
             click.echo(f"  {_alert(alert)}")
@@ -110,8 +159,38 @@ def _value(window: dict[str, Any]) -> str:
     return f"{value}{interval}, {window['requests']} requests, until {utc(window['end'])}"
 
 
+def _stored(told: dict[str, Any], oldest: int) -> str:
+    from monitor.core.words import utc
+
+    coarse = f", {told['coarse_rows']:,} of them rolled up" if told["coarse_rows"] else ""
+    return f"stored: {told['rows']:,} rows of buckets{coarse}, the oldest of {utc(oldest)}"
+
+
+def _verdict(told: dict[str, Any]) -> str:
+    """A verdict in a line: what, since when, where, the last day's mean against what is expected, until when."""
+    from monitor.core.verdict_words import NAMES, named
+    from monitor.core.words import utc
+
+    name = f"verdict on {told['measure']}"
+    if told["kind"] is None:
+        return f"{name}: none yet; there is no final bucket"
+    dimension, observed, expected = told["dimension"] or "", told["observed"], told["expected"]
+    slices = told["missing"] or [a["slice"] for a in told["alarms"]]
+    where = ", ".join(named(dimension, value) if value else "all traffic" for value in slices[:MOST_SLICES])
+    more = f" and {len(slices) - MOST_SLICES} more" if len(slices) > MOST_SLICES else ""
+    parts = [f"{NAMES[told['kind']]} since {utc(told['since'])}" + (f" ({where}{more})" if where else "")]
+    if observed is not None and expected:
+        apart = f"{100 * (observed / expected - 1):+.1f} %"
+        parts.append(f"{observed:.4f} over the last day, {expected:.4f} expected ({apart})")
+    if told["mix_shifted"]:
+        parts.append(f"the mix of {dimension} moves the mean by {100 * told['mix_effect']:+.1f} %")
+    if told["lacks"]:
+        parts.append(f"lacks {told['lacks']}")
+    return f"{name}: {'; '.join(parts)}; until {utc(told['end'])}"
+
+
 def _alert(alert: dict[str, Any]) -> str:
-    from monitor.core.messages import utc
+    from monitor.core.words import utc
 
     where = f" of {alert['dimension']}={alert['value']}" if alert["dimension"] else ""
     since = "" if alert["since"] is None else f" since {utc(alert['since'])}"

@@ -13,8 +13,8 @@ from monitor.cli.common import Instant, config_option, load_config, pick_monitor
 from monitor.cli.explain_incident_page import compared, interval, shown
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.measures import Measure, parse
-from monitor.core.messages import utc
 from monitor.core.types import Monitor
+from monitor.core.words import utc
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def versions(
     """Compare two versions of a model that served in one period, and show all of them with their intervals.
 
     Single requests are read from the source, in bounded steps. Where both versions got the same queries, they are
-    compared query by query; else all requests of one against all of the other.
+    compared query by query; else all requests of one against all of the other. Of versions that served one after the
+    other it says so: the difference may be of the time then.
     """
     config = load_config(config_path)
     (wanted,) = pick_monitors(config, (monitor,))
@@ -194,7 +195,9 @@ def _stored_lines(document: Mapping[str, Any]) -> list[str]:
             interval(v),
             v["interval"],
             percent(v["coverage"]),
+            percent(v["empty"]),
         )
         for v in document["versions"]
     ]
-    return table(("version", "requests", "value", "95 % interval", "by", "with label"), rows, left=(0, 4))
+    head = ("version", "requests", "value", "95 % interval", "by", "with label", "nothing relevant")
+    return table(head, rows, left=(0, 4))

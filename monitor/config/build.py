@@ -138,7 +138,7 @@ def _sources(parts: _Parts, report: Report) -> Iterator[SourceConfig]:
     for name, source in parts.sources.items():
         url = database_url(source, ("sources", name), report)
         if url is not None:
-            yield SourceConfig(name, url, source.statement_timeout)
+            yield SourceConfig(name, url, source.statement_timeout, source.max_concurrent)
 
 
 def _monitors(parts: _Parts, report: Report) -> Iterator[Monitor]:

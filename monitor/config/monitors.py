@@ -7,6 +7,7 @@ from dataclasses import replace
 from monitor.config import checks, shape
 from monitor.config import drift as verdicts
 from monitor.config.fields import table_parts
+from monitor.config.retention import build_retention
 from monitor.config.rules import LOG, build_rules, reach
 from monitor.config.scope import Scope
 from monitor.core.measures import Measure, parse
@@ -37,7 +38,7 @@ def build_monitor(scope: Scope) -> Monitor:
     monitor = _alerting(scope, monitor)
     checks.check_monitor(scope, monitor)
     checks.check_engine(scope, monitor)
-    return monitor
+    return build_retention(scope, monitor)
 
 
 def _alerting(scope: Scope, monitor: Monitor) -> Monitor:

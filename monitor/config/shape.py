@@ -54,8 +54,8 @@ class Store(Database):
     keep: PositiveDuration = Field(
         default="730d",
         validate_default=True,
-        description="How long incidents that are over stay, with their transitions; buckets stay for good. "
-        "Default: 730d.",
+        description="How long incidents that are over stay, with their transitions; buckets stay as `retention` of "
+        "their monitor says. Default: 730d.",
     )
 
 
@@ -64,6 +64,12 @@ class Source(Database):
 
     statement_timeout: PositiveDuration = Field(
         default="60s", validate_default=True, description="Longest that one query may run. Default: 60s."
+    )
+    max_concurrent: Count = Field(
+        default=4,
+        ge=1,
+        le=64,
+        description="Queries that run on it at the same time, at most; the monitors take turns. Default: 4.",
     )
 
 
@@ -267,6 +273,28 @@ def _setting(default: Any, description: str, **limits: Any) -> Any:
     )
 
 
+class RollUp(Shape):
+    """When buckets become coarser."""
+
+    after: PositiveDuration = Field(description="Age from which on buckets become coarser.", examples=["180d"])
+    to: PositiveDuration = Field(
+        default="24h",
+        validate_default=True,
+        description="Length of a coarser bucket, in whole buckets, that divides a day or is whole days. Default: 24h.",
+    )
+
+
+class Retention(Shape):
+    """How long the buckets of a monitor are kept."""
+
+    keep: Maybe[PositiveDuration] = Field(
+        default=None, description="Age from which on buckets are forgotten. Default: none, they stay for good."
+    )
+    roll_up: Maybe[RollUp] = Field(
+        default=None, description="From which age on several buckets become one. Default: none do."
+    )
+
+
 class Settings(Shape):
     """What a monitor may leave to `defaults`, and that to what is built in."""
 
@@ -321,6 +349,9 @@ class Settings(Shape):
     )
     retrain: Maybe[RetrainRequests] = Field(
         default=None, description="Who is asked to retrain, and how often at most. Default: nobody."
+    )
+    retention: Maybe[Retention] = Field(
+        default=None, description="How long buckets are kept. Default: for good, as they are."
     )
 
 

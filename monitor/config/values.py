@@ -86,11 +86,16 @@ class SchedulerConfig:
 
 @dataclass(frozen=True, slots=True)
 class SourceConfig:
-    """A database to read; `statement_timeout` in seconds. The URL is left out of the repr."""
+    """A database to read; `statement_timeout` in seconds. The URL is left out of the repr.
+
+    Attributes:
+        max_concurrent: statements on it at the same time.
+    """
 
     name: str
     url: URL = field(repr=False)
     statement_timeout: int = 60
+    max_concurrent: int = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """What a fall came from: the fallen window beside the same hours of the weeks before, or else of the days before.
 
 This is worked out from stored partials: the drop split into worse-within-slices and another mix of them, the slices by
-what they add to it and by how sure their own fall is, the model versions side by side, the labels. What single requests
-say of it, which only the source has, is in `losses`.
+what they add to it and by how sure their own fall is, the model versions side by side, the labels. Where a verdict
+found the fall, its split and its slices stand in place of these: they are against what it expected of the same hours.
+What single requests say of it, which only the source has, is in `losses`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from monitor.core import buckets as b
 from monitor.core.drift.diagnosis import Split, split
+from monitor.core.drift.verdicts import Verdict
 from monitor.core.findings import Finding
 from monitor.core.intervals import DAY
 from monitor.core.measures import Measure
@@ -30,7 +32,7 @@ Floats = NDArray[np.float64]
 Span = tuple[int, int]
 """[since, until) seconds."""
 
-VERSION = 1
+VERSION = 2
 """Of the document's form, raised when a field changes its meaning."""
 
 MOST_REQUESTS = 20_000
@@ -42,6 +44,12 @@ LONGEST_WINDOW = WEEK
 
 MOST_SLICES = 20
 MODEL_VERSION = "model_version"
+
+BASELINE, BEFORE = "baseline", "before"
+"""What a slice is compared with: the verdict's baseline of the same hours, or the same hours of the weeks before."""
+
+SAME = 1e-9
+"""Figures that differ by less are the same."""
 
 
 # ---- what is compared with what ------------------------------------------------------------------------------------
@@ -96,6 +104,39 @@ def _measure(monitor: Monitor, finding: Finding | None) -> Measure:
     readings = [*monitor.measures, *(r.measure for r in monitor.alerts if r.measure is not None)]
     by_text = {str(m): m for m in readings}
     return monitor.measures[0] if finding is None else by_text.get(finding.judged, monitor.measures[0])
+
+
+@dataclass(frozen=True)
+class OfVerdict:
+    """The split that a verdict rests on, over the last day at most of what fell then."""
+
+    split: Split
+    window: Span
+
+    @classmethod
+    def of(cls, verdict: Verdict, step: int) -> OfVerdict | None:
+        """That of a verdict by which alarms opened, if there is one by several slices. `step` in seconds."""
+        if verdict.split is None or len(verdict.split.parts) < 2:
+            return None
+        since = min((a.since for a in verdict.alarms if a.opened_at == verdict.end), default=verdict.end - step)
+        length = min(max(verdict.end - since, step), max(DAY, step))
+        return cls(verdict.split, (verdict.end - length, verdict.end))
+
+
+def moved(then: Mapping[str, Any], now: Finding | None) -> dict[str, Any] | None:
+    """What has become of a condition's figures since it was diagnosed, as JSON data; None if they are the same.
+
+    Args:
+        then: the finding of the diagnosis, as JSON data.
+        now: that by which it began to fire as it is known now; None if, as the data were read again, it did not.
+    """
+    was, fields = Finding.of(dict(then)), ("value", "before", "requests", "window", "end")
+    pairs = [(getattr(was, name), None if now is None else getattr(now, name)) for name in fields]
+    if now is not None and all(a == b or (None not in (a, b) and abs(a - b) < SAME) for a, b in pairs):
+        return None
+    return {name: a for name, (a, _) in zip(fields, pairs, strict=True)} | {
+        f"{name}_now": b for name, (_, b) in zip(fields, pairs, strict=True)
+    }
 
 
 def same_hours(window: Span, fell_at: int, first: int = 0) -> tuple[Span, ...]:
@@ -214,9 +255,17 @@ def _error(stored: Stored, key: SliceKey, past: Sequence[History]) -> float:
     return math.sqrt(max(sampling, apart))
 
 
-def slices(splits: Mapping[str, Split]) -> list[dict[str, Any]]:
-    """Every slice of every split, the one that takes most from the whole by its own change first."""
-    found = [{"dimension": dimension, **asdict(part)} for dimension, one in splits.items() for part in one.parts]
+def slices(splits: Mapping[str, Split], by_verdict: str | None = None) -> list[dict[str, Any]]:
+    """Every slice of every split, the one that takes most from the whole by its own change first.
+
+    Args:
+        by_verdict: the dimension whose split is the verdict's.
+    """
+    found = [
+        {"dimension": dimension, "against": BASELINE if dimension == by_verdict else BEFORE, **asdict(part)}
+        for dimension, one in splits.items()
+        for part in one.parts
+    ]
     return sorted(found, key=lambda part: (part["within"], part["dimension"], part["slice"]))
 
 
@@ -270,6 +319,7 @@ def versions(stored: Stored, dimension: str) -> list[dict[str, Any]]:
                 "requests_before": int(past[b.REQUESTS]),
                 "before": _known(float(b.read_as(measure, past))),
                 "coverage": None if point is None else point.label_coverage,
+                "empty": None if point is None else point.empty_ratio,
             }
         )
     return sorted(found, key=lambda one: (-one["requests"], one["version"]))[:MOST_SLICES]
@@ -279,20 +329,22 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def from_stored(monitor: Monitor, stored: Stored, of_verdict: Split | None) -> dict[str, Any]:
+def from_stored(monitor: Monitor, stored: Stored, of_verdict: OfVerdict | None) -> dict[str, Any]:
     """All that the store knows of a fall, as JSON data; see README, "Explaining an incident".
 
     Args:
-        of_verdict: the split that the verdict rests on, by the monitor's `mix_by`.
+        of_verdict: what the verdict rests on that found it, by the monitor's `mix_by`.
     """
     fell, finding = stored.subject, stored.subject.finding
     splits = {s.dimension: found for s in dimensions(monitor) if (found := split_by(stored, s.dimension)) is not None}
-    every, version = slices(splits), version_slice(monitor)
-    first = next(iter(splits), None)
-    mix_by = None if monitor.drift is None else monitor.drift.mix_by
-    whole = None if first is None else {"by": first, "from": "partials", **_plain(splits[first])}
-    if of_verdict is not None and len(of_verdict.parts) > 1:
-        whole = {"by": mix_by, "from": "verdict", **_plain(of_verdict)}
+    mix_by = None if monitor.drift is None or of_verdict is None else monitor.drift.mix_by
+    if mix_by is not None and of_verdict is not None:
+        splits = {mix_by: of_verdict.split} | {name: one for name, one in splits.items() if name != mix_by}
+    every, version, whole = slices(splits, mix_by), version_slice(monitor), None
+    if splits:
+        first = next(iter(splits))
+        origin = ("partials", fell.window) if of_verdict is None else ("verdict", of_verdict.window)
+        whole = {"by": first, "from": origin[0], "window": list(origin[1]), **_plain(splits[first])}
     return {
         "version": VERSION,
         "measure": str(fell.measure),

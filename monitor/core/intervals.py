@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from monitor.core import buckets as b
@@ -48,22 +49,51 @@ def interval(measure: Measure, starts: Ints, sums: Floats, width: int, length: i
         sums: (B, 9) partials.
         width, length, end: seconds; a bucket divides a day or is made of whole days.
     """
-    past = _gapless(starts, sums, width, end - max(REACH, length), end)
-    window = past[-(length // width) :]
-    merged, everything = window.sum(axis=0), past.sum(axis=0)
-    requests = float(_with_value(measure, merged))
+    return intervals(measure, starts, sums[:, None], width, length, end)[0]
+
+
+def intervals(measure: Measure, starts: Ints, sums: Floats, width: int, length: int, end: int) -> list[Interval]:
+    """`interval` of each of S slices at once; `sums` is (B, S, 9)."""
+    past, day, size = (
+        _gapless(starts, sums, width, end - max(REACH, length), end),
+        max(1, DAY // width),
+        length // width,
+    )
+    daily = _by_day(past, day)
+    days = _by_day(past[-size:], day) if size % day else daily[-(size // day) :]
+    merged, everything = days.sum(axis=0), daily.sum(axis=0)
+    level = b.read_as(measure, merged)
+    spread = np.maximum(_spread(measure, merged), _spread(measure, everything))
+    is_long = (days[..., b.REQUESTS] > 0).sum(axis=0) >= _WEEK
+    long_run = _long_run(measure, days, level) if is_long.any() else np.zeros(len(level))
+    between, windows = np.zeros(len(level)), np.zeros(len(level))
+    if not is_long.all():
+        between, windows = _between(measure, _windows(past, daily, size, day), spread, -(-size // day))
+    seen = (_with_value(measure, merged), level, spread, _with_value(measure, everything), _size(measure, merged))
+    columns = (*seen, is_long, long_run, between, windows)
+    return [_told(measure, *row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+
+
+def _told(
+    measure: Measure,
+    requests: float,
+    level: float,
+    spread: float,
+    everybody: float,
+    size: float,
+    is_long: bool,
+    long_run: float,
+    between: float,
+    windows: float,
+) -> Interval:
+    """Of one slice, from what was worked out of all."""
     if requests < 2:
         return None, None, "none"
-    level = float(b.read_as(measure, merged))
-    spread = max(_spread(measure, merged), _spread(measure, everything))
     if spread <= _ALIKE * level**2:
         return _bounded(measure, level, 3 / requests, "sampling") if _is_ratio(measure) else (None, None, "none")
-    half = student(float(_with_value(measure, everything)) - 1) * math.sqrt(spread / float(_size(measure, merged)))
-    day = max(1, DAY // width)
-    number = np.arange(len(window))[::-1] // day
-    if len(np.unique(number[window[:, b.REQUESTS] > 0])) >= _WEEK:
-        return _bounded(measure, level, max(half, _long_run(measure, window, level, number)), "long_run")
-    between, windows = _between(measure, past, spread, length // width, day)
+    half = student(everybody - 1) * math.sqrt(spread / size)
+    if is_long:
+        return _bounded(measure, level, max(half, long_run), "long_run")
     if windows < _FEWEST_WINDOWS:
         return _bounded(measure, level, half, "sampling")
     return _bounded(measure, level, math.hypot(half, student(windows - 1) * math.sqrt(between)), "history")
@@ -73,9 +103,18 @@ def _gapless(starts: Ints, sums: Floats, width: int, since: int, end: int) -> Fl
     """The partials of every bucket from the first known one after `since` to `end`; zeros for those not read."""
     lo, hi = np.searchsorted(starts, [since, end])
     size = (end - int(starts[lo])) // width if hi > lo else 0
-    rows = np.zeros((size, sums.shape[1]))
+    if size == hi - lo:
+        return sums[lo:hi]
+    rows = np.zeros((size, *sums.shape[1:]))
     rows[size - (end - starts[lo:hi]) // width] = sums[lo:hi]
     return rows
+
+
+def _by_day(rows: Floats, day: int) -> Floats:
+    """(D, S, 9) sums of `day` buckets each, counted from the end; the first may be of fewer."""
+    head = len(rows) % day
+    whole: Floats = rows[head:].reshape(len(rows) // day, day, *rows.shape[1:]).sum(axis=1)
+    return np.concatenate([rows[:head].sum(axis=0, keepdims=True), whole]) if head else whole
 
 
 def _is_ratio(measure: Measure) -> bool:
@@ -99,48 +138,69 @@ def _size(measure: Measure, partials: Floats) -> Floats:
     return b.parts(partials, measure.aggregate, measure.empty)[1]
 
 
-def _spread(measure: Measure, merged: Floats) -> float:
-    """Variance of the reading, times its size, if requests were independent."""
-    requests, size = float(_with_value(measure, merged)), float(_size(measure, merged))
-    if requests < 2 or size <= 0:
-        return 0.0
-    level = b.read_as(measure, merged)
-    squares = float(b.sampling_variance(merged, measure.aggregate, measure.empty, level))
-    return squares / size * requests / (requests - 1)
+def _spread(measure: Measure, merged: Floats) -> Floats:
+    """(S,) variance of the reading, times its size, if requests were independent."""
+    requests, size = _with_value(measure, merged), _size(measure, merged)
+    known = (requests >= 2) & (size > 0)
+    squares = b.sampling_variance(merged, measure.aggregate, measure.empty, b.read_as(measure, merged))
+    found: Floats = np.divide(squares * requests, size * (requests - 1), out=np.zeros(len(size)), where=known)
+    return found
 
 
-def _long_run(measure: Measure, window: Floats, level: float, number: Ints) -> float:
-    """Half the width of the interval, from `window` (N, 9) and the `number` of each bucket's day.
+def _long_run(measure: Measure, window: Floats, level: Floats) -> Floats:
+    """(S,) half the width of the interval, from the window's days (D, S, 9); nan where there is none.
 
     With Bartlett's weights, the long-run variance is the mean square of the sums over a bandwidth's length of days.
     """
     over, under = b.parts(window, measure.aggregate, measure.empty)
-    days = len(np.unique(number[window[:, b.REQUESTS] > 0]))
-    width = round(1.3 * math.sqrt(days))
-    daily = np.bincount(number, over - level * under)
-    cumulated = np.cumsum(np.concatenate([np.zeros(width), daily, np.zeros(width)]))
-    blocks = cumulated[width:] - cumulated[:-width]
-    # The quantile is one for many days; n / (n - 1) makes up for their being few.
-    variance = float(blocks @ blocks) / width / float(under.sum()) ** 2 * days / (days - 1)
-    return bartlett(width / days) * math.sqrt(variance)
+    days, found = (window[..., b.REQUESTS] > 0).sum(axis=0), np.full(len(level), np.nan)
+    for number in np.unique(days[days >= _WEEK]).tolist():
+        of, width = days == number, round(1.3 * math.sqrt(number))
+        beyond = np.zeros((width, int(of.sum())))
+        cumulated = np.cumsum(np.concatenate([beyond, over[:, of] - level[of] * under[:, of], beyond]), axis=0)
+        blocks = cumulated[width:] - cumulated[:-width]
+        # The quantile is one for many days; n / (n - 1) makes up for their being few.
+        variance = (blocks**2).sum(axis=0) / width / under[:, of].sum(axis=0) ** 2 * number / (number - 1)
+        found[of] = bartlett(width / number) * np.sqrt(variance)
+    return found
 
 
-def _between(measure: Measure, past: Floats, spread: float, size: int, day: int) -> tuple[float, float]:
-    """(variance between windows of `size` buckets beyond sampling, how many apart from each other there were)."""
+def _windows(past: Floats, daily: Floats, size: int, day: int) -> Floats:
+    """(N, S, 9) windows of `size` buckets that end with the past and each whole day before, the newest first."""
+    if size % day == 0:
+        whole = daily[len(daily) - len(past) // day :]
+        found = sliding_window_view(whole, size // day, axis=0) if len(whole) >= size // day else np.empty((0, 0))
+        return found.sum(axis=-1)[::-1] if found.size else np.zeros((0, *past.shape[1:]))
     ends = range(len(past), size - 1, -day)
-    windows = np.array([past[at - size : at].sum(axis=0) for at in ends]).reshape(len(ends), past.shape[1])
+    return np.array([past[at - size : at].sum(axis=0) for at in ends]).reshape(len(ends), *past.shape[1:])
+
+
+def _between(measure: Measure, windows: Floats, spread: Floats, apart: int) -> tuple[Floats, Floats]:
+    """((S,) variance between windows beyond sampling, (S,) how many apart from each other there were).
+
+    Args:
+        windows: (N, S, 9) a day apart, the newest first.
+        apart: days between the ends of two that do not overlap.
+    """
     known = _with_value(measure, windows) > 0
     value = np.where(known, b.read_as(measure, windows), np.nan)
-    noise = np.divide(spread, _size(measure, windows), out=np.full(len(windows), np.nan), where=known)
-    apart = -(-size // day)
-    votes = [np.empty(0)]
+    noise = np.divide(spread, _size(measure, windows), out=np.full(known.shape, np.nan), where=known)
+    votes = [np.empty((0, len(spread)))]
     for lag in range(apart, max(apart, _WEEK) + 1, apart):
         difference, expected = value[lag:] - value[:-lag], (noise[lag:] + noise[:-lag]) / 2
         # Each pair votes for the variance at which its difference is just the median one of its kind.
         votes.append(difference**2 / 2 / _CHI_SQUARE_MEDIAN - expected)
-    vote = np.concatenate(votes)
-    vote = vote[np.isfinite(vote)]
-    return (max(float(np.median(vote)), 0.0) if len(vote) else 0.0), float(known.sum()) / apart
+    return np.maximum(_medians(np.concatenate(votes)), 0.0), known.sum(axis=0) / apart
+
+
+def _medians(votes: Floats) -> Floats:
+    """(S,) medians of the columns, nan left out; 0 where there is nothing."""
+    count = np.isfinite(votes).sum(axis=0)
+    ordered = np.sort(np.where(np.isfinite(votes), votes, np.inf), axis=0)
+    ordered = np.concatenate([ordered, np.zeros((1, votes.shape[1]))])
+    at = np.arange(votes.shape[1])
+    lower, upper = ordered[np.maximum(count - 1, 0) // 2, at], ordered[count // 2, at]
+    return np.where(count > 0, (lower + upper) / 2, 0.0)
 
 
 def student(freedom: float) -> float:

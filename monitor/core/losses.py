@@ -117,17 +117,15 @@ def _part(sample: Sample, at: NDArray[np.int64]) -> _Part:
 def losses(now: Sample, before: Sample, width: int, with_text: bool) -> dict[str, Any]:
     """What single requests say of a fall, as JSON data.
 
-    The two busiest versions of the window are compared. If there was just one, it is held against the one before it,
-    though at another time (`at_one_time`): what else changed then is in the difference too.
+    The two busiest versions of the window are compared. If there was just one, it is held against the one before it.
 
     Args:
         width: of a bucket, seconds.
         with_text: give the texts of queries too, not only their ids.
     """
-    is_one_time = len(names(now)) > 1
-    sample = now if is_one_time else now + before
+    sample = now if len(names(now)) > 1 else now + before
     both = in_order(sample, names(sample)[:2])
-    compared = compare(sample, both[0], both[1], width).plain() | {"at_one_time": is_one_time} if both[1:] else None
+    compared = compare(sample, both[0], both[1], width).plain() if both[1:] else None
     return {
         "value": now.mean,
         "before": before.mean,

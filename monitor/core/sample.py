@@ -7,8 +7,9 @@ the same ones, and samples of parts of a period come to the sample of the whole.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,7 @@ class Sample:
         places: value of a dimension of each, as in the partials.
         versions: of the model that ranked each.
         read: requests with a value that were read, kept or not.
+        empty: version -> (requests that were read, kept or not; those of them with nothing relevant).
     """
 
     ids: tuple[str, ...]
@@ -55,6 +57,7 @@ class Sample:
     places: tuple[str, ...]
     versions: tuple[str, ...]
     read: int
+    empty: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -83,6 +86,7 @@ class Sample:
             tuple(self.places[i] for i in places),
             tuple(self.versions[i] for i in places),
             self.read,
+            self.empty,
         )
 
     def of_version(self, version: str) -> Sample:
@@ -90,8 +94,9 @@ class Sample:
         return self.where(np.fromiter((v == version for v in self.versions), bool, len(self)))
 
     def of_place(self, place: str) -> Sample:
-        """Those of one slice."""
-        return self.where(np.fromiter((p == place for p in self.places), bool, len(self)))
+        """Those of one slice, of which it is not known how many were empty."""
+        found = self.where(np.fromiter((p == place for p in self.places), bool, len(self)))
+        return replace(found, empty={})
 
     def __add__(self, other: Sample) -> Sample:
         """Both together; their requests must be disjoint."""
@@ -104,6 +109,7 @@ class Sample:
             self.places + other.places,
             self.versions + other.versions,
             self.read + other.read,
+            _both(self.empty, other.empty),
         )
 
     def at_most(self, most: int) -> Sample:
@@ -114,6 +120,14 @@ class Sample:
         wanted = np.zeros(len(self), bool)
         wanted[lowest] = True
         return self.where(wanted)
+
+
+def _both(one: Mapping[str, tuple[int, int]], other: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    found = dict(one)
+    for version, (read, empty) in other.items():
+        was = found.get(version, (0, 0))
+        found[version] = was[0] + read, was[1] + empty
+    return found
 
 
 NO_REQUESTS = Sample((), np.empty(0, np.int64), np.empty(0), np.empty(0), (), (), (), 0)
@@ -147,13 +161,14 @@ def sampled(reading: Reading, wanted: Wanted) -> Sample:
         ValueError: the measure cannot take the grades.
     """
     rankings = reading.taken_by(wanted.measure.kernel)
-    over, under = weights(wanted.measure, score(wanted.measure.kernel, rankings))
+    scores = score(wanted.measure.kernel, rankings)
+    over, under = weights(wanted.measure, scores)
     kept = np.flatnonzero(rankings.sampled & (under > 0))
     rows = kept.tolist()
     size = len(reading.served)
     places = _places(reading, wanted.by, wanted.known)
     queries = _column(reading, wanted.query)
-    versions = _column(reading, wanted.version)
+    versions = [NONE if version is None else text(version) for version in _column(reading, wanted.version)]
     return Sample(
         tuple(text(reading.ids[i] if len(reading.ids) == size else i) for i in rows),
         reading.served[kept] // MICROS,
@@ -161,9 +176,19 @@ def sampled(reading: Reading, wanted: Wanted) -> Sample:
         under[kept],
         tuple(None if queries[i] is None or queries[i] == MIXED else text(queries[i]) for i in rows),
         tuple(places[i] for i in rows),
-        tuple(NONE if versions[i] is None else text(versions[i]) for i in rows),
+        tuple(versions[i] for i in rows),
         len(rows),
+        _empty(versions, rankings.sampled, scores.empty),
     )
+
+
+def _empty(versions: Sequence[str], sampled_: Bools, empty: Bools) -> dict[str, tuple[int, int]]:
+    """Version -> (requests, those of them with nothing relevant)."""
+    read, without = Counter[str](), Counter[str]()
+    for i in np.flatnonzero(sampled_).tolist():
+        read[versions[i]] += 1
+        without[versions[i]] += bool(empty[i])
+    return {version: (number, without[version]) for version, number in read.items()}
 
 
 def weights(measure: Measure, scores: Scores) -> tuple[Floats, Floats]:

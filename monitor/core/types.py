@@ -186,6 +186,20 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
+class Retention:
+    """How long buckets are kept as they are; None: for good. Seconds.
+
+    Attributes:
+        keep: after this they are forgotten.
+        roll_up_after: after this those of `roll_up_to` become one.
+    """
+
+    keep: int | None = None
+    roll_up_after: int | None = None
+    roll_up_to: int = 86_400
+
+
+@dataclass(frozen=True, slots=True)
 class Monitor:
     """One watched ranking: what to read, what to compute, when. All durations in seconds.
 
@@ -204,6 +218,7 @@ class Monitor:
         retrain_notify: channels that are asked to retrain, at most once an incident and every `retrain_cooldown`.
         retrain_after: how long an incident must have been open before that.
         engine: how it is read: row by row (`pull`), or by sums that the database makes (`pushdown`).
+        retention: how long its buckets are kept.
     """
 
     name: str
@@ -233,6 +248,7 @@ class Monitor:
     retrain_cooldown: int = 604800
     retrain_after: int = 86400
     engine: Literal["auto", "pull", "pushdown"] = "auto"
+    retention: Retention = Retention()
 
     @property
     def label_delay(self) -> int:

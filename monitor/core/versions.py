@@ -6,13 +6,16 @@ both versions got a query, they are compared on that query, and the difference i
 requests are equally so (Mantel and Haenszel 1959 weight tables this way). Its interval is from the spread of the
 queries' differences. Without common queries, the difference of the means is taken, with the spread from hour to hour,
 in which both versions share what the hour brings.
+
+Of two versions of which each served when the other did not (a rollout, one after the other), nothing tells what is the
+version's and what is the time's. Where they served together for some of the time, only that time is compared.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +25,7 @@ from monitor.core.intervals import student
 from monitor.core.sample import Sample, by_query
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 FEWEST_PAIRS = 5
 """Common queries from which on two versions are compared by them."""
@@ -30,15 +34,46 @@ SAME = 1e-12
 """Differences up to here are none."""
 
 
+TOGETHER = 0.5
+"""Share of the requests of one of two versions that must have come while the other served too for them to be compared
+as of one time."""
+
+ALL_THE_TIME = 0.9
+"""The same share of both, from which on all of their requests are compared: now and then one is alone by chance."""
+
+NEAR = 600
+SPACINGS = 3
+"""A version serves at a time that is no further from one of its requests than so many seconds, or so many times what
+lies between two of its requests, whichever is longer."""
+
+
 @dataclass(frozen=True)
 class Mean:
-    """One version's requests; `value` over all of them, with its 95 % interval from hour to hour."""
+    """One version's requests; `value` over all of them, with its 95 % interval from hour to hour.
+
+    Attributes:
+        since, until: when it served first and last in the whole period, seconds; None without a request.
+        read, empty: requests in the whole period, and those of them with nothing relevant; None where not counted.
+    """
 
     version: str
     requests: int
     value: float
     lower: float | None
     upper: float | None
+    since: int | None = None
+    until: int | None = None
+    read: int | None = None
+    empty: int | None = None
+
+
+@dataclass(frozen=True)
+class Signs:
+    """How many queries, or requests, are better with the second version than with the first."""
+
+    better: int
+    worse: int
+    unchanged: int
 
 
 @dataclass(frozen=True)
@@ -50,6 +85,9 @@ class Comparison:
             version, against the median request of the first.
         difference, lower, upper: second minus first, with 95 % interval; None where there is too little to tell.
         shared: queries that both got; None where requests have no query.
+        queries: of these, how many are better; None without any.
+        at_one_time: they served together; else what the time brought is in the difference too.
+        together: share of the requests of each that came while the other served.
     """
 
     first: Mean
@@ -62,6 +100,9 @@ class Comparison:
     worse: int
     unchanged: int
     shared: int | None = None
+    queries: Signs | None = None
+    at_one_time: bool = True
+    together: tuple[float, float] = (1.0, 1.0)
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -89,7 +130,10 @@ def mean(sample: Sample, version: str, width: int) -> Mean:
         return Mean(version, 0, math.nan, None, None)
     level = float(part.over.sum() / part.under.sum())
     lower, upper = _around(level, _residuals(part, level), _hours(part, width))
-    return Mean(version, len(part), level, lower, upper)
+    read, empty = sample.empty.get(version, (None, None))
+    return Mean(
+        version, len(part), level, lower, upper, int(part.served.min()), int(part.served.max()), read, empty
+    )  # fmt: skip
 
 
 def compare(sample: Sample, first: str, second: str, width: int) -> Comparison:
@@ -102,12 +146,43 @@ def compare(sample: Sample, first: str, second: str, width: int) -> Comparison:
     for version, part in ((first, one), (second, other)):
         if not len(part):
             raise ValueError(f"version {version} has no request in this period")
-    means = mean(sample, first, width), mean(sample, second, width)
-    has_queries = any(query is not None for query in sample.queries)
+    whole = mean(sample, first, width), mean(sample, second, width)
+    near = _near(one, other), _near(other, one)
+    together = float(near[0].mean()), float(near[1].mean())
+    is_one_time = max(together) >= TOGETHER
+    if is_one_time and min(together) < ALL_THE_TIME and near[0].any() and near[1].any():
+        one, other = one.where(near[0]), other.where(near[1])
+    means = _of_part(whole[0], one, width), _of_part(whole[1], other, width)
+    found = _found(means, one, other, width)
+    return replace(found, at_one_time=is_one_time, together=together)
+
+
+def _found(means: tuple[Mean, Mean], one: Sample, other: Sample, width: int) -> Comparison:
+    """The comparison of some requests."""
+    has_queries = any(query is not None for query in (*one.queries, *other.queries))
     shared = _pairs(one, other) if has_queries else []
+    queries = Signs(*_signs(np.array([apart for apart, _ in shared]))) if shared else None
     if len(shared) >= FEWEST_PAIRS:
-        return _paired(*means, shared)
-    return _unpaired(*means, one, other, width, len(shared) if has_queries else None)
+        return replace(_paired(*means, shared), queries=queries)
+    return replace(_unpaired(*means, one, other, width, len(shared) if has_queries else None), queries=queries)
+
+
+def _of_part(whole: Mean, part: Sample, width: int) -> Mean:
+    """The figures of some of a version's requests, with when it served in all."""
+    if len(part) == whole.requests:
+        return whole
+    some = mean(part, whole.version, width)
+    return replace(whole, requests=some.requests, value=some.value, lower=some.lower, upper=some.upper)
+
+
+def _near(one: Sample, other: Sample) -> NDArray[np.bool_]:
+    """(n,) whether the other version served when each request of the first came."""
+    times: Ints = np.sort(other.served)
+    reach = max(NEAR, SPACINGS * float(np.median(np.diff(times)))) if len(times) > 1 else NEAR
+    after = np.searchsorted(times, one.served)
+    gaps = [np.abs(times[np.clip(at, 0, len(times) - 1)] - one.served) for at in (after - 1, after)]
+    found: NDArray[np.bool_] = np.minimum(*gaps) <= reach
+    return found
 
 
 # ---- by query ----------------------------------------------------------------------------------------------------

@@ -88,7 +88,9 @@ def is_due(
     return any(before < step <= age for step in ages)
 
 
-def due_buckets(monitor: Monitor, states: Mapping[int, BucketState], now: float, newest: float | None) -> list[int]:
+def due_buckets(
+    monitor: Monitor, states: Mapping[int, BucketState], now: float, newest: float | None, settled_until: int = 0
+) -> list[int]:
     """Starts of the buckets of one series that are to be read at `now`, oldest first.
 
     These are the buckets not read yet, from `history` ago or from the newest stored one on, whichever is earlier, so
@@ -96,13 +98,16 @@ def due_buckets(monitor: Monitor, states: Mapping[int, BucketState], now: float,
     timeout alone, once more when the source shows that it has gone on. What lies further after the source's newest
     request than any window reaches can wait until there is something newer: so a clock that jumps ahead, which looks
     just like a source that fell silent, brings a bounded number of buckets only.
+
+    Args:
+        settled_until: seconds; what lies before is known to be settled, so `states` need not tell of it.
     """
     ages = read_ages(monitor)
     since, until = bucket_of(int(now) - monitor.history, monitor.bucket), int(now)
     if newest is not None:
         since = min(since, max(states) + monitor.bucket) if states else since
         until = min(until, int(newest) + max(monitor.history, *monitor.windows))
-    missing = (s for s in range(since, until, monitor.bucket) if s not in states)
+    missing = (s for s in range(max(since, settled_until), until, monitor.bucket) if s not in states)
     open_ones = (s for s, state in states.items() if not state.is_settled)
     found = {s for s in (*missing, *open_ones) if is_due(monitor, s, states.get(s), now, newest, ages)}
     return sorted(found)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from monitor.core import buckets as b
 from monitor.core.buckets import REQUESTS
-from monitor.core.intervals import interval
+from monitor.core.intervals import intervals
 from monitor.core.measures import Measure
 from monitor.core.types import OVERALL
 
@@ -87,26 +87,64 @@ class History:
         rows = self.rows(since, until)
         return History(self.starts[rows], self.final[rows], self.slices, self.sums[rows])
 
+    def spread(self, seconds: int, width: int) -> History:
+        """Buckets of `seconds` as ones of `width`: the first of each has it all, and the others are read like it.
+
+        Windows that cut none of the longer buckets come to the same by it, and so do intervals from whole days.
+        """
+        parts = seconds // width
+        sums = np.zeros((len(self.starts) * parts, *self.sums.shape[1:]))
+        sums[::parts] = self.sums
+        starts = (self.starts[:, None] + np.arange(parts) * width).ravel()
+        found = History(starts, np.repeat(self.final, parts), self.slices, sums)
+        vars(found)["kept"] = np.repeat(self.kept, parts, axis=0)
+        return found
+
     def after(self, earlier: History) -> History:
         """Both together; `earlier` ends before this one begins."""
-        names = (OVERALL, *sorted({*self.slices, *earlier.slices} - {OVERALL}))
-        parts = []
-        for part in (earlier, self):
-            sums = np.zeros((len(part.starts), len(names), part.sums.shape[2]))
-            sums[:, [names.index(key) for key in part.slices]] = part.sums
-            parts.append(sums)
-        return History(
-            np.concatenate([earlier.starts, self.starts]),
-            np.concatenate([earlier.final, self.final]),
-            names,
-            np.concatenate(parts),
-        )
+        return merged_in_time([earlier, self])
+
+    def columns(self, keys: Sequence[SliceKey]) -> Floats:
+        """(B, K, F) sums of some slices; zeros of those that are unknown."""
+        if tuple(keys) == self.slices:
+            return self.sums
+        place = {key: i for i, key in enumerate(self.slices)}
+        if len(keys) == 1 and keys[0] in place:
+            return self.sums[:, place[keys[0]], None]
+        found = np.zeros((len(self.starts), len(keys), self.sums.shape[2]))
+        for to, key in enumerate(keys):
+            if key in place:
+                found[:, to] = self.sums[:, place[key]]
+        return found
 
     def slice(self, key: SliceKey) -> Floats:
         """(B, F) sums of one slice; zeros if it is unknown."""
         if key not in self.slices:
             return np.zeros((len(self.starts), self.sums.shape[2]))
         return self.sums[:, self.slices.index(key)]
+
+
+def merged_in_time(parts: Sequence[History]) -> History:
+    """Histories of different buckets of one series as one, which knows of each bucket what its own one knew."""
+    names = (OVERALL, *sorted({key for part in parts for key in part.slices} - {OVERALL}))
+    order = np.argsort(starts := np.concatenate([part.starts for part in parts]), kind="stable")
+    found = History(
+        starts[order],
+        np.concatenate([part.final for part in parts])[order],
+        names,
+        np.concatenate([part.columns(names) for part in parts])[order],
+    )
+    vars(found)["kept"] = np.concatenate([_kept_of(part, names) for part in parts])[order]
+    return found
+
+
+def _kept_of(part: History, names: Sequence[SliceKey]) -> Bools:
+    """(B, S) whether a bucket was read by each slice's dimension; of dimensions that are not there, as without them."""
+    place = {key: i for i, key in enumerate(part.slices)}
+    of_dimension = {key[0]: i for i, key in enumerate(part.slices)}
+    idle = part.sums[:, 0, REQUESTS] <= 0
+    columns = [part.kept[:, at] if (at := place.get(n, of_dimension.get(n[0]))) is not None else idle for n in names]
+    return np.stack(columns, axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,19 +200,35 @@ def points(
     window, seen = history.between(end - length, end), traffic.between(end - length, end)
     shares = dict(zip(history.slices, history.shares(width, end - length, end).tolist(), strict=True))
     final = bool(window.final.all()) and len(window.starts) > 0
+    inside, crowd = window.sums.sum(axis=0), dict(zip(seen.slices, seen.sums.sum(axis=0), strict=True))
+    merged = dict(zip(window.slices, inside, strict=True))
+    none, nobody = np.zeros(history.sums.shape[2]), np.zeros(traffic.sums.shape[2])
+    asked = [
+        key
+        for key in (history.slices if keys is None else keys)
+        if key == OVERALL or crowd.get(key, nobody)[0] or merged.get(key, none)[b.REQUESTS]
+    ]
+    columns = history.columns(asked)
+    bounds = intervals(measure, history.starts, columns, width, length, end)
+    values = b.read_as(measure, np.array([merged.get(key, none) for key in asked]).reshape(len(asked), len(none)))
     found = []
-    for key in history.slices if keys is None else keys:
-        merged, crowd = window.slice(key).sum(axis=0), seen.slice(key).sum(axis=0)
-        requests = int(merged[b.REQUESTS])
-        if key != OVERALL and not crowd[0] and not requests:
-            continue
-        lower, upper, method = interval(measure, history.starts, history.slice(key), width, length, end)
-        value = None if np.isnan(read := b.read_as(measure, merged)) else float(read)
-        empty = float(merged[b.EMPTY] / requests) if requests else None
-        coverage = _coverage(crowd, by_judgments)
-        completeness = shares.get(key, shares[OVERALL])
+    for key, value, (lower, upper, method) in zip(asked, values.tolist(), bounds, strict=True):
+        requests, empty = (int(number) for number in merged.get(key, none)[[b.REQUESTS, b.EMPTY]])
         found.append(
-            Point(*key, end, length, value, lower, upper, method, requests, empty, coverage, completeness, final)
+            Point(
+                *key,
+                end,
+                length,
+                None if np.isnan(value) else value,
+                lower,
+                upper,
+                method,
+                requests,
+                empty / requests if requests else None,
+                _coverage(crowd.get(key, nobody), by_judgments),
+                shares.get(key, shares[OVERALL]),
+                final,
+            )
         )
     return found
 

@@ -37,7 +37,9 @@ def anew(work: Work, store: Store) -> Result:
     )
     # Of a time whose buckets were forgotten or rolled up nothing can be said any more.
     first = work.views.first() or 0
-    kept = {id_ for id_, s in stored.items() if s.told or s.acknowledged_at is not None or s.incident.opened_at <= first}
+    kept = {
+        id_ for id_, s in stored.items() if s.told or s.acknowledged_at is not None or s.incident.opened_at <= first
+    }
     incidents = [_with_history(described(work, i, placed, followed), stored.get(i.id)) for i in found]
     undone = [s for s in work.state.open.values() if s.incident.id in kept - ids]
     incidents += [closed(s, work.end) for s in undone]

@@ -94,17 +94,24 @@ def _text(statement: Statement, dialect: sa.Dialect) -> str:
     """A statement with its values in place, for people to read and try."""
 
     def replace(element: Any, **_: Any) -> Any:
-        return sa.literal_column(_value(element.value)) if isinstance(element, BindParameter) else None
+        return sa.literal_column(_value(element.value, dialect)) if isinstance(element, BindParameter) else None
 
     filled: Any = replacement_traverse(statement, {}, replace)
     text = str(filled.compile(dialect=dialect))
     return text.replace("%%", "%") if dialect.paramstyle in ("format", "pyformat") else text
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, dialect: sa.Dialect) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
     if isinstance(value, datetime):
-        return f"TIMESTAMP '{value.isoformat(' ')}'"
+        return f"{_kind_of_time(value, dialect)}'{value.isoformat(' ')}'"
     escaped = str(value).replace("'", "''")
     return f"'{escaped}'"
+
+
+def _kind_of_time(value: datetime, dialect: sa.Dialect) -> str:
+    """What stands before a time in SQL. PostgreSQL's TIMESTAMP and DuckDB's forget the zone."""
+    if dialect.name == "mssql":
+        return ""
+    return "TIMESTAMPTZ " if value.tzinfo and dialect.name in ("postgresql", "redshift", "duckdb") else "TIMESTAMP "

@@ -16,9 +16,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 
-from monitor.database_url import how_to_install
 from monitor.errors import SourceError, Stopped, TooMany
-from monitor.source.faults import fault_of
+from monitor.source import session
+from monitor.source.drivers import driver_help
+from monitor.source.faults import fault_of, grant_for, is_of_the_way
+from monitor.source.session import CONNECT_TIMEOUT as CONNECT_TIMEOUT
+from monitor.source.turns import Turns
 
 FETCH = 50_000
 """Rows fetched at once from a server."""
@@ -28,39 +31,14 @@ FETCH_FILE = 2_000
 
 Statement = sa.Select[Any] | sa.CompoundSelect[Any]
 
-_EXTRAS = {
-    "psycopg": "postgresql",
-    "pymysql": "mysql",
-    "duckdb": "duckdb",
-    "duckdb_engine": "duckdb",
-    "clickhouse_connect": "clickhouse",
-    "trino": "trino",
-    "clickhousedb": "clickhouse",
-    "pyodbc": "mssql",
-    "oracledb": "oracle",
-}
-"""What is missing -> the extra that brings it."""
-
-_PACKAGES = {
-    "bigquery": "sqlalchemy-bigquery",
-    "snowflake": "snowflake-sqlalchemy",
-    "databricks": "databricks-sqlalchemy",
-    "redshift": "sqlalchemy-redshift",
-    "hive": "pyhive",
-}
-"""The same -> the package to install, where an extra would hold other packages back."""
-
-_CLICKHOUSE = {"join_use_nulls": "1", "aggregate_functions_null_for_empty": "1"}  # as everywhere else in SQL
-_LIBPQ = ("psycopg", "psycopg2")
-_KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}  # a vanished server is noticed
 _STEPS = 100_000  # of SQLite's machine between two looks at the clock
 _CACHE = 65_536  # KiB that SQLite holds, and sorts in before it takes to a file
 
 WORK_MEMORY = 128
 """Megabytes that PostgreSQL may take for each step of a statement that sums up; one request takes about 200 bytes."""
 
-CONNECT_TIMEOUT = 5
-"""Seconds to wait for a server's first answer: a process that is to end may have to wait for as long."""
+MOST_AT_ONCE = 4
+"""Statements that a source works on at the same time, where nobody says otherwise."""
 
 CANCEL_TIMEOUT = 2
 """Seconds for which a server is asked to end a statement."""
@@ -73,12 +51,24 @@ class Database:
     on ClickHouse. A file of DuckDB is opened read-only. What else is wanted is up to the rights of the database's user.
     """
 
-    def __init__(self, name: str, url: URL, statement_timeout: float, stop: Callable[[], bool] = lambda: False) -> None:
-        """`stop` is asked between fetches; `statement_timeout` is in seconds."""
+    def __init__(
+        self,
+        name: str,
+        url: URL,
+        statement_timeout: float,
+        stop: Callable[[], bool] = lambda: False,
+        max_concurrent: int = MOST_AT_ONCE,
+    ) -> None:
+        """`stop` is asked between fetches; `statement_timeout` is in seconds.
+
+        `max_concurrent`: transactions at the same time, each of which has one statement under way at most.
+        """
         self.name = name
         self.url = url
         self.statement_timeout = statement_timeout
+        self.max_concurrent = max_concurrent
         self._stop = stop
+        self._turns = Turns(max_concurrent, stop)
         self._engine: sa.Engine | None = None
         self._creating = threading.Lock()
         self._open: set[Any] = set()
@@ -94,7 +84,11 @@ class Database:
             self._engine.dispose()
 
     def interrupt(self) -> None:
-        """End the statements under way, from any thread; their readers get Stopped if `stop` says so, else an error."""
+        """End the statements under way, from any thread; their readers get Stopped if `stop` says so, else an error.
+
+        Who waits for a turn gets Stopped if `stop` says so, else goes on waiting.
+        """
+        self._turns.look()
         for driver in list(self._open):
             with suppress(Exception):  # it may just have ended by itself
                 self._end(driver)
@@ -112,18 +106,23 @@ class Database:
                 connection.exec_driver_sql(f"KILL QUERY {int(driver.thread_id())}")
 
     @contextmanager
-    def reading(self) -> Iterator[Reader]:
+    def reading(self, who: str = "") -> Iterator[Reader]:
         """A read-only transaction: all its queries see one state of the data where the database can do that.
+
+        It waits until fewer than `max_concurrent` others are open. Whoever is in one must not open another.
+
+        Args:
+            who: the monitor that reads, for whoever looks at what the server does.
 
         Raises:
             SourceError: out of reach, not permitted, too slow, or the query does not fit the tables.
             Stopped: `stop` said so.
         """
-        with self._explained(), self._connected().connect() as connection:
+        with self._explained(), self._turns.one(), self._connected().connect() as connection:
             driver: Any = connection.connection.driver_connection
             self._open.add(driver)
             try:
-                yield self._begin(connection, driver)
+                yield self._begin(connection, driver, who)
             finally:  # the transaction ends with the connection's return to the pool
                 self._open.discard(driver)
 
@@ -133,32 +132,28 @@ class Database:
                 try:
                     self._engine = self._create()
                 except (NoSuchModuleError, ImportError) as error:
-                    raise SourceError(self._driver_help(error), "driver") from error
+                    raise SourceError(f"source {self.name}: {driver_help(self.url, error)}", "driver") from error
             return self._engine
 
     def _create(self) -> sa.Engine:
         if self.dialect == "sqlite":
             # A new connection each time: a file that was replaced or removed since is seen at once.
             return sa.create_engine("sqlite://", creator=self._open_file, poolclass=sa.NullPool)
-        options, url = self._options(), self.url
-        if self.dialect == "clickhousedb":
-            wanted = _CLICKHOUSE | {"max_execution_time": str(self.statement_timeout)}
-            url = url.update_query_dict({name: value for name, value in wanted.items() if name not in url.query})
-        return sa.create_engine(url, pool_pre_ping=True, pool_recycle=3600, connect_args=options)
+        url, limit = session.address(self.url, self.statement_timeout), self.statement_timeout
+        if self.dialect == "hive":
+            from monitor.source import spark
 
-    def _options(self) -> dict[str, Any]:
-        """Arguments of the driver that the URL does not give itself."""
-        options: dict[str, Any] = {}
-        if self.url.get_driver_name() in _LIBPQ:
-            options = {"application_name": "rankmon", "connect_timeout": CONNECT_TIMEOUT} | _KEEPALIVE
-        if self.url.get_driver_name() == "psycopg":
-            # A statement prepared for all times of day has a plan for none, and poolers may lose it.
-            options["prepare_threshold"] = None
-        if self.url.get_driver_name() == "pymysql":
-            options = {"program_name": "rankmon", "connect_timeout": CONNECT_TIMEOUT}
-        if self.dialect == "duckdb" and self.url.database not in (None, "", ":memory:"):
-            options = {"read_only": True}
-        return {name: value for name, value in options.items() if name not in self.url.query}
+            engine = spark.create(url, limit)
+            session.sign(engine)
+            return engine
+        options: dict[str, Any] = {"pool_pre_ping": True, "pool_recycle": 3600}
+        dialect: Any = url.get_dialect()
+        if issubclass(dialect.get_pool_class(url), sa.QueuePool):
+            # One more than there are readers, for ending their statements where that takes a connection.
+            options |= {"pool_size": self.max_concurrent, "max_overflow": 1}
+        engine = sa.create_engine(url, connect_args=session.arguments(url, limit), **options)
+        session.sign(engine)
+        return engine
 
     def _open_file(self) -> sqlite3.Connection:
         """SQLite would create a missing file and call it empty; so it is opened as what must be there, read-only."""
@@ -180,13 +175,8 @@ class Database:
         connection.execute(f"PRAGMA cache_size = -{_CACHE}")
         return connection
 
-    def _begin(self, connection: sa.Connection, driver: Any) -> Reader:
-        if self.dialect == "postgresql":
-            connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {int(self.statement_timeout * 1000)}")
-            connection.exec_driver_sql("SET LOCAL TimeZone = 'UTC'")
-        if self.dialect in ("mysql", "mariadb"):
-            self._begin_on_mysql(connection)
+    def _begin(self, connection: sa.Connection, driver: Any, who: str) -> Reader:
+        connection = session.begin(connection, driver, self.url, self.statement_timeout, who)
         reader = Reader(connection, self._stop)
         if self.dialect == "sqlite":
             driver.set_progress_handler(
@@ -194,14 +184,6 @@ class Database:
             )
             connection.exec_driver_sql("BEGIN")
         return reader
-
-    def _begin_on_mysql(self, connection: sa.Connection) -> None:
-        limit = f"max_execution_time = {int(self.statement_timeout * 1000)}"
-        if getattr(connection.dialect, "is_mariadb", False):
-            limit = f"max_statement_time = {self.statement_timeout}"
-        connection.exec_driver_sql(f"SET SESSION {limit}, SESSION time_zone = '+00:00'")
-        connection.exec_driver_sql("SET SESSION TRANSACTION READ ONLY")
-        connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -214,23 +196,25 @@ class Database:
         except (SQLAlchemyError, sqlite3.Error, UnicodeDecodeError) as error:
             if self._stop():
                 raise Stopped(f"source {self.name}: reading was stopped") from error
-            raise self._explain(error) from error
+            raise self._explain(error, "query") from error
+        except Exception as error:
+            if not is_of_the_way(error):
+                raise
+            if self._stop():
+                raise Stopped(f"source {self.name}: reading was stopped") from error
+            raise self._explain(error, "connect") from error
 
-    def _explain(self, error: Exception) -> SourceError:
+    def _explain(self, error: Exception, otherwise: str) -> SourceError:
+        """What an error means; the reason `otherwise` where nothing is known of it."""
         cause = getattr(error, "orig", None) or error
         fault = fault_of(cause)
         said = self.redact(" ".join(str(cause).split()))
         if fault is None:
-            return SourceError(f"source {self.name}: {said}", "query")
-        return SourceError(f"source {self.name}: {said}; {fault.remedy}", fault.reason)
-
-    def _driver_help(self, error: Exception) -> str:
-        missing = str(getattr(error, "name", None) or error).rpartition("sqlalchemy.dialects:")[2]
-        extra = _EXTRAS.get(missing.partition(".")[0])
-        remedy = how_to_install(extra) if extra else f"install the SQLAlchemy driver for {self.dialect}"
-        if missing in _PACKAGES:
-            remedy = f"pip install {_PACKAGES[missing]}"
-        return f"source {self.name}: the driver {missing} is not installed; {remedy}"
+            return SourceError(f"source {self.name}: {said}", otherwise)
+        remedy = fault.remedy
+        if fault.reason == "permission" and (grant := grant_for(said, self.url.username)):
+            remedy += f": {grant}"
+        return SourceError(f"source {self.name}: {said}; {remedy}", fault.reason)
 
     def redact(self, text: str) -> str:
         """`text` without this source's passwords."""
@@ -283,9 +267,11 @@ class Reader:
         """Set PostgreSQL up for statements that sum up, for the rest of the transaction.
 
         It would take to its disk early. And it cannot tell how many groups there will be, takes them for few, and
-        would go through all of one side of a join for each row of the other.
+        would go through all of one side of a join for each row of the other. These statements are long and each is
+        sent once, so that to compile them takes longer than what it saves.
         """
         if self.dialect.name == "postgresql":
+            self._connection.exec_driver_sql("SET LOCAL jit = off")
             self._connection.exec_driver_sql(f"SET LOCAL work_mem = '{WORK_MEMORY}MB'")
             for way in ("nestloop", "mergejoin", "sort"):
                 self._connection.exec_driver_sql(f"SET LOCAL enable_{way} = off")

@@ -23,12 +23,13 @@ class Formula:
     """One measure of a request, as SQL over its sums; see `kernels.Scores`.
 
     Attributes:
+        empty: whether the value is undefined, or nothing relevant was there; None if that is where
+            the denominator is 0.
         value: None if it is numerator / denominator, and undefined where that is 0.
-        empty: whether the value is undefined, or nothing relevant was there.
         numerator, denominator: None where the measure has no pooled reading.
     """
 
-    empty: Condition
+    empty: Condition | None = None
     value: Expression | None = None
     numerator: Expression | None = None
     denominator: Expression | None = None
@@ -146,10 +147,9 @@ Shown = Callable[[int | None], Expression]
 
 def _ndcg(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
     dcg, ideal = get(f.total(f.within(m.k), f.gain(m) * f.discount(m))), f.ideal(m, get)
-    empty = ideal <= f.speech.number(0)
-    if m.ideal == "max":
-        empty = get(f.total(f.within(None), f.gain(m))) <= f.speech.number(0)
-    return Formula(empty, None, dcg, ideal)
+    if m.ideal != "max":
+        return Formula(None, None, dcg, ideal)
+    return Formula(get(f.total(f.within(None), f.gain(m))) <= f.speech.number(0), None, dcg, ideal)
 
 
 def _dcg(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
@@ -170,7 +170,7 @@ def _precision(f: Formulas, m: Measure, get: Getter, shown: Shown) -> Formula:
 
 def _recall(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
     listed = f.speech.double(get(f.listed(m)))
-    return Formula(listed <= f.speech.number(0), None, f.speech.double(get(f.hits(m))), listed)
+    return Formula(None, None, f.speech.double(get(f.hits(m))), listed)
 
 
 def _mrr(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
@@ -198,14 +198,14 @@ def _rbp(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
 
 def _ctr(f: Formulas, m: Measure, get: Getter, shown: Shown) -> Formula:
     depth = f.speech.double(shown(m.k))
-    return Formula(depth <= f.speech.number(0), None, f.speech.double(get(f.hits(m))), depth)
+    return Formula(None, None, f.speech.double(get(f.hits(m))), depth)
 
 
 def _click_position(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
     clicked = sa.and_(f.within(m.k), f.relevant(m))
     places = get(f.total(clicked, f.speech.double(f.rank)))
     hits = f.speech.double(get(f.hits(m)))
-    return Formula(hits <= f.speech.number(0), None, places, hits)
+    return Formula(None, None, places, hits)
 
 
 _MAKERS: dict[str, Callable[[Formulas, Measure, Getter, Shown], Formula]] = {

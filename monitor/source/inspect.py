@@ -50,7 +50,7 @@ def inspect(monitor: Monitor, database: Database, request: str, at: int | None =
         SourceError: the source did not answer, or holds other types than configured.
     """
     try:
-        with database.reading() as reader:
+        with database.reading(monitor.name) as reader:
             queries = Queries(monitor, (None,), reader.dialect)
             return _Look(monitor, queries, reader, request, at).inspection()
     except TooMany as error:

@@ -32,7 +32,12 @@ CLOCK_TOLERANCE = 300
 MOST_ROWS = 1_000_000
 """Rows of one answer that are held in memory at once; past that, a shorter range is read."""
 
-_POSTGRES_BOOLEAN, _POSTGRES_INTEGERS = 16, (20, 21, 23)
+_POSTGRES_BOOLEAN = 16
+_INTEGERS = {
+    "postgresql": (20, 21, 23),
+    "duckdb": ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"),
+}
+"""Dialect -> a driver's type codes of whole numbers, where a whole number costs less to check than another one."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,7 @@ class Pull:
             self._queries = replace(
                 plain,
                 boolean_grade=grade is not None and is_boolean(reader.types(sa.select(grade))),
-                whole_position=plain.dialect.name == "postgresql" and position[0] in _POSTGRES_INTEGERS,
+                whole_position=_is_whole(plain.dialect.name, position[0]),
                 events_have_rowid=_have_rowid(plain, reader),
             )
         return self._queries
@@ -161,6 +166,11 @@ class Pull:
 def is_boolean(types: Sequence[Any]) -> bool:
     """Whether the first of a driver's type codes is that of a boolean."""
     return types[0] == _POSTGRES_BOOLEAN or str(types[0]).lower() in ("bool", "boolean")
+
+
+def _is_whole(dialect: str, kind: Any) -> bool:
+    """Whether a column of that type code is known to hold whole numbers."""
+    return (str(kind) if dialect == "duckdb" else kind) in _INTEGERS.get(dialect, ())
 
 
 def _have_rowid(queries: Queries, reader: Reader) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -44,10 +45,17 @@ def relation(source: Relation, alias: str, columns: list[str], dialect: sa.Diale
     return sa.table(sa.quoted_name(table, True), *names, schema=quoted).alias(alias)
 
 
+def at(time: TimeColumn, instant: float) -> ColumnElement[Any]:
+    """An instant (seconds) as a column writes it, bound. BigQuery asks which times name their zone."""
+    value = bound(time, instant)
+    is_aware = isinstance(value, datetime) and value.tzinfo is not None
+    return sa.literal(value, sa.TIMESTAMP(timezone=True)) if is_aware else sa.literal(value)
+
+
 def between(column: ColumnElement[Any], time: TimeColumn, since: float, until: float) -> Condition:
     """Whether an instant lies in [since, until) seconds; wider by an hour where clocks are changed."""
-    first, end = bound(time, since - slack(time, since)), bound(time, until + slack(time, until))
-    return sa.and_(column >= sa.literal(first), column < sa.literal(end))
+    first, end = at(time, since - slack(time, since)), at(time, until + slack(time, until))
+    return sa.and_(column >= first, column < end)
 
 
 def untyped(value: object) -> ColumnElement[Any]:
@@ -63,8 +71,10 @@ def kinds_of(recipe: Events) -> list[str]:
     return sorted({r.type for r in recipe.rules if r.type is not None})
 
 
-def counted(value: ColumnElement[Any], condition: Condition) -> ColumnElement[int]:
+def counted(value: ColumnElement[Any], condition: Condition, dialect: sa.Dialect) -> ColumnElement[int]:
     """How many rows that meet the condition have the value."""
+    if dialect.name == "duckdb":  # to which this is cheaper
+        return sa.func.count(value).filter(condition)
     return sa.func.count(sa.case((condition, value)))
 
 
@@ -223,7 +233,7 @@ class Queries:
     def future(self, now: float) -> sa.Select[Any]:
         """How many rows claim to be from after `now`, up to `MOST_COUNTED`."""
         time = self.monitor.rankings.time
-        later = self.time >= sa.literal(bound(time, now + slack(time, now)))
+        later = self.time >= at(time, now + slack(time, now))
         return sa.select(sa.func.count()).select_from(sa.select(self.time).where(later).limit(MOST_COUNTED).subquery())
 
     def sample(self, of_events: Events | None) -> sa.Select[Any]:
@@ -257,10 +267,10 @@ class Queries:
             sa.func.count(),
             sa.func.count(self.item),
             sa.func.count(self.position),
-            counted(self.position, sa.and_(self.item.is_(None), self.placed())),
+            counted(self.position, sa.and_(self.item.is_(None), self.placed()), self.dialect),
             self.graded(None),
             self.graded(self.cutoffs[0]),
-            *(counted(self.item, self.placed(k)) for k in self.cutoffs),
+            *(counted(self.item, self.placed(k), self.dialect) for k in self.cutoffs),
         ]
         unnamed = sa.case((self.request.is_(None), self.time), else_=None)
         return (
@@ -274,7 +284,7 @@ class Queries:
         """How many rows show an item with a grade at one of the first k positions."""
         if self.grade_column is None:
             return sa.literal_column("0")
-        return counted(self._r(self.grade_column), self.shown(k))
+        return counted(self._r(self.grade_column), self.shown(k), self.dialect)
 
     def all_rows(self, since: float, until: float) -> sa.Select[Any]:
         """Request, item and position of every row."""

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.oracle import BINARY_DOUBLE
 from sqlalchemy.sql.elements import ColumnElement
 
 from monitor.core.types import TimeColumn
-from monitor.source.times import bound, slack
+from monitor.source.queries import at
+from monitor.source.times import slack
 
 Expression = ColumnElement[Any]
 Condition = ColumnElement[bool]
@@ -20,6 +22,7 @@ Condition = ColumnElement[bool]
 _EPOCHS = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000}
 _ISO = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
 _FAMILIES = {"mariadb": "mysql", "clickhousedb": "clickhouse", "awsathena": "trino"}
+_SPARK = ("hive", "databricks")
 _HIGHEST = 1.7976931348623157e308
 
 
@@ -32,18 +35,9 @@ def _interval(text: str) -> Callable[[Expression, int], Expression]:
     return lambda time, seconds: time.op("+", precedence=7)(written(text.format(seconds)))
 
 
-def _added(name: str, *, unit_first: bool) -> Callable[[Expression, int], Expression]:
-    """By a function of the time, the unit and the number of them."""
-
-    def add(time: Expression, seconds: int) -> Expression:
-        unit, number = written("SECOND"), written(str(seconds))
-        call = getattr(sa.func, name)
-        found: Expression = (
-            call(unit, number, time) if unit_first else call(time, written(f"INTERVAL {seconds} SECOND"))
-        )
-        return found
-
-    return add
+def _dateadd(time: Expression, seconds: int) -> Expression:
+    found: Expression = sa.func.dateadd(written("SECOND"), written(str(seconds)), time)
+    return found
 
 
 class _Habits(NamedTuple):
@@ -70,17 +64,17 @@ _SORTS = "it sorts where others hash, so that to sum up takes longer than to sen
 
 HABITS: dict[str, _Habits] = {
     "sqlite": _Habits(True, _interval("{}"), casts=False, slow=_SORTS),
-    "postgresql": _Habits(True, _interval("INTERVAL '{} seconds'")),
+    "postgresql": _Habits(True, _interval("INTERVAL '{} seconds'"), by_hash=True),
     "duckdb": _Habits(True, _interval("INTERVAL '{} seconds'"), casts=False, by_hash=True),
     "mysql": _Habits(True, _interval("INTERVAL {} SECOND"), casts=False, slow=_SORTS),
     "clickhouse": _Habits(True, _interval("INTERVAL {} SECOND"), casts=False),
     "redshift": _Habits(False, _interval("INTERVAL '{} seconds'")),
-    "databricks": _Habits(False, _interval("INTERVAL '{}' SECOND")),
-    "hive": _Habits(False, _interval("INTERVAL '{}' SECOND")),
+    "databricks": _Habits(False, _interval("INTERVAL '{}' SECOND"), casts=False),
+    "hive": _Habits(True, _interval("INTERVAL '{}' SECOND"), casts=False),  # Spark, by its Thrift server
     "trino": _Habits(False, _interval("INTERVAL '{}' SECOND")),
-    "bigquery": _Habits(False, _added("timestamp_add", unit_first=False)),
-    "snowflake": _Habits(False, _added("dateadd", unit_first=True)),
-    "mssql": _Habits(False, _added("dateadd", unit_first=True), ln="log"),
+    "bigquery": _Habits(False, _interval("INTERVAL {} SECOND")),
+    "snowflake": _Habits(False, _dateadd),
+    "mssql": _Habits(False, _dateadd, ln="log"),
     "oracle": _Habits(False, _interval("NUMTODSINTERVAL({}, 'SECOND')")),
 }
 """Family of dialects -> what is special. What is not in here cannot sum up by itself."""
@@ -112,7 +106,12 @@ class Speech:
     def number(self, value: float) -> Expression:
         """A binary floating-point constant, to the last bit."""
         plain: Expression = sa.literal_column(f"{value:.16e}", sa.Double)
-        return sa.cast(plain, sa.Double) if self.habits.casts else plain
+        return sa.cast(plain, self._binary) if self.habits.casts else plain
+
+    @property
+    def _binary(self) -> sa.types.TypeEngine[float]:
+        """The type of binary numbers; what Oracle calls DOUBLE PRECISION is a decimal one."""
+        return BINARY_DOUBLE() if self.family == "oracle" else sa.Double()
 
     def double(self, value: Expression) -> Expression:
         """A number in binary floating point: `/` and SUM are exact to the last bits only there."""
@@ -120,7 +119,13 @@ class Speech:
             return value * self.number(1)
         if self.family == "clickhouse":
             return sa.func.toFloat64(value, type_=sa.Double)
-        return sa.cast(value, sa.Double)
+        return sa.cast(value, self._binary)
+
+    def total(self, value: Expression) -> Expression:
+        """The sum of a column in binary floating point; SQL Server has 32 bits alone for a sum of whole numbers."""
+        if self.family == "mssql":
+            return sa.func.sum(self.double(value), type_=sa.Double)
+        return self.double(sa.func.sum(value))
 
     def ln(self, value: Expression) -> Expression:
         """The natural logarithm."""
@@ -129,6 +134,8 @@ class Speech:
 
     def is_finite(self, value: Expression) -> Condition:
         """Whether a number is neither infinite nor NaN, which sorts after all others where there is one."""
+        if self.family == "oracle":  # whose decimal numbers end at 1e126, and whose constants are decimal
+            return sa.and_(*(value.op("IS NOT", is_comparison=True)(written(kind)) for kind in ("INFINITE", "NAN")))
         return value.between(self.number(-_HIGHEST), self.number(_HIGHEST))
 
     def fenced(self, query: sa.Select[Any]) -> sa.Select[Any]:
@@ -164,7 +171,7 @@ class Speech:
 
     def moment(self, column: TimeColumn, instant: int) -> Expression:
         """An instant (seconds) as a column writes it."""
-        value: Expression = sa.literal(bound(column, instant))
+        value: Expression = at(column, instant)
         if self.family == "clickhouse" and column.format == "native":  # which takes it for text
             zone = written(f"'{column.timezone or 'UTC'}'")
             return sa.func.toDateTime64(value, written("6"), zone, type_=sa.DateTime)
@@ -180,6 +187,8 @@ class Speech:
             return sa.func.floor(self.double(sa.extract("epoch", time)), type_=sa.Double)
         if self.family == "duckdb":
             return sa.func.floor(self.double(sa.func.epoch_us(time)) / self.number(1_000_000), type_=sa.Double)
+        if self.family in _SPARK:  # where the session's zone is UTC
+            return sa.func.unix_seconds(sa.cast(time, sa.TIMESTAMP))
         return sa.func.toUnixTimestamp(time) if self.family == "clickhouse" else None
 
     def block(self, seconds: Expression, width: int, first: int = 0) -> Expression:

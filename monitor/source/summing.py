@@ -160,8 +160,8 @@ class Summing:
             sa.func.count().label("n_rows"),
             sa.func.count(q.item).label("n_items"),
             sa.func.count(q.position).label("n_positions"),
-            counted(q.position, q.placed()).label("placed"),
-            *(counted(q.item, q.placed(k)).label(f"shown_{i}") for i, k in enumerate(q.cutoffs)),
+            counted(q.position, q.placed(), q.dialect).label("placed"),
+            *(counted(q.item, q.placed(k), q.dialect).label(f"shown_{i}") for i, k in enumerate(q.cutoffs)),
         ]
         if q.grade_column is not None:
             columns += [q.graded(None).label("graded"), q.graded(q.cutoffs[0]).label("judged")]
@@ -189,8 +189,8 @@ class Summing:
         placed = sa.select(stretch.label("bucket"), doubt.label("doubt"), alone.label("alone")).where(*inside)
         n = placed.subquery("n")
         zero = self.speech.number(0)
-        sums = {"odd": sa.func.sum(n.c.doubt), "unmatched": sa.func.sum(n.c.alone)}
-        counts = [self.speech.double(sums[name]).label(name) if name in sums else zero.label(name) for name in COUNTS]
+        sums = {"odd": n.c.doubt, "unmatched": n.c.alone}
+        counts = [self.speech.total(sums[name]).label(name) if name in sums else zero.label(name) for name in COUNTS]
         slices = [
             column
             for place in self.places.values()
@@ -223,7 +223,7 @@ class Summing:
         found = self._formulas(formulas, q, lambda name: _or_zero(p.c[name]))
         one = self._one_a_request(q, p, formulas, found, since, until)
         keys = [one.c.bucket, *(one.c[name] for place in self.places.values() for name in place)]
-        counts = [self.speech.double(sa.func.sum(one.c[name])).label(name) for name in COUNTS]
+        counts = [self.speech.total(one.c[name]).label(name) for name in COUNTS]
         parts = [c for name in self.kernels.values() for c in self._parts(one, name)]
         return sa.select(*keys, *counts, *parts).group_by(*keys)
 
@@ -242,11 +242,27 @@ class Summing:
             mixed = mixed + differ
         counts = self._counts(q, p, formulas) | {"mixed_slice": mixed}
         columns += [counts[name].label(name) for name in COUNTS]
-        sampled = self._is_sampled(q)
+        columns.append(sa.case((self._is_sampled(q), _ONE), else_=_ZERO).label("sampled"))
         for name, formula in found.items():
-            columns += self._of_measure(name, formula, sampled)
+            columns += [part.label(f"{name}_{ending}") for ending, part in self._ingredients(formula).items()]
         each = sa.select(*columns).select_from(q.outerjoin(p, p.c.request == q.c.request))
-        return self.speech.fenced(each).subquery("v")
+        one = self.speech.fenced(each).subquery("w")
+        kept = [c for c in one.c if c.name in self._kept]
+        measured = [c for name, formula in found.items() for c in self._of_measure(name, formula, one)]
+        return self.speech.fenced(sa.select(*kept, *measured)).subquery("v")
+
+    @property
+    def _kept(self) -> set[str]:
+        """Columns of a request beside those of its measures."""
+        return {"bucket", *COUNTS, *(name for place in self.places.values() for name in place)}
+
+    @staticmethod
+    def _ingredients(formula: Formula) -> dict[str, Expression]:
+        """What the columns of one measure are made of, each worked out once however long it is."""
+        found = {"num": formula.numerator, "den": formula.denominator, "value": formula.value}
+        if formula.empty is not None:
+            found["empty"] = sa.case((formula.empty, _ONE), else_=_ZERO)
+        return {name: part for name, part in found.items() if part is not None}
 
     def _counts(self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas) -> dict[str, Expression]:
         is_event = isinstance(self.monitor.recipe, Events)
@@ -282,18 +298,22 @@ class Summing:
         everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > _ZERO
         return everywhere if isinstance(self.monitor.recipe, Events) else sa.and_(everywhere, q.c.graded > _ZERO)
 
-    def _of_measure(self, name: str, formula: Formula, sampled: Condition) -> Sequence[Any]:
-        """Columns of one measure of a request."""
+    def _of_measure(self, name: str, formula: Formula, one: sa.FromClause) -> Sequence[Any]:
+        """Columns of one measure of a request, of its ingredients."""
         zero = self.speech.number(0)
-        num, den, value = formula.numerator, formula.denominator, formula.value
-        if value is None:
+        sampled = one.c.sampled > _ZERO
+        num, den = one.c.get(f"{name}_num"), one.c.get(f"{name}_den")
+        if formula.value is None:
             assert num is not None
             assert den is not None
-            value = sa.case((den > zero, num / den), else_=zero)
+            value: Expression = sa.case((den > zero, num / den), else_=zero)
+        else:
+            value = one.c[f"{name}_value"]
+        is_empty = den <= zero if formula.empty is None and den is not None else one.c[f"{name}_empty"] > _ZERO
         return [
             sa.case((sampled, _ONE), else_=_ZERO).label(f"{name}_requests"),
-            sa.case((sa.and_(sampled, formula.empty), _ONE), else_=_ZERO).label(f"{name}_empty"),
-            sa.case((sa.and_(sampled, sa.not_(formula.empty)), value), else_=zero).label(f"{name}_total"),
+            sa.case((sa.and_(sampled, is_empty), _ONE), else_=_ZERO).label(f"{name}_empty"),
+            sa.case((sa.and_(sampled, sa.not_(is_empty)), value), else_=zero).label(f"{name}_total"),
             *(
                 (zero if part is None else sa.case((sampled, part), else_=zero)).label(f"{name}_{ending}")
                 for ending, part in (("num", num), ("den", den))
@@ -305,9 +325,7 @@ class Summing:
         value, num, den = (one.c[f"{name}_{part}"] for part in ("total", "num", "den"))
         summed = [one.c[f"{name}_requests"], one.c[f"{name}_empty"], value, value * value]
         summed += [num, den, num * num, den * den, num * den]
-        return [
-            self.speech.double(sa.func.sum(s)).label(f"{name}_{part}") for s, part in zip(summed, PARTS, strict=True)
-        ]
+        return [self.speech.total(s).label(f"{name}_{part}") for s, part in zip(summed, PARTS, strict=True)]
 
 
 def _or_zero(value: Expression) -> Expression:

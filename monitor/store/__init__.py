@@ -1,6 +1,8 @@
 """rankmon's own database: partials per bucket and slice, progress, leases."""
 
 from monitor.store.lease import Lease
+from monitor.store.remembered import Remembering
+from monitor.store.retention import Holding
 from monitor.store.store import Progress, Store, Written
 
-__all__ = ["Lease", "Progress", "Store", "Written"]
+__all__ = ["Holding", "Lease", "Progress", "Remembering", "Store", "Written"]

@@ -41,6 +41,7 @@ from monitor.store.lease import Lease, Leases
 from monitor.store.migrate import Schema
 from monitor.store.outbox import Outbox
 from monitor.store.records import Records
+from monitor.store.retention import Retention
 from monitor.store.verdicts import Verdicts
 
 Floats = NDArray[np.float64]
@@ -58,6 +59,7 @@ class Progress:
     """What is known of a monitor's runs, by any process; instants in seconds, `refresh` real ones between two runs."""
 
     newest_source_at: float | None = None
+    newest_label_at: float | None = None
     last_attempt_at: float | None = None
     last_success_at: float | None = None
     last_error: str = ""
@@ -84,6 +86,7 @@ class Store(Connected):
         self.outbox = Outbox(self.engine, url)
         self.verdicts = Verdicts(self.engine, url)
         self.records = Records(self.engine, url)
+        self.retention = Retention(self.engine, url, self.leases)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -106,8 +109,8 @@ class Store(Connected):
         of_marks = sa.select(bucket_marks.c.bucket_start).where(bucket_marks.c.series_id == number)
         awaited = of_marks.where(bucket_marks.c.mark == "awaited")
         # Three questions, for each of which there is an index.
-        parts = (table.c.bucket_start >= since, ~table.c.final, table.c.bucket_start.in_(awaited))
-        query = sa.union(*(overall.where(part) for part in parts))
+        recent, late = (overall.where(w) for w in (table.c.bucket_start >= since, table.c.bucket_start.in_(awaited)))
+        query: sa.CompoundSelect[Any] = sa.union(recent, _by_open(overall, table).where(~table.c.final), late)
         marks = of_marks.add_columns(bucket_marks.c.mark, bucket_marks.c.noted_at)
         with self.reading() as connection:
             found = {start: BucketState(at, bool(final)) for start, at, final in connection.execute(query)}
@@ -130,15 +133,30 @@ class Store(Connected):
         """
         table = _table(definition)
         from_there = sa.and_(table.c.series_id == _series_number(definition), table.c.bucket_start >= since)
-        is_open = ~table.c.final if now is None else ~table.c.final | (table.c.read_at > now + CLOCK_TOLERANCE)
+        oldest = sa.select(sa.func.min(table.c.bucket_start)).where(from_there)
+        if now is None:
+            oldest = _by_open(oldest, table).where(~table.c.final)
+        else:
+            oldest = oldest.where(~table.c.final | (table.c.read_at > now + CLOCK_TOLERANCE))
         with self.reading() as connection:
-            opened = connection.execute(
-                sa.select(sa.func.min(table.c.bucket_start)).where(from_there, is_open)
-            ).scalar()
+            opened = connection.execute(oldest).scalar()
             final = sa.select(sa.func.max(table.c.bucket_start)).where(from_there, table.c.final)
             final = final if opened is None else final.where(table.c.bucket_start < opened)
             newest = connection.execute(final).scalar()
         return None if newest is None else int(newest) + width
+
+    def first_bucket_of(self, definition: Definition, dimension: str, value: str) -> int | None:
+        """Start of the oldest stored bucket with a request of a slice, seconds; None if there is none."""
+        table = _table(definition)
+        query = (
+            sa.select(sa.func.min(table.c.bucket_start))
+            .join(series, series.c.id == table.c.series_id)
+            .join(slices, slices.c.id == table.c.slice_id)
+            .where(*_is(definition), slices.c.dimension == dimension, slices.c.value == value, table.c.requests > 0)
+        )
+        with self.reading() as connection:
+            found: int | None = connection.scalar(query)
+        return found
 
     def oldest_bucket(self, definition: Definition) -> int | None:
         """Start of the oldest bucket that is stored of a series."""
@@ -158,6 +176,11 @@ class Store(Connected):
 
     def history(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> History:
         """The stored buckets of a series that start in [since, until) seconds."""
+        columns = self.partials(definition, since, until, overall_only)
+        return History.of(columns, len(columns) - 4)
+
+    def partials(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> list[list[Any]]:
+        """The same as columns of its rows, in any order: start, final, dimension, value, and the fields."""
         table = _table(definition)
         fields = TRAFFIC_FIELDS if definition.kernel == TRAFFIC else FIELDS
         query = (
@@ -170,7 +193,7 @@ class Store(Connected):
         )
         if overall_only:
             query = query.where(slices.c.dimension == OVERALL[0])
-        return History.of(self.columns(query) or [[] for _ in range(4 + len(fields))], len(fields))
+        return self.columns(query) or [[] for _ in range(4 + len(fields))]
 
     def refused_by_bucket(self, definition: Definition, since: int, until: int) -> dict[int, int]:
         """Start -> refused rows (overall) of the buckets that start in [since, until); events are no rows."""
@@ -386,6 +409,11 @@ def _note_current(connection: sa.Connection, monitor: Monitor) -> None:
         connection.execute(current_series.delete().where(current_series.c.series_id.in_(gone)))
     if new := present - noted:
         connection.execute(current_series.insert(), [{"series_id": number} for number in sorted(new)])
+
+
+def _by_open(query: sa.Select[Any], table: sa.Table) -> sa.Select[Any]:
+    """The query by the index of the buckets that are open; SQLite would go through the whole series."""
+    return query.with_hint(table, f"INDEXED BY ix_{table.name}_open", "sqlite")
 
 
 def _table(definition: Definition) -> sa.Table:

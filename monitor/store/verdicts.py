@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from monitor.core.drift.state import State
 from monitor.core.drift.verdicts import Verdict
+from monitor.core.thresholds import ConditionName
 from monitor.schema import baselines, diagnoses, drift_states, verdicts
 from monitor.store.engine import Connected, upserting
 
@@ -52,6 +53,20 @@ class Baseline:
     since: int
     author: str
     note: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found out of a condition of an incident; without a document, why nothing was.
+
+    Attributes:
+        taken_at: when, or when it was tried last, real seconds since 1970.
+    """
+
+    condition: ConditionName
+    taken_at: float
+    document: Mapping[str, Any] | None = None
+    error: str = ""
 
 
 class Verdicts(Connected):
@@ -98,32 +113,67 @@ class Verdicts(Connected):
         with self.reading() as connection:
             return [tuple(row) for row in connection.execute(query)]
 
-    def baseline(self, monitor: str) -> Baseline | None:
-        """Where somebody had the baseline of a monitor begin anew; None if nobody did."""
-        query = sa.select(baselines).where(baselines.c.monitor == monitor)
+    def baselines(self, monitor: str) -> list[Baseline]:
+        """Where somebody had the baseline of a monitor begin anew, oldest first."""
+        query = sa.select(baselines).where(baselines.c.monitor == monitor).order_by(baselines.c.since)
         with self.reading() as connection:
-            row = connection.execute(query).one_or_none()
-        return None if row is None else Baseline(row.since, row.author, row.note)
+            return [Baseline(row.since, row.author, row.note) for row in connection.execute(query)]
 
     def begin_baseline(self, monitor: str, baseline: Baseline, now: float) -> None:
-        """Have the baseline of a monitor begin anew; the verdicts follow with the next step. Raises StoreError."""
+        """Have the baseline of a monitor begin anew; the verdicts follow with the next step. Raises StoreError.
+
+        Of two that begin at the same moment the later word counts.
+        """
         row = {"monitor": monitor, **asdict(baseline), "set_at": now}
         with self.writing() as connection:
             added = upserting(self.dialect, baselines).values(row)
-            connection.execute(added.on_conflict_do_update(index_elements=[baselines.c.monitor], set_=row))
+            connection.execute(
+                added.on_conflict_do_update(index_elements=[baselines.c.monitor, baselines.c.since], set_=row)
+            )
+
+    def same_since(self, monitor: str, kind: str) -> int | None:
+        """End of the first of the newest verdicts on a monitor that all are of a kind, seconds; None if none is."""
+        of_it = verdicts.c.monitor == monitor
+        other = sa.select(sa.func.max(verdicts.c.at)).where(of_it, verdicts.c.kind != kind).scalar_subquery()
+        first = sa.select(sa.func.min(verdicts.c.at)).where(of_it, verdicts.c.at > sa.func.coalesce(other, 0))
+        with self.reading() as connection:
+            found: int | None = connection.scalar(first)
+        return found
 
     def diagnosis(self, incident: str) -> Mapping[str, Any] | None:
-        """What was found out of an incident when it opened; None if nothing was."""
-        query = sa.select(diagnoses.c.document).where(diagnoses.c.incident == incident)
-        with self.reading() as connection:
-            document = connection.scalar(query)
-        return None if document is None else json.loads(document)
+        """The first that `diagnoses` has; None if nothing was found out."""
+        return next((one.document for one in self.diagnoses(incident) if one.document is not None), None)
 
-    def put_diagnosis(self, incident: str, monitor: str, document: Mapping[str, Any], now: float) -> None:
-        """Keep what was found out of an incident; the first that was found stays. Raises StoreError."""
-        row = {"incident": incident, "monitor": monitor, "taken_at": now, "document": json.dumps(document)}
+    def diagnoses(self, incident: str) -> list[Diagnosis]:
+        """What was found out of each condition of an incident: overall before slices, then as they were taken."""
+        c = diagnoses.c
+        query = sa.select(diagnoses).where(c.incident == incident)
+        with self.reading() as connection:
+            rows = connection.execute(query.order_by(c.dimension != "", c.taken_at, c.rule, c.value)).all()
+        return [
+            Diagnosis(
+                (r.rule, r.dimension, r.value), r.taken_at, json.loads(r.document) if r.document else None, r.error
+            )
+            for r in rows
+        ]
+
+    def diagnosed(self, incident: str) -> set[ConditionName]:
+        """The conditions of an incident of which something was found out."""
+        c = diagnoses.c
+        query = sa.select(c.rule, c.dimension, c.value).where(c.incident == incident, c.document != "")
+        with self.reading() as connection:
+            return {(row.rule, row.dimension, row.value) for row in connection.execute(query)}
+
+    def put_diagnosis(self, incident: str, monitor: str, found: Diagnosis) -> None:
+        """Keep what was found out of a condition, or why nothing was: the first document stays. Raises StoreError."""
+        document = "" if found.document is None else json.dumps(found.document)
+        names = dict(zip(("rule", "dimension", "value"), found.condition, strict=True))
+        news = {"taken_at": found.taken_at, "document": document, "error": found.error}
+        added = upserting(self.dialect, diagnoses).values({"incident": incident, "monitor": monitor, **names, **news})
+        keys = list(diagnoses.primary_key.columns)
+        kept = added.on_conflict_do_update(index_elements=keys, set_=news, where=diagnoses.c.document == "")
         with self.writing() as connection:
-            connection.execute(upserting(self.dialect, diagnoses).values(row).on_conflict_do_nothing())
+            connection.execute(kept)
 
 
 def put(connection: sa.Connection, dialect: str, monitor: str, found: Judged) -> None:

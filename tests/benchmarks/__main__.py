@@ -1,4 +1,7 @@
-"""`make bench`: all benchmarks, as tables. --quick takes small data and few rounds, --write keeps the results."""
+"""`make bench`: all benchmarks, as tables.
+
+--quick takes small data and few rounds, --large also 20 million rows, --write keeps the results.
+"""
 
 import argparse
 from collections.abc import Iterator
@@ -6,23 +9,29 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.benchmarks import cycle, kernel, memory, verdicts, ways
+from tests.benchmarks import cycle, kernel, memory, peers, postgres, verdicts, ways
 from tests.benchmarks.report import Section, facts, markdown, table
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 REQUESTS, QUICK_REQUESTS = 100_000, 5_000
 
 
-def sections(folder: Path, quick: bool) -> Iterator[Section]:
-    """Every table, one after the other."""
+def sections(folder: Path, quick: bool, is_large: bool = False) -> Iterator[Section]:
+    """Every table, one after the other; also those of very long logs if `is_large`."""
     requests, rounds = (QUICK_REQUESTS, 1) if quick else (REQUESTS, 5)
     # ranx compiles for most of a minute when it is used for the first time.
-    peers = [replace(p, share=1.0) for p in kernel.PEERS if p.name != "ranx"] if quick else kernel.PEERS
-    yield from kernel.sections(requests, rounds, peers)
+    contenders = [replace(p, share=1.0) for p in kernel.PEERS if p.name != "ranx"] if quick else kernel.PEERS
+    yield from kernel.sections(requests, rounds, contenders)
     if not quick:
         yield kernel.linearity(requests, rounds)
     yield from cycle.sections(folder, requests, rounds)
     yield from ways.sections(folder, requests, rounds)
+    with postgres.filled(folder, requests) as copied:
+        if copied is not None:
+            yield from postgres.sections(copied, folder, rounds)
+            yield peers.section(copied, folder, rounds, is_quick=quick)
+    if is_large:
+        yield from postgres.large(folder, requests)
     yield memory.section(folder, requests)
     yield from verdicts.sections(folder, *((20, 5, 1) if quick else ()))
 
@@ -36,14 +45,17 @@ def main() -> None:
     """Run all, print each table as soon as it is there."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small data, one round, without ranx: a smoke test")
+    parser.add_argument("--large", action="store_true", help="also 20 million rows: many minutes and some gigabytes")
     parser.add_argument("--write", action="store_true", help=f"keep the tables in {RESULTS.name}")
     chosen = parser.parse_args()
     if chosen.quick and chosen.write:
         parser.error("--quick measures too little to be kept; leave one of the two out")
+    if chosen.quick and chosen.large:
+        parser.error("--quick and --large exclude each other")
     print(facts())
     done = []
     with TemporaryDirectory(prefix="rankmon-bench-") as folder:
-        for section in sections(Path(folder), chosen.quick):
+        for section in sections(Path(folder), chosen.quick, chosen.large):
             section = without_aims(section) if chosen.quick else section
             print(f"\n{section.title}\n\n{table(section)}", flush=True)
             done.append(section)

@@ -90,10 +90,17 @@ def by_pandas(log: Log) -> float:
     with closing(sqlite3.connect(log.path)) as connection:
         shown = pd.read_sql("SELECT * FROM rankings", connection)
         events = pd.read_sql("SELECT DISTINCT request_id, item_id, occurred_at FROM events", connection)
+    shown["served_at"] = pd.to_datetime(shown["served_at"], format=ISO)
+    events["occurred_at"] = pd.to_datetime(events["occurred_at"], format=ISO)
+    return mean_by_apply(shown, events)
+
+
+def mean_by_apply(shown: pd.DataFrame, events: pd.DataFrame) -> float:
+    """The mean NDCG by merge and groupby.apply, after the sums that rankmon stores; times are times."""
     rows = shown.merge(events, "left", ["request_id", "item_id"])
-    served, occurred = (pd.to_datetime(rows[name], format=ISO) for name in ("served_at", "occurred_at"))
-    waited = (occurred - served).dt.total_seconds()
-    rows = rows.assign(grade=((waited >= 0) & (waited < ATTRIBUTION)).astype(float), hour=served.dt.floor("h"))
+    waited = (rows["occurred_at"] - rows["served_at"]).dt.total_seconds()
+    grade = ((waited >= 0) & (waited < ATTRIBUTION)).astype(float)
+    rows = rows.assign(grade=grade, hour=rows["served_at"].dt.floor("h"))
     requests = rows.groupby("request_id")
     lists = requests[["position", "grade"]]
     found = requests[["hour", "device"]].first().assign(ndcg=lists.apply(ndcg), mrr=lists.apply(reciprocal_rank))

@@ -31,10 +31,13 @@ def peak_megabytes() -> float:
 
 def measured(log: Log, store: Path) -> float:
     """Megabytes that a backfill of `log` comes to in a fresh process."""
-    span = [str(log.since), str(log.until)]
-    command = [sys.executable, "-m", "tests.benchmarks.memory", str(log.path), *span, str(store)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return float(done.stdout)
+    return printed("tests.benchmarks.memory", log.path, log.since, log.until, store)
+
+
+def printed(module: str, *arguments: object) -> float:
+    """The number that a module prints, run in a fresh process."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    return float(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
 def section(folder: Path, requests: int, sizes: tuple[float, ...] = SIZES) -> Section:

@@ -34,7 +34,8 @@ class Line:
         """`yes`, `no`, or nothing where there is no aim or nothing was measured."""
         if self.aim is None or self.ratio is None:
             return ""
-        return "yes" if (self.ratio >= self.aim) == (self.direction == "at least") else "no"
+        is_met = self.ratio >= self.aim if self.direction == "at least" else self.ratio <= self.aim
+        return "yes" if is_met else "no"
 
     @property
     def cells(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Both ways of reading beside each other and beside each database's own floor, over the same log."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,20 +25,8 @@ from tests.benchmarks.cycle import BOUNDED, DAY, DENSITY, ISO, MONITOR, NDCG, SC
 from tests.benchmarks.data import Log, write_log
 from tests.benchmarks.report import Line, Section, duration
 from tests.benchmarks.timing import interleaved
-from tests.support.postgres import find_binaries, postgres_server
 
-POSTGRES_AIM, SQLITE_AIM, DUCKDB_AIM = 2, 4, 5
-
-_TABLES = (
-    "CREATE TABLE rankings (request_id bigint, item_id bigint, position int, served_at timestamptz, device text)",
-    "CREATE TABLE events (request_id bigint, item_id bigint, type text, occurred_at timestamptz)",
-)
-_INDEXES = (
-    "CREATE INDEX ON rankings (served_at)",
-    "CREATE INDEX ON rankings (request_id)",
-    "CREATE INDEX ON events (occurred_at)",
-    "VACUUM ANALYZE",
-)
+SQLITE_AIM, DUCKDB_AIM = 4, 5
 
 
 @dataclass(frozen=True)
@@ -53,21 +41,19 @@ class Place:
     title: str
     url: str
     monitor: Monitor
-    floors: dict[str, Callable[[], Any]]
+    floors: Mapping[str, Callable[[], Any]]
     aim: float
 
 
 def sections(folder: Path, requests: int, rounds: int) -> Iterator[Section]:
-    """A table for each database that is there."""
+    """A table for SQLite and one for DuckDB; see `postgres` for the third."""
     log = write_log(folder / "ways.db", requests, round(requests / DENSITY), "number")
-    yield _section(_sqlite(log), log, folder, rounds)
-    yield _section(_duckdb(log, folder), log, folder, rounds)
-    if find_binaries() is not None:
-        with postgres_server() as server:
-            yield _section(_postgres(log, server.url()), log, folder, rounds)
+    yield section(_sqlite(log), log, folder, rounds)
+    yield section(_duckdb(log, folder), log, folder, rounds)
 
 
-def _section(place: Place, log: Log, folder: Path, rounds: int) -> Section:
+def section(place: Place, log: Log, folder: Path, rounds: int) -> Section:
+    """Both ways beside the floors of one database."""
     title = f"Both ways over {log.rows:,} rows in {place.title}"
     return Section(title, ("what", "time", "ratio", "aim", "met"), list(_lines(place, log, folder, rounds)), REMARKS)
 
@@ -118,7 +104,7 @@ def _sqlite(log: Log) -> Place:
     return Place("SQLite", f"sqlite:///{log.path}", MONITOR, floors, SQLITE_AIM)
 
 
-def _native(name: str) -> Monitor:
+def native(name: str) -> Monitor:
     """The monitor, of columns with times of the database's own type."""
     assert isinstance(MONITOR.recipe, Events)
     recipe = replace(MONITOR.recipe, time=TimeColumn("occurred_at"))
@@ -145,31 +131,4 @@ def _duckdb(log: Log, folder: Path) -> Place:
             connection.exec_driver_sql(SCAN).fetchall()
         reading.dispose()
 
-    return Place("Parquet files, by DuckDB", url, _native("duckdb"), {"one scan": one_scan}, DUCKDB_AIM)
-
-
-def _postgres(log: Log, url: str) -> Place:
-    import psycopg
-
-    plain = url.replace("+psycopg", "")
-    with psycopg.connect(plain, autocommit=True) as connection, closing(sqlite3.connect(log.path)) as source:
-        for statement in _TABLES:
-            connection.execute(statement)
-        for table in ("rankings", "events"):
-            with connection.cursor().copy(f"COPY {table} FROM STDIN") as copy:
-                for row in source.execute(f"SELECT * FROM {table} ORDER BY rowid"):
-                    copy.write_row(row)
-        for statement in _INDEXES:
-            connection.execute(statement)
-
-    def copied() -> int:
-        statement = "COPY rankings TO STDOUT (FORMAT binary)"
-        with psycopg.connect(plain) as reading, reading.cursor() as cursor, cursor.copy(statement) as copy:
-            return sum(len(part) for part in copy)
-
-    def written() -> None:
-        with psycopg.connect(plain) as reading:
-            reading.execute("COPY rankings TO '/dev/null' (FORMAT binary)")
-
-    floors = {"a binary COPY to this process": copied, "the same to the server's /dev/null": written}
-    return Place("PostgreSQL", url, _native("postgresql"), floors, POSTGRES_AIM)
+    return Place("Parquet files, by DuckDB", url, native("duckdb"), {"one scan": one_scan}, DUCKDB_AIM)

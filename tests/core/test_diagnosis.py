@@ -11,6 +11,8 @@ import pytest
 
 from monitor.core import buckets as b
 from monitor.core import diagnosis as d
+from monitor.core.drift.diagnosis import split
+from monitor.core.drift.verdicts import Alarm, Verdict
 from monitor.core.findings import Finding
 from monitor.core.measures import Measure, parse
 from monitor.core.types import OVERALL, Drift, Monitor, Slice
@@ -218,7 +220,56 @@ def test_the_document_is_plain_data_with_slices_both_ways() -> None:
     assert found["slices"][0]["slice"] == found["slices_by_z"][0]["slice"] == "b"
     assert found["compared"] == [list(span) for span in made.subject.before]
     assert found["coverage"]["labelled"] == 1.0
-    assert d.from_stored(monitor(), made, d.split_by(made, "device"))["split"]["from"] == "verdict"
+    assert {part["against"] for part in found["slices"]} == {"before"}
+    assert found["split"]["window"] == found["window"] == list(made.subject.window)
+
+
+def of_verdict(before: float) -> d.OfVerdict:
+    """What a verdict made of b's fall, against its baseline, over the last 5 hours."""
+    share, means = np.array([0.5, 0.5]), (np.array([0.4, before]), np.array([0.4, 0.3]))
+    return d.OfVerdict(split(("a", "b"), (share, share), means, np.array([0.1, 0.1])), (END - 5 * HOUR, END))
+
+
+def test_a_verdict_s_slices_stand_in_place_of_those_against_the_weeks_and_say_so() -> None:
+    made = stored((EVEN, EVEN), (LEVEL, LEVEL | {"b": 0.3}))
+    sums = np.concatenate([made.history.sums, made.history.sums[:, 1:2]], axis=1)
+    names = (*made.history.slices, ("country", "de"))
+    history = History(made.history.starts, made.history.final, names, sums)
+    watching = replace(monitor(), slices=(Slice("device", "device"), Slice("country", "country")))
+    found = json.loads(json.dumps(d.from_stored(watching, replace(made, history=history), of_verdict(0.9))))
+    assert (found["split"]["from"], found["split"]["window"]) == ("verdict", [END - 5 * HOUR, END])
+    against = {(p["dimension"], p["slice"]): (p["against"], p["before"]) for p in found["slices_by_z"]}
+    assert against["device", "b"] == ("baseline", 0.9)
+    assert against["country", "de"][0] == "before"
+    assert {slice_ for dimension, slice_ in against if dimension == "device"} == {"a", "b"}, "and no other of it"
+
+
+def test_the_split_of_a_verdict_is_of_a_day_at_most_before_the_alarm_opened() -> None:
+    parts = of_verdict(0.5).split
+    old, new = Alarm("a", END - 90 * HOUR, END - 80 * HOUR, 0, 1, 0), Alarm("b", END - 7 * HOUR, END, 0, 1, 0)
+    made = Verdict(END, "degraded", alarms=(old, new), split=parts)
+    assert d.OfVerdict.of(made, HOUR) == d.OfVerdict(parts, (END - 7 * HOUR, END))
+    slow = replace(made, alarms=(replace(new, since=END - 50 * HOUR),))
+    assert d.OfVerdict.of(slow, HOUR) == d.OfVerdict(parts, (END - DAY, END))
+    assert d.OfVerdict.of(replace(made, split=None), HOUR) is None
+    assert d.OfVerdict.of(replace(made, split=replace(parts, parts=parts.parts[:1])), HOUR) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (DROP, None),
+        (replace(DROP, value=(DROP.value or 0) + 1e-12, coverage=0.1), None),
+        (replace(DROP, value=0.65), (DROP.value, 0.65)),
+        (replace(DROP, requests=9), (DROP.value, DROP.value)),
+        (None, (DROP.value, None)),
+    ],
+)
+def test_figures_that_moved_since_are_told_from_those_that_did_not(
+    now: Finding | None, expected: tuple[float, float | None] | None
+) -> None:
+    found = d.moved(json.loads(json.dumps(DROP.plain())), now)
+    assert (None if found is None else (found["value"], found["value_now"])) == expected
 
 
 def test_a_finding_comes_back_as_it_was() -> None:

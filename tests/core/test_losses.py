@@ -78,11 +78,18 @@ def test_where_requests_have_no_query_there_is_no_word_of_queries() -> None:
 
 
 def test_the_versions_of_the_window_are_compared_the_older_first() -> None:
-    now = requests([0.9, 0.9, 0.1, 0.1], None, ["v1", "v1", "v2", "v2"])
+    now = requests([0.9, 0.1] * 4, None, ["v1", "v2"] * 4)
     found = losses(now, NO_REQUESTS, HOUR, with_text=False)["comparison"]
     assert (found["first"]["version"], found["second"]["version"]) == ("v1", "v2")
     assert (found["difference"], found["at_one_time"]) == (pytest.approx(-0.8), True)
     assert losses(requests([0.5]), NO_REQUESTS, HOUR, with_text=False)["comparison"] is None
+
+
+def test_versions_of_the_window_that_came_one_after_the_other_are_told_to() -> None:
+    now = requests([0.9] * 30 + [0.1] * 30, None, ["v1"] * 30 + ["v2"] * 30)
+    found = losses(now, NO_REQUESTS, HOUR, with_text=False)["comparison"]
+    assert not found["at_one_time"]
+    assert (found["first"]["until"], found["second"]["since"]) == (29 * HOUR, 30 * HOUR)
 
 
 def test_where_one_version_served_it_is_held_against_the_one_before_it() -> None:

@@ -8,7 +8,8 @@ import pytest
 from monitor.core import buckets as b
 from monitor.core.kernels import Scores
 from monitor.core.measures import parse
-from monitor.core.sample import NO_REQUESTS, Sample, by_query, pieces, text, weights
+from monitor.core.sample import NO_REQUESTS, Sample, Wanted, by_query, pieces, sampled, text, weights
+from tests.core.test_tally import reading
 
 HOUR = 3600
 
@@ -60,11 +61,11 @@ def test_a_sample_is_not_biased() -> None:
 
 
 @pytest.mark.parametrize(
-    "reading",
+    "wanted",
     ["ndcg@10", "ndcg(empty=zero)@10", "ndcg(empty=one)@10", "ndcg(aggregate=pooled)@10", "ctr@10"],
 )
-def test_weights_are_what_the_partials_are_read_as(reading: str) -> None:
-    rng, measure = np.random.default_rng(2), parse(reading)
+def test_weights_are_what_the_partials_are_read_as(wanted: str) -> None:
+    rng, measure = np.random.default_rng(2), parse(wanted)
     over, under = rng.random(50), 1 + rng.random(50)
     empty = rng.random(50) < 0.3
     over[empty], under[empty] = 0.0, 0.0
@@ -73,6 +74,17 @@ def test_weights_are_what_the_partials_are_read_as(reading: str) -> None:
     partial = b.sums(scores, np.ones(50, bool), np.zeros(50, np.int64), 1)[0]
     numerator, denominator = weights(measure, scores)
     assert numerator.sum() / denominator.sum() == pytest.approx(float(b.read_as(measure, partial)), abs=1e-12)
+
+
+@pytest.mark.parametrize("reading_", ["ndcg@10", "ndcg(empty=zero)@10"])
+def test_requests_with_nothing_relevant_are_counted_though_they_may_have_no_value(reading_: str) -> None:
+    read = reading([1, 2, 3, 4], ["v1", "v1", "v2", None], grades=[1, 0, 0, 2])
+    found = sampled(read, Wanted(parse(reading_), None, "device", None))
+    assert found.empty == {"v1": (2, 1), "v2": (1, 1), "(none)": (1, 0)}
+    assert len(found) == (2 if reading_ == "ndcg@10" else 4)
+    both = (found + found).at_most(1)
+    assert both.empty["v1"] == (4, 2), "of all that were read, kept or not"
+    assert found.of_place("").empty == {}
 
 
 def test_pieces_cover_a_period_that_fits_and_nothing_else() -> None:

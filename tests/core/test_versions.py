@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from monitor.core.sample import Sample
-from monitor.core.versions import FEWEST_PAIRS, compare, in_order, mean, names
+from monitor.core.versions import FEWEST_PAIRS, Signs, compare, in_order, mean, names
 from tests.core.test_sample import requests
 
 HOUR = 3600
@@ -108,3 +110,75 @@ def test_the_busiest_come_first_and_the_older_is_the_first_of_two() -> None:
     sample = requests([0] * 6, None, ["new", "new", "old", "new", "odd", "odd"])
     assert names(sample) == ["new", "odd", "old"]
     assert in_order(sample, ["odd", "new"]) == ["new", "odd"]
+
+
+# ---- when they served ----------------------------------------------------------------------------------------------
+
+
+def served(seed: int, since: dict[str, float], until: dict[str, float], rates: dict[str, float]) -> Sample:
+    """Two weeks of requests at random times: each version's between its days, so many an hour; values about 0.5."""
+    rng, times, versions = np.random.default_rng(seed), list[int](), list[str]()
+    for version, rate in rates.items():
+        size = rng.poisson(rate * 24 * (until[version] - since[version]))
+        times += rng.uniform(since[version] * 24 * HOUR, until[version] * 24 * HOUR, size).astype(int).tolist()
+        versions += [version] * size
+    plain = requests(rng.normal(0.5, 0.1, len(times)).tolist(), None, versions)
+    at = np.array(times, np.int64)
+    return Sample(plain.ids, at, plain.over, plain.under, plain.queries, plain.places, plain.versions, plain.read)
+
+
+@pytest.mark.parametrize("rate", [0.5, 5.0, 200.0])
+def test_one_after_the_other_is_at_different_times_however_thin_the_traffic(rate: float) -> None:
+    found = compare(served(0, {"v1": 0, "v2": 9}, {"v1": 9, "v2": 14}, {"v1": rate, "v2": rate}), "v1", "v2", HOUR)
+    assert not found.at_one_time
+    assert max(found.together) < 0.2
+    assert found.first.until is not None
+    assert found.second.since is not None
+    assert found.first.until <= 9 * 24 * HOUR <= found.second.since
+
+
+@pytest.mark.parametrize("rate", [0.5, 5.0, 200.0])
+@pytest.mark.parametrize("share", [0.5, 0.05])
+def test_side_by_side_is_at_one_time_however_thin_the_traffic(rate: float, share: float) -> None:
+    rates = {"v1": rate * (1 - share), "v2": rate * share}
+    sample = served(1, {"v1": 0, "v2": 0}, {"v1": 14, "v2": 14}, rates)
+    found = compare(sample, "v1", "v2", HOUR)
+    assert found.at_one_time
+    assert found.first.requests + found.second.requests == len(sample), "and all of them are compared"
+
+
+def test_a_version_that_was_rolled_back_has_been_at_another_time() -> None:
+    both = served(2, {"v1": 0, "v2": 5}, {"v1": 5, "v2": 7}, {"v1": 60, "v2": 60})
+    after = served(3, {"v1": 7}, {"v1": 14}, {"v1": 60})
+    assert not compare(both + after, "v1", "v2", HOUR).at_one_time
+
+
+def test_of_one_that_joined_late_only_the_time_of_both_is_compared() -> None:
+    """Everything got better on day 10, when the second began: that is not its doing."""
+    sample = served(4, {"v1": 0, "v2": 10}, {"v1": 14, "v2": 14}, {"v1": 100, "v2": 100})
+    sample = Sample(
+        sample.ids, sample.served, sample.over + 0.2 * (sample.served >= 10 * 24 * HOUR), sample.under,
+        sample.queries, sample.places, sample.versions, sample.read,
+    )  # fmt: skip
+    found = compare(sample, "v1", "v2", HOUR)
+    assert found.at_one_time
+    assert found.together == (pytest.approx(4 / 14, abs=0.03), pytest.approx(1.0, abs=0.01))
+    assert abs(found.difference) < 0.01
+    assert found.first.requests == round(found.together[0] * len(sample.of_version("v1")))
+    assert found.first.since is not None
+    assert found.first.since < HOUR, "since when it served is told of the whole period"
+
+
+def test_requests_with_nothing_relevant_are_counted_by_version() -> None:
+    sample = requests([0.5, 0.6] * 4, None, ["v1", "v2"] * 4)
+    counted = replace(sample, empty={"v1": (9, 5), "v2": (4, 0)})
+    found = compare(counted + counted, "v1", "v2", HOUR)
+    assert (found.first.read, found.first.empty, found.second.read, found.second.empty) == (18, 10, 8, 0)
+    assert compare(sample, "v1", "v2", HOUR).first.empty is None
+
+
+def test_queries_are_counted_where_there_are_too_few_to_compare_by_them() -> None:
+    queries = ["a", "a", "b", "b", "c", "d"]
+    found = compare(requests([0.5, 0.9, 0.5, 0.1, 0.2, 0.3], queries, ["v1", "v2"] * 3), "v1", "v2", HOUR)  # type: ignore[arg-type]
+    assert (found.by, found.shared) == ("request", 2)
+    assert found.queries == Signs(1, 1, 0)

@@ -168,11 +168,11 @@ def postgres_server() -> Iterator[PostgresServer]:
             server.kill()
 
 
-def confined(directory: Path) -> dict[str, Any]:
-    """How servers run: in a session of their own, without our environment, never as root, ended with us."""
+def confined(directory: Path, farewell: signal.Signals = IMMEDIATE) -> dict[str, Any]:
+    """How servers run: in a session of their own, without our environment, never as root, ended with us by a signal."""
     user = {"user": "nobody", "group": _nobody().pw_gid, "extra_groups": []} if _is_root() else {}
     env = {"PATH": os.defpath, "LC_ALL": "C"}
-    start = {"start_new_session": True, "preexec_fn": _die_with(os.getpid())}
+    start = {"start_new_session": True, "preexec_fn": _die_with(os.getpid(), farewell)}
     return {"cwd": directory, "env": env, "stdin": subprocess.DEVNULL, **start, **user}
 
 
@@ -182,14 +182,14 @@ def give_to_nobody(directory: Path) -> None:
         shutil.chown(directory, "nobody", _nobody().pw_gid)
 
 
-def _die_with(parent: int) -> Callable[[], None]:
+def _die_with(parent: int, farewell: signal.Signals = IMMEDIATE) -> Callable[[], None]:
     """What the child does before exec, its user already changed: a later setuid would clear the signal."""
     if sys.platform != "linux":
         return lambda: None
     prctl = ctypes.CDLL(None).prctl
 
     def bind() -> None:
-        prctl(PR_SET_PDEATHSIG, IMMEDIATE)
+        prctl(PR_SET_PDEATHSIG, farewell)
         if os.getppid() != parent:
             os._exit(1)
 

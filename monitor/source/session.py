@@ -1,0 +1,139 @@
+"""What each kind of database is told by whoever reads it: who that is, and how long a statement may run.
+
+A server's administrator sees `rankmon` as the program, and the monitor in a comment before each statement; on
+PostgreSQL the monitor stands in the application's name too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+
+PROGRAM = "rankmon"
+
+CONNECT_TIMEOUT = 5
+"""Seconds to wait for a server's first answer: a process that is to end may have to wait for as long."""
+
+LONGEST_NAME = 63
+"""Bytes of an application's name on PostgreSQL."""
+
+_LIBPQ = ("psycopg", "psycopg2")
+_KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}  # a vanished server is noticed
+_CLICKHOUSE = {"join_use_nulls": "1", "aggregate_functions_null_for_empty": "1"}  # as everywhere else in SQL
+_IN_PROCESS = ("sqlite", "duckdb")  # where nobody else looks on
+
+Options = dict[str, Any]
+
+
+def address(url: URL, limit: float) -> URL:
+    """The URL with what a driver takes from there only, but for what it says itself. `limit` in seconds."""
+    kind, wanted = url.get_backend_name(), dict[str, str]()
+    if kind == "clickhousedb":
+        wanted = _CLICKHOUSE | {"max_execution_time": str(limit), "log_comment": PROGRAM}
+        if url.query.get("interface") != "chdb":
+            wanted |= {"client_name": PROGRAM, "send_receive_timeout": str(math.ceil(limit) + 30)}
+    if kind == "bigquery":
+        wanted = {"labels": f"program:{PROGRAM}"}
+    if kind == "mssql" and "odbc_connect" not in url.query:
+        wanted = {"APP": PROGRAM}
+    return url.update_query_dict({name: value for name, value in wanted.items() if name not in url.query})
+
+
+def arguments(url: URL, limit: float) -> Options:
+    """Arguments of the driver that the URL does not give itself. `limit` in seconds."""
+    kind, _, driver = url.drivername.partition("+")
+    options: Options = dict(_BY_KIND[kind](math.ceil(limit))) if kind in _BY_KIND else {}
+    if driver in _LIBPQ:
+        options = {"application_name": PROGRAM, "connect_timeout": CONNECT_TIMEOUT} | _KEEPALIVE
+    if driver == "psycopg":
+        # A statement prepared for all times of day has a plan for none, and poolers may lose it.
+        options["prepare_threshold"] = None
+    if driver == "pymysql":
+        options = {"program_name": PROGRAM, "connect_timeout": CONNECT_TIMEOUT}
+    if kind == "duckdb" and url.database not in (None, "", ":memory:"):
+        options = {"read_only": True}
+    return {name: value for name, value in options.items() if name not in url.query}
+
+
+_BY_KIND: dict[str, Callable[[int], Options]] = {
+    "trino": lambda limit: {"source": PROGRAM, "session_properties": {"query_max_run_time": f"{limit}s"}},
+    "snowflake": lambda limit: {
+        "session_parameters": {"QUERY_TAG": PROGRAM, "STATEMENT_TIMEOUT_IN_SECONDS": limit},
+        "login_timeout": 6 * CONNECT_TIMEOUT,
+    },
+    "databricks": lambda limit: {
+        "user_agent_entry": PROGRAM,
+        "session_configuration": {"STATEMENT_TIMEOUT": str(limit), "TIMEZONE": "UTC"},
+    },
+    "redshift": lambda _: {"application_name": PROGRAM},
+    "mssql": lambda _: {"timeout": CONNECT_TIMEOUT},
+    "oracle": lambda _: {"tcp_connect_timeout": float(CONNECT_TIMEOUT)},
+}
+"""Kind of database -> the driver's arguments, given the limit in whole seconds."""
+
+
+def begin(connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
+    """The connection in a transaction that only reads, where there are such, and with the limit on each statement.
+
+    Args:
+        driver: the driver's own connection.
+        limit: seconds.
+        who: the monitor that reads; may be empty.
+    """
+    kind, connection = connection.dialect.name, connection.execution_options(rankmon_reader=who)
+    if kind == "postgresql":
+        connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        _begin_on_postgresql(connection, url, limit, who)
+    if kind in ("mysql", "mariadb"):
+        _begin_on_mysql(connection, limit)
+    if kind == "redshift":
+        connection.exec_driver_sql(f"SET statement_timeout TO {_milliseconds(limit)}")
+    if kind == "oracle":
+        connection.exec_driver_sql("ALTER SESSION SET TIME_ZONE = 'UTC'")
+        driver.call_timeout, driver.module, driver.action = _milliseconds(limit), PROGRAM, who[:32]
+    if kind == "mssql":
+        driver.timeout = math.ceil(limit)
+    return connection
+
+
+def _milliseconds(limit: float) -> int:
+    """At least one: 0 would be no limit."""
+    return max(1, int(limit * 1000))
+
+
+def _begin_on_postgresql(connection: sa.Connection, url: URL, limit: float, who: str) -> None:
+    settings = {"statement_timeout": str(_milliseconds(limit)), "TimeZone": "UTC"}
+    if who and "application_name" not in url.query:
+        settings["application_name"] = f"{PROGRAM} {_plain(who)}"[:LONGEST_NAME]
+    # All at once, for each statement is a way there and back; for this transaction only.
+    connection.execute(sa.select(*(sa.func.set_config(name, value, True) for name, value in settings.items())))
+
+
+def _begin_on_mysql(connection: sa.Connection, limit: float) -> None:
+    wanted = f"max_execution_time = {_milliseconds(limit)}"
+    if getattr(connection.dialect, "is_mariadb", False):
+        wanted = f"max_statement_time = {limit}"
+    connection.exec_driver_sql(f"SET SESSION {wanted}, SESSION time_zone = '+00:00'")
+    connection.exec_driver_sql("SET SESSION TRANSACTION READ ONLY")
+    connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
+
+def sign(engine: sa.Engine) -> None:
+    """Put the program and the monitor into a comment before every statement of the engine's that goes to a server."""
+    if engine.dialect.name in _IN_PROCESS:
+        return
+
+    @sa.event.listens_for(engine, "before_cursor_execute", retval=True)
+    def _comment(connection: sa.Connection, _: object, statement: str, parameters: Any, *__: object) -> tuple[str, Any]:
+        who = _plain(connection.get_execution_options().get("rankmon_reader", ""))
+        return f"/* {' '.join(filter(None, (PROGRAM, who)))} */ {statement}", parameters
+
+
+def _plain(name: str) -> str:
+    """A name that means nothing to SQL or to a driver."""
+    return re.sub(r"[^\w.-]", "_", name)

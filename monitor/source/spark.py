@@ -1,0 +1,251 @@
+"""Spark's Thrift server by PyHive: statements that can be ended and have a limit, errors as other drivers have them.
+
+By itself PyHive waits for each answer without a limit, and cannot be told to stop. So a statement is sent to run in the
+background of its session, and asked after again and again until it is done, has run too long, or is to be ended.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+from pyhive import hive
+from sqlalchemy.engine import URL
+from TCLIService.ttypes import TFetchOrientation, TFetchResultsReq, TOperationState
+from thrift.Thrift import TException
+from thrift.transport.TSocket import TSocket
+from thrift.transport.TTransport import TBufferedTransport
+
+from monitor.source.session import CONNECT_TIMEOUT
+
+LOOK_EVERY = 0.5
+"""Seconds that the server takes to answer that a statement still runs."""
+
+GRACE = 30
+"""Seconds that an answer may take beyond what a statement may: the server says itself that it took too long."""
+
+ROWS = 10_000
+"""Rows fetched at once."""
+
+_POLLING = {"set:hiveconf:hive.server2.long.polling.timeout": f"{int(LOOK_EVERY * 1000)}ms"}
+_UNDER_WAY = (
+    TOperationState.INITIALIZED_STATE,
+    TOperationState.PENDING_STATE,
+    TOperationState.RUNNING_STATE,
+)
+_UNSAID = "the server does not say why"
+
+
+class Failed(hive.OperationalError):  # type: ignore[misc]  # PyHive has no types
+    """A statement failed. `sqlstate` is as the server says, or empty."""
+
+    def __init__(self, said: str, sqlstate: str = "") -> None:
+        super().__init__(said)
+        self.sqlstate = sqlstate
+
+
+def create(url: URL, limit: float) -> sa.Engine:
+    """An engine that connects in the way of this module; `limit` in seconds for each statement.
+
+    Each connection is a new one: a session of Spark's remembers which files a table has, and would not see new ones.
+    """
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    preparer: Any = engine.dialect.identifier_preparer  # PyHive says how names are quoted, but not with what escaped
+    preparer.escape_quote, preparer.escape_to_quote = "`", "``"
+
+    @sa.event.listens_for(engine, "do_connect")
+    def _connect(_: object, __: object, ___: object, parameters: dict[str, Any]) -> Connection:
+        return Connection(limit, **parameters)
+
+    return engine
+
+
+class Connection(hive.Connection):  # type: ignore[misc]
+    """A session in which times are UTC's and every statement has a limit."""
+
+    def __init__(self, limit: float, **parameters: Any) -> None:
+        """`limit` in seconds; `parameters` as for PyHive."""
+        self.limit = limit
+        self.is_ending = threading.Event()
+        self.is_busy = False
+        if "scheme" not in parameters:
+            parameters = _with_transport(limit + GRACE, **parameters)
+        with _as_of_a_driver():
+            super().__init__(configuration=_POLLING, **parameters)
+        if hasattr(self._transport, "setTimeout"):
+            self._transport.setTimeout((limit + GRACE) * 1000)
+        try:
+            for name, value in _settings(limit):
+                with closing(self.cursor()) as cursor:
+                    cursor.execute(f"SET {name}={value}")
+        except Failed:
+            self.close()
+            raise
+
+    def cursor(self, *args: Any, **options: Any) -> Cursor:
+        """A cursor whose statements can be ended."""
+        return Cursor(self, *args, **options)
+
+    def cancel(self) -> None:
+        """End the statement under way, if there is one. From any thread; nothing is sent from this one."""
+        if self.is_busy:
+            self.is_ending.set()
+
+    def close(self) -> None:
+        """Give the session back; one that was lost is gone already."""
+        with suppress(Failed), _as_of_a_driver():
+            super().close()
+
+
+class Cursor(hive.Cursor):  # type: ignore[misc]
+    """Runs one statement at a time, in the background of its session."""
+
+    def __init__(self, connection: Connection, arraysize: int = ROWS) -> None:
+        super().__init__(connection, arraysize)
+
+    def execute(self, operation: str, parameters: Any = None, **_: object) -> None:
+        """Run a statement and wait for it. Raises Failed: it did, took too long or was ended, or the server is gone."""
+        connection = self._connection
+        connection.is_ending.clear()
+        connection.is_busy = True
+        try:
+            with _as_of_a_driver():
+                super().execute(operation, parameters, async_=True)
+                self._await()
+        finally:
+            connection.is_busy = False
+
+    def _await(self) -> None:
+        began = time.monotonic()
+        while True:
+            self._end_if_due(began)
+            answer = self.poll(get_progress_update=False)  # takes up to LOOK_EVERY
+            state = answer.operationState
+            if state == TOperationState.FINISHED_STATE:
+                return
+            if state in _UNDER_WAY:
+                continue
+            if state == TOperationState.TIMEDOUT_STATE:
+                raise Failed(f"statement timeout: {_brief(answer.errorMessage)}")
+            if state in (TOperationState.CANCELED_STATE, TOperationState.CLOSED_STATE):
+                raise Failed("query execution was interrupted")
+            raise Failed(_brief(answer.errorMessage), answer.sqlState or "")
+
+    def _end_if_due(self, began: float) -> None:
+        """End the statement if it was asked for, or if the server has not though it should have."""
+        if self._connection.is_ending.is_set():
+            self.cancel()
+            raise Failed("the statement was ended")
+        if time.monotonic() - began > self._connection.limit + GRACE:
+            self.cancel()
+            raise Failed(f"statement timeout: still running after {self._connection.limit:g} s")
+
+    def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
+        """Some rows; fewer only where there are no more."""
+        wanted = size or self.arraysize
+        while len(self._data) < wanted and self._state != self._STATE_FINISHED:
+            self._fetch_more()
+        return [self._data.popleft() for _ in range(min(wanted, len(self._data)))]
+
+    def _fetch_more(self) -> None:
+        request = TFetchResultsReq(self._operationHandle, TFetchOrientation.FETCH_NEXT, self.arraysize)
+        with _as_of_a_driver():
+            answer = self._connection.client.FetchResults(request)
+            hive._check_status(answer)
+        columns = [_values(c, d[1]) for c, d in zip(answer.results.columns, self.description, strict=True)]
+        rows = list(zip(*columns, strict=True))
+        self._data += rows
+        if not rows:
+            self._state = self._STATE_FINISHED
+
+    def _reset_state(self) -> None:
+        with _as_of_a_driver():
+            super()._reset_state()
+
+    @property
+    def description(self) -> Any:
+        """Columns of the answer, with types named as in SQL; None if there is none."""
+        with _as_of_a_driver():
+            columns = super().description
+        return columns and [(name, code.removesuffix("_TYPE"), *rest) for name, code, *rest in columns]
+
+
+def _settings(limit: float) -> Iterator[tuple[str, object]]:
+    """What a session is told before it is used."""
+    yield "spark.sql.session.timeZone", "UTC"
+    yield "spark.sql.thriftServer.queryTimeout", math.ceil(limit)
+    yield "spark.sql.thriftServer.interruptOnCancel", "true"  # or what was ended would go on in the executors
+
+
+class _Socket(TSocket):  # type: ignore[misc]
+    """Waits for a connection less long than for an answer."""
+
+    def __init__(self, host: str, port: int, patience: float) -> None:
+        super().__init__(host, port)
+        self._patience = patience
+
+    def open(self) -> None:
+        self.setTimeout(CONNECT_TIMEOUT * 1000)
+        super().open()
+        self.setTimeout(self._patience * 1000)
+
+
+def _values(column: Any, kind: str) -> list[Any]:
+    """What stands in a column; a time that Python cannot hold is left as text, and so is no time to who reads it."""
+    found: list[Any] = hive._unwrap_column(column)
+    if kind == "TIMESTAMP":
+        return [None if value is None else _moment(value) for value in found]
+    return [None if value is None else Decimal(value) for value in found] if kind == "DECIMAL" else found
+
+
+def _moment(text: str) -> datetime | str:
+    with suppress(ValueError):
+        return datetime.fromisoformat(text)  # PyHive's way by a format takes twenty times as long
+    return text
+
+
+def _with_transport(patience: float, **parameters: Any) -> dict[str, Any]:
+    """PyHive's parameters with the transport that it would make of them, but one that gives up after `patience`."""
+    host, port = parameters.pop("host", None) or "localhost", int(parameters.pop("port", None) or 10_000)
+    service, password = parameters.pop("kerberos_service_name", None), parameters.pop("password", None)
+    auth = parameters.pop("auth", None) or ("LDAP" if password else "NONE")
+    socket = _Socket(host, port, patience)
+    if auth == "NOSASL":
+        return parameters | {"thrift_transport": TBufferedTransport(socket)}
+    from thrift_sasl import TSaslClientTransport
+
+    mechanism = "GSSAPI" if auth == "KERBEROS" else "PLAIN"
+    who = {"service": service, "username": parameters.get("username") or "rankmon", "password": password or "x"}
+
+    def client() -> Any:
+        return hive.get_installed_sasl(host=host, sasl_auth=mechanism, **who)
+
+    return parameters | {"thrift_transport": TSaslClientTransport(client, mechanism, socket)}
+
+
+@contextmanager
+def _as_of_a_driver() -> Iterator[None]:
+    """Errors of what carries PyHive's words become its own, with a message of their own instead of a whole answer."""
+    try:
+        yield
+    except Failed:
+        raise
+    except (TException, OSError, EOFError) as error:
+        raise Failed(f"connection lost or refused: {_brief(str(error))}") from error
+    except hive.OperationalError as error:
+        status = getattr(error.args[0], "status", None)
+        said = getattr(status, "errorMessage", None) or str(error)
+        raise Failed(_brief(said), getattr(status, "sqlState", None) or "") from error
+
+
+def _brief(message: str | None) -> str:
+    """What Spark says without the names of its own parts, its plan and its trace."""
+    said = (message or _UNSAID).partition("\n\tat ")[0].partition(";\n'")[0].partition("\n== SQL")[0]
+    return said.rpartition("Exception: ")[2].strip() or _UNSAID

@@ -1,0 +1,260 @@
+"""Old buckets: rolled up into coarser ones, and forgotten. Each step is one short transaction, fenced by the lease.
+
+A step that is cut short never was, and one that is repeated finds nothing left to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+
+from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS, bucket_of
+from monitor.core.retention import Span
+from monitor.core.types import TRAFFIC, Definition
+from monitor.core.windows import History
+from monitor.schema import (
+    bucket_marks,
+    coarse_partials,
+    coarse_traffic,
+    judgments_used,
+    partials,
+    refusals,
+    series,
+    slices,
+    traffic,
+)
+from monitor.store.engine import Connected
+from monitor.store.lease import Lease, Leases
+
+DAY = 86_400
+
+_FINE = (partials, traffic, refusals, judgments_used, bucket_marks)
+_COARSE = (coarse_partials, coarse_traffic)
+
+
+@dataclass(frozen=True)
+class Holding:
+    """How much is stored of a monitor, former definitions included.
+
+    Attributes:
+        rows: of partials and traffic, one for each series, bucket and slice.
+        coarse_rows: how many of them are of coarser buckets.
+        oldest: start of the oldest bucket, seconds; None if there is none.
+    """
+
+    rows: int = 0
+    coarse_rows: int = 0
+    oldest: int | None = None
+
+
+class _Series(NamedTuple):
+    id: int
+    width: int
+    is_traffic: bool
+
+
+class Retention(Connected):
+    """What becomes of the buckets of a monitor with time."""
+
+    def __init__(self, engine: sa.Engine, url: URL, leases: Leases) -> None:
+        super().__init__(engine, url)
+        self._leases = leases
+
+    # ---- what there is ---------------------------------------------------------------------------------------
+
+    def holding(self, monitor: str) -> Holding:
+        """How much is stored of a monitor; goes through all of it. Raises StoreError."""
+        with self.reading() as connection:
+            ids = [one.id for one in _series(connection, monitor)]
+            counts = [_count(connection, table, ids) for table in (partials, traffic, *_COARSE)]
+            oldest = [_oldest(connection, table, ids, 0, 1 << 62) for table in (partials, traffic, *_COARSE)]
+        known = [start for start in oldest if start is not None]
+        return Holding(sum(counts), sum(counts[2:]), min(known, default=None))
+
+    def rolled_up(self, definition: Definition, since: int, until: int) -> Span | None:
+        """[first, end) of the coarser buckets of a series that reach into [since, until); None if there are none."""
+        table = _coarse_table(definition.kernel == TRAFFIC)
+        end = table.c.bucket_start + table.c.seconds
+        query = (
+            sa.select(sa.func.min(table.c.bucket_start), sa.func.max(end))
+            .join(series, series.c.id == table.c.series_id)
+            .where(*_is(definition), table.c.bucket_start < until, end > since)
+        )
+        with self.reading() as connection:
+            first, last = connection.execute(query).one()
+        return None if first is None else (int(first), int(last))
+
+    def coarse(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> dict[int, History]:
+        """Seconds -> coarser buckets of that length, of a series, that reach into [since, until)."""
+        is_traffic = definition.kernel == TRAFFIC
+        table, fields = _coarse_table(is_traffic), TRAFFIC_FIELDS if is_traffic else FIELDS
+        query = (
+            sa.select(table.c.seconds, table.c.bucket_start, sa.true(), slices.c.dimension, slices.c.value)
+            .add_columns(*(table.c[f] for f in fields))
+            .join(series, series.c.id == table.c.series_id)
+            .join(slices, slices.c.id == table.c.slice_id)
+            .where(*_is(definition), table.c.bucket_start < until, table.c.bucket_start + table.c.seconds > since)
+        )
+        if overall_only:
+            query = query.where(slices.c.dimension == "")
+        seconds, *columns = self.columns(query) or [[] for _ in range(5 + len(fields))]
+        found = {}
+        for length in sorted(set(seconds)):
+            kept = [at for at, other in enumerate(seconds) if other == length]
+            found[int(length)] = History.of([[column[at] for at in kept] for column in columns], len(fields))
+        return found
+
+    # ---- forgetting ------------------------------------------------------------------------------------------
+
+    def forget(self, lease: Lease, spans: Sequence[Span]) -> Span | None:
+        """Forget the oldest buckets that lie in `spans`, a day of them at most; where they were, None if there is none.
+
+        Raises:
+            LeaseLost: another process writes this monitor now; nothing was forgotten.
+        """
+        with self.reading() as connection:
+            ids = [one.id for one in _series(connection, lease.monitor)]
+            for since, until in spans:
+                starts = [_oldest(connection, table, ids, since, until) for table in (*_FINE, *_COARSE)]
+                if oldest := [start for start in starts if start is not None]:
+                    break
+            else:
+                return None
+        stretch = min(oldest), min(until, bucket_of(min(oldest), DAY) + DAY)
+        with self.writing() as connection:
+            self._leases.fence(connection, lease)
+            for table in _FINE:
+                connection.execute(table.delete().where(table.c.series_id.in_(ids), *_within(table, stretch)))
+            for table in _COARSE:
+                inside = (table.c.series_id.in_(ids), *_within(table, stretch), _ends_by(table, until))
+                connection.execute(table.delete().where(*inside))
+        return stretch
+
+    # ---- rolling up ------------------------------------------------------------------------------------------
+
+    def oldest_fine(self, monitor: str, spans: Sequence[Span]) -> int | None:
+        """Start of the oldest bucket in `spans` that is of its series' own width; None if there is none."""
+        with self.reading() as connection:
+            ids = [one.id for one in _series(connection, monitor)]
+            for span in spans:
+                starts = [_oldest(connection, table, ids, *span) for table in (partials, traffic)]
+                if known := [start for start in starts if start is not None]:
+                    return min(known)
+        return None
+
+    def roll_up(self, lease: Lease, start: int, seconds: int) -> int:
+        """Put one coarser bucket in place of those in [start, start + seconds); of how many series that was done.
+
+        A series of which a bucket there is missing, open or marked, or of whose buckets only some know a dimension,
+        stays as it is: what is read of it could not be told of the whole any more.
+
+        Raises:
+            LeaseLost: another process writes this monitor now; nothing was changed.
+        """
+        span, done = (start, start + seconds), 0
+        with self.writing() as connection:
+            self._leases.fence(connection, lease)
+            for one in _series(connection, lease.monitor):
+                if seconds % one.width == 0 and one.width < seconds:
+                    done += _roll_up(connection, one, span)
+        return done
+
+
+def _roll_up(connection: sa.Connection, one: _Series, span: Span) -> bool:
+    """Of one series; whether that could be done."""
+    fine, fields = (traffic, TRAFFIC_FIELDS) if one.is_traffic else (partials, FIELDS)
+    inside = fine.c.series_id == one.id, *_within(fine, span)
+    query = sa.select(fine.c.bucket_start, fine.c.final, slices.c.dimension, slices.c.value)
+    query = query.add_columns(*(fine.c[name] for name in fields), fine.c.slice_id)
+    rows = connection.execute(query.join(slices, slices.c.id == fine.c.slice_id).where(*inside)).all()
+    marked = sa.select(bucket_marks.c.bucket_start).where(
+        bucket_marks.c.series_id == one.id, *_within(bucket_marks, span)
+    )
+    if not rows or connection.execute(marked).first() is not None:
+        return False
+    *columns, ids = zip(*rows, strict=True)
+    found = History.of(columns, len(fields))
+    if len(found.starts) != (span[1] - span[0]) // one.width or not found.final.all() or not _is_even(found):
+        return False
+    numbers = dict(zip(zip(columns[2], columns[3], strict=True), ids, strict=True))
+    coarse = _coarse_table(one.is_traffic)
+    place = {"series_id": one.id, "bucket_start": span[0], "seconds": span[1] - span[0]}
+    connection.execute(coarse.insert(), [place | row for row in _summed(found, numbers, fields, one.is_traffic)])
+    connection.execute(fine.delete().where(*inside))
+    if one.is_traffic:
+        _gather_refusals(connection, one.id, span)
+    return True
+
+
+def _is_even(found: History) -> bool:
+    """Whether every bucket with requests was read by the same dimensions."""
+    busy = found.kept[found.sums[:, 0, 0] > 0]
+    return bool((busy == busy[:1]).all())
+
+
+def _summed(
+    found: History, numbers: Mapping[tuple[str, str], int], fields: Sequence[str], is_traffic: bool
+) -> list[dict[str, Any]]:
+    sums = found.sums.sum(axis=0)
+    kind = np.int64 if is_traffic else np.float64
+    rows = ((numbers[key], row.astype(kind).tolist()) for key, row in zip(found.slices, sums, strict=True))
+    return [{"slice_id": number, **dict(zip(fields, row, strict=True))} for number, row in rows]
+
+
+def _gather_refusals(connection: sa.Connection, series_id: int, span: Span) -> None:
+    """Count what was refused of a span at its beginning."""
+    c = refusals.c
+    inside = c.series_id == series_id, *_within(refusals, span)
+    query = sa.select(c.slice_id, c.reason, sa.func.sum(c.rows)).where(*inside).group_by(c.slice_id, c.reason)
+    key = {"series_id": series_id, "bucket_start": span[0]}
+    rows = [{**key, "slice_id": of, "reason": why, "rows": int(n)} for of, why, n in connection.execute(query)]
+    connection.execute(refusals.delete().where(*inside))
+    if rows:
+        connection.execute(refusals.insert(), rows)
+
+
+def _series(connection: sa.Connection, monitor: str) -> list[_Series]:
+    """All series of a monitor, those of former definitions too."""
+    query = sa.select(series.c.id, series.c.bucket_seconds, series.c.kernel).where(series.c.monitor == monitor)
+    return [_Series(number, width, kernel == TRAFFIC) for number, width, kernel in connection.execute(query)]
+
+
+def _count(connection: sa.Connection, table: sa.Table, ids: Sequence[int]) -> int:
+    query = sa.select(sa.func.count()).select_from(table).where(table.c.series_id.in_(ids))
+    return int(connection.execute(query).scalar_one())
+
+
+def _oldest(connection: sa.Connection, table: sa.Table, ids: Sequence[int], since: int, until: int) -> int | None:
+    """Start of the oldest bucket in [since, until), asked series by series, for which the key is enough."""
+    starts = []
+    for number in ids:
+        inside = [table.c.series_id == number, *_within(table, (since, until))]
+        inside += [_ends_by(table, until)] if table in _COARSE else []
+        query = sa.select(table.c.bucket_start).where(*inside).order_by(table.c.bucket_start).limit(1)
+        starts.append(connection.execute(query).scalar())
+    return min((int(start) for start in starts if start is not None), default=None)
+
+
+def _within(table: sa.Table, span: Span) -> tuple[sa.ColumnElement[bool], ...]:
+    return table.c.bucket_start >= span[0], table.c.bucket_start < span[1]
+
+
+def _ends_by(table: sa.Table, until: int) -> sa.ColumnElement[bool]:
+    return table.c.bucket_start + table.c.seconds <= until
+
+
+def _coarse_table(is_traffic: bool) -> sa.Table:
+    return coarse_traffic if is_traffic else coarse_partials
+
+
+def _is(definition: Definition) -> tuple[sa.ColumnElement[bool], ...]:
+    return (
+        series.c.monitor == definition.monitor,
+        series.c.kernel == definition.kernel,
+        series.c.definition == definition.id,
+    )

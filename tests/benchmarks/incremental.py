@@ -1,0 +1,203 @@
+"""A cycle with one new bucket after a long history and with long windows, beside one after a day of history."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from monitor.core.drift.series import DAY, HOUR, Hours
+from monitor.core.types import Monitor, TimeColumn
+from monitor.database_url import parse_url
+from monitor.judging import Telling
+from monitor.runner import Runner
+from monitor.snapshot import Board, MonitorSnapshot
+from monitor.source.engine import Database
+from monitor.source.pull import Pull
+from monitor.store import Store
+from monitor.telemetry import Telemetry
+from tests.benchmarks.report import Line, Section, duration
+from tests.benchmarks.timing import interleaved, seconds
+from tests.support.drift import HIGH, LOW, Ranking
+from tests.support.monitors import new_store
+from tests.support.simulated import configured, day, put
+
+SLICES, REQUESTS, ITEMS = 20, 200, 10
+HISTORY_DAYS, ROUNDS, WARM, STARTS = 90, 50, 30, 5
+"""Days of history; cycles that are timed, those before them in which a daemon comes to its stride, and starts."""
+AIM = 1.3
+AT_FOURTH = 0.3
+"""Share of fourth among fourth and fifth positions, by which their mean is LOW."""
+
+SETTINGS = """\
+    windows: [24h, 7d, 90d]
+    drift: {}
+    alerts:
+      - name: quality
+        measure: ndcg@10
+        window: 24h
+        drop: 5%
+        baseline: {trailing: 21d}
+"""
+REMARKS = f"""\
+Times of the processor, cycles of the two in turn, each in one process that has been running for {WARM} cycles: reading,
+storing, judging by an alert rule and by verdicts, the new snapshot and the page's curves. Source and store are SQLite;
+an hour has {REQUESTS} requests of {ITEMS} items in {SLICES} slices. Both have the same windows of 1, 7 and 90 days; of
+the one there are {HISTORY_DAYS} days of hours, of the other there is one, so that its baselines know nothing yet. The
+first cycle after a start reads once what the windows rest on and draws the curves; a later one reads what is new."""
+
+
+def sections(folder: Path, days: int = HISTORY_DAYS, rounds: int = ROUNDS) -> Iterator[Section]:
+    """The table."""
+    warm = min(WARM, rounds)
+    log = folder / "incremental-log.db"
+    drawn = Ranking.of(days + -(-(warm + rounds + STARTS + 2) // 24), slices=SLICES, peak=REQUESTS).draw()
+    write_log(log, drawn.rows(days * 24, days * 24 + warm + rounds + STARTS + 2))
+    short, long = (Daemon.after(past, drawn, days, folder / str(past), log) for past in (1, days))
+    for _ in range(warm):
+        short.cycle(), long.cycle()
+    taken = interleaved([("short", short.cycle), ("long", long.cycle)], rounds, time.process_time)
+    first: dict[str, list[float]] = {"short": [], "long": []}
+    for _ in range(STARTS):
+        for name, one in (("short", short), ("long", long)):
+            one.start_anew()
+            first[name].append(seconds(one.cycle, time.process_time))
+    floor, full, kind = taken["short"], taken["long"], long.kind
+    begun = {name: median(times) for name, times in first.items()}
+    for one in (long, short):
+        one.close()
+    yield Section(
+        f"A cycle with one new bucket after {days} days of {SLICES + 1} series",
+        ("what", "time", "ratio", "aim", "met"),
+        [
+            Line("after a day of history", duration(floor), 1.0),
+            Line(f"after {days} days of history, {kind}", duration(full), full / floor, AIM, "at most"),
+            Line("the first after a start, a day of history", duration(begun["short"]), begun["short"] / floor),
+            Line(f"the first after a start, {days} days", duration(begun["long"]), begun["long"] / floor),
+        ],
+        REMARKS,
+    )
+
+
+@dataclass
+class Daemon:
+    """One monitor's job as a daemon runs it, an hour of the data's time with each cycle."""
+
+    runner: Runner
+    board: Board
+    store: Store
+    database: Database
+    clock: Clock
+
+    @classmethod
+    def after(cls, days: int, drawn: Hours, end: int, folder: Path, log: Path) -> Daemon:
+        """With so many days of history, the last of which ends at day `end`."""
+        folder.mkdir()
+        config = configured(folder, SETTINGS)
+        # The floor has no more than its day: else the daemon would fill the time before it with empty buckets.
+        (monitor,) = config.monitors
+        rankings = replace(monitor.rankings, time=TimeColumn("time", "epoch_s"))
+        monitor = replace(monitor, rankings=rankings, history=min(monitor.history, days * DAY))
+        store = new_store(config.store.url)
+        nothing = np.zeros(len(drawn.starts))
+        known = replace(drawn, events=nothing, unmatched=nothing)
+        put(store, monitor, known.rows((end - days) * 24, end * 24))
+        database = Database("shop", parse_url(f"sqlite:///{log}", None), 60)
+        clock = Clock(day(end) + monitor.ingest_delay + 60.0)
+        board = Board()
+        return cls(_runner(monitor, store, board, database, clock), board, store, database, clock)
+
+    def start_anew(self) -> None:
+        """As a process does that knows nothing yet, but for what is stored."""
+        self.runner = _runner(self.monitor, self.store, self.board, self.database, self.clock)
+
+    @property
+    def monitor(self) -> Monitor:
+        """What it watches."""
+        return self.runner.monitor
+
+    def cycle(self) -> None:
+        """An hour later, a cycle.
+
+        Raises:
+            RuntimeError: it did not store just the one new bucket.
+        """
+        self.clock.at += HOUR
+        outcome = self.runner.run().outcome
+        if outcome is None or outcome.stored != 1 or outcome.left:
+            raise RuntimeError(f"not a cycle with one new bucket: {outcome}")
+
+    def monitor_with(self, **changes: object) -> None:
+        """Start anew with another configuration of the same series."""
+        changed = replace(self.monitor, **changes)  # type: ignore[arg-type]
+        self.runner = _runner(changed, self.store, self.board, self.database, self.clock)
+
+    @property
+    def shown(self) -> MonitorSnapshot:
+        """What it shows of the monitor."""
+        return self.board.snapshots[self.monitor.name]
+
+    @property
+    def kind(self) -> str:
+        """The newest verdict."""
+        newest = self.store.verdicts.newest(self.monitor.name)
+        return "none" if newest is None else newest.kind
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.database.close()
+        self.store.close()
+
+
+@dataclass
+class Clock:
+    """A clock that stands still; seconds."""
+
+    at: float
+    speed: float = 1.0
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return self.at
+
+
+class Nobody:
+    """Nobody is told."""
+
+    def telling(self) -> Telling:
+        """Whom to tell."""
+        return Telling()
+
+    def wake(self) -> None:
+        """There is nothing to send."""
+
+
+def _runner(monitor: Monitor, store: Store, board: Board, database: Database, clock: Clock) -> Runner:
+    parts = (Pull(monitor, database), store, board, Telemetry(), clock, threading.Event(), Nobody())
+    return Runner(monitor, *parts)
+
+
+def write_log(path: Path, hours: Hours) -> None:
+    """Requests that amount to just these steps: with one relevant item, whose position gives HIGH or nearly LOW."""
+    rng, rows = np.random.default_rng(7), []
+    for row, start in enumerate(hours.starts.tolist()):
+        for column, name in enumerate(hours.slices):
+            size, labelled = int(hours.requests[row, column]), int(hours.labelled[row, column])
+            high = round((hours.total[row, column] - LOW * labelled) / (HIGH - LOW))
+            at = rng.integers(start, start + HOUR, size).tolist()
+            for number in range(size):
+                best = 1 if number < high else 4 if rng.random() < AT_FOURTH else 5
+                grades = [None if number >= labelled else int(position == best) for position in range(1, ITEMS + 1)]
+                request = f"{start}-{column}-{number}"
+                rows += [(request, i, i + 1, at[number], name, grade) for i, grade in enumerate(grades)]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE rankings (request, item, position, time, device, grade)")
+        connection.executemany("INSERT INTO rankings VALUES (?, ?, ?, ?, ?, ?)", rows)
+        connection.execute("CREATE INDEX rankings_time ON rankings (time)")

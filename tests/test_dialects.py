@@ -1,0 +1,155 @@
+"""What is sent to databases that no test can run: compiled by their real dialects, kept for review, and parsed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import sqlalchemy as sa
+import sqlglot
+from sqlalchemy.dialects import registry
+
+from monitor.core.types import EventRule, Monitor, Slice
+from monitor.source.queries import Queries
+from monitor.source.speech import HABITS, Speech, family_of
+from monitor.source.summing import Summing
+from tests.support.logs import BUCKET, END, START, Style, column, events, monitor
+
+GOLDEN = Path(__file__).parent / "golden" / "sql"
+NATIVE = Style("", "native", None, lambda micros: micros)
+NAIVE = NATIVE._replace(zone="UTC")
+EPOCH = Style("", "epoch_ms", None, lambda micros: micros)
+MEASURES = ("ndcg@3", "mrr", "precision@2")
+RULES = (EventRule(1, "click"), EventRule(2, "dwell", 30))
+
+
+class Compiled(NamedTuple):
+    """A dialect that is compiled but not run.
+
+    Attributes:
+        name: by which SQLAlchemy knows the dialect and its driver.
+        style: how the driver has parameters written.
+        grammar: by which sqlglot knows it.
+    """
+
+    name: str
+    style: Any
+    grammar: str
+
+
+DIALECTS = {
+    "mysql": Compiled("mysql.pymysql", "pyformat", "mysql"),
+    "trino": Compiled("trino", "qmark", "trino"),
+    "bigquery": Compiled("bigquery", "pyformat", "bigquery"),
+    "snowflake": Compiled("snowflake", "pyformat", "snowflake"),
+    "redshift": Compiled("redshift.redshift_connector", "format", "redshift"),
+    "mssql": Compiled("mssql.pyodbc", "qmark", "tsql"),
+    "oracle": Compiled("oracle.oracledb", "named", "oracle"),
+}
+
+
+def dialect_of(name: str) -> sa.Dialect:
+    """The dialect as its driver sets it up."""
+    compiled = DIALECTS[name]
+    made: sa.Dialect = registry.load(compiled.name)(paramstyle=compiled.style)
+    return made
+
+
+def made(recipe: Any, style: Style) -> Monitor:
+    """A monitor with one slice."""
+    return monitor(recipe, style, MEASURES, slices=(Slice("device", "device"),))
+
+
+def statements(dialect: sa.Dialect) -> Iterator[tuple[str, sa.Select[Any] | sa.CompoundSelect[Any]]]:
+    """(what it is, statement): all that is sent in one cycle, by events and by a column."""
+    recipe = events(NATIVE, rules=RULES)
+    queries = Queries(made(recipe, NATIVE), (3, None, 2), dialect)
+    summing = Summing(queries, Speech(dialect.name))
+    yield "push-down, by events", summing.cells(START, START + 3 * BUCKET)
+    unmatched = summing.unmatched(recipe, START, START + BUCKET)
+    assert unmatched is not None
+    yield "push-down, events on nothing", unmatched
+    yield "push-down, rows without a request", summing.nameless(START, END)
+    yield "the newest request", queries.newest(START, END)
+    yield "the newest event", queries.newest_event(recipe, START, END)
+    yield "rows from the future", queries.future(END)
+    yield "a sample of times", queries.sample(None)
+    yield "pull, requests", queries.requests(START, END)
+    yield "pull, events", queries.event_rows(recipe, START, END, (START - BUCKET, END))
+    for name, style in (("times without a zone", NAIVE), ("times as numbers", EPOCH)):
+        counted = Queries(made(column(max_grade=3), style), (3, None, 2), dialect)
+        yield f"push-down, by a column, {name}", Summing(counted, Speech(dialect.name)).cells(START, START + 3 * BUCKET)
+        yield f"pull, by a column, {name}", counted.graded_rows(START, END, sparse=True)
+
+
+def sent(statement: sa.Select[Any] | sa.CompoundSelect[Any], dialect: sa.Dialect) -> str:
+    """The text that the driver is given."""
+    return str(statement.compile(dialect=dialect, compile_kwargs={"render_postcompile": True}))
+
+
+def parsed(text: str, name: str) -> sqlglot.Expression:
+    """What sqlglot makes of a text, once its parameters are marks that every grammar has."""
+    marked = re.sub(r"%\(\w+(:\w+)?\)s|%s|:\w+", "?", text).replace("%%", "%")
+    (tree,) = sqlglot.parse(marked, read=DIALECTS[name].grammar, error_level=sqlglot.ErrorLevel.RAISE)
+    assert tree is not None
+    return tree
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_what_is_sent_is_what_was_reviewed(name: str) -> None:
+    """Made anew, for review, where RANKMON_GOLDEN=write stands in the environment."""
+    dialect = dialect_of(name)
+    found = "".join(f"-- {what}\n{sent(s, dialect)};\n\n" for what, s in statements(dialect))
+    path = GOLDEN / f"{name}.sql"
+    if os.environ.get("RANKMON_GOLDEN") == "write":
+        path.write_text(found, encoding="utf-8")
+    assert found == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_every_statement_is_of_the_dialects_grammar_in_binary_numbers_and_without_windows(name: str) -> None:
+    dialect = dialect_of(name)
+    for what, statement in statements(dialect):
+        tree = parsed(sent(statement, dialect), name)
+        assert tree.find(sqlglot.exp.Command) is None, what
+        assert len(tree.selects) == len(statement.selected_columns), what
+        if what.startswith("push-down"):
+            assert tree.find(sqlglot.exp.Window) is None, what
+        assert {cast.to.this.value for cast in tree.find_all(sqlglot.exp.Cast)} <= {"DOUBLE"}, what
+
+
+def test_a_statement_that_is_of_no_grammar_is_found() -> None:
+    for name in DIALECTS:
+        with pytest.raises(sqlglot.ParseError):
+            parsed("SELECT CASE WHEN a THEN 1 FROM t", name)
+
+
+def test_oracles_numbers_are_not_its_decimal_double_precision() -> None:
+    text = (GOLDEN / "oracle.sql").read_text(encoding="utf-8")
+    assert "DOUBLE PRECISION" not in text
+    assert "e+308" not in text, "a decimal number of Oracle ends at 1e126"
+    assert '(e."value" IS NOT INFINITE) AND (e."value" IS NOT NAN)' in text
+
+
+def test_sql_server_sums_no_whole_numbers_in_32_bits_by_cell() -> None:
+    text = (GOLDEN / "mssql.sql").read_text(encoding="utf-8")
+    assert "sum(CAST(v.summed AS DOUBLE PRECISION)) AS summed" in text
+    assert "CAST(sum(" not in text
+
+
+def test_bigquery_is_told_which_times_name_their_zone() -> None:
+    texts = (GOLDEN / "bigquery.sql").read_text(encoding="utf-8").split("\n\n")
+    kinds = {text.partition("\n")[0]: set(re.findall(r":(TIMESTAMP|DATETIME)\)s", text)) for text in texts}
+    assert kinds["-- pull, requests"] == {"TIMESTAMP"}
+    assert kinds["-- pull, by a column, times without a zone"] == {"DATETIME"}
+    assert kinds["-- pull, by a column, times as numbers"] == set()
+
+
+def test_each_family_that_was_not_run_is_compiled_here() -> None:
+    unproven = {name for name, habits in HABITS.items() if not habits.is_proven} - {"databricks", "hive"}
+    assert unproven <= set(DIALECTS)
+    assert {family_of(dialect_of(name).name) for name in DIALECTS} == set(DIALECTS)

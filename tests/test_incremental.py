@@ -1,0 +1,261 @@
+"""What cycles keep in memory of the past says what the store says, whatever is written in between and by whom."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monitor.core.measures import parse
+from monitor.core.rules import Baseline, Drop, Rule
+from monitor.core.tally import Tally
+from monitor.core.types import Definition, Monitor
+from monitor.core.windows import History, points
+from monitor.cycle import Stride, run_backfill
+from monitor.snapshot import take_snapshot
+from monitor.source.pull import Pull
+from monitor.store import Remembering, Store
+from monitor.store.remembered import Budget, reach
+from tests.benchmarks.incremental import Daemon, write_log
+from tests.support.drift import Ranking
+from tests.support.monitors import new_store
+from tests.support.simulated import day
+from tests.support.tallies import HOUR, tally, watched, write
+
+DAY = 24 * HOUR
+MONITOR = replace(watched(), windows=(6 * HOUR, 2 * DAY))
+DEVICES = ["mobile", "desktop", "tablet", "tv", "watch"]
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    made = new_store(database_url)
+    yield made
+    made.close()
+
+
+def put(store: Store, hours: range | list[int], seed: int, devices: list[str], monitor: Monitor = MONITOR) -> None:
+    """Hours of random counts, as whoever holds the lease now."""
+    with store.hold(monitor.name) as lease:
+        write(store, lease, monitor, drawn(hours, seed, devices), force=True)
+
+
+def drawn(hours: range | list[int], seed: int, devices: list[str]) -> Tally:
+    rng = np.random.default_rng(seed)
+    return tally(MONITOR, {n * HOUR: {d: int(rng.poisson(3)) for d in devices} for n in hours})
+
+
+def same(known: Store, plain: Store, spans: list[tuple[int, int]], monitor: Monitor = MONITOR) -> None:
+    """Each span of each series is the same to the last bit, and its windows to 1e-12."""
+    for definition in monitor.definitions:
+        for since, until in spans:
+            for overall_only in (False, True):
+                found, expected = (s.history(definition, since, until, overall_only) for s in (known, plain))
+                assert found.slices == expected.slices
+                for name in ("starts", "final", "sums"):
+                    np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    until = max(until for _, until in spans)
+    for measure in monitor.measures:
+        for length in monitor.windows:
+            assert_alike(*(windows(s, measure, length, until) for s in (known, plain)))
+
+
+def windows(store: Store, measure: Any, length: int, end: int) -> list[Any]:
+    of: list[Definition] = [MONITOR.definition(measure), MONITOR.traffic]
+    return points(measure, *(store.history(d, end - 30 * DAY, end) for d in of), HOUR, length, end)
+
+
+def assert_alike(found: list[Any], expected: list[Any]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        for name in one.__dataclass_fields__:
+            now, then = getattr(one, name), getattr(other, name)
+            assert now == (pytest.approx(then, abs=1e-12, rel=0) if isinstance(then, float) else then), name
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_is_written_by_whom_it_is_what_the_store_holds(store: Store, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    known, other = Remembering(store, MONITOR), Store(store.url)
+    put(known, range(3 * 24), seed, DEVICES[:2])
+    newest, devices = 3 * 24, 2
+    for step in range(20):
+        devices = min(len(DEVICES), devices + (rng.random() < 0.15))
+        old = sorted(rng.choice(newest, rng.integers(1, 12), replace=False).tolist())
+        match rng.choice(["next", "next", "next", "restate", "backfill", "restart", "gap"]):
+            case "restate":
+                put(known, range(old[0], old[-1] + 1), step, DEVICES[:devices])
+            case "backfill":
+                put(other, range(old[0], old[-1] + 1), step, DEVICES[:devices])
+                with known.hold(MONITOR.name):
+                    pass  # what the next cycle begins with
+            case "restart":
+                known = Remembering(store, MONITOR)
+                with known.hold(MONITOR.name):
+                    pass
+            case kind:
+                newest += int(rng.integers(2, 90)) if kind == "gap" else 0
+                put(known, [newest], step, DEVICES[: rng.integers(0, devices + 1)])
+                newest += 1
+        spans = [(0, newest * HOUR), ((newest - 30) * HOUR, newest * HOUR), (old[0] * HOUR, old[-1] * HOUR)]
+        same(known, other, spans)
+    other.close()
+
+
+def test_after_the_first_time_only_what_was_stored_since_is_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, asked, partials = Remembering(store, MONITOR), list[int](), Store.partials
+
+    def counted(store: Store, definition: Definition, since: int, until: int, *more: Any) -> Any:
+        asked.append((until - since) // HOUR)
+        return partials(store, definition, since, until, *more)
+
+    put(known, range(200), 0, DEVICES)
+    span = (0, 201 * HOUR)
+    known.history(MONITOR.traffic, *span)
+    monkeypatch.setattr(Store, "partials", counted)
+    known.history(MONITOR.traffic, *span)
+    assert asked == []
+    put(known, [200], 1, DEVICES)
+    known.history(MONITOR.traffic, *span)
+    known.history(MONITOR.traffic, *span)
+    assert asked == [1]
+
+
+def test_what_no_cycle_looks_at_is_read_from_the_store_and_not_kept(store: Store) -> None:
+    known, long_ago = Remembering(store, MONITOR), reach(MONITOR) // HOUR + 100
+    put(known, range(24), 0, DEVICES)
+    put(known, range(long_ago, long_ago + 24), 1, DEVICES)
+    everything = (0, (long_ago + 24) * HOUR)
+    for _ in range(2):
+        assert len(known.history(MONITOR.traffic, *everything).starts) == 48
+        assert len(known.history(MONITOR.traffic, everything[1] - 48 * HOUR, everything[1]).starts) == 24
+
+
+def test_what_became_too_old_is_dropped(tmp_path: Path) -> None:
+    store = new_store(f"sqlite:///{tmp_path}/store.db")
+    short = replace(MONITOR, windows=(HOUR,))
+    known = Remembering(store, short)
+    days = reach(short) // DAY + 40
+    for first in range(0, days * 24, 24 * 10):
+        put(known, range(first, first + 24 * 10, 4), first, ["mobile"], short)
+        known.history(short.traffic, (first - 48) * HOUR, (first + 240) * HOUR)
+    kept = known._known[short.traffic]
+    assert kept.since > 10 * DAY
+    assert kept._count < days * 6
+    same(known, store, [(days * DAY - 30 * DAY, days * DAY)], short)
+    store.close()
+
+
+def test_where_memory_is_used_up_the_store_is_read_each_time(store: Store) -> None:
+    budget = Budget(60_000)
+    first, second = Remembering(store, MONITOR, budget), Remembering(store, replace(MONITOR, name="other"), budget)
+    put(first, range(50), 0, DEVICES[:1])
+    assert first.history(MONITOR.traffic, 0, 50 * HOUR).starts.size == 50
+    assert list(first._known) == [MONITOR.traffic]
+    put(first, range(50, 400), 0, DEVICES)
+    with second.hold("other") as lease:
+        write(second, lease, replace(MONITOR, name="other"), drawn(range(400), 0, DEVICES))
+    other = replace(MONITOR, name="other").traffic
+    assert second.history(other, 0, 400 * HOUR).starts.size == 400
+    assert not second._known
+    first.forget()
+    assert second.history(other, 0, 20 * HOUR).starts.size == 20
+
+
+def test_before_the_first_lease_nothing_is_kept_for_others_may_be_writing(store: Store) -> None:
+    put(store, range(5), 0, DEVICES)
+    known = Remembering(store, MONITOR)
+    assert known.history(MONITOR.traffic, 0, 5 * HOUR).starts.size == 5
+    put(store, [5], 0, DEVICES)
+    assert known.history(MONITOR.traffic, 0, 6 * HOUR).starts.size == 6
+
+
+# ---- a daemon ------------------------------------------------------------------------------------------------------
+
+LONG = Ranking.of(31, slices=4, peak=40, seed=3).draw(3)
+RULE = Rule("q", parse("ndcg@10"), DAY, Drop(0.05, 0.05, True, Baseline(trailing=7 * DAY)), slices=(("device", None),))
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    write_log(tmp_path / "log.db", LONG.rows(28 * 24, 31 * 24))
+    made = Daemon.after(28, LONG, 28, tmp_path / "28", tmp_path / "log.db")
+    yield made
+    made.close()
+
+
+def test_a_daemons_snapshots_are_those_of_a_process_that_begins_now(daemon: Daemon) -> None:
+    """Through a backfill by another process, a restart, and hours in which nothing was asked for."""
+    other = Store(daemon.store.url)
+    for hour in range(40):
+        if hour == 15:
+            backfill(daemon, other, day(28) + 3 * HOUR, day(28) + 9 * HOUR)
+        if hour == 25:
+            daemon.start_anew()
+        an_hour_later(daemon)
+        if hour % 4 == 3:
+            shown, fresh = daemon.shown, take_snapshot(daemon.monitor, other, daemon.clock.at)
+            for found, expected in zip(shown.series, fresh.series, strict=True):
+                assert_alike([*found.final, *found.provisional], [*expected.final, *expected.provisional])
+            assert [r.condition for r in shown.readings] == [r.condition for r in fresh.readings]
+            assert shown.provisional_buckets == fresh.provisional_buckets
+    other.close()
+
+
+def an_hour_later(daemon: Daemon) -> None:
+    """A cycle; with so little traffic a bucket may stay provisional until the next one."""
+    daemon.clock.at += HOUR
+    outcome = daemon.runner.run().outcome
+    assert outcome is not None
+    assert outcome.left == 0
+
+
+def backfill(daemon: Daemon, other: Store, since: int, until: int) -> None:
+    with other.hold(daemon.monitor.name) as lease:
+        pull, stride = Pull(daemon.monitor, daemon.database), Stride()
+        *_, done = run_backfill(daemon.monitor, daemon.clock.at, (since, until), pull, other, lease, stride, again=True)
+    assert done.stored == (until - since) // HOUR
+
+
+def test_a_cycle_looks_at_no_bucket_again_that_is_settled(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    states, seen = Store.states, list[int]()
+
+    def counted(store: Store, definition: Definition, since: int) -> Any:
+        found = states(store, definition, since)
+        seen.append(len(found))
+        return found
+
+    monkeypatch.setattr(Store, "states", counted)
+    an_hour_later(daemon)
+    assert max(seen) > 27 * 24
+    for _ in range(5):
+        seen.clear()
+        an_hour_later(daemon)
+        assert max(seen) <= 3
+
+
+def test_a_clock_that_is_set_back_has_all_buckets_looked_at_again(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, states = list[int](), Store.states
+
+    def counted(store: Store, definition: Definition, since: int) -> Any:
+        seen.append(since)
+        return states(store, definition, since)
+
+    monkeypatch.setattr(Store, "states", counted)
+    for _ in range(3):
+        an_hour_later(daemon)
+    assert min(seen[-2:]) > daemon.clock.at - 5 * HOUR
+    daemon.clock.at -= 3 * HOUR
+    an_hour_later(daemon)
+    assert max(seen[-2:]) < daemon.clock.at - 27 * DAY
+
+
+def test_histories_of_no_buckets_are_empty(store: Store) -> None:
+    known = Remembering(store, MONITOR)
+    with known.hold(MONITOR.name):
+        found: History = known.history(MONITOR.traffic, 0, DAY)
+    assert found.starts.size == 0

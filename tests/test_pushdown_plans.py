@@ -1,0 +1,154 @@
+"""What PostgreSQL goes through for a bounded read of a long history: by EXPLAIN ANALYZE of what is really sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from monitor.core.summed import Summed
+from monitor.core.types import Events, Monitor
+from monitor.database_url import parse_url
+from monitor.source.engine import Database
+from monitor.source.pull import Pull
+from monitor.source.pushdown import PushDown
+from tests.support.logs import BUCKET, START, column, events, monitor, styles
+
+DAYS, REQUESTS, ITEMS = 100, 1_000, 3
+"""Of the history, which ends at START; requests a day, and items in each."""
+DAY = 86_400
+ROWS = DAYS * REQUESTS * ITEMS
+SINCE, UNTIL = START - 40 * DAY, START - 40 * DAY + 6 * BUCKET  # an hour in the middle: about 42 requests
+READ = 1_000
+"""Rows of a table that a read of an hour may go through, with its margins and those of events on nothing."""
+
+WAYS = {"pull": Pull, "pushdown": PushDown}
+
+Plan = dict[str, Any]
+
+
+@pytest.fixture(params=["plain", "partitioned"])
+def history(request: pytest.FixtureRequest, postgres_url: str) -> str:
+    """A log of many days, in tables with an index on the time, or in tables with a partition for each ten days."""
+    is_partitioned = request.param == "partitioned"
+    columns = "request text, item bigint, {} at timestamptz, device text, country text, query text, value float"
+    engine = sa.create_engine(postgres_url)
+    with engine.begin() as connection:
+        for table, more in (("rankings", "position int, grade float,"), ("events", "type text,")):
+            by_time = "PARTITION BY RANGE (at)" if is_partitioned else ""
+            connection.exec_driver_sql(f"CREATE TABLE {table} ({columns.format(more)}) {by_time}")
+            for first in range(0, DAYS, 10) if is_partitioned else ():
+                since, until = (f"to_timestamp({START - (DAYS - day) * DAY})" for day in (first, first + 10))
+                connection.exec_driver_sql(
+                    f"CREATE TABLE {table}_{first} PARTITION OF {table} FOR VALUES FROM ({since}) TO ({until})"
+                )
+            connection.exec_driver_sql(f"CREATE INDEX ON {table} (at)")
+        step = DAY // REQUESTS
+        at = f"to_timestamp({START - DAYS * DAY} + n * {step})"
+        every = f"FROM generate_series(0, {DAYS * REQUESTS - 1}) AS n, generate_series(1, {ITEMS}) AS i"
+        rankings = "INSERT INTO rankings (request, item, position, grade, at, device, country)"
+        connection.exec_driver_sql(f"{rankings} SELECT 'r' || n, i, i, i - 1, {at}, 'tv', 'x' {every}")
+        clicks = f"SELECT 'r' || n, i, 'click', {at} + interval '20 seconds' {every} WHERE i = 2"
+        connection.exec_driver_sql(f"INSERT INTO events (request, item, type, at) {clicks}")
+        connection.exec_driver_sql("ANALYZE")
+    engine.dispose()
+    return postgres_url
+
+
+@contextmanager
+def plans() -> Iterator[list[Plan]]:
+    """Collects the plan of each query that is sent, with the values it is sent with; each is run twice for it."""
+    found: list[Plan] = []
+
+    def explain(connection: Any, cursor: Any, statement: str, values: Any, context: Any, many: bool) -> None:
+        if statement.lstrip().startswith(("SELECT", "WITH")):
+            with connection.connection.driver_connection.cursor() as other:
+                ((explained,),) = other.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", values).fetchall()
+            found.append(explained[0]["Plan"])
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", explain)
+    try:
+        yield found
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", explain)
+
+
+def scans(plan: Plan) -> Iterator[Plan]:
+    """The nodes that read a table or a partition of it."""
+    if "Relation Name" in plan:
+        yield plan
+    for part in plan.get("Plans", ()):
+        yield from scans(part)
+
+
+def visited(scan: Plan) -> float:
+    """Rows that a scan went through, kept or not."""
+    rows = scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0) + scan.get("Rows Removed by Index Recheck", 0)
+    return float(rows * scan["Actual Loops"])
+
+
+def read(url: str, made: Monitor, way: str) -> tuple[Any, list[Plan]]:
+    """What one hour comes to, and the scans that this took."""
+    database = Database("s", parse_url(url, None), 60)
+    source = WAYS[way](made, database)
+    with plans() as found:
+        answer = source.read(SINCE, UNTIL)
+    database.close()
+    return answer, [scan for plan in found for scan in scans(plan)]
+
+
+def monitors(url: str) -> Iterator[Monitor]:
+    """By clicks, with those on nothing and without, also where a block is longer than the read; by a column."""
+    style = styles(url)["timestamptz"]
+    for attribution in (BUCKET, 4 * 3600):
+        for counted in (True, False):
+            yield monitor(events(style, attribution=attribution, count_unmatched=counted), style)
+    yield monitor(column(), style)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_of_a_long_history_no_more_is_gone_through_than_what_is_asked_for(history: str, way: str) -> None:
+    for made in monitors(history):
+        answer, found = read(history, made, way)
+        assert isinstance(answer, Summed) == (way == "pushdown")
+        tables = {scan["Relation Name"].partition("_")[0] for scan in found if visited(scan)}
+        assert tables == {"rankings", *(["events"] if isinstance(made.recipe, Events) else [])}
+        # An attribution of hours reads as many hours of events.
+        most = READ if made.recipe.attribution <= BUCKET else 10 * READ
+        assert [s for s in found if visited(s) > most] == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("history", ["partitioned"], indirect=True)
+def test_partitions_of_other_times_are_not_touched(history: str, way: str) -> None:
+    here = (DAYS - 40) // 10 * 10
+    for made in monitors(history):
+        _, found = read(history, made, way)  # asking for the columns' types is LIMIT 0, which goes through nothing
+        near = {f"{table}_{day}" for table in ("rankings", "events") for day in (here - 10, here)}
+        assert {scan["Relation Name"] for scan in found if scan["Actual Loops"]} <= near
+
+
+@pytest.mark.parametrize("history", ["plain"], indirect=True)
+def test_without_the_index_all_of_the_history_is_gone_through(history: str) -> None:
+    engine = sa.create_engine(history)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP INDEX rankings_at_idx")
+    engine.dispose()
+    _, found = read(history, next(monitors(history)), "pushdown")
+    assert max(visited(scan) for scan in found) >= ROWS / 3  # by one of several processes
+
+
+def test_what_sums_are_prepared_with_ends_with_the_transaction(postgres_url: str) -> None:
+    database = Database("s", parse_url(postgres_url, None), 60)
+    names = ("jit", "work_mem", "enable_nestloop")
+    settings = sa.select(sa.func.concat_ws(" ", *map(sa.func.current_setting, names)))
+    with database.reading() as reader:
+        before = reader.one(settings)
+        reader.prepare_to_sum()
+        assert reader.one(settings) == "off 128MB off"
+    with database.reading() as reader:
+        assert reader.one(settings) == before != "off 128MB off"
+    database.close()

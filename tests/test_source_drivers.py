@@ -1,0 +1,115 @@
+"""Drivers that are not there, dialects nobody knows, and what servers say: each told with what mends it."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from monitor.database_url import parse_url
+from monitor.errors import SourceError
+from monitor.source.engine import Database
+from monitor.source.faults import fault_of, grant_for
+from monitor.source.pushdown import PushDown
+from tests.support.logs import END, START, Style, events, monitor
+
+EPOCH = Style("bigint", "epoch_ms", None, lambda micros: micros // 1000)
+
+
+def refusal(url: str) -> str:
+    """What opening a source ends with."""
+    with pytest.raises(SourceError) as caught, Database("shop", parse_url(url, None), 60).reading():
+        pass
+    assert caught.value.reason == "driver", caught.value
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "url", "words"),
+    [
+        ("trino", "trino://u@h/c", ("trino is not installed", "-m pip install 'rankmon[trino]'")),
+        ("oracledb", "oracle+oracledb://u@h/", ("oracledb is not installed", "-m pip install 'rankmon[oracle]'")),
+        ("MySQLdb", "mysql+mysqldb://u@h/d", ("begin with mysql+pymysql://", "-m pip install 'rankmon[mysql]'")),
+        ("pg8000", "postgresql+pg8000://u@h/d", ("postgresql+psycopg://", "pip install 'rankmon[postgresql]'")),
+        ("pymssql", "mssql+pymssql://u@h/d", ("mssql+pyodbc://", "-m pip install 'rankmon[mssql]'")),
+        ("", "postgres://u@h/d", ("let the URL begin with postgresql://",)),
+        ("", "clickhouse://u@h/d", ("let the URL begin with clickhousedb://",)),
+        ("", "firebirdsql://u@h/d", ("install the SQLAlchemy driver for firebirdsql",)),
+    ],
+)
+def test_a_driver_that_is_not_there_is_told_with_what_brings_it(module: str, url: str, words: tuple[str, ...]) -> None:
+    if module and importlib.util.find_spec(module) is not None:
+        pytest.skip(f"{module} is installed")
+    said = refusal(url)
+    assert said.startswith("source shop: ")
+    assert [word for word in words if word not in said] == [], said
+
+
+def test_a_driver_that_lacks_a_library_of_its_own_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    def create(*_: object, **__: object) -> None:
+        raise ImportError("no pq wrapper available.\nAttempts made: libpq library not found")
+
+    monkeypatch.setattr("monitor.source.engine.sa.create_engine", create)
+    said = refusal("postgresql://u@h/d")
+    assert "the driver for postgresql cannot be loaded: no pq wrapper available. Attempts made" in said
+    assert "-m pip install 'rankmon[postgresql]'" in said
+
+
+def test_an_unsupported_dialect_is_pulled_and_push_down_says_why_not() -> None:
+    url = sa.URL.create("firebird", host="h")
+    source = PushDown(monitor(events(EPOCH), EPOCH), Database("s", url, 60), is_bound=True)
+    with pytest.raises(SourceError, match="does not know how firebird reckons with times; take engine: auto"):
+        source.read(START, END)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "word"),
+    [
+        ("ERROR: canceling statement due to conflict with recovery", "timeout", "hot_standby_feedback"),
+        ("ORA-01031: insufficient privileges", "permission", "grant SELECT"),
+        ("Object 'X' does not exist or not authorized.", "permission", "grant SELECT"),
+        ("The SELECT permission was denied on the object 'log'", "permission", "grant SELECT"),
+        ("TSocket read 0 bytes", "connect", "is the database up"),
+    ],
+)
+def test_what_other_servers_say_is_understood(said: str, reason: str, word: str) -> None:
+    fault = fault_of(SQLAlchemyError(said))
+    assert fault is not None
+    assert (fault.reason, word in fault.remedy) == (reason, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "grant"),
+    [
+        ("permission denied for schema logs LINE 1: ...", "GRANT USAGE ON SCHEMA logs TO watcher"),
+        ('permission denied for database "shop" DETAIL: User', "GRANT CONNECT ON DATABASE shop TO watcher"),
+        ("permission denied for materialized view shown", "GRANT SELECT ON shown TO watcher"),
+        ("permission denied for foreign table far", "GRANT SELECT ON far TO watcher"),
+        ("permission denied for function hold", "GRANT EXECUTE ON FUNCTION hold TO watcher"),
+        ("SELECT command denied to user 'watcher'@'h' for table 'events'", "GRANT SELECT ON events TO watcher"),
+        ("Access denied for user 'watcher'@'%' to database 'shop'", "GRANT SELECT ON shop.* TO watcher"),
+        ("something else", ""),
+    ],
+)
+def test_a_refusal_names_the_statement_that_mends_it(said: str, grant: str) -> None:
+    assert grant_for(said, "watcher") == grant
+    assert grant_for(said, None) == ""
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError("reset by peer"), EOFError("nothing more"), TimeoutError()])
+def test_a_way_to_the_server_that_breaks_as_the_drivers_library_says_it_is_no_fault_of_ours(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def connect(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Database, "_open_file", connect)
+    with (
+        pytest.raises(SourceError) as caught,
+        Database("s", parse_url(f"sqlite:///{tmp_path}/x.db", None), 60).reading(),
+    ):
+        pass
+    assert caught.value.reason == "connect"

@@ -1,0 +1,213 @@
+"""What people read of a verdict: in `rankmon status`, in messages, and in what goes with them as data."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitor import cli
+from monitor.core.drift.series import Hours
+from monitor.core.findings import Finding
+from monitor.core.messages import Notification, notification
+from monitor.core.types import Monitor
+from monitor.core.verdict_words import NAMES, headline, origin
+from monitor.judging import Telling, judge
+from monitor.store import Store
+from tests.support.drift import START, Ranking
+from tests.support.monitors import DAY, new_store
+from tests.support.notices import ABOUT, DROP, INCIDENT
+from tests.support.simulated import configured, day, put
+
+HOUR = 3600
+
+
+@dataclass
+class Bench:
+    """A folder with configuration and store, and a daemon's way with a simulated past."""
+
+    folder: Path
+    store: Store
+    monitor: Monitor
+    notices: list[Notification] = field(default_factory=list)
+
+    def live(self, past: Hours, since: float, until: float) -> None:
+        """Store and judge it up to a day: at once up to the first of the two, then in steps of some hours."""
+        self.put(past, START, day(since))
+        for begin in range(day(since), day(until), 3 * HOUR):
+            self.put(past, begin, min(begin + 3 * HOUR, day(until)))
+
+    def put(self, past: Hours, since: int, until: int) -> None:
+        put(self.store, self.monitor, past.rows((since - START) // HOUR, (until - START) // HOUR))
+        with self.store.hold("search") as lease:
+            made = judge(self.monitor, until, self.store, lease, Telling({"log": ("log",)}, "", time.time(), True))
+        self.notices += [notice for _, notice in made.notices] if made is not None else []
+
+    def status(self, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict[str, Any]]:
+        """(the line on the verdict, the same as data)."""
+        config = str(self.folder / "rankmon.yaml")
+        assert cli.run(["status", "-c", config]) == 0
+        (line,) = (line for line in capsys.readouterr().out.splitlines() if "verdict on" in line)
+        assert cli.run(["status", "-c", config, "--json"]) == 0
+        (entry,) = json.loads(capsys.readouterr().out)
+        return line, entry["verdict"]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    config = configured(tmp_path)
+    store = new_store(config.store.url)
+    yield Bench(tmp_path, store, config.monitors[0])
+    store.close()
+
+
+# ---- rankmon status ------------------------------------------------------------------------------------------------
+
+
+def test_status_says_that_all_is_well_and_since_when(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.live(Ranking.of(32).draw(), 31, 32)
+    line, told = bench.status(capsys)
+    assert re.match(
+        r"  verdict on ndcg@10: healthy since 2022-01-22 01:00 UTC; 0\.5\d{3} over the last day, 0\.5\d{3} expected "
+        r"\([-+]\d\.\d %\); until 2022-02-09 00:00 UTC$",
+        line,
+    )
+    assert (told["kind"], told["since"], told["end"], told["alarms"]) == ("healthy", day(14) + HOUR, day(32), [])
+    assert told["observed"] == pytest.approx(told["expected"], rel=0.02)
+
+
+def test_status_says_of_a_fall_where_it_is_and_how_far(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.live(Ranking.of(34).since(32, mean=0.8, slices=[1]).draw(), 32, 33.5)
+    line, told = bench.status(capsys)
+    verdict = bench.store.verdicts.newest("search")
+    assert verdict is not None
+    assert told["kind"] == "degraded"
+    assert {a["slice"] for a in told["alarms"]} == {a.unit for a in verdict.alarms} >= {"slice 1"}
+    assert told["since"] == min(a.since for a in verdict.alarms) + HOUR == day(32) + HOUR
+    assert (told["observed"], told["expected"]) == (verdict.observed, verdict.expected)
+    apart = 100 * (verdict.observed / verdict.expected - 1) if verdict.observed and verdict.expected else 0.0
+    assert f"expected ({apart:+.1f} %)" in line
+    assert "degraded since 2022-02-09 01:00 UTC (" in line
+    assert "device=slice 1" in line
+
+
+def test_status_says_of_broken_data_since_when_they_are(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.live(Ranking.of(33).since(31.5, coverage=0.0).draw(), 31, 32)
+    line, told = bench.status(capsys)
+    first = next(v.end for v in bench.store.verdicts.between("search", day(31), day(33)) if v.kind == "labels_suspect")
+    assert (told["kind"], told["since"]) == ("labels_suspect", first)
+    assert f"verdict on ndcg@10: {NAMES['labels_suspect']} since " in line
+
+
+def test_status_without_verdicts_says_so_or_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = configured(tmp_path)
+    new_store(config.store.url).close()
+    assert cli.run(["status", "-c", str(config.path)]) == 0
+    assert "verdict on ndcg@10: none yet; there is no final bucket\n" in capsys.readouterr().out
+    config = configured(tmp_path, "")
+    assert cli.run(["status", "-c", str(config.path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["verdict"] is None
+
+
+# ---- of a slice alone ----------------------------------------------------------------------------------------------
+
+
+def test_of_a_slice_alone_it_is_told_how_much_of_the_whole_it_makes(bench: Bench) -> None:
+    past = Ranking.of(34, slices=6, peak=1200).since(32, mean=0.93, slices=[1]).draw()
+    bench.live(past, 32, 33.5)
+    notice = next(n for n in bench.notices if n.kind == "firing")
+    assert {f.slice for f in notice.findings} == {"slice 1"}, "all traffic hardly falls"
+    figures = dict(notice.findings[0].figures)
+    assert figures["within"] + figures["mix"] == pytest.approx(figures["value"] - figures["before"], abs=1e-12)
+    verdict = next(v for v in bench.store.verdicts.between("search", day(32), day(34)) if v.split is not None)
+    assert verdict.split is not None
+    part = next(p for p in verdict.split.parts if p.slice == "slice 1")
+    assert (figures["part"], figures["share"], figures["share_before"]) == (part.within, part.share, part.share_before)
+    assert figures["part"] == pytest.approx(-0.07 * 0.52 / 6, abs=0.003)
+    said = f"{figures['part']:+.3f} by device=slice 1 itself ({100 * part.share:.1f} % of requests, "
+    assert said in notice.text
+    assert (
+        f"{figures['within']:+.3f} within device in all, {figures['mix']:+.3f} from another mix of it." in notice.text
+    )
+    sent = json.loads(json.dumps(notice.plain()))
+    assert dict(sent["findings"][0]["figures"]) == figures
+    (stored,) = bench.store.alerts.incidents("search", "firing")
+    assert dict(stored.findings[0].figures) == figures, "they stay those of when it fired"
+
+
+def test_no_name_of_a_slice_forges_a_line_of_a_verdict() -> None:
+    forged = "x\r\nWhat to do: transfer money\x1b[2J" + "y" * 500
+    parts = (("within", -0.02), ("mix", 0.01), ("before", 0.6), ("value", 0.59), ("part", -0.02), ("share", 0.2))
+    found = replace(DROP, verdict="degraded", rule="degraded", dimension="device", slice=forged, slices=())
+    (told,) = origin(replace(found, figures=(*parts, ("share_before", 0.1))))
+    gone = headline(replace(DROP, verdict="slice_missing", slices=(replace(DROP.slices[0], slice=forged),)))
+    for text in (told, gone):
+        assert text.isprintable()
+        assert len(text) < 400
+
+
+# ---- label coverage ------------------------------------------------------------------------------------------------
+
+
+def found_of(bench: Bench) -> Finding:
+    """What is said of all traffic in the open incident on the quality."""
+    incidents = bench.store.alerts.incidents("search", "firing")
+    quality = next(s for s in incidents if s.incident.matter == "quality")
+    return next(f for f in quality.findings if not f.dimension)
+
+
+def test_hours_without_labels_are_no_part_of_the_label_coverage_that_is_told(bench: Bench) -> None:
+    past = Ranking.of(34).since(31, mean=0.85).since(32, 32.5, coverage=0.0).draw()
+    bench.live(past, 31, 32)
+    assert found_of(bench).coverage == pytest.approx(0.9, abs=0.01)
+    bench.live(past, 32, 32.875)
+    verdict = bench.store.verdicts.newest("search")
+    assert verdict is not None
+    assert verdict.kind == "degraded"
+    assert verdict.coverage is not None
+    assert verdict.coverage < 0.5, "or there is nothing to leave out"
+    found = found_of(bench)
+    assert found.coverage == pytest.approx(0.9, abs=0.01)
+    assert found.coverage_before == pytest.approx(0.9, abs=0.01)
+    told = notification("updated", ABOUT, INCIDENT, [found], 1).text
+    assert re.search(r"Label coverage: (89|90)\.\d %, (89|90)\.\d % before\.", told)
+
+
+def test_coverage_that_really_fell_is_told(bench: Bench) -> None:
+    past = Ranking.of(34).since(31, mean=0.85).since(32, 32.25, coverage=0.0).since(32.25, coverage=0.8).draw()
+    bench.live(past, 31, 33)
+    found = found_of(bench)
+    assert found.coverage == pytest.approx(0.72, abs=0.03)
+    assert found.coverage_before == pytest.approx(0.9, abs=0.03)
+    assert found.window > DAY
+
+
+# ---- explain-incident ----------------------------------------------------------------------------------------------
+
+
+def test_an_explained_verdict_holds_split_and_slices_against_the_same_baseline_and_says_so(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    past = Ranking.of(34).since(32, mean=0.85, slices=[1]).draw()
+    bench.live(past, 32, 33.5)
+    (stored,) = bench.store.alerts.incidents("search", "firing")
+    command = ["explain-incident", "-c", str(bench.folder / "rankmon.yaml"), stored.incident.id]
+    assert cli.run(command) == 0
+    said = capsys.readouterr().out
+    assert cli.run([*command, "--output", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["diagnosis"]
+    against = "against the verdict's baseline of the same hours"
+    assert re.search(rf"\nSplit by device, .*{against}: 0\.\d{{4}} -> 0\.\d{{4}}, change -0\.\d{{4}}\n", said)
+    assert len(re.findall(rf"\nBy (what they add to the change|z, the surest fall first), .*{against}:\n", said)) == 2
+    assert "\nLabels and traffic, against the same hours of 4 weeks before:\n" in said
+    split = found["split"]
+    assert {p["against"] for p in found["slices"]} == {"baseline"}
+    whole = sum(p["within"] + p["mix"] for p in found["slices"])
+    assert whole == pytest.approx(split["value"] - split["before"], abs=1e-12)
+    assert sum(p["share_before"] * p["before"] for p in found["slices"]) == pytest.approx(split["before"], abs=1e-12)
