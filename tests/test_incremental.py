@@ -148,7 +148,7 @@ def test_what_became_too_old_is_dropped(tmp_path: Path) -> None:
     store.close()
 
 
-def test_where_memory_is_used_up_the_store_is_read_each_time(store: Store) -> None:
+def test_where_memory_is_used_up_the_store_is_read_each_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     budget = Budget(60_000)
     first, second = Remembering(store, MONITOR, budget), Remembering(store, replace(MONITOR, name="other"), budget)
     put(first, range(50), 0, DEVICES[:1])
@@ -160,6 +160,15 @@ def test_where_memory_is_used_up_the_store_is_read_each_time(store: Store) -> No
     other = replace(MONITOR, name="other").traffic
     assert second.history(other, 0, 400 * HOUR).starts.size == 400
     assert not second._known
+    asked, partials = list[int](), Store.partials
+
+    def counted(store: Store, definition: Definition, since: int, until: int, *more: Any) -> Any:
+        asked.append((until - since) // HOUR)
+        return partials(store, definition, since, until, *more)
+
+    monkeypatch.setattr(Store, "partials", counted)
+    second.history(other, 390 * HOUR, 400 * HOUR)
+    assert asked == [10]  # and not all of it once more, only to be refused again
     first.forget()
     assert second.history(other, 0, 20 * HOUR).starts.size == 20
 

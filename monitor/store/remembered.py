@@ -48,6 +48,11 @@ class Budget:
                 self._taken[owner] = size
             return is_allowed
 
+    def has(self, size: int) -> bool:
+        """Whether so much more may be had by one who has nothing."""
+        with self._lock:
+            return sum(self._taken.values()) + size <= self.most
+
     def free(self, owner: object) -> None:
         """Give back what the owner has."""
         with self._lock:
@@ -72,6 +77,7 @@ class Remembering(Store):
         self._budget = budget
         self._token: int | None = None
         self._known: dict[Definition, _Known] = {}
+        self._refused = 0
 
     @contextmanager
     def hold(self, monitor: str) -> Iterator[Lease]:
@@ -112,12 +118,15 @@ class Remembering(Store):
 
     def _learn(self, definition: Definition, since: int) -> _Known | None:
         """Read what cycles look at of a series; None if it is not to be kept."""
+        if self._refused and not self._budget.has(self._refused):
+            return None  # to read all of it, only to be refused again, would be dear
         newest = None if self._token is None else self.newest_bucket(definition)
         if newest is None or since < newest - self._reach:
             return None
         read = self._read(definition, newest - self._reach, newest + self._width)
         size = sum(known.size for of, known in self._known.items() if of != definition) + read[3].nbytes
-        if not self._budget.allows(self, size):
+        self._refused = 0 if self._budget.allows(self, size) else size
+        if self._refused:
             self._known.clear()
             return None
         self._known[definition] = found = _Known(newest - self._reach, self._reach, read)

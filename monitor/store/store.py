@@ -59,11 +59,11 @@ class Progress:
     """What is known of a monitor's runs, by any process; instants in seconds, `refresh` real ones between two runs."""
 
     newest_source_at: float | None = None
-    newest_label_at: float | None = None
     last_attempt_at: float | None = None
     last_success_at: float | None = None
     last_error: str = ""
     refresh: float | None = None
+    newest_label_at: float | None = None
 
 
 @dataclass(frozen=True)

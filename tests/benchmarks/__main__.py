@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.benchmarks import cycle, kernel, memory, peers, postgres, verdicts, ways
+from tests.benchmarks import cycle, incremental, kernel, many, memory, peers, postgres, scrape, verdicts, ways
 from tests.benchmarks.report import Section, facts, markdown, table
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -33,6 +33,10 @@ def sections(folder: Path, quick: bool, is_large: bool = False) -> Iterator[Sect
     if is_large:
         yield from postgres.large(folder, requests)
     yield memory.section(folder, requests)
+    yield from incremental.sections(folder, *((5, 3) if quick else ()))
+    yield from scrape.sections(folder, *((5, 3, 5, 1) if quick else ()))
+    if quick or is_large:
+        yield from many.sections(folder, *((5, 30, 5, 2, 100.0) if quick else ()))
     yield from verdicts.sections(folder, *((20, 5, 1) if quick else ()))
 
 
