@@ -77,6 +77,7 @@ class App:
         self._former_databases: list[ref[Database]] = []
         self._reloading = threading.Lock()
         self._store_is_ready = False
+        self._beginning = threading.Thread(target=self._begin, name="begin")
         self.sender = Sender(self.store, self.telemetry, clean=self._clean)
         self.attention = Attention(self.board, self.store, time.time)
         self._withdrawing = Withdrawing(self.store, lambda: self.runners, self, time.monotonic)
@@ -89,24 +90,35 @@ class App:
     # ---- life --------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Bring the store to this version's schema and show what it holds. Raises StoreError."""
+        """Bring the store to this version's schema, and build what is configured. Raises StoreError."""
         before, now = self.store.schema.migrate()
         if before != now:
             log.info("store: schema %s -> %s", before or "none", now)
         self._store_is_ready = True
         self._adopt(self.config, self._parts(self.config))
-        for runner in self.runners.values():
+
+    def show(self) -> None:
+        """Show what is stored of each monitor, as it was left. With many of them this takes a while."""
+        for runner in list(self.runners.values()):
             runner.refresh_snapshot(self.clock.now())
 
     def start(self) -> None:
-        """Serve and schedule. Raises RankmonError if the port is taken."""
+        """Serve at once; beside that, show what is stored, then schedule. Raises RankmonError if the port is taken."""
         self.web.start()
-        for name in self.runners:
-            self._schedule(name)
         self.scheduler.start()
         self.sender.start()
         self.attention.start()
         self._withdrawing.start()
+        self._beginning.start()
+
+    def _begin(self) -> None:
+        """Show all monitors before the first one runs, for runs take their turn with what is shown."""
+        there = dict(self.runners)
+        self.show()
+        with self._reloading:  # a reload schedules what it adds by itself
+            for name, runner in there.items():
+                if self.runners.get(name) is runner and not self.stopping.is_set():
+                    self._schedule(name)
 
     def interrupt(self) -> None:
         """End what is being read: it is left out whole, and read again next time."""
@@ -117,6 +129,8 @@ class App:
     def stop(self) -> None:
         """End: what is being read is left out, what is being written is written."""
         self.interrupt()
+        if self._beginning.is_alive():
+            self._beginning.join()
         ending = threading.Thread(target=self.scheduler.stop, name="stop")
         ending.start()
         while ending.is_alive():
@@ -264,6 +278,11 @@ class App:
             return "the store is not ready"
         missing = [n for n in self.runners if not _has_something(self.board.snapshots.get(n))]
         return f"nothing to show yet of {', '.join(missing)}" if missing else ""
+
+    def pending(self) -> str:
+        """Empty if every monitor is shown; else how many are not yet."""
+        missing = len(self.runners.keys() - self.board.snapshots.keys())
+        return f"{counted(missing, 'monitor')} of {len(self.runners)} not shown yet, just started" if missing else ""
 
     def next_run_at(self, name: str) -> float | None:
         """When a monitor runs next, in real seconds since 1970."""

@@ -17,11 +17,13 @@ from monitor.app import App
 from monitor.clock import ReplayClock
 from monitor.config import load
 from monitor.errors import StoreError
+from monitor.runner import Runner
 from monitor.source.pull import Pull
 from monitor.store import Store
 from monitor.store.alerts import Alerts
 from tests.support.dump import dump
 from tests.support.postgres import PostgresServer
+from tests.support.web import ask
 from tests.test_cycle import SETTLED, START, filled, log_searches, shop_url
 
 __all__ = ["filled", "shop_url"]
@@ -544,7 +546,60 @@ def test_a_daemon_that_was_started_again_shows_at_once_what_is_stored(setting: S
     again = App(load(setting.path, {}), ReplayClock(SETTLED))
     assert again.readiness() == "the store is not ready"
     again.prepare()
+    assert again.readiness() == "nothing to show yet of shop"
+    again.show()
     assert exposed(again, "rankmon_ndcg_ratio{") == values
     assert again.readiness() == ""
     assert again.store.newest_bucket(again.runners["shop"].monitor.traffic) >= START  # type: ignore[operator]
     again.stop()
+
+
+def test_a_daemon_answers_while_it_still_looks_at_what_is_stored(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking, refresh = threading.Event(), Runner.refresh_snapshot
+
+    def slow(runner: Runner, now: float) -> None:
+        if runner.monitor.name == "b":
+            assert looking.wait(30)
+        refresh(runner, now)
+
+    monkeypatch.setattr(Runner, "refresh_snapshot", slow)
+    with setting.running(of_shop("a"), of_shop("b")) as app:
+        eventually(lambda: "a" in app.board.snapshots)
+        assert get(app, "/-/healthy") == (200, "ok\n")
+        assert get(app, "/-/ready") == (503, "nothing to show yet of a, b\n")
+        assert 'rankmon_monitor_info{monitor="a"}' in get(app, "/metrics")[1]
+        assert 'rankmon_monitor_info{monitor="b"}' not in get(app, "/metrics")[1]
+        assert "1 monitor of 2 not shown yet" in get(app, "/")[1]
+        setting.write(of_shop("a", refresh="2s"), of_shop("b"), of_shop("c"))
+        assert app.reload({}) == []
+        eventually(has_run(app, "a"))
+        eventually(has_run(app, "c"))
+        assert count(app, "evaluations", "b") == 0
+        looking.set()
+        eventually(has_run(app, "b"))
+        assert get(app, "/-/ready") == (200, "ok\n")
+        assert "not shown yet" not in get(app, "/")[1]
+
+
+def test_a_daemon_that_is_told_to_end_while_it_looks_at_what_is_stored_ends_without_a_run(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking, refresh = threading.Event(), Runner.refresh_snapshot
+
+    def slow(runner: Runner, now: float) -> None:
+        looking.set()
+        assert runner._stopping.wait(30)
+        refresh(runner, now)
+
+    monkeypatch.setattr(Runner, "refresh_snapshot", slow)
+    with setting.running(of_shop("a"), of_shop("b")) as app:
+        assert looking.wait(30)
+    assert [app.store.progress(name).last_attempt_at for name in ("a", "b")] == [None, None]
+    assert not {t.name for t in threading.enumerate()} & {"begin"}
+
+
+def get(app: App, path: str) -> tuple[int, str]:
+    answer = ask(app.web.port, path)
+    return answer.status, answer.body

@@ -38,6 +38,9 @@ class Pictured(Protocol):
     def health(self) -> str:
         """Empty, or what is wrong with the process."""
 
+    def pending(self) -> str:
+        """Empty, or how many monitors are not shown yet."""
+
     def next_run_at(self, name: str) -> float | None:
         """When a monitor runs next, in real seconds."""
 
@@ -82,7 +85,8 @@ def render_monitor(served: Pictured, name: str) -> str | None:
 
 def _page(served: Pictured, now: float, **parts: Any) -> str:
     template = _TEMPLATES.get_template("index.html")
-    return template.render(version=__version__, now=utc(now, seconds=True), health=served.health(), **parts)
+    health, pending = served.health(), served.pending()
+    return template.render(version=__version__, now=utc(now, seconds=True), health=health, pending=pending, **parts)
 
 
 def _line(snapshot: MonitorSnapshot, states: Sequence[State], now: float, link: str) -> dict[str, Any]:

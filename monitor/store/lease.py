@@ -83,6 +83,13 @@ class Leases(Connected):
             found = connection.execute(sa.select(leases.c.token).where(leases.c.monitor == monitor)).scalar()
         return int(found or 0)
 
+    def released(self, monitor: str) -> int | None:
+        """The number of a monitor's last holder if that has given it back: then it can write no more; else None."""
+        query = sa.select(leases.c.token).where(leases.c.monitor == monitor, leases.c.expires_at == 0.0)
+        with self.reading() as connection:
+            found: int | None = connection.execute(query).scalar()
+        return found
+
     def acquire(self, monitor: str) -> Lease | None:
         """The right to write `monitor`, or None while another living process, or thread of this one, has it."""
         with self.writing() as connection:

@@ -13,13 +13,15 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
-from monitor.core.buckets import runs
+from monitor.core.buckets import NUM, runs
 from monitor.core.intervals import REACH
 from monitor.core.tally import Tally
-from monitor.core.types import OVERALL, Definition, Monitor
+from monitor.core.types import OVERALL, TRAFFIC, Definition, Monitor
 from monitor.core.watermark import final_age
 from monitor.core.windows import Bools, Floats, History, Ints, SliceKey
+from monitor.errors import LeaseLost, StoreError
 from monitor.store.lease import Lease
 from monitor.store.store import Store, Written
 
@@ -65,15 +67,19 @@ SHARED = Budget()
 class Remembering(Store):
     """A store for the cycles of one monitor; not meant for two threads at once.
 
-    What it answers is what the store would answer, so long as it is this one through which the monitor is written.
+    What it answers is what the store would answer, so long as it is this one through which the monitor is written; of
+    partials that no measure reads pooled, without the fields that only such a reading needs.
     """
 
     def __init__(self, store: Store, monitor: Monitor, budget: Budget = SHARED) -> None:
-        """Nothing is read yet, and nothing is kept before the monitor was held for the first time."""
+        """Nothing is read yet. Nothing is kept while somebody else holds the monitor."""
         vars(self).update(vars(store))
         self.name = monitor.name
         self._width = monitor.bucket
         self._reach = reach(monitor) + SPARE
+        judged = (rule.measure for rule in monitor.alerts if rule.measure is not None)
+        measures = [*monitor.measures, *judged]
+        self._pooled = {TRAFFIC, *(str(m.kernel) for m in measures if m.aggregate == "pooled")}
         self._budget = budget
         self._token: int | None = None
         self._known: dict[Definition, _Known] = {}
@@ -81,13 +87,18 @@ class Remembering(Store):
 
     @contextmanager
     def hold(self, monitor: str) -> Iterator[Lease]:
-        """As of `Store`; if somebody else held it since the last time, what was kept is forgotten."""
-        with super().hold(monitor) as lease:
-            if monitor == self.name:
-                if self._token is None or lease.token != self._token + 1:
-                    self.forget()
-                self._token = lease.token
-            yield lease
+        """As of `Store`; if somebody else held it since the last time, or may do so now, what was kept is forgotten."""
+        try:
+            with super().hold(monitor) as lease:
+                if monitor == self.name:
+                    if self._token is None or lease.token != self._token + 1:
+                        self.forget()
+                    self._token = lease.token
+                yield lease
+        except (LeaseLost, StoreError):
+            self.forget()
+            self._token = None
+            raise
 
     def forget(self) -> None:
         """Read all anew when it is asked for."""
@@ -106,6 +117,13 @@ class Remembering(Store):
         known.stale.clear()
         return known.between(since, until, overall_only)
 
+    def partials(
+        self, definition: Definition, since: int, until: int, overall_only: bool = False, most: int | None = None
+    ) -> list[list[Any]]:
+        """As of `Store`, without what is not read here."""
+        most = most or (None if definition.kernel in self._pooled else NUM)
+        return super().partials(definition, since, until, overall_only, most)
+
     def write(
         self, lease: Lease, monitor: Monitor, tally: Tally, targets: Mapping[Definition, Sequence[int]], *more: Any,
         **named: Any,
@@ -120,16 +138,19 @@ class Remembering(Store):
         """Read what cycles look at of a series; None if it is not to be kept."""
         if self._refused and not self._budget.has(self._refused):
             return None  # to read all of it, only to be refused again, would be dear
+        if self._token is None:
+            self._token = self.leases.released(self.name)
         newest = None if self._token is None else self.newest_bucket(definition)
         if newest is None or since < newest - self._reach:
             return None
         read = self._read(definition, newest - self._reach, newest + self._width)
-        size = sum(known.size for of, known in self._known.items() if of != definition) + read[3].nbytes
+        found = _Known(newest - self._reach, self._reach, read)
+        size = sum(known.size for of, known in self._known.items() if of != definition) + found.size
         self._refused = 0 if self._budget.allows(self, size) else size
         if self._refused:
             self._known.clear()
             return None
-        self._known[definition] = found = _Known(newest - self._reach, self._reach, read)
+        self._known[definition] = found
         return found
 
     def _read(self, definition: Definition, since: int, until: int) -> _Rows:
@@ -153,6 +174,8 @@ def reach(monitor: Monitor) -> int:
 class _Known:
     """The buckets of one series from `since` on, with room for more.
 
+    Most fields are counts, and most counts are small: each field is kept in the smallest type that holds it exactly.
+
     Attributes:
         stale: starts of buckets that were stored since.
         size: bytes.
@@ -167,24 +190,32 @@ class _Known:
 
     @property
     def size(self) -> int:
-        return self._sums.nbytes
+        return self._there.nbytes + sum(field.nbytes for field in self._fields)
 
     def _put(self, starts: Ints, final: Bools, slices: tuple[SliceKey, ...], sums: Floats, there: Bools) -> None:
         self._count, self._slices = len(starts), slices
         room = ((0, max(24, len(starts) // 16)), (0, 0))
-        self._starts, self._final = np.pad(starts, room[:1]), np.pad(final, room[:1])
-        self._sums, self._there = np.pad(sums, (*room, (0, 0))), np.pad(there, room)
+        self._starts, self._final, self._there = np.pad(starts, room[:1]), np.pad(final, room[:1]), np.pad(there, room)
+        self._fields = [np.pad(_packed(sums[..., i]), room) for i in range(sums.shape[2])]
 
     def between(self, since: int, until: int, overall_only: bool) -> History:
         """The buckets that start in [since, until), with the slices that are there."""
-        lo, hi = np.searchsorted(self._starts[: self._count], [since, until])
-        there, sums, slices = self._there[lo:hi], self._sums[lo:hi], self._slices
+        lo, hi = (int(at) for at in np.searchsorted(self._starts[: self._count], [since, until]))
+        there, slices = self._there[lo:hi], self._slices
         if overall_only:
-            sums, slices = sums[:, :1], slices[:1]
-        elif not (kept := there.any(axis=0) | (np.arange(len(slices)) == 0)).all():
-            names = tuple(name for name, is_kept in zip(slices, kept.tolist(), strict=True) if is_kept)
-            sums, slices = sums[:, kept], names
-        return History(self._starts[lo:hi], self._final[lo:hi], slices, sums)
+            return History(self._starts[lo:hi], self._final[lo:hi], slices[:1], self._sums(lo, hi, np.s_[:1]))
+        if (kept := there.any(axis=0) | (np.arange(len(slices)) == 0)).all():
+            return History(self._starts[lo:hi], self._final[lo:hi], slices, self._sums(lo, hi))
+        names = tuple(name for name, is_kept in zip(slices, kept.tolist(), strict=True) if is_kept)
+        return History(self._starts[lo:hi], self._final[lo:hi], names, self._sums(lo, hi, np.flatnonzero(kept)))
+
+    def _sums(self, lo: int, hi: int, of: slice | Ints = np.s_[:]) -> Floats:
+        """(B, S, F) of some buckets and slices."""
+        columns = [field[lo:hi, of] for field in self._fields]
+        found = np.empty((*columns[0].shape, len(columns)))
+        for i, column in enumerate(columns):
+            found[..., i] = column
+        return found
 
     def replace(self, since: int, until: int, new: _Rows) -> None:
         """Put what is stored now in place of the buckets that start in [since, until)."""
@@ -199,7 +230,11 @@ class _Known:
         elif end != hi:
             self._put_all(self._rows(0, lo), rows, self._rows(hi, self._count))
             return
-        self._starts[lo:end], self._final[lo:end], self._sums[lo:end], self._there[lo:end] = starts, final, sums, there
+        self._starts[lo:end], self._final[lo:end], self._there[lo:end] = starts, final, there
+        for i, field in enumerate(self._fields):
+            column = _packed(sums[..., i])
+            self._fields[i] = field = field.astype(np.promote_types(field.dtype, column.dtype), copy=False)
+            field[lo:end] = column
 
     def _put_all(self, *parts: _Rows) -> None:
         """Rows of the same slices after each other, but for those that are too old."""
@@ -209,7 +244,7 @@ class _Known:
         self._put(starts[kept], final[kept], self._slices, sums[kept], there[kept])
 
     def _rows(self, lo: int, hi: int) -> _Rows:
-        return self._starts[lo:hi], self._final[lo:hi], self._slices, self._sums[lo:hi], self._there[lo:hi]
+        return self._starts[lo:hi], self._final[lo:hi], self._slices, self._sums(lo, hi), self._there[lo:hi]
 
 
 _Rows = tuple[Ints, Bools, tuple[SliceKey, ...], Floats, Bools]
@@ -225,3 +260,11 @@ def _columns(rows: _Rows, names: tuple[SliceKey, ...]) -> _Rows:
     wider, known = np.zeros((len(starts), len(names), sums.shape[2])), np.zeros((len(starts), len(names)), bool)
     wider[:, at], known[:, at] = sums, there
     return starts, final, names, wider, known
+
+
+def _packed(column: Floats) -> NDArray[Any]:
+    """The same numbers in the smallest type that holds them exactly; only counts up to 2^32 - 1 are made smaller."""
+    if column.size and not (column.min() >= 0 and column.max() < 1 << 32):
+        return column
+    packed = column.astype(np.uint16 if not column.size or column.max() < 1 << 16 else np.uint32)
+    return packed if (packed == column).all() else column

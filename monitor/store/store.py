@@ -179,10 +179,12 @@ class Store(Connected):
         columns = self.partials(definition, since, until, overall_only)
         return History.of(columns, len(columns) - 4)
 
-    def partials(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> list[list[Any]]:
-        """The same as columns of its rows, in any order: start, final, dimension, value, and the fields."""
+    def partials(
+        self, definition: Definition, since: int, until: int, overall_only: bool = False, most: int | None = None
+    ) -> list[list[Any]]:
+        """The same as columns of rows in any order: start, final, dimension, value, and all or `most` fields."""
         table = _table(definition)
-        fields = TRAFFIC_FIELDS if definition.kernel == TRAFFIC else FIELDS
+        fields = (TRAFFIC_FIELDS if definition.kernel == TRAFFIC else FIELDS)[:most]
         query = (
             sa.select(
                 table.c.bucket_start, table.c.final, slices.c.dimension, slices.c.value, *(table.c[f] for f in fields)

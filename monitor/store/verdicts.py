@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from hashlib import blake2b
 from typing import Any
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter
+from sqlalchemy.engine import URL
 
 from monitor.core.drift.state import State
 from monitor.core.drift.verdicts import Verdict
@@ -72,6 +74,10 @@ class Diagnosis:
 class Verdicts(Connected):
     """The tables of verdicts and what belongs to them."""
 
+    def __init__(self, engine: sa.Engine, url: URL) -> None:
+        super().__init__(engine, url)
+        self._states: dict[str, tuple[bytes, State]] = {}
+
     def standing(self, monitor: str) -> Standing | None:
         """Where the verdicts on a monitor stand; None if there are none, or of another version. Raises StoreError."""
         query = sa.select(drift_states).where(drift_states.c.monitor == monitor)
@@ -80,10 +86,21 @@ class Verdicts(Connected):
         if row is None:
             return None
         try:
-            state = State.from_json(json.loads(row.state)) if row.state else None
+            state = self._state(monitor, row.state) if row.state else None
         except ValueError:
             return None
         return Standing(row.identity, row.until, state)
+
+    def _state(self, monitor: str, text: str) -> State:
+        """A state from its text, which is only read again if it is another one than the last time.
+
+        Raises:
+            ValueError: another version wrote it.
+        """
+        known, digest = self._states.get(monitor), blake2b(text.encode(), digest_size=16).digest()
+        if known is None or known[0] != digest:
+            known = self._states[monitor] = digest, State.from_json(json.loads(text))
+        return known[1]
 
     def between(self, monitor: str, since: int, until: int) -> list[Verdict]:
         """The verdicts on steps that ended in (since, until], oldest first."""

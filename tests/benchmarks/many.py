@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import sqlalchemy as sa
@@ -91,7 +92,8 @@ The daemon itself, in a process of its own with 4 workers: {monitors} monitors o
 windows, an alert rule on every slice and verdicts, {days} days of hourly buckets stored, {requests} requests of
 {length} items an hour each. All of them are asked to run at once: with one hour more to read, judge and show, and again
 with nothing new. Ratios are to the {refresh} s after which each is to run again. Then there is one hour more, and for a
-while each runs {pace:g} times as often as that; skipped runs are those that the scheduler itself has counted."""
+while each runs {pace:g} times as often as that; skipped runs are those that the scheduler itself has counted, but for
+turns that came while all monitors were asked to run at once."""
 
 
 @dataclass(frozen=True)
@@ -99,14 +101,15 @@ class Done:
     """What a daemon came to.
 
     Attributes:
-        start, first, new, idle: seconds until everything was shown, until all had run for the first time, and of a
-            round of runs with a new bucket and of one without.
+        answers, start, first, new, idle: seconds until `/-/healthy` and `/metrics` had answered, until everything was
+            shown, until all had run for the first time, and of a round of runs with a new bucket and of one without.
         new_processor, idle_processor: seconds of the processor for these rounds.
         stored: monitors that have stored a bucket in the round with a new one.
-        skipped, failed: runs, from the start to the end, the faster turns among them.
+        skipped, failed: runs, the faster turns among them.
         peak: megabytes.
     """
 
+    answers: float
     start: float
     first: float
     new: float
@@ -155,7 +158,8 @@ def _section(kind: str, source: str, store: str, folder: Path, size: _Size) -> S
 
 
 def _lines(done: Done, monitors: int) -> Iterator[Line]:
-    yield Line("everything shown after a start", duration(done.start), done.start / REFRESH)
+    yield Line("health and metrics answer after a start", duration(done.answers), done.answers / REFRESH)
+    yield Line("everything shown after it", duration(done.start), done.start / REFRESH)
     yield Line("first run of all, the whole past judged", duration(done.first), done.first / REFRESH)
     yield Line("one bucket more of each", duration(done.new), done.new / REFRESH, 1, "at most")
     yield Line("the same, processor", duration(done.new_processor), done.new_processor / REFRESH)
@@ -267,7 +271,7 @@ class _Hand:
     """A clock that is set by hand; `speed` says how often monitors run, at first as good as never by themselves."""
 
     time: float
-    speed: float = 1e-3
+    speed: float = 1e-6
 
     def now(self) -> float:
         """Seconds since 1970."""
@@ -302,6 +306,16 @@ class _Daemon:
             time.sleep(0.1)
         return time.perf_counter() - began, time.process_time() - worked
 
+    def begin(self) -> Iterator[float]:
+        """Start, and say when the web has answered, and when all monitors are shown; seconds of the counter."""
+        self.app.start()
+        for path in ("-/healthy", "metrics"):
+            urlopen(f"{self.app.web.url}{path}", timeout=60).read()
+        yield time.perf_counter()
+        while len(self.app.board.snapshots) < len(self.app.runners):
+            time.sleep(0.01)
+        yield time.perf_counter()
+
     def hurry(self, pace: float) -> None:
         """Have all monitors run now, and then so many times as often as they are configured to."""
         self.clock.speed = pace
@@ -316,14 +330,14 @@ class _Daemon:
 
 def main(folder: Path, now: int, pace: float) -> Done:
     """Run the daemon: all for the first time, all with a new bucket, all without one, then for a while by itself."""
-    clock = _Hand(now)
-    app, began = App(load(folder / "many.yaml", {}), clock), time.perf_counter()
+    clock, began = _Hand(now), time.perf_counter()
+    app = App(load(folder / "many.yaml", {}), clock)
     daemon = _Daemon(app, clock)
     daemon.listen()
     app.prepare()
-    start = time.perf_counter() - began
     try:
-        first, _ = daemon.round(app.start)
+        reached = list[float]()
+        first, _ = daemon.round(lambda: reached.extend(at - began for at in daemon.begin()))
         stored = {name: daemon.counted("rankmon_buckets_stored", name) for name in app.runners}
         clock.time += HOUR
         new = daemon.round(daemon.ask_all)
@@ -331,12 +345,15 @@ def main(folder: Path, now: int, pace: float) -> Done:
         clock.time += 1
         idle = daemon.round(daemon.ask_all)
         clock.time += HOUR
+        skipped = daemon.counted("rankmon_skipped_runs")
         daemon.round(lambda: daemon.hurry(pace))
+        skipped -= daemon.counted("rankmon_skipped_runs")  # turns that came while all of them were waiting at once
         time.sleep(1.2 * REFRESH / pace)
     finally:
         app.stop()
-    skipped, failed = daemon.counted("rankmon_skipped_runs"), daemon.counted("rankmon_evaluation_failures")
-    return Done(start, first, new[0], idle[0], new[1], idle[1], grown, skipped, failed, peak_megabytes())
+    skipped += daemon.counted("rankmon_skipped_runs")
+    failed = daemon.counted("rankmon_evaluation_failures")
+    return Done(*reached, first, new[0], idle[0], new[1], idle[1], grown, skipped, failed, peak_megabytes())
 
 
 if __name__ == "__main__":

@@ -91,6 +91,9 @@ class Pictured:
             made.board.publish(snapshot)
         return made
 
+    def pending(self) -> str:
+        return ""
+
     def health(self) -> str:
         """Nothing is wrong."""
         return ""

@@ -104,6 +104,7 @@ class Site:
         app = App(load(self.path, {}))
         try:
             app.prepare()
+            app.show()
             app.web.start()
             yield app
         finally:
