@@ -28,6 +28,8 @@ States = Mapping[Definition, Mapping[int, BucketState]]
 """What is stored of each series: bucket start -> state."""
 
 
+DAY = 86_400
+
 SUMMED_AS_ONE = 20
 """Rows that a source sums up by itself take about as long as one that it sends."""
 
@@ -185,9 +187,22 @@ def run_cycle(
     settled.learn(since, states, monitor.bucket)
     arrived, future_rows = _arrived(monitor, now - monitor.history, now, source, store, states)
     found = (due_buckets(monitor, series, now, arrived.request, settled.until) for series in states.values())
-    due = sorted({start for starts in found for start in starts})
+    due = _without_rolled_up(monitor, sorted({start for starts in found for start in starts}), store, now)
     plan = _Plan(monitor, now, arrived, future_rows, due, states)
     yield from _read_and_store(plan, source, store, lease, stride)
+
+
+def _without_rolled_up(monitor: Monitor, due: list[int], store: Store, now: float) -> list[int]:
+    """Without buckets of a time that is stored in coarser ones: read once more, they would count twice."""
+    if not due or due[0] > now - DAY:
+        return due
+    for definition in monitor.definitions:
+        span = store.retention.rolled_up(definition, due[0], due[-1] + monitor.bucket)
+        if span is not None:
+            due = [start for start in due if start + monitor.bucket <= span[0] or start >= span[1]]
+        if not due:
+            break
+    return due
 
 
 def run_backfill(
@@ -241,7 +256,11 @@ def _arrived(
     if known is not None and (max(known, label or known) > now or not states[monitor.traffic]):
         known = label = None  # noted by a clock that ran ahead, or under another definition, with other tables perhaps
     unsettled = (start for series in states.values() for start, state in series.items() if not state.is_settled)
-    begin = min((since, *unsettled)) if known is None else max(min(known, label or known), min(since, known))
+    begin = min((since, *unsettled))
+    if known is not None and (label is not None or monitor.drift is None):
+        begin = max(min(known, label or known), min(since, known))
+    elif known is not None:
+        begin = min(since, known)
     fresh = source.freshness(begin, now)
     newest_label = label if fresh.newest_label is None else fresh.newest_label
     return Arrived(known if fresh.newest is None else fresh.newest, newest_label), fresh.future_rows

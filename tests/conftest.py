@@ -8,6 +8,9 @@ import pytest
 from tests.support.postgres import PostgresServer, find_binaries, postgres_server
 from tests.support.requirements import missing
 
+collect_ignore = ["benchmarks/evidently_peer.py"]
+"""Runs in an environment of its own."""
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 

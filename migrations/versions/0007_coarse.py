@@ -65,15 +65,22 @@ TRUE = {"sqlite": "1", "postgresql": "true"}
 def upgrade() -> None:
     _create("coarse_partials", sa.Double, PARTIALS)
     _create("coarse_traffic", sa.BigInteger, TRAFFIC)
-    op.execute("DROP VIEW rankmon_buckets")
-    op.execute(f"CREATE VIEW rankmon_buckets AS{_fine()}UNION ALL{_coarse()}")
+    _replace_view(f"{_fine()}UNION ALL{_coarse()}")
 
 
 def downgrade() -> None:
-    op.execute("DROP VIEW rankmon_buckets")
-    op.execute(f"CREATE VIEW rankmon_buckets AS{_fine()}")
+    _replace_view(_fine())
     for table in ("coarse_traffic", "coarse_partials"):
         op.drop_table(table)
+
+
+def _replace_view(text: str) -> None:
+    """Whoever may read the view may still do so, and what is made of it stays."""
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute(f"CREATE OR REPLACE VIEW rankmon_buckets AS{text}")
+    else:
+        op.execute("DROP VIEW rankmon_buckets")
+        op.execute(f"CREATE VIEW rankmon_buckets AS{text}")
 
 
 def _create(name: str, kind: type[sa.types.TypeEngine], columns: tuple[str, ...]) -> None:

@@ -380,7 +380,7 @@ def of_lack(drift: Drift, name: ConditionName, lack: Lack, now: int) -> Finding:
         None,
         None,
         lack.events or None,
-        "what so many requests usually bring",
+        "what so many requests usually bring" if lack.events else "",
         None,
         None,
         None,

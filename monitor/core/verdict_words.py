@@ -149,6 +149,8 @@ def reason(was: str, became: str, finding: Finding | None) -> str:
     """Why a condition that a verdict made changed its state."""
     assert finding is not None  # nothing changes without a verdict
     name = NAMES[finding.verdict]
+    if finding.verdict in ARRIVALS:
+        return f"verdict {name}" if became == "firing" else f"{name} no longer: it came again"
     if finding.verdict != DEGRADED:
         return f"verdict {name}" if became == "firing" else f"{name} no longer, for as long as it takes to be sure"
     if became == "firing":

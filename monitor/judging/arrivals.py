@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from monitor.core import arrivals as a
 from monitor.core.arrivals import Arrived, Lack
 from monitor.core.buckets import TRAFFIC_FIELDS
@@ -29,13 +27,13 @@ def follow_arrivals(work: Work, followed: Followed, store: Store, is_anew: bool)
     if drift is None:
         return
     before = {name[0]: kept.condition for name, kept in work.state.conditions.items() if name[0] in a.ARRIVALS}
-    found = _lacks(work, store, before)
+    found, unknown = _lacks(work, store)
     for kind in sorted(a.ARRIVALS):
         name, was, lack = (kind, "", ""), before.get(kind), found.get(kind)
         fired = was is not None and was.state == "firing"
         if lack is not None:
             _fire(followed, drift, name, None if is_anew or not fired else was, lack, work.now)
-        elif fired and work.arrived is None and was is not None:
+        elif fired and kind in unknown and was is not None:
             followed.conditions[name] = Kept(IDENTITY, was)
             if is_anew:
                 since = was.since or work.end
@@ -59,28 +57,35 @@ def _fire(followed: Followed, drift: Drift, name: ConditionName, was: Condition 
     followed.conditions[name] = Kept(IDENTITY, Condition("firing", since, 0, int(now)))
 
 
-def _lacks(work: Work, store: Store, before: Mapping[str, Condition]) -> dict[str, Lack]:
+def _lacks(work: Work, store: Store) -> tuple[dict[str, Lack], set[str]]:
+    """(what does not arrive, and of what it cannot be told)."""
     arrived, monitor = work.arrived, work.monitor
     if arrived is None:
-        return {}
-    found = {}
+        return {}, set(a.ARRIVALS)
+    found: dict[str, Lack] = {}
+    unknown = set[str]() if arrived.request is not None else {a.SOURCE_STALE}
     if (lack := a.stale(monitor, arrived, work.now)) is not None:
         found[a.SOURCE_STALE] = lack
-    if (lack := _late(monitor, arrived, store)) is not None:
-        found[a.LABELS_LATE] = lack
-    return found
+    if a.is_behind(monitor, arrived):
+        usual = _usual_events(monitor, store)
+        if usual is None:
+            unknown.add(a.LABELS_LATE)
+        elif (lack := a.late(monitor, arrived, _requests_since(monitor, arrived, store), usual)) is not None:
+            found[a.LABELS_LATE] = lack
+    return found, unknown
 
 
-def _late(monitor: Monitor, arrived: Arrived, store: Store) -> Lack | None:
-    if not a.is_behind(monitor, arrived) or arrived.label is None:
-        return None
+def _usual_events(monitor: Monitor, store: Store) -> float | None:
+    """Events for each request, as remembered; None if nothing is."""
     standing = store.verdicts.standing(monitor.name)
     if standing is None or standing.state is None:
         return None
     usual = dict(zip(CROWD, standing.state.levels.memory.crowd.tolist(), strict=True))
-    if not usual["requests"]:
-        return None
-    since = int(arrived.label) + monitor.bucket
+    return usual["events"] / usual["requests"] if usual["requests"] else None
+
+
+def _requests_since(monitor: Monitor, arrived: Arrived, store: Store) -> int:
+    """In the stored buckets after the newest event, final or not."""
+    since = int(arrived.label or 0) + monitor.bucket
     history = store.history(monitor.traffic, since - since % monitor.bucket, 1 << 62, overall_only=True)
-    requests = int(history.slice(OVERALL)[:, _REQUESTS].sum()) if OVERALL in history.slices else 0
-    return a.late(monitor, arrived, requests, usual["events"] / usual["requests"])
+    return int(history.slice(OVERALL)[:, _REQUESTS].sum()) if OVERALL in history.slices else 0

@@ -94,7 +94,6 @@ def begin(connection: sa.Connection, driver: Any, url: URL, limit: float, who: s
     if kind == "redshift":
         connection.exec_driver_sql(f"SET statement_timeout TO {_milliseconds(limit)}")
     if kind == "oracle":
-        connection.exec_driver_sql("ALTER SESSION SET TIME_ZONE = 'UTC'")
         driver.call_timeout, driver.module, driver.action = _milliseconds(limit), PROGRAM, who[:32]
     if kind == "mssql":
         driver.timeout = math.ceil(limit)

@@ -1,6 +1,6 @@
 """A level that begins anew: after a change that is here to stay the cycles hold on, and the level is learnt again.
 
-begun anew --two days with enough requests--> settled: judged, with more tolerance until there is a whole reference
+begun anew --two days with enough requests and labels--> settled: judged, with more tolerance until a reference is whole
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from monitor.core.drift.baseline import LEAST_REQUESTS, Baseline
 from monitor.core.drift.noise import units
 from monitor.core.drift.series import DAY, Floats
 from monitor.core.drift.settings import Settings
-from monitor.core.drift.state import State
+from monitor.core.drift.state import Recent, State
 
 SETTLING_DAYS = 2
 """Whole days that it takes to know a new level."""
+LEAST_COVERAGE = 0.5
+"""Share of the labels of before below which a level is none: they are broken, and it is waited for them."""
 
 
 def begun_anew(settings: Settings, state: State, start: int, slices: tuple[str, ...]) -> State:
@@ -30,7 +32,8 @@ def begun_anew(settings: Settings, state: State, start: int, slices: tuple[str, 
     new = State.begin(settings, start, slices, state.first_seen)
     if state.baseline is None:
         return new
-    levels = replace(new.levels, ratios=state.levels.ratios)
+    memory = replace(new.levels.memory, crowd=state.levels.memory.crowd)
+    levels = replace(new.levels, ratios=state.levels.ratios, memory=memory)
     return replace(new, baseline=state.baseline, levels=levels, misses=state.misses, settled=False)
 
 
@@ -45,16 +48,37 @@ def settle(settings: Settings, state: State, found: Baseline, now: int) -> State
     Quality is expected on the new level from here on; coverage and traffic follow by their ratios. Thin slices lean on
     what became of all of them together.
     """
+    state, days = _without_broken_days(state)
     sums = state.levels.every()
-    if days_since(state, now) < SETTLING_DAYS or sums[lv.REQUESTS].sum() < LEAST_REQUESTS:
+    if min(days, days_since(state, now)) < SETTLING_DAYS or sums[lv.REQUESTS].sum() < LEAST_REQUESTS:
         return state
     prior = LEAST_REQUESTS * found.quality.level
     total, expected = sums[lv.TOTAL] * found.known, sums[lv.EXPECTED] * found.known
     together = float(total.sum()) / max(float(expected.sum()), 1e-9)
+    if not together > 0:
+        return state
     moved = np.where(found.known, (total + together * prior) / np.maximum(expected + prior, 1e-9), 1.0)
     quality = replace(found.quality, level=found.quality.level * moved)
     levels = state.levels.rescaled(moved).gathered(prior * moved * found.known)
-    return replace(state, baseline=replace(found, quality=quality), levels=levels, settled=True)
+    # The hours before were expected on the level of before: none of them is looked at again.
+    recent = Recent.empty(settings.steps(24), len(state.slices))
+    return replace(state, baseline=replace(found, quality=quality), levels=levels, recent=recent, settled=True)
+
+
+def _without_broken_days(state: State) -> tuple[State, int]:
+    """Without the days that had lost most of their labels, and how many there are of the others."""
+    levels, reference = state.levels, state.reference
+    broken = [d.number for d in levels.pending if _is_broken(d.sums)]
+    if broken and reference is not None:
+        good = np.where(np.isin(reference.starts // DAY, broken), 0.0, reference.good)
+        reference = replace(reference, good=good)
+    pending = tuple(d for d in levels.pending if d.number not in broken)
+    days = len(pending) + (SETTLING_DAYS if levels.memory.sums[lv.REQUESTS].any() else 0)
+    return replace(state, levels=replace(levels, pending=pending), reference=reference), days
+
+
+def _is_broken(sums: Floats) -> bool:
+    return bool(sums[lv.LABELLED].sum() < LEAST_COVERAGE * sums[lv.EXPECTED_LABELLED].sum())
 
 
 def with_level_error(settings: Settings, state: State, found: Baseline, now: int) -> Baseline:

@@ -342,7 +342,9 @@ class _Going:
         days, whole = self._found.days, self._settings.reference / DAY
         since = days_since(self._was, self._block.ends[row])
         if not self._was.settled:
-            return f"{min(since, SETTLING_DAYS)} of {SETTLING_DAYS} days since the level began anew"
+            return (
+                f"{min(since, SETTLING_DAYS)} of {SETTLING_DAYS} whole days since the level began anew, labels included"
+            )
         if not self._was.fits:
             return f"a whole reference since the level began anew: {since} of {whole:.0f} days"
         if self._reference is None and days >= ENOUGH_OF_REFERENCE * whole:

@@ -15,7 +15,7 @@ from monitor.core.drift import baseline as b
 from monitor.core.drift import levels as lv
 from monitor.core.drift.baseline import LEAST_REQUESTS, Baseline, Reference
 from monitor.core.drift.beginning import begun_anew, settle, with_level_error
-from monitor.core.drift.block import ENOUGH_OF_REFERENCE, follow
+from monitor.core.drift.block import follow
 from monitor.core.drift.levels import Day, Levels
 from monitor.core.drift.seasons import slots
 from monitor.core.drift.series import DAY, GAP, Hours
@@ -25,7 +25,7 @@ from monitor.core.drift.tolerance import Misses
 from monitor.core.drift.verdicts import Change, Verdict
 
 MOST_OF_REFERENCE = 2
-"""Lengths of a reference that are kept while an alarm, or a lack of good days, keeps it from being fitted on."""
+"""Lengths of a reference that are kept while an alarm keeps it from being fitted on."""
 STALE = 35 * DAY
 """Without any request for so long, what was known is no baseline any more."""
 LEAST_RISE = 0.02
@@ -103,7 +103,10 @@ def _new_day(settings: Settings, state: State, day: int) -> State:
 def _fitted(settings: Settings, state: State, day: int) -> State:
     """With a baseline fitted anew if one is due, which is never while an alarm is open."""
     reference = state.reference
-    if reference is None or (due := _due(settings, reference, day * DAY - state.began, day)) <= state.fits:
+    middle = (settings.least_reference + settings.reference) // 2
+    age = day * DAY - state.began
+    due = sum(age >= span for span in (settings.least_reference, middle, settings.reference))
+    if reference is None or due <= state.fits:
         return state
     if state.standing.open.any():
         return replace(state, reference=reference.latest(day * DAY - MOST_OF_REFERENCE * settings.reference))
@@ -113,17 +116,6 @@ def _fitted(settings: Settings, state: State, day: int) -> State:
     levels, misses = _tracked(settings, reference, found, day)
     left = None if due == 3 else reference
     return replace(state, baseline=found, levels=levels, misses=misses, fits=due, reference=left, settled=True)
-
-
-def _due(settings: Settings, reference: Reference, age: int, day: int) -> int:
-    """How often a baseline should have been fitted by an age, seconds; the last time on a whole reference.
-
-    Days without traffic or with bad data make it longer, up to twice as long.
-    """
-    middle = (settings.least_reference + settings.reference) // 2
-    is_whole = reference.days(day * DAY) * DAY >= ENOUGH_OF_REFERENCE * settings.reference
-    last = age >= settings.reference and (is_whole or age >= MOST_OF_REFERENCE * settings.reference)
-    return (age >= settings.least_reference) + (age >= middle) + last
 
 
 def _tracked(settings: Settings, reference: Reference, found: Baseline, today: int) -> tuple[Levels, Misses]:

@@ -24,7 +24,7 @@ def kinds(found: list) -> set[str]:
 def test_after_two_days_there_are_verdicts_on_the_new_level() -> None:
     found = verdicts(LOWER.draw(), ANEW)
     assert kinds(on(found, 33.5, 36)) == {"not_enough_data"}
-    assert on(found, 33.5, 35)[0].lacks == "0 of 2 days since the level began anew"
+    assert on(found, 33.5, 35)[0].lacks == "0 of 2 whole days since the level began anew, labels included"
     assert kinds(on(found, 36)) == {"healthy"}
     assert on(found, 36.5)[0].lacks == "a whole reference since the level began anew: 3 of 28 days"
 
@@ -113,3 +113,18 @@ def test_judging_bit_by_bit_comes_to_the_same(cut: int) -> None:
     assert last is not None
     assert end is not None
     assert last.to_json() == end.to_json()
+
+
+def test_labels_that_are_gone_are_no_new_level() -> None:
+    found = verdicts(Ranking.of(60, peak=900).since(32, 40, coverage=0.1).draw(), ANEW)
+    assert kinds(on(found, 33.5, 40)) == {"not_enough_data"}
+    late = on(found, 48)
+    assert kinds(late) == {"healthy"}
+    assert late[0].expected is not None
+    assert late[0].expected > 0.4
+
+
+def test_days_of_zeros_are_no_new_level() -> None:
+    found = verdicts(Ranking.of(45, peak=900).since(33.2, coverage=0.0).draw(), ANEW)
+    assert kinds(on(found, 33.5)) == {"not_enough_data"}
+    assert all(v.expected is None or v.expected == v.expected for v in found)

@@ -324,14 +324,6 @@ def test_a_pin_that_comes_when_more_was_judged_already_holds_from_then_on() -> N
     assert kinds(on(found, 49)) == {"healthy"}
 
 
-def test_a_reference_with_too_few_days_goes_on_until_it_is_whole() -> None:
-    gaps = Ranking.of(60).since(16, 26, rate=0).draw()
-    found = verdicts(gaps)
-    assert "of 28 days" in on(found, 30)[0].lacks
-    assert on(found, 36)[0].lacks == ""
-    assert on(found, 36)[0].reference_days >= 26
-
-
 def without(hours: Hours, day: float, until: float) -> Hours:
     kept = (hours.starts < START + day * DAY) | (hours.starts >= START + until * DAY)
     fields = {n: getattr(hours, n)[kept] for n in hours.__dataclass_fields__ if n != "slices"}
