@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from monitor.cli.status import verdict_of
 from monitor.core.arrivals import Arrived, late, stale
 from monitor.core.drift.series import HOUR, Hours
 from monitor.core.types import Monitor
 from monitor.snapshot import take_snapshot
+from monitor.store.verdicts import Baseline
 from tests.support.bench import Bench, opened
 from tests.support.drift import START, Ranking
 from tests.support.tallies import watched
@@ -47,6 +49,9 @@ def test_a_silent_source_is_told_to_the_owners_of_the_data_and_is_over_with_the_
     assert "up to 3 h 5 min are usual (`max_quiet`, `ingest_delay`)" in text
     assert "see whether rankings are still logged" in text
     assert take_snapshot(bench.monitor, bench.store, END + 6 * HOUR).verdict_kind == "source_stale"
+    shown = verdict_of(take_snapshot(bench.monitor, bench.store, END + 6 * HOUR), bench.store)
+    assert shown is not None
+    assert (shown["kind"], shown["since"]) == ("source_stale", END - 10)
     bench.judge(END + 7 * HOUR, arrived=Arrived(END + 7 * HOUR - 5.0, END + 7 * HOUR - 5.0))
     assert told(bench)[1:] == [("data", "search: resolved, source stale no more")]
     assert [s.incident.state for s in bench.incidents] == ["resolved"]
@@ -141,3 +146,21 @@ def test_verdicts_that_are_switched_off_take_it_with_them(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, drift=None)
     bench.judge(END + 6 * HOUR, arrived=Arrived(END - 10.0))
     assert [s.incident.state for s in bench.incidents] == ["withdrawn"]
+
+
+def test_what_cannot_be_told_stays_as_it_is(bench: Bench) -> None:
+    bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
+    bench.judge(END + 6 * HOUR, arrived=Arrived(None))  # known no more, and further back than is looked
+    assert [s.incident.is_open for s in bench.incidents] == [True]
+
+
+def test_labels_late_stays_when_the_level_begins_anew(bench: Bench) -> None:
+    provisional(bench, 3)
+    now = END + 3 * HOUR
+    late_ = Arrived(now - 10.0, END - 600.0)
+    bench.judge(now, arrived=late_)
+    bench.store.verdicts.begin_baseline("search", Baseline(END - HOUR, "ann", "v2"), 0.0)
+    for hour in (1, 2):
+        bench.judge(now + hour * HOUR, arrived=late_)
+    assert [kind for target, kind, _ in bench.said if target == "data"] == ["firing"]
+    assert [s.incident.is_open for s in bench.incidents] == [True]

@@ -83,6 +83,7 @@ def entry(monitor: Monitor, snapshot: MonitorSnapshot) -> dict[str, Any]:
             for r in snapshot.readings
         ],
         "incident": None if snapshot.incident is None else snapshot.incident.incident.id,
+        "data_incident": None if snapshot.data_incident is None else snapshot.data_incident.incident.id,
     }
 
 
@@ -108,8 +109,10 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
     since = store.verdicts.same_since(monitor.name, verdict.kind)
     if verdict.kind == DEGRADED:
         since = min((a.since + step for a in verdict.alarms), default=since)
+    if snapshot.verdict_kind != verdict.kind:  # of what does not arrive now
+        since = snapshot.verdict_conditions[snapshot.verdict_kind, "", ""].since or since
     return told | {
-        "kind": verdict.kind,
+        "kind": snapshot.verdict_kind,
         "since": since,
         "end": verdict.end,
         "observed": verdict.observed,
@@ -147,8 +150,9 @@ def _show(found: dict[str, Any], now: float) -> None:
     for alert in found["alerts"]:
         if not alert["dimension"] or alert["state"] != "ok":
             click.echo(f"  {_alert(alert)}")
-    if found["incident"]:
-        click.echo(f"  open incident {found['incident']}: rankmon incidents show {found['incident']}")
+    for kind, what in (("incident", ""), ("data_incident", " on the data")):
+        if found[kind]:
+            click.echo(f"  open incident{what} {found[kind]}: rankmon incidents show {found[kind]}")
 
 
 def _value(window: dict[str, Any]) -> str:

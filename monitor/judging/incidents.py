@@ -37,6 +37,8 @@ def anew(work: Work, store: Store) -> Result:
     )
     # Of a time whose buckets were forgotten or rolled up nothing can be said any more.
     first = work.views.first() or 0
+    rolled_up = store.retention.rolled_up(work.monitor.traffic, 0, work.end)
+    first = first if rolled_up is None else max(first, rolled_up[1])
     kept = {
         id_ for id_, s in stored.items() if s.told or s.acknowledged_at is not None or s.incident.opened_at <= first
     }
