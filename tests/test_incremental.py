@@ -60,16 +60,11 @@ def same(known: Store, plain: Store, spans: list[tuple[int, int]], monitor: Moni
                 assert found.slices == expected.slices
                 for name in ("starts", "final"):
                     np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-                fields = NUM if definition != monitor.traffic and not is_pooled(monitor) else None
-                np.testing.assert_array_equal(found.sums, expected.sums[..., :fields])
+                np.testing.assert_array_equal(found.sums, expected.sums)
     until = max(until for _, until in spans)
     for measure in monitor.measures:
         for length in monitor.windows:
             assert_alike(*(windows(s, measure, length, until) for s in (known, plain)))
-
-
-def is_pooled(monitor: Monitor) -> bool:
-    return any(measure.aggregate == "pooled" for measure in monitor.measures)
 
 
 def windows(store: Store, measure: Any, length: int, end: int) -> list[Any]:
@@ -133,15 +128,6 @@ def test_counts_that_outgrow_what_they_are_kept_in_stay_exact(store: Store) -> N
         same(known, store, [(0, 4 * HOUR)])
     kinds = [field.dtype for field in known._known[MONITOR.traffic]._fields]
     assert {np.dtype(np.uint16), np.dtype(np.float64)} == set(kinds)
-
-
-def test_the_past_of_a_monitor_takes_a_third_of_the_memory_that_reading_it_takes(store: Store) -> None:
-    known = Remembering(store, MONITOR)
-    put(known, range(500), 0, DEVICES)
-    for definition in MONITOR.definitions:
-        read = Store.history(store, definition, 0, 500 * HOUR)
-        known.history(definition, 0, 500 * HOUR)
-        assert known._known[definition].size < 0.36 * read.sums.nbytes
 
 
 def test_after_the_first_time_only_what_was_stored_since_is_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

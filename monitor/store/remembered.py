@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.core.buckets import NUM, runs
+from monitor.core.buckets import runs
 from monitor.core.intervals import REACH
 from monitor.core.tally import Tally
-from monitor.core.types import OVERALL, TRAFFIC, Definition, Monitor
+from monitor.core.types import OVERALL, Definition, Monitor
 from monitor.core.watermark import final_age
 from monitor.core.windows import Bools, Floats, History, Ints, SliceKey
 from monitor.errors import LeaseLost, StoreError
@@ -67,8 +67,7 @@ SHARED = Budget()
 class Remembering(Store):
     """A store for the cycles of one monitor; not meant for two threads at once.
 
-    What it answers is what the store would answer, so long as it is this one through which the monitor is written; of
-    partials that no measure reads pooled, without the fields that only such a reading needs.
+    What it answers is what the store would answer, so long as it is this one through which the monitor is written.
     """
 
     def __init__(self, store: Store, monitor: Monitor, budget: Budget = SHARED) -> None:
@@ -77,9 +76,6 @@ class Remembering(Store):
         self.name = monitor.name
         self._width = monitor.bucket
         self._reach = reach(monitor) + SPARE
-        judged = (rule.measure for rule in monitor.alerts if rule.measure is not None)
-        measures = [*monitor.measures, *judged]
-        self._pooled = {TRAFFIC, *(str(m.kernel) for m in measures if m.aggregate == "pooled")}
         self._budget = budget
         self._token: int | None = None
         self._known: dict[Definition, _Known] = {}
@@ -116,13 +112,6 @@ class Remembering(Store):
             known.replace(begin, end, self._read(definition, begin, end))
         known.stale.clear()
         return known.between(since, until, overall_only)
-
-    def partials(
-        self, definition: Definition, since: int, until: int, overall_only: bool = False, most: int | None = None
-    ) -> list[list[Any]]:
-        """As of `Store`, without what is not read here."""
-        most = most or (None if definition.kernel in self._pooled else NUM)
-        return super().partials(definition, since, until, overall_only, most)
 
     def write(
         self, lease: Lease, monitor: Monitor, tally: Tally, targets: Mapping[Definition, Sequence[int]], *more: Any,
