@@ -579,7 +579,7 @@ def test_a_daemon_answers_while_it_still_looks_at_what_is_stored(
         assert count(app, "evaluations", "b") == 0
         looking.set()
         eventually(has_run(app, "b"))
-        assert get(app, "/-/ready") == (200, "ok\n")
+        eventually(lambda: get(app, "/-/ready") == (200, "ok\n"))
         assert "not shown yet" not in get(app, "/")[1]
 
 

@@ -36,7 +36,6 @@ def refusal(url: str) -> str:
         ("pg8000", "postgresql+pg8000://u@h/d", ("postgresql+psycopg://", "pip install 'rankmon[postgresql]'")),
         ("pymssql", "mssql+pymssql://u@h/d", ("mssql+pyodbc://", "-m pip install 'rankmon[mssql]'")),
         ("", "postgres://u@h/d", ("let the URL begin with postgresql://",)),
-        ("", "clickhouse://u@h/d", ("let the URL begin with clickhousedb://",)),
         ("", "firebirdsql://u@h/d", ("install the SQLAlchemy driver for firebirdsql",)),
     ],
 )

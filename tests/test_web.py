@@ -75,6 +75,7 @@ def test_reload_is_a_post_only_and_reports_what_is_wrong(app: App) -> None:
 
 
 def test_the_page_escapes_what_comes_from_outside_and_loads_nothing(app: App) -> None:
+    app.show()
     status, body, headers = get(app, "/")
     assert status == 200
     assert "shop" in body
