@@ -164,3 +164,24 @@ def test_labels_late_stays_when_the_level_begins_anew(bench: Bench) -> None:
         bench.judge(now + hour * HOUR, arrived=late_)
     assert [kind for target, kind, _ in bench.said if target == "data"] == ["firing"]
     assert [s.incident.is_open for s in bench.incidents] == [True]
+
+
+def test_a_source_that_is_back_as_the_past_is_read_again_is_told_to_be_back(bench: Bench) -> None:
+    bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
+    bench.put(PAST.rows(5 * 24, 6 * 24))
+    bench.judge(END + 6 * HOUR, arrived=Arrived(END + 6 * HOUR - 1.0))
+    assert [kind for _, kind, _ in bench.said] == ["firing", "resolved"]
+    assert told(bench)[1:] == [("data", "search: resolved, source stale no more")]
+    (only,) = bench.incidents
+    assert only.incident.state == "resolved"
+    steps = [(t.was, t.became) for t in bench.store.alerts.transitions("search")]
+    assert steps == [("ok", "firing"), ("firing", "ok")]
+
+
+def test_verdicts_stay_when_something_arrives_no_more_under_a_configuration_that_was_changed(bench: Bench) -> None:
+    before = bench.store.verdicts.between("search", 0, END)
+    assert bench.monitor.drift is not None
+    bench.monitor = replace(bench.monitor, drift=replace(bench.monitor.drift, false_alarms=3.0))
+    bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
+    assert len(bench.said) == 1
+    assert bench.store.verdicts.between("search", 0, END) == before != []

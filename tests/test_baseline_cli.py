@@ -221,12 +221,58 @@ def test_it_begins_where_a_version_of_the_model_did(bench: Bench, capsys: pytest
     assert [b.author for b in bench.store.verdicts.baselines("search")] == ["bob", "ada"]
 
 
+def test_what_is_not_judged_yet_has_no_tolerated_drop(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.live(34)
+    assert bench.run("baseline", "begin", "search", "--from", iso(34)) == 0
+    bench.live(35)
+    capsys.readouterr()
+    assert bench.run("baseline", "show", "search") == 0
+    shown = capsys.readouterr().out
+    assert "still lacks 1 of 2 whole days since the level began anew, labels included; no drop is judged" in shown
+    assert re.search(r"overall +[\d,]+ +– +– +– +the new level is not known yet", shown)
+    assert bench.run("power") == 0
+    assert re.search(r"slice 1 +[\d,]+ +– +– +– +– +the new level is not known yet", capsys.readouterr().out)
+
+
+def test_a_beginning_before_there_is_a_baseline_says_when_verdicts_come(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.live(5)
+    assert bench.run("baseline", "begin", "search", "--from", iso(4)) == 0
+    said = capsys.readouterr().out
+    assert "no baseline yet; what there is to know of its level is learnt from 2022-01-12 00:00 UTC on" in said
+    assert "verdicts come when 14 days of it are known" in said
+
+
+def test_a_beginning_is_taken_back_and_all_is_as_if_it_had_never_been_said(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.live(34)
+    before = bench.store.verdicts.between("search", 0, day(34))
+    (opened,) = bench.store.alerts.incidents()
+    assert bench.run("baseline", "begin", "search", "--from", iso(33)) == 0
+    (command,) = re.findall(r'rankmon (baseline forget) search --at "(.*)"', capsys.readouterr().out)
+    bench.judge(day(34))
+    assert bench.store.alerts.watched() == []
+    assert bench.run(*command[0].split(), "search", "--at", iso(32)) == 2
+    said = capsys.readouterr().err
+    assert "began anew at 2022-02-09 00:00 UTC; those that did: 2022-02-10 00:00 UTC" in said
+    assert bench.run("baseline", "forget", "search", "--at", command[1]) == 0
+    assert "did not begin anew at 2022-02-10 00:00 UTC" in capsys.readouterr().out
+    assert bench.store.verdicts.baselines("search") == []
+    bench.live(34.5)
+    assert bench.store.verdicts.between("search", 0, day(34)) == before
+    assert bench.store.alerts.watched() == ["search"]
+    assert opened.incident.id in {s.incident.id for s in bench.store.alerts.incidents()}
+
+
 @pytest.mark.parametrize(
     ("more", "arguments", "said"),
     [
         ("    drift: {}\n", ("begin", "shpo"), "there is no monitor 'shpo'; known are search"),
         ("    drift: {}\n", ("begin", "search", "--from", "2099-01-01"), "2099-01-01 00:00 UTC is yet to come"),
         ("", ("begin", "search"), "search has no `drift:`, so it has no baseline; add `drift: {}` to it"),
+        ("    drift: {}\n", ("forget", "search", "--at", "2022-02-01"), "those that did: none"),
         ("", ("show", "search"), "search has no `drift:`, so it has no baseline; add `drift: {}` to it"),
         (
             "    drift: {baseline_from: 2022-03-01}\n",

@@ -65,6 +65,33 @@ def begin(config_path: Path, monitor: str, since: int | None, version: str | Non
         click.echo(begin_anew(wanted, store, since, note, by))
 
 
+@baseline.command()
+@config_option
+@click.argument("monitor")
+@click.option("--at", type=Instant(), required=True, help="Where it began anew, as `show` has it.")
+def forget(config_path: Path, monitor: str, at: int) -> None:
+    """Take back a beginning that was a mistake: all is judged as if it had never been said.
+
+    What was told of the time since stays in the records; what fires then and goes on is told with the next cycle.
+    """
+    config = load_config(config_path)
+    (wanted,) = pick_monitors(config, (monitor,))
+    with stored(config) as store:
+        click.echo(taken_back(wanted, store, at))
+
+
+def taken_back(monitor: Monitor, store: Store, at: int) -> str:
+    """Forget that a monitor's baseline began anew at a moment, in seconds; what there is to say of it.
+
+    Raises:
+        InputError: it did not begin there.
+    """
+    if not store.verdicts.forget_baseline(monitor.name, at):
+        known = ", ".join(utc(said.since) for said in store.verdicts.baselines(monitor.name)) or "none"
+        raise InputError(f"no baseline of {monitor.name} began anew at {utc(at)}; those that did: {known}")
+    return f"{monitor.name}: its baseline did not begin anew at {utc(at)}; verdicts follow with the next cycle"
+
+
 def start_of(monitor: Monitor, version: str, store: Store) -> int:
     """Start of the first stored bucket, in seconds, in which a version of the model had a request.
 
@@ -95,6 +122,8 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
         InputError: the monitor has no `drift`, or the moment is not past.
     """
     from monitor.core.drift.beginning import SETTLING_DAYS
+    from monitor.core.drift.series import DAY
+    from monitor.core.drift.settings import Settings
     from monitor.core.verdict_findings import step_of
     from monitor.standing import drift_of
     from monitor.store.verdicts import Baseline
@@ -110,9 +139,16 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
             f"{utc(at)} and goes before it; take it out, or a later --from"
         )
     store.verdicts.begin_baseline(monitor.name, Baseline(at, by, note), now)
+    standing = store.verdicts.standing(monitor.name)
+    if standing is None or standing.state is None or standing.state.baseline is None:
+        return (
+            f"{monitor.name}: it has no baseline yet; what there is to know of its level is learnt from {utc(at)} on, "
+            f"and verdicts come when {Settings.least_reference // DAY} days of it are known"
+        )
     return (
         f"{monitor.name}: its baseline begins anew at {utc(at)}; verdicts come again when {SETTLING_DAYS} days of the "
-        "new level are known, and what is open of them is withdrawn with the next cycle"
+        "new level are known, and what is open of them is withdrawn with the next cycle. A mistake? "
+        f'rankmon baseline forget {monitor.name} --at "{utc(at)}"'
     )
 
 
@@ -144,7 +180,9 @@ def _lines(found: Stand) -> list[str]:
     else:
         span = f"{utc(told['fitted_since'])} to {utc(told['fitted_until'])}"
         lines.append(f"  fitted on {span}: {told['days']:.0f} days, {count(told['requests'])} requests")
-        lines += [f"  still lacks {told['lacks']}; drops must be larger until then"] * bool(told["lacks"])
+        is_judged = found.state is not None and found.state.settled
+        until_then = "drops must be larger until then" if is_judged else "no drop is judged until then"
+        lines += [f"  still lacks {told['lacks']}; {until_then}"] * bool(told["lacks"])
     if told["looks_back_to"] is not None:
         lines.append(f"  nothing older than {utc(told['looks_back_to'])} is looked at, by the configuration")
     lines += [f"  {_begun(said)}" for said in found.begun]

@@ -121,7 +121,7 @@ def interruptible(app: App) -> Iterator[None]:
 
 
 class Instant(click.ParamType[int]):
-    """A moment: `2022-02-24`, `2022-02-24T05:00`, with or without a zone (UTC then); gives seconds since 1970."""
+    """A moment: `2022-02-24`, `2022-02-24 05:00 UTC`, any zone or none (UTC then); gives seconds since 1970."""
 
     name = "time"
 
@@ -130,7 +130,7 @@ class Instant(click.ParamType[int]):
         if isinstance(value, int):
             return value
         try:
-            moment = datetime.fromisoformat(value)
+            moment = datetime.fromisoformat(value.removesuffix(" UTC"))
         except ValueError:
             self.fail(f"{value!r} is no time; write e.g. 2022-02-24 or 2022-02-24T05:00Z", param, ctx)
         return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())

@@ -15,6 +15,7 @@ from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import State
 
 NO_BASELINE = "no baseline yet"
+SETTLING = "the new level is not known yet"
 TOO_NEW = "not in the reference for long enough"
 TOO_THIN = "too few requests in the reference to be judged alone"
 NO_DROP = "no drop would show within 24 h at this traffic"
@@ -52,6 +53,10 @@ def units_of(settings: Settings, state: State | None) -> list[Unit]:
     found, ratios = state.baseline, state.levels.ratios
     mean, _, volume = found.tables * ratios[:, None, :]
     requests = volume.mean(axis=0) * (DAY / settings.step)
+    if not state.settled:
+        size = np.where(found.known, requests, 0.0)
+        sizes = zip(("", *state.slices), (float(size.sum()), *requests.tolist()), strict=True)
+        return [Unit(name, number, lacks=SETTLING) for name, number in dict(sizes).items()]
     with np.errstate(invalid="ignore", divide="ignore"):
         level = (mean * volume).sum(axis=0) / volume.sum(axis=0)
     drops, judged = smallest_drops(settings, state), judged_units(found)

@@ -6,6 +6,7 @@ from monitor.core import arrivals as a
 from monitor.core.arrivals import Arrived, Lack
 from monitor.core.buckets import TRAFFIC_FIELDS
 from monitor.core.drift.levels import CROWD
+from monitor.core.incidents import matter_of
 from monitor.core.thresholds import Change, Condition, ConditionName
 from monitor.core.types import OVERALL, Drift, Monitor
 from monitor.core.verdict_findings import of_lack, severity_of
@@ -26,38 +27,51 @@ def follow_arrivals(work: Work, followed: Followed, store: Store, is_anew: bool)
     drift = work.monitor.drift
     if drift is None:
         return
-    before = {name[0]: kept.condition for name, kept in work.state.conditions.items() if name[0] in a.ARRIVALS}
-    found, unknown = _lacks(work, store)
+    conditions = work.state.conditions.items()
+    before = {n[0]: k.condition for n, k in conditions if n[0] in a.ARRIVALS and k.condition.state == "firing"}
+    found, unknown = _lacks(work, followed, store)
     for kind in sorted(a.ARRIVALS):
-        name, was, lack = (kind, "", ""), before.get(kind), found.get(kind)
-        fired = was is not None and was.state == "firing"
+        name, lack, was = (kind, "", ""), found.get(kind), before.get(kind)
+        if was is not None and is_anew:
+            _place_again(work, followed, drift, name, was)
         if lack is not None:
-            _fire(followed, drift, name, None if is_anew or not fired else was, lack, work.now)
-        elif fired and kind in unknown and was is not None:
+            _fire(followed, drift, name, was, lack, int(work.now))
+        elif was is not None and kind in unknown:
             followed.conditions[name] = Kept(IDENTITY, was)
-            if is_anew:
-                since = was.since or work.end
-                change = Change(name, severity_of(drift, name), False, "ok", "firing", since, since)
-                followed.changes.append(change)
-        elif fired and was is not None and not is_anew:
-            since, now = was.since or int(work.now), int(work.now)
-            change = Change(name, severity_of(drift, name), False, "firing", "ok", since, now)
-            followed.changes.append(change)
-            followed.findings[change] = of_lack(drift, name, Lack(since, 0), now)
+        elif was is not None:
+            _end(followed, drift, name, was, int(work.now))
 
 
-def _fire(followed: Followed, drift: Drift, name: ConditionName, was: Condition | None, lack: Lack, now: float) -> None:
-    finding = of_lack(drift, name, lack, int(now))
+def _fire(followed: Followed, drift: Drift, name: ConditionName, was: Condition | None, lack: Lack, now: int) -> None:
+    finding = of_lack(drift, name, lack, now)
     followed.newest[name] = finding
     if was is None:
-        change = Change(name, severity_of(drift, name), False, "ok", "firing", lack.since, int(now))
+        change = Change(name, severity_of(drift, name), False, "ok", "firing", lack.since, now)
         followed.changes.append(change)
         followed.findings[change] = finding
     since = lack.since if was is None or was.since is None else was.since
-    followed.conditions[name] = Kept(IDENTITY, Condition("firing", since, 0, int(now)))
+    followed.conditions[name] = Kept(IDENTITY, Condition("firing", since, 0, now))
 
 
-def _lacks(work: Work, store: Store) -> tuple[dict[str, Lack], set[str]]:
+def _end(followed: Followed, drift: Drift, name: ConditionName, was: Condition, now: int) -> None:
+    since = now if was.since is None else was.since
+    change = Change(name, severity_of(drift, name), False, "firing", "ok", since, now)
+    followed.changes.append(change)
+    followed.findings[change] = of_lack(drift, name, Lack(since, 0), now)
+
+
+def _place_again(work: Work, followed: Followed, drift: Drift, name: ConditionName, was: Condition) -> None:
+    """That it fires, as it was recorded with the incident that is open: no bucket says so, however often it is read."""
+    stored = work.state.open[matter_of(name)]
+    at = stored.incident.opened_at
+    change = Change(name, severity_of(drift, name), False, "ok", "firing", at if was.since is None else was.since, at)
+    followed.changes.append(change)
+    known = next((found for found in stored.findings if found.rule == name[0]), None)
+    if known is not None:
+        followed.findings[change] = known
+
+
+def _lacks(work: Work, followed: Followed, store: Store) -> tuple[dict[str, Lack], set[str]]:
     """(what does not arrive, and of what it cannot be told)."""
     arrived, monitor = work.arrived, work.monitor
     if arrived is None:
@@ -67,7 +81,7 @@ def _lacks(work: Work, store: Store) -> tuple[dict[str, Lack], set[str]]:
     if (lack := a.stale(monitor, arrived, work.now)) is not None:
         found[a.SOURCE_STALE] = lack
     if a.is_behind(monitor, arrived):
-        usual = _usual_events(monitor, store)
+        usual = _usual_events(monitor, followed, store)
         if usual is None:
             unknown.add(a.LABELS_LATE)
         elif (lack := a.late(monitor, arrived, _requests_since(monitor, arrived, store), usual)) is not None:
@@ -75,9 +89,10 @@ def _lacks(work: Work, store: Store) -> tuple[dict[str, Lack], set[str]]:
     return found, unknown
 
 
-def _usual_events(monitor: Monitor, store: Store) -> float | None:
+def _usual_events(monitor: Monitor, followed: Followed, store: Store) -> float | None:
     """Events for each request, as remembered; None if nothing is."""
-    standing = store.verdicts.standing(monitor.name)
+    judged = followed.drift
+    standing = store.verdicts.standing(monitor.name) if judged is None else judged.standing
     if standing is None or standing.state is None:
         return None
     usual = dict(zip(CROWD, standing.state.levels.memory.crowd.tolist(), strict=True))

@@ -70,6 +70,7 @@ def tell(work: Work, result: Result, now: float, store: Store, telling: Telling)
         notices,
         retrain,
         result.followed.drift,
+        monitor.drift is not None,
         result.undone,
     )
 

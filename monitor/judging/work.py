@@ -43,7 +43,12 @@ class Work:
 
 @dataclass
 class Followed:
-    """What following the rules and the verdicts came to; `reasons` of changes that no window made."""
+    """What following the rules and the verdicts came to.
+
+    Attributes:
+        reasons: of changes that no window made.
+        drift: verdicts to be stored; None if there is nothing new.
+    """
 
     conditions: dict[ConditionName, Kept] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)

@@ -124,7 +124,8 @@ class Judgement:
         removed: ids of incidents that nobody was told of and that better data have undone.
         anew: the past was judged again: these transitions take the place of the former ones of the same incidents.
         notices: (target, notification) to be sent.
-        drift: what the verdicts came to; None if there are none.
+        drift: what the verdicts came to; None if there is nothing new.
+        has_drift: whether the monitor is judged without thresholds; if not, former verdicts are undone.
         undone: ids of incidents that better data have undone, but that stay as people knew them.
     """
 
@@ -138,6 +139,7 @@ class Judgement:
     notices: Sequence[tuple[str, Notification]] = ()
     retrain: Retrain | None = None
     drift: Judged | None = None
+    has_drift: bool = False
     undone: Collection[str] = ()
 
 
@@ -182,10 +184,10 @@ class Alerts(Connected):
             if judgement.retrain is not None:
                 asked = {"monitor": judgement.monitor, **_fields(judgement.retrain)}
                 connection.execute(upserting(self.dialect, retrains).values(asked).on_conflict_do_nothing())
-            if judgement.drift is None:
-                forget(connection, judgement.monitor)
-            else:
+            if judgement.drift is not None:
                 put(connection, self.dialect, judgement.monitor, judgement.drift)
+            elif not judgement.has_drift:
+                forget(connection, judgement.monitor)
             enqueue(connection, self.dialect, judgement.notices, now)
 
     def _replace_conditions(self, connection: sa.Connection, judgement: Judgement) -> None:

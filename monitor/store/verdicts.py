@@ -15,8 +15,8 @@ from sqlalchemy.engine import URL
 
 from monitor.core.drift.state import State
 from monitor.core.drift.verdicts import Verdict
-from monitor.core.thresholds import ConditionName
-from monitor.schema import baselines, diagnoses, drift_states, verdicts
+from monitor.core.thresholds import Condition, ConditionName
+from monitor.schema import baselines, diagnoses, drift_borders, drift_states, verdicts
 from monitor.store.engine import Connected, upserting
 
 
@@ -40,12 +40,29 @@ class Judged:
 
     Attributes:
         verdicts: of the new steps, oldest first.
-        anew: all former ones are undone.
+        anew: all former ones are undone, but for those on steps that ended by `kept` and were not judged again.
+        kept: seconds; what was judged by then may not be judged again, for its buckets are gone.
     """
 
     standing: Standing
     verdicts: Sequence[Verdict] = ()
     anew: bool = False
+    kept: int = 0
+
+
+@dataclass(frozen=True)
+class Border:
+    """What verdicts had come to where finer buckets end: judging anew goes on from there.
+
+    Attributes:
+        standing: whose identity is that of the settings that count until there.
+        series: ids of the definitions that were judged.
+        conditions: those that had come about and were not over.
+    """
+
+    standing: Standing
+    series: tuple[str, ...]
+    conditions: Mapping[ConditionName, Condition]
 
 
 @dataclass(frozen=True)
@@ -90,6 +107,23 @@ class Verdicts(Connected):
         except ValueError:
             return None
         return Standing(row.identity, row.until, state)
+
+    def border(self, monitor: str) -> Border | None:
+        """Where judging a monitor anew begins; None if none of its buckets were rolled up or forgotten.
+
+        Of another version no more is known than where it is. Raises StoreError.
+        """
+        query = sa.select(drift_borders).where(drift_borders.c.monitor == monitor)
+        with self.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            return None
+        try:
+            state = State.from_json(json.loads(row.state)) if row.state else None
+        except ValueError:
+            return Border(Standing("", row.until, None), tuple(row.series.split()), {})
+        found = {tuple(name): Condition(*fields) for name, fields in json.loads(row.conditions)}
+        return Border(Standing(row.identity, row.until, state), tuple(row.series.split()), found)
 
     def _state(self, monitor: str, text: str) -> State:
         """A state from its text, which is only read again if it is another one than the last time.
@@ -148,6 +182,12 @@ class Verdicts(Connected):
                 added.on_conflict_do_update(index_elements=[baselines.c.monitor, baselines.c.since], set_=row)
             )
 
+    def forget_baseline(self, monitor: str, since: int) -> bool:
+        """Take back that a baseline began anew at a moment, seconds; whether it had. Raises StoreError."""
+        gone = baselines.delete().where(baselines.c.monitor == monitor, baselines.c.since == since)
+        with self.writing() as connection:
+            return connection.execute(gone).rowcount == 1
+
     def same_since(self, monitor: str, kind: str) -> int | None:
         """End of the first of the newest verdicts on a monitor that all are of a kind, seconds; None if none is."""
         of_it = verdicts.c.monitor == monitor
@@ -198,20 +238,32 @@ def put(connection: sa.Connection, dialect: str, monitor: str, found: Judged) ->
     of_it, standing = verdicts.c.monitor == monitor, found.standing
     starts = [verdict.end for verdict in found.verdicts]
     if found.anew:
-        connection.execute(verdicts.delete().where(of_it))
-    elif starts:
-        connection.execute(verdicts.delete().where(of_it, verdicts.c.at >= starts[0]))
+        connection.execute(verdicts.delete().where(of_it, verdicts.c.at > found.kept))
     if starts:
+        connection.execute(verdicts.delete().where(of_it, verdicts.c.at >= starts[0]))
         connection.execute(verdicts.insert(), [_row(monitor, verdict) for verdict in found.verdicts])
+    _stand(connection, dialect, drift_states, monitor, standing)
+
+
+def put_border(connection: sa.Connection, dialect: str, monitor: str, border: Border) -> None:
+    """Store where judging anew begins as part of a transaction."""
+    conditions = [[name, list(asdict(condition).values())] for name, condition in border.conditions.items()]
+    more = {"series": " ".join(border.series), "conditions": json.dumps(conditions)}
+    _stand(connection, dialect, drift_borders, monitor, border.standing, **more)
+
+
+def _stand(
+    connection: sa.Connection, dialect: str, table: sa.Table, monitor: str, standing: Standing, **more: str
+) -> None:
     state = "" if standing.state is None else json.dumps(standing.state.to_json())
-    row = {"monitor": monitor, "identity": standing.identity, "until": standing.until, "state": state}
-    added = upserting(dialect, drift_states).values(row)
-    connection.execute(added.on_conflict_do_update(index_elements=[drift_states.c.monitor], set_=row))
+    row = {"monitor": monitor, "identity": standing.identity, "until": standing.until, "state": state} | more
+    added = upserting(dialect, table).values(row)
+    connection.execute(added.on_conflict_do_update(index_elements=[table.c.monitor], set_=row))
 
 
 def forget(connection: sa.Connection, monitor: str) -> None:
     """Undo the verdicts on a monitor, as part of a transaction."""
-    for table in (verdicts, drift_states):
+    for table in (verdicts, drift_states, drift_borders):
         connection.execute(table.delete().where(table.c.monitor == monitor))
 
 
