@@ -19,11 +19,12 @@ from monitor.core.findings import Finding
 from monitor.core.intervals import REACH
 from monitor.core.losses import losses
 from monitor.core.rules import COVERAGE, SEVERITIES
-from monitor.core.sample import NO_REQUESTS, Sample, Wanted, pieces, sampled
+from monitor.core.sample import NO_REQUESTS, Sample, Stock, Wanted, pieces, sampled
 from monitor.core.tally import Reading
 from monitor.core.thresholds import ConditionName
-from monitor.core.types import Events, Monitor, Slice
-from monitor.core.verdict_findings import step_of
+from monitor.core.types import OVERALL, Events, Monitor, Slice
+from monitor.core.verdict_hours import step_of
+from monitor.core.windows import History, SliceKey
 from monitor.errors import SourceError, Stopped, StoreError, TooMany
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
@@ -75,35 +76,36 @@ class Taken:
 
     span: d.Span
     sample: Sample
-    stored: int | None
+    stored: Stock | None
 
     def plain(self) -> dict[str, Any]:
         """What was read, as JSON data."""
-        known = self.stored is not None and self.stored > len(self.sample)
-        is_part = self.sample.read > len(self.sample) or (known and (self.stored or 0) > d.MOST_REQUESTS)
+        stored, read = self.stored, len(self.sample)
+        in_part = stored is not None and stored.to_read(d.MOST_REQUESTS) < stored.every and stored.wanted > read
         return {
             "since": self.span[0],
             "until": self.span[1],
-            "requests": len(self.sample),
-            "stored": self.stored,
-            "is_sampled": is_part,
+            "requests": read,
+            "stored": None if stored is None else stored.wanted,
+            "is_sampled": in_part or self.sample.read > read,
         }
 
 
 def read_sample(
-    source: Detailed, wanted: Wanted, span: d.Span, width: int, requests: int | None, most: int
+    source: Detailed, wanted: Wanted, span: d.Span, width: int, stored: Stock | None, most: int
 ) -> Generator[None, None, Sample]:
     """The requests of a period, at most `most` of them; it pauses after each step.
 
     Args:
         width: of a bucket, seconds.
-        requests: how many there are by what is stored; None: nobody knows.
+        stored: how many there are by what is stored; None: nobody knows.
 
     Raises:
         SourceError, Stopped: as the source.
     """
     found = NO_REQUESTS
-    for since, until in pieces(*span, width, requests, most):
+    every, to_read = (None, most) if stored is None else (stored.every, stored.to_read(most))
+    for since, until in pieces(*span, width, every, to_read):
         for part in _halves(source, since, until):
             found = (found + _sampled(part, wanted)).at_most(most)
         yield
@@ -222,18 +224,23 @@ def capture(
     wanted, traffic = wanted_of(monitor, fell, store), _stored(monitor, fell, store).traffic
     taken: list[Taken] = []
     for span in (fell.window, *fell.before):
-        part = traffic.between(*span)
-        requests = int(part.slice(("", ""))[:, 0].sum()) if len(part.starts) else None
-        sample = yield from read_sample(source, wanted, span, monitor.bucket, requests, d.MOST_REQUESTS)
-        taken.append(Taken(span, sample, requests))
+        stored = stock(traffic.between(*span), OVERALL if wanted.only is None else fell.key)
+        sample = yield from read_sample(source, wanted, span, monitor.bucket, stored, d.MOST_REQUESTS)
+        taken.append(Taken(span, sample, stored))
     now, before = taken[0].sample, sum((t.sample for t in taken[1:]), NO_REQUESTS)
-    if fell.key[0] and wanted.by is not None:
-        now, before = now.of_place(fell.key[1]), before.of_place(fell.key[1])
     with_text = monitor.drift is not None and monitor.drift.show_queries
     found = losses(now, before, monitor.bucket, with_text)
     notes = list(_notes(monitor, taken))
     document["captured"] = {"taken_at": taken_at, "periods": [t.plain() for t in taken], **found, "notes": notes}
     return document
+
+
+def stock(traffic: History, key: SliceKey) -> Stock | None:
+    """How many requests some buckets have, and a slice of them; None if there are no buckets."""
+    if not len(traffic.starts):
+        return None
+    every, wanted = (int(traffic.slice(k)[:, 0].sum()) for k in (OVERALL, key))
+    return Stock(every, wanted)
 
 
 def wanted_of(monitor: Monitor, fell: d.Subject, store: Store) -> Wanted:
@@ -243,17 +250,18 @@ def wanted_of(monitor: Monitor, fell: d.Subject, store: Store) -> Wanted:
     known = store.known_slices(monitor.name).get(by.dimension, set()) if by is not None else set()
     query = None if monitor.rankings.query is None else QUERY
     version = None if monitor.rankings.model_version is None else VERSION
-    return Wanted(fell.measure, query, version, by, frozenset(known))
+    only = fell.key[1] if fell.key[0] and by is not None else None
+    return Wanted(fell.measure, query, version, by, frozenset(known), only)
 
 
 def _notes(monitor: Monitor, taken: Sequence[Taken]) -> Iterator[str]:
     """What to know of the figures, in sentences."""
     if any(t.plain()["is_sampled"] for t in taken):
         yield (
-            f"of periods with more than {d.MOST_REQUESTS:,} requests a fixed sample was looked at, not all: "
+            f"of periods with too many requests to look at a fixed sample of at most {d.MOST_REQUESTS:,} was taken: "
             "a like share of every hour, and of that those whose ids come first by a hash"
         )
-    gone = [t for t in taken if t.stored and not t.sample.read]
+    gone = [t for t in taken if t.stored is not None and t.stored.wanted and not t.sample.read]
     if gone and gone[0] is taken[0]:
         yield "the source does not hold the requests of the fallen window any more; what is shown is from the store"
     elif gone:

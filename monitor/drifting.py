@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from monitor.border import beginning
 from monitor.core.drift.judge import judge
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import State
@@ -17,19 +18,18 @@ from monitor.core.findings import Finding
 from monitor.core.intervals import REACH
 from monitor.core.thresholds import Change, Condition, ConditionName
 from monitor.core.types import Drift, Monitor
+from monitor.core.verdict_evidence import Evidence
 from monitor.core.verdict_findings import (
     DEGRADED,
     FOLDED,
     MASKED,
-    Evidence,
     Seen,
     finding,
     follow,
-    hours,
     name_of,
-    step_of,
     taken_as_normal,
 )
+from monitor.core.verdict_hours import hours, step_of
 from monitor.store import Store
 from monitor.store.alerts import AlertState, Kept
 from monitor.store.verdicts import Judged, Standing
@@ -72,9 +72,11 @@ def follow_drift(monitor: Monitor, drift: Drift, state: AlertState, end: int, st
     identity = monitor.drift_identity(drift, begun)
     standing, step = store.verdicts.standing(monitor.name), step_of(monitor.bucket)
     is_new = standing is None or standing.identity != identity or state.anew or state.until is None
+    before, kept = _before(state, identity), 0
     if is_new or standing is None:
-        standing = Standing(identity, 0, None)
-    before = {} if is_new else _before(state, identity)
+        border, kept = beginning(monitor, drift, begun, store)
+        standing = border.standing
+        before = dict(border.conditions) if state.anew or state.until is None else {}
     if is_new and end == state.until and not state.anew and not _fires(state):
         return Drifted()  # it comes in with the next window
     until = end - end % step
@@ -84,7 +86,7 @@ def follow_drift(monitor: Monitor, drift: Drift, state: AlertState, end: int, st
     after, changes = follow(drift, step, found, before)
     if is_new and state.until is not None and not state.anew:
         changes = _now_only(changes, state.until, state.until if _fires(state) else end)
-    drifted = Drifted(Judged(Standing(identity, until, verdict_state), found, is_new))
+    drifted = Drifted(Judged(Standing(identity, until, verdict_state), found, is_new, kept))
     drifted.conditions = {name: Kept(identity, condition) for name, condition in after.items()}
     drifted.changes = [seen.change for seen in changes]
     _describe(monitor, drift, drifted, changes, found, store)

@@ -19,7 +19,8 @@ from monitor.core.messages import sentence
 from monitor.core.rules import Baseline, Drop, Rule
 from monitor.core.thresholds import Change, View, follow
 from monitor.core.types import Monitor, format_duration
-from monitor.core.verdict_findings import VERDICTS, judged, step_of
+from monitor.core.verdict_findings import VERDICTS
+from monitor.core.verdict_hours import judged, step_of
 from monitor.core.verdict_words import NAMES
 from monitor.core.words import utc
 from monitor.errors import InputError
@@ -130,7 +131,7 @@ def replay(monitor: Monitor, store: Store, since: int | None = None, until: int 
     if not (monitor.drift or monitor.alerts):
         raise InputError(f"{monitor.name} has neither `drift:` nor `alerts:`, so nothing is judged; add `drift: {{}}`")
     check_stored(monitor, store)
-    first = store.oldest_bucket(monitor.traffic) or 0
+    first = store.retention.whole_since(monitor.traffic) or 0
     found = judge_past(monitor, store, until if until is not None else (1 << 62))
     begin, end = first if since is None else max(since, first), 0 if found is None else found.until
     if found is None or end <= begin:

@@ -254,7 +254,7 @@ def test_of_more_than_fits_a_sample_is_looked_at_and_that_is_said(
     found = bench.capture()
     assert all(p["requests"] <= 200 for p in found["captured"]["periods"])
     assert all(p["is_sampled"] for p in found["captured"]["periods"])
-    assert any("a fixed sample was looked at" in note for note in found["captured"]["notes"])
+    assert any("a fixed sample of at most 200 was taken" in note for note in found["captured"]["notes"])
     assert not any("sample" in note for note in whole["captured"]["notes"])
     read = sum(until - since for since, until in bench.source.asked)
     assert read < 0.5 * sum(p["until"] - p["since"] for p in found["captured"]["periods"]), "not all of it is read"

@@ -14,7 +14,7 @@ from monitor.core.drift.series import DAY, HOUR
 from monitor.core.messages import Notification, sentence
 from monitor.core.rules import Floor, Rule
 from monitor.core.types import OVERALL
-from monitor.core.verdict_findings import hours
+from monitor.core.verdict_hours import hours
 from monitor.core.windows import History
 from monitor.drifting import settings_of
 from monitor.retraining import due

@@ -124,7 +124,7 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
     from monitor.core.drift.beginning import SETTLING_DAYS
     from monitor.core.drift.series import DAY
     from monitor.core.drift.settings import Settings
-    from monitor.core.verdict_findings import step_of
+    from monitor.core.verdict_hours import step_of
     from monitor.standing import drift_of
     from monitor.store.verdicts import Baseline
 

@@ -80,7 +80,7 @@ def _connect(config: Config) -> _Answers:
     for database in databases.values():
         database.close()
     try:
-        click.echo(_ask_store(config))
+        click.echo(_ask_store(config, found.warnings))
     except RankmonError as error:
         found.problems.append(type(error)(f"{config.place('store', 'url')}: {error}"))
     return found
@@ -121,8 +121,9 @@ def _ask(monitor: Monitor, database: Database) -> Freshness:
     return fresh
 
 
-def _ask_store(config: Config) -> str:
-    """Look into the store. Raises StoreError."""
+def _ask_store(config: Config, warnings: list[str]) -> str:
+    """Look into the store; what alert rules need and it lacks goes to `warnings`. Raises StoreError."""
+    from monitor.keeping import baselines_gone
     from monitor.store import Store
 
     if fault := unwritable_store(config):
@@ -135,6 +136,9 @@ def _ask_store(config: Config) -> str:
         if lacking := store.schema.lacks():
             return f"store: answers; {lacking}"
         store.schema.check()
+        for index, monitor in enumerate(config.monitors):
+            place = config.place("monitors", index, "alerts")
+            warnings += [f"{place}: {monitor.name}: {text}" for text in baselines_gone(monitor, store)]
     finally:
         store.close()
     return "store: answers"

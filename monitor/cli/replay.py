@@ -67,7 +67,7 @@ def replay(
         for monitor in wanted:
             try:
                 found.append(past.replay(monitor, store, since, until))
-                if since is not None and (lacking := what_lacks(monitor, store, since)):
+                if lacking := what_lacks(monitor, store, since):
                     click.echo(f"rankmon: {lacking}", err=True)
             except InputError as error:
                 click.echo(f"rankmon: {error}", err=True)

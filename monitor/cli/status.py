@@ -27,13 +27,16 @@ MOST_SLICES = 3
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def status(config_path: Path, as_json: bool) -> None:
     """What the store knows of each monitor: last success, newest windows, verdict, alerts. Needs no running daemon."""
+    from monitor.keeping import baselines_gone
     from monitor.snapshot import take_snapshot
 
     config, now = load_config(config_path), time.time()
     with stored(config) as store:
         shown = [(m, take_snapshot(m, store, now)) for m in config.monitors]
         entries = [
-            entry(m, found) | {"verdict": verdict_of(found, store), "stored": asdict(store.retention.holding(m.name))}
+            entry(m, found)
+            | {"verdict": verdict_of(found, store), "stored": asdict(store.retention.holding(m.name))}
+            | {"baselines_gone": baselines_gone(m, store)}
             for m, found in shown
         ]
     if as_json:
@@ -93,7 +96,8 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
     Raises:
         StoreError: the store is out of reach.
     """
-    from monitor.core.verdict_findings import DEGRADED, step_of
+    from monitor.core.verdict_findings import DEGRADED
+    from monitor.core.verdict_hours import step_of
 
     monitor, verdict = snapshot.monitor, snapshot.verdict
     if monitor.drift is None:
@@ -150,6 +154,8 @@ def _show(found: dict[str, Any], now: float) -> None:
     for alert in found["alerts"]:
         if not alert["dimension"] or alert["state"] != "ok":
             click.echo(f"  {_alert(alert)}")
+    for text in found["baselines_gone"]:
+        click.echo(f"  {text}")
     for kind, what in (("incident", ""), ("data_incident", " on the data")):
         if found[kind]:
             click.echo(f"  open incident{what} {found[kind]}: rankmon incidents show {found[kind]}")

@@ -128,16 +128,18 @@ def _read(
 ) -> tuple[Sample, int | None]:
     """(requests of the period, how many are stored). Raises SourceError, InputError if there are none."""
     from monitor.core.sample import Wanted
-    from monitor.diagnosing import QUERY, VERSION, detailed, read_sample
+    from monitor.core.types import OVERALL
+    from monitor.diagnosing import QUERY, VERSION, detailed, read_sample, stock
     from monitor.source.engine import Database
     from monitor.source.pull import Pull
 
     traffic = store.history(monitor.traffic, *span, overall_only=True)
-    requests = int(traffic.slice(("", ""))[:, 0].sum()) if len(traffic.starts) else None
+    known = stock(traffic, OVERALL)
+    requests = None if known is None else known.every
     wanted = Wanted(measure, None if monitor.rankings.query is None else QUERY, VERSION, None)
     source = config.source(monitor.source)
     database = Database(source.name, source.url, source.statement_timeout)
-    steps = read_sample(Pull(detailed(monitor), database), wanted, span, monitor.bucket, requests, MOST)
+    steps = read_sample(Pull(detailed(monitor), database), wanted, span, monitor.bucket, known, MOST)
     try:
         while True:
             next(steps)

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from monitor.config import checks, drift, shape
+import monitor.config.checks as checks
+import monitor.config.drift as drift
+import monitor.config.shape as shape
 from monitor.config.alert_shape import Channel
 from monitor.config.document import read
 from monitor.config.explain import explain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from monitor.config import shape
+import monitor.config.shape as shape
 from monitor.config.report import Report, Where, nearest
 from monitor.config.scope import Scope
 from monitor.core.measures import Measure

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from monitor.config import checks, shape
-from monitor.config import drift as verdicts
+import monitor.config.checks as checks
+import monitor.config.drift as verdicts
+import monitor.config.shape as shape
 from monitor.config.fields import table_parts
 from monitor.config.retention import build_retention
 from monitor.config.rules import LOG, build_rules, reach

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from monitor.config import shape
+import monitor.config.shape as shape
 from monitor.config.scope import Scope
 from monitor.core.retention import least_age, needed
 from monitor.core.types import Monitor, Retention, format_duration

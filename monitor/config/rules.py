@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
-from monitor.config import alert_shape as shape
+import monitor.config.alert_shape as shape
 from monitor.config.channels import AlertmanagerConfig, ChannelConfig, WebhookConfig
 from monitor.config.fields import http_address
 from monitor.config.report import Report, Where, nearest

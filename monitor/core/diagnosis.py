@@ -24,7 +24,7 @@ from monitor.core.intervals import DAY
 from monitor.core.measures import Measure
 from monitor.core.rules import COVERAGE, SEVERITIES, WEEK
 from monitor.core.types import Judgments, Monitor, Slice
-from monitor.core.verdict_findings import judged
+from monitor.core.verdict_hours import judged
 from monitor.core.windows import History, SliceKey, points
 
 Floats = NDArray[np.float64]

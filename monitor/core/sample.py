@@ -27,6 +27,9 @@ MOST_PIECES = 48
 PIECE = 5_000
 """Requests that are read at once where it is known how many there are."""
 
+MOST_READ = 10
+"""Times as many requests as are wanted that are read at most, where only those of one slice are."""
+
 BLIND_PIECES = 24
 """In how many pieces a period is read of which that is not known."""
 
@@ -94,9 +97,9 @@ class Sample:
         return self.where(np.fromiter((v == version for v in self.versions), bool, len(self)))
 
     def of_place(self, place: str) -> Sample:
-        """Those of one slice, of which it is not known how many were empty."""
+        """Those of one slice, which count as all that were read; it is not known how many of them were empty."""
         found = self.where(np.fromiter((p == place for p in self.places), bool, len(self)))
-        return replace(found, empty={})
+        return replace(found, read=len(found), empty={})
 
     def __add__(self, other: Sample) -> Sample:
         """Both together; their requests must be disjoint."""
@@ -145,6 +148,7 @@ class Wanted:
         query, version: names under which a reading holds the two; None: there are none.
         by: the dimension that `places` are of; None: of none.
         known: values of `by` that were admitted; others count as `other` there.
+        only: the value of `by` whose requests are taken; None: all are.
     """
 
     measure: Measure
@@ -152,6 +156,24 @@ class Wanted:
     version: str | None
     by: Slice | None
     known: frozenset[str] = frozenset()
+    only: str | None = None
+
+
+@dataclass(frozen=True)
+class Stock:
+    """How many requests a period has: all of them, and those among them that are wanted."""
+
+    every: int
+    wanted: int
+
+    def to_read(self, most: int) -> int:
+        """How many of all to read, so that `most` of those that are wanted come, or all of them if they are fewer.
+
+        >>> [Stock(100_000, wanted).to_read(1_000) for wanted in (100_000, 50_000, 10)], Stock(500, 500).to_read(1_000)
+        ([1000, 2000, 10000], 500)
+        """
+        enough = -(-most * self.every // max(self.wanted, 1))
+        return min(self.every, enough, MOST_READ * most)
 
 
 def sampled(reading: Reading, wanted: Wanted) -> Sample:
@@ -169,7 +191,7 @@ def sampled(reading: Reading, wanted: Wanted) -> Sample:
     places = _places(reading, wanted.by, wanted.known)
     queries = _column(reading, wanted.query)
     versions = [NONE if version is None else text(version) for version in _column(reading, wanted.version)]
-    return Sample(
+    found = Sample(
         tuple(text(reading.ids[i] if len(reading.ids) == size else i) for i in rows),
         reading.served[kept] // MICROS,
         over[kept],
@@ -180,6 +202,7 @@ def sampled(reading: Reading, wanted: Wanted) -> Sample:
         len(rows),
         _empty(versions, rankings.sampled, scores.empty),
     )
+    return found if wanted.only is None else found.of_place(wanted.only)
 
 
 def _empty(versions: Sequence[str], sampled_: Bools, empty: Bools) -> dict[str, tuple[int, int]]:

@@ -9,21 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from monitor.core import buckets as b
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE, Lack
 from monitor.core.drift.diagnosis import Split
 from monitor.core.drift.gates import MISSING_RATIO, TRAFFIC_RATIO
-from monitor.core.drift.series import DAY, HOUR, Hours
+from monitor.core.drift.series import DAY, HOUR
 from monitor.core.drift.verdicts import DATA_KINDS, Alarm, Verdict
 from monitor.core.findings import MOST_SLICES, Finding, SliceFall
-from monitor.core.intervals import REACH, Interval, interval
-from monitor.core.measures import Measure
 from monitor.core.rules import COVERAGE, Severity
 from monitor.core.thresholds import Change, Condition, ConditionName, State
-from monitor.core.types import NONE, OVERALL, Drift
-from monitor.core.windows import History, SliceKey
+from monitor.core.types import OVERALL, Drift
+from monitor.core.verdict_evidence import WEEK, Evidence
+from monitor.core.verdict_hours import step_of
 
 DEGRADED = "degraded"
 FOLDED = frozenset({DEGRADED, *DATA_KINDS})
@@ -36,89 +32,17 @@ MASKED = DATA_KINDS - {"slice_missing"}
 
 SUSPECT, COLLAPSED = "labels_suspect", "labels_collapsed"
 
-MOST = 0.9
-"""Share of the requests since an alarm began that must have been judged for an interval of all of them to be told."""
 CALM = 6 * HOUR
 """Seconds for which data must be sound until they are so for certain."""
-
-FIELDS = len(b.TRAFFIC_FIELDS)
 
 PART = "part"
 """Figure of a slice's fall: what its own change adds to the change of the whole."""
 
 NEW_NORMAL = "new_normal"
 """Figure of a verdict on the data that is over though nothing came back: what there is now is what is usual."""
-WEEK = 7 * DAY
 
 REQUESTS, EVENTS = "requests", "events"
 """What verdicts on what comes in judge in place of a measure."""
-
-
-def step_of(bucket: int) -> int:
-    """Seconds of the steps in which buckets of a width are judged: an hour, or the bucket if it is longer."""
-    return max(bucket, HOUR)
-
-
-def judged(measure: Measure) -> Measure:
-    """The reading that verdicts are on: the other ones hide requests that lost all their labels."""
-    return replace(measure, empty="zero")
-
-
-# ---- what is judged ----------------------------------------------------------------------------------------------
-
-
-def hours(drift: Drift, width: int, history: History, traffic: History, refused: Mapping[int, int]) -> Hours:
-    """The whole steps of some final buckets.
-
-    Args:
-        width: of a bucket, seconds.
-        history, traffic: partials of the measure and of the traffic; what is not final of them is left out, and where
-            `mix_by` was not read yet.
-        refused: start of a bucket -> rows that were refused.
-    """
-    step = step_of(width)
-    dimension = drift.mix_by or ""
-    usable = traffic.final & _is_read(traffic, dimension)
-    starts = np.intersect1d(history.starts[history.final], traffic.starts[usable])
-    firsts, at, number = np.unique(starts // step, return_index=True, return_counts=True)
-    whole = np.flatnonzero(number == step // width)
-    kept = np.isin(starts // step, firsts[whole])
-    starts, at = starts[kept], np.concatenate(([0], np.cumsum(number[whole])))[:-1]
-    # Where the dimension has no value yet, there are no requests either.
-    names = tuple(value for of, value in traffic.slices if of == dimension) or (NONE,)
-
-    def summed(of: History, dimension: str, names: Sequence[str], field: int) -> b.Floats:
-        rows = np.isin(of.starts, starts)
-        place = {key: i for i, key in enumerate(of.slices)}
-        found = np.zeros((int(rows.sum()), len(names)))
-        for to, name in enumerate(names):
-            if (dimension, name) in place:
-                found[:, to] = of.sums[rows, place[dimension, name], field]
-        sums: b.Floats = np.add.reduceat(found, at, axis=0) if len(found) else found
-        return sums
-
-    fields = {name: b.TRAFFIC_FIELDS.index(name) for name in ("labelled", "events", "unmatched")}
-    lost = np.array([float(refused.get(int(start), 0)) for start in starts])
-    return Hours(
-        firsts[whole].astype(np.int64) * step,
-        names,
-        requests=summed(history, dimension, names, b.REQUESTS),
-        total=summed(history, dimension, names, b.TOTAL),
-        squares=summed(history, dimension, names, b.SQUARES),
-        labelled=summed(traffic, dimension, names, fields["labelled"]),
-        events=summed(traffic, "", [""], fields["events"])[:, 0],
-        unmatched=summed(traffic, "", [""], fields["unmatched"])[:, 0],
-        refused=np.add.reduceat(lost, at) if len(lost) else lost,
-    )
-
-
-def _is_read(traffic: History, dimension: str) -> b.Bools:
-    """(B,) whether each bucket's requests have a value of the dimension, which one that was added later lacks."""
-    field = b.TRAFFIC_FIELDS.index("requests")
-    inside = [i for i, (of, _) in enumerate(traffic.slices) if of == dimension]
-    busy = traffic.sums[:, traffic.slices.index(OVERALL), field] > 0
-    found: b.Bools = ~busy | (traffic.sums[:, inside, field].sum(axis=1) > 0)
-    return found
 
 
 # ---- conditions --------------------------------------------------------------------------------------------------
@@ -198,22 +122,6 @@ def _change(drift: Drift, name: ConditionName, was: Condition, now: Condition, a
 # ---- findings ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What findings are worked out from: the stored partials, as far back as intervals look.
-
-    Attributes:
-        width: of a bucket, seconds.
-        masked: ends of the steps that were left out for the data were bad, seconds.
-    """
-
-    drift: Drift
-    width: int
-    history: History
-    traffic: History
-    masked: frozenset[int] = frozenset()
-
-
 def finding(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alarm | None, since: int) -> Finding:
     """All that there is to say of a condition at a verdict; without an `alarm` of one that is over.
 
@@ -229,8 +137,8 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
     key = name[1:]
     window = max(verdict.end - alarm.since, seen.width)
     value, before, requests = alarm.value, alarm.before, alarm.requests
-    lower, upper, method = _bounds_of(seen, key, window, verdict.end, value, requests)
-    now, usual = _coverage(seen, verdict, alarm.since)
+    lower, upper, method = seen.bounds(key, window, verdict.end, value, requests)
+    now, usual = seen.coverage(verdict, alarm.since)
     found = Finding(
         DEGRADED,
         severity_of(seen.drift, name),
@@ -273,39 +181,17 @@ def _with_split(found: Finding, split: Split, drift: Drift) -> Finding:
     return replace(found, slices=tuple(falls[:MOST_SLICES]), figures=figures)
 
 
-def _coverage(seen: Evidence, verdict: Verdict, since: int) -> tuple[float | None, float | None]:
-    """(label coverage of the last day, what is expected of it), without the hours in which the data were bad.
-
-    Where there are such hours, the others are held against themselves in the last week before `since`.
-    """
-    step = step_of(seen.width)
-    ends = range(verdict.end, verdict.end - max(DAY, step), -step)
-    sound = [end for end in ends if end not in seen.masked]
-    if len(sound) == len(ends):
-        return verdict.coverage, verdict.coverage_expected
-    weeks = -(-(verdict.end - since) // WEEK) * WEEK
-    before = [end - weeks for end in sound if end - weeks not in seen.masked]
-    return _labelled(seen, sound, step), _labelled(seen, before, step)
-
-
-def _labelled(seen: Evidence, ends: Sequence[int], step: int) -> float | None:
-    """Label coverage of some steps; None if nothing is known of them."""
-    sums = sum((seen.traffic.between(end - step, end).slice(OVERALL).sum(axis=0) for end in ends), np.zeros(FIELDS))
-    requests, labelled = (float(sums[b.TRAFFIC_FIELDS.index(name)]) for name in ("requests", "labelled"))
-    return labelled / requests if requests else None
-
-
 def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -> Finding:
     key = name[1:]
     closed = next((c for c in verdict.changes if name_of(seen.drift, c.unit) == name), None)
     overall = next((c for c in verdict.changes if not c.unit), None)
     begin = next((c.since for c in (closed, overall) if c is not None and c.since is not None), verdict.end - DAY)
     window = max(verdict.end - begin, seen.width)
-    value, requests = _mean(seen, key, verdict.end - window, verdict.end)
+    value, requests = seen.mean(key, verdict.end - window, verdict.end)
     before = verdict.expected if key == ("", "") else None
     if closed is not None and closed.requests:
         value, before, requests = closed.value, closed.before, closed.requests
-    lower, upper, method = _bounds_of(seen, key, window, verdict.end, value, requests)
+    lower, upper, method = seen.bounds(key, window, verdict.end, value, requests)
     least = None if before is None or closed is None else before * (1 - closed.tolerated)
     return Finding(
         DEGRADED,
@@ -322,7 +208,7 @@ def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -
         before,
         "the baseline of these hours",
         least if least is not None and value is not None and value < least else None,
-        *_coverage(seen, verdict, begin),
+        *seen.coverage(verdict, begin),
         interval=method,
         verdict=DEGRADED,
     )
@@ -393,40 +279,15 @@ def taken_as_normal(seen: Evidence, found: Finding, at: int) -> Finding:
     """A finding of what is over, with a figure that says so if it is only as what there is now is what is usual."""
     if found.verdict == "slice_missing":
         # It is back with a request, or told of no longer.
-        came = [_mean(seen, (s.dimension, s.slice), found.end, at)[1] for s in found.slices]
-        before = [_mean(seen, (s.dimension, s.slice), found.since - WEEK, found.since)[1] for s in found.slices]
+        came = [seen.mean((s.dimension, s.slice), found.end, at)[1] for s in found.slices]
+        before = [seen.mean((s.dimension, s.slice), found.since - WEEK, found.since)[1] for s in found.slices]
         least = MISSING_RATIO * (at - found.end) / WEEK
         stays = any(now < least * then for now, then in zip(came, before, strict=True))
     elif found.verdict == "traffic_low":
         # Against the same hours of the last week before it fell.
         weeks = -(-(at - found.since + CALM) // WEEK) * WEEK
-        now, usual = (_mean(seen, OVERALL, found.end - back, at - back)[1] for back in (0, weeks))
+        now, usual = (seen.mean(OVERALL, found.end - back, at - back)[1] for back in (0, weeks))
         stays = now < (1 + TRAFFIC_RATIO) / 2 * usual
     else:
         stays = False
     return replace(found, figures=(*found.figures, (NEW_NORMAL, 1.0))) if stays else found
-
-
-def _mean(seen: Evidence, key: SliceKey, since: int, until: int) -> tuple[float | None, int]:
-    """(mean, requests) of the stored buckets in [since, until)."""
-    if key not in seen.history.slices:
-        return None, 0
-    sums = seen.history.between(since, until).slice(key).sum(axis=0)
-    requests = int(sums[b.REQUESTS])
-    return (float(sums[b.TOTAL] / requests) if requests else None), requests
-
-
-def _bounds_of(seen: Evidence, key: SliceKey, window: int, end: int, value: float | None, requests: int) -> Interval:
-    """The interval of all hours of a window, unless the value is of so few of them that it is of something else."""
-    lower, upper, method = _bounds(seen, key, window, end)
-    _, stored = _mean(seen, key, end - window, end)
-    if value is None or lower is None or upper is None or requests < MOST * stored or not lower <= value <= upper:
-        return None, None, "none"
-    return lower, upper, method
-
-
-def _bounds(seen: Evidence, key: SliceKey, window: int, end: int) -> Interval:
-    if key not in seen.history.slices:
-        return None, None, "none"
-    length = min(window, REACH)
-    return interval(judged(seen.drift.measure), seen.history.starts, seen.history.slice(key), seen.width, length, end)

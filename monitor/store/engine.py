@@ -14,9 +14,9 @@ from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
+import monitor.store.files as files
 from monitor.database_url import how_to_install
 from monitor.errors import StoreError
-from monitor.store import files
 
 NOW = {
     "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",

@@ -8,7 +8,8 @@ import pytest
 from monitor.core import buckets as b
 from monitor.core.kernels import Scores
 from monitor.core.measures import parse
-from monitor.core.sample import NO_REQUESTS, Sample, Wanted, by_query, pieces, sampled, text, weights
+from monitor.core.sample import NO_REQUESTS, Sample, Stock, Wanted, by_query, pieces, sampled, text, weights
+from monitor.core.types import Slice
 from tests.core.test_tally import reading
 
 HOUR = 3600
@@ -85,6 +86,23 @@ def test_requests_with_nothing_relevant_are_counted_though_they_may_have_no_valu
     both = (found + found).at_most(1)
     assert both.empty["v1"] == (4, 2), "of all that were read, kept or not"
     assert found.of_place("").empty == {}
+
+
+def test_of_one_slice_nothing_else_is_kept() -> None:
+    read = reading([1, 2, 3, 4], ["v1", "v1", "v2", None], grades=[1, 1, 1, 2])
+    by = Slice("device", "device")
+    every = sampled(read, Wanted(parse("ndcg@10"), None, "device", by, frozenset({"v1", "v2"})))
+    found = sampled(read, Wanted(parse("ndcg@10"), None, "device", by, frozenset({"v1", "v2"}), "v2"))
+    assert (len(every), every.read) == (4, 4)
+    assert (found.ids, found.places, found.read) == (("2",), ("v2",), 1)
+
+
+@pytest.mark.parametrize(
+    ("every", "wanted", "to_read"),
+    [(10_000, 10_000, 10_000), (1_000_000, 1_000_000, 20_000), (1_000_000, 250_000, 80_000), (10**7, 5_000, 200_000)],
+)
+def test_of_a_thin_slice_more_is_read_but_not_without_end(every: int, wanted: int, to_read: int) -> None:
+    assert Stock(every, wanted).to_read(20_000) == to_read
 
 
 def test_pieces_cover_a_period_that_fits_and_nothing_else() -> None:

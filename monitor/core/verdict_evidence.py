@@ -1,0 +1,82 @@
+"""The figures that findings of verdicts are made of, worked out from the stored partials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.core import buckets as b
+from monitor.core.drift.series import DAY
+from monitor.core.drift.verdicts import Verdict
+from monitor.core.intervals import REACH, Interval, interval
+from monitor.core.types import OVERALL, Drift
+from monitor.core.verdict_hours import judged, step_of
+from monitor.core.windows import History, SliceKey
+
+MOST = 0.9
+"""Share of the requests since an alarm began that must have been judged for an interval of all of them to be told."""
+WEEK = 7 * DAY
+
+FIELDS = len(b.TRAFFIC_FIELDS)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What findings are worked out from: the stored partials, as far back as intervals look.
+
+    Attributes:
+        width: of a bucket, seconds.
+        masked: ends of the steps that were left out for the data were bad, seconds.
+    """
+
+    drift: Drift
+    width: int
+    history: History
+    traffic: History
+    masked: frozenset[int] = frozenset()
+
+    def coverage(self, verdict: Verdict, since: int) -> tuple[float | None, float | None]:
+        """(label coverage of the last day, what is expected of it), without the hours in which the data were bad.
+
+        Where there are such hours, the others are held against themselves in the last week before `since`.
+        """
+        step = step_of(self.width)
+        ends = range(verdict.end, verdict.end - max(DAY, step), -step)
+        sound = [end for end in ends if end not in self.masked]
+        if len(sound) == len(ends):
+            return verdict.coverage, verdict.coverage_expected
+        weeks = -(-(verdict.end - since) // WEEK) * WEEK
+        before = [end - weeks for end in sound if end - weeks not in self.masked]
+        return self._labelled(sound, step), self._labelled(before, step)
+
+    def _labelled(self, ends: Sequence[int], step: int) -> float | None:
+        """Label coverage of some steps; None if nothing is known of them."""
+        sums = sum((self.traffic.between(end - step, end).slice(OVERALL).sum(axis=0) for end in ends), np.zeros(FIELDS))
+        requests, labelled = (float(sums[b.TRAFFIC_FIELDS.index(name)]) for name in ("requests", "labelled"))
+        return labelled / requests if requests else None
+
+    def mean(self, key: SliceKey, since: int, until: int) -> tuple[float | None, int]:
+        """(mean, requests) of the stored buckets in [since, until)."""
+        if key not in self.history.slices:
+            return None, 0
+        sums = self.history.between(since, until).slice(key).sum(axis=0)
+        requests = int(sums[b.REQUESTS])
+        return (float(sums[b.TOTAL] / requests) if requests else None), requests
+
+    def bounds(self, key: SliceKey, window: int, end: int, value: float | None, requests: int) -> Interval:
+        """The interval of all hours of a window, unless the value is of so few of them that it is of something else."""
+        lower, upper, method = self._all_bounds(key, window, end)
+        _, stored = self.mean(key, end - window, end)
+        if value is None or lower is None or upper is None or requests < MOST * stored or not lower <= value <= upper:
+            return None, None, "none"
+        return lower, upper, method
+
+    def _all_bounds(self, key: SliceKey, window: int, end: int) -> Interval:
+        if key not in self.history.slices:
+            return None, None, "none"
+        length = min(window, REACH)
+        return interval(
+            judged(self.drift.measure), self.history.starts, self.history.slice(key), self.width, length, end
+        )

@@ -1,0 +1,78 @@
+"""What verdicts are found from: the stored partials as steps, in the one reading of the measure that is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from monitor.core import buckets as b
+from monitor.core.drift.series import HOUR, Hours
+from monitor.core.measures import Measure
+from monitor.core.types import NONE, OVERALL, Drift
+from monitor.core.windows import History
+
+
+def step_of(bucket: int) -> int:
+    """Seconds of the steps in which buckets of a width are judged: an hour, or the bucket if it is longer."""
+    return max(bucket, HOUR)
+
+
+def judged(measure: Measure) -> Measure:
+    """The reading that verdicts are on: the other ones hide requests that lost all their labels."""
+    return replace(measure, empty="zero")
+
+
+def hours(drift: Drift, width: int, history: History, traffic: History, refused: Mapping[int, int]) -> Hours:
+    """The whole steps of some final buckets.
+
+    Args:
+        width: of a bucket, seconds.
+        history, traffic: partials of the measure and of the traffic; what is not final of them is left out, and where
+            `mix_by` was not read yet.
+        refused: start of a bucket -> rows that were refused.
+    """
+    step = step_of(width)
+    dimension = drift.mix_by or ""
+    usable = traffic.final & _is_read(traffic, dimension)
+    starts = np.intersect1d(history.starts[history.final], traffic.starts[usable])
+    firsts, at, number = np.unique(starts // step, return_index=True, return_counts=True)
+    whole = np.flatnonzero(number == step // width)
+    kept = np.isin(starts // step, firsts[whole])
+    starts, at = starts[kept], np.concatenate(([0], np.cumsum(number[whole])))[:-1]
+    # Where the dimension has no value yet, there are no requests either.
+    names = tuple(value for of, value in traffic.slices if of == dimension) or (NONE,)
+
+    def summed(of: History, dimension: str, names: Sequence[str], field: int) -> b.Floats:
+        rows = np.isin(of.starts, starts)
+        place = {key: i for i, key in enumerate(of.slices)}
+        found = np.zeros((int(rows.sum()), len(names)))
+        for to, name in enumerate(names):
+            if (dimension, name) in place:
+                found[:, to] = of.sums[rows, place[dimension, name], field]
+        sums: b.Floats = np.add.reduceat(found, at, axis=0) if len(found) else found
+        return sums
+
+    fields = {name: b.TRAFFIC_FIELDS.index(name) for name in ("labelled", "events", "unmatched")}
+    lost = np.array([float(refused.get(int(start), 0)) for start in starts])
+    return Hours(
+        firsts[whole].astype(np.int64) * step,
+        names,
+        requests=summed(history, dimension, names, b.REQUESTS),
+        total=summed(history, dimension, names, b.TOTAL),
+        squares=summed(history, dimension, names, b.SQUARES),
+        labelled=summed(traffic, dimension, names, fields["labelled"]),
+        events=summed(traffic, "", [""], fields["events"])[:, 0],
+        unmatched=summed(traffic, "", [""], fields["unmatched"])[:, 0],
+        refused=np.add.reduceat(lost, at) if len(lost) else lost,
+    )
+
+
+def _is_read(traffic: History, dimension: str) -> b.Bools:
+    """(B,) whether each bucket's requests have a value of the dimension, which one that was added later lacks."""
+    field = b.TRAFFIC_FIELDS.index("requests")
+    inside = [i for i, (of, _) in enumerate(traffic.slices) if of == dimension]
+    busy = traffic.sums[:, traffic.slices.index(OVERALL), field] > 0
+    found: b.Bools = ~busy | (traffic.sums[:, inside, field].sum(axis=1) > 0)
+    return found
