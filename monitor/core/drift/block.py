@@ -373,11 +373,9 @@ class _Going:
 
     def _pending(self) -> tuple[str, ...]:
         """Units with half the evidence, and no alarm."""
-        now, half = self._standing, self._half
-        if now.evidence.max() < half.min():
-            return ()
-        which = (score(now.evidence) >= half) & ~now.open & self._block.seen.judged
-        return tuple(self._names[u] for u in np.flatnonzero(which))
+        now = self._standing
+        which = (score(now.evidence) >= self._half) & ~now.open & self._block.seen.judged
+        return tuple(self._names[u] for u in np.flatnonzero(which)) if which.any() else ()
 
     def _labels(self, row: int) -> Labels:
         """What has become of the labels since they are suspect, in a day at most."""

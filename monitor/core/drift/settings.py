@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -64,9 +65,15 @@ class Settings:
 
         Overall, the first, gets OVERALL_SHARE of it: it is what most drops show on first. The slices share the rest.
         """
-        slices = int(judged[1:].sum())
-        share = OVERALL_SHARE if slices else 1.0
-        found = np.full(len(judged), BUDGET_HOURS / self.hours / self.budget / RESERVE)
-        found[0] /= share
-        found[1:] *= max(slices, 1) / (1 - OVERALL_SHARE)
-        return found
+        whole, slices = BUDGET_HOURS / self.hours / self.budget / RESERVE, int(np.count_nonzero(judged[1:]))
+        return _shared(whole, len(judged), slices)
+
+
+@lru_cache
+def _shared(whole: float, units: int, slices: int) -> Floats:
+    """(units,) what each unit gets of a budget that overall and so many slices share; not to be written to."""
+    found = np.full(units, whole)
+    found[0] /= OVERALL_SHARE if slices else 1.0
+    found[1:] *= max(slices, 1) / (1 - OVERALL_SHARE)
+    found.flags.writeable = False
+    return found
