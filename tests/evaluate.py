@@ -1,59 +1,98 @@
-"""`make evaluate`: what takes too long for every run of the tests. Prints a table and keeps it in the repository.
+"""`make evaluate`: what takes too long for every run of the tests. Keeps a table in the repository, run by run.
 
-- The kill drills with 400 kills instead of 50.
-- The property tests of the measures, partials and tallies with 20 times as many examples.
-- The benchmarks at full size.
+- The kill drills with 400 kills instead of 50, of the daemon and of its alerts.
+- The property tests with 20 times as many examples.
+- The benchmarks at full size, 20 million rows and 200 monitors among them.
 - A log of 20 million rows, summed up by Spark's executors.
+- The scorer of alert quality at full size, on seeds that nobody tuned on, where it lies beside the checkout.
+
+Names of runs, or their beginnings, as arguments choose some of them; the others keep their lines.
 """
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "tests" / "benchmarks" / "EVALUATION.md"
+SHARED = ROOT.parent / "shared"
+SEEDS = ("111", "112", "113")
 
-RUNS: tuple[tuple[str, dict[str, str], list[str]], ...] = (
-    (
-        "400 kills of backfilling and running",
-        {"RANKMON_TEST_KILLS": "400"},
-        ["-m", "pytest", "-q", "tests/test_kill.py"],
-    ),
-    (
-        "property tests, 20 times the examples",
-        {"RANKMON_TEST_EXAMPLES": "20"},
-        [
-            "-m",
-            "pytest",
-            "-q",
-            "tests/core/test_kernels.py",
-            "tests/core/test_buckets.py",
-            "tests/core/test_windows.py",
-        ],
-    ),
-    ("benchmarks at full size", {}, ["-m", "tests.benchmarks", "--large", "--write"]),
-    ("20 million rows on Spark", {}, ["-m", "tests.benchmarks.spark_scale"]),
+
+@dataclass(frozen=True)
+class Run:
+    """One run: what it is called, what is set and called, and whether what it prints is kept."""
+
+    name: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    keeps: bool = False
+
+
+def tests(name: str, files: str, **environment: str) -> Run:
+    """A run of some tests."""
+    return Run(name, ("-m", "pytest", "-q", *files.split()), environment)
+
+
+PROPERTIES = "tests/core/test_kernels.py tests/core/test_buckets.py tests/core/test_windows.py"
+SCORER = ("-m", "tests.support.alert_quality", str(SHARED))
+RUNS = (
+    tests("kills: 400 of backfilling and running", "tests/test_kill.py", RANKMON_TEST_KILLS="400"),
+    tests("kills: 400 with alerts", "tests/test_kill_alerts.py", RANKMON_TEST_KILLS="400"),
+    tests("properties: 20 times the examples", PROPERTIES, RANKMON_TEST_EXAMPLES="20"),
+    tests("parity: 20 times the examples", "tests/test_pushdown_engines.py", RANKMON_TEST_EXAMPLES="20"),
+    Run("benchmarks at full size", ("-m", "tests.benchmarks", "--large", "--write")),
+    Run("spark: 20 million rows", ("-m", "tests.benchmarks.spark_scale"), keeps=True),
+    *([Run("alert quality", (*SCORER, *SEEDS), keeps=True)] if SHARED.is_dir() else []),
+    *([Run("hard alert quality", (*SCORER, SEEDS[0], "--hard"), keeps=True)] if SHARED.is_dir() else []),
 )
 
 
-def main() -> int:
-    """Run all of it; the number of runs that failed."""
-    lines, failed = [], 0
-    for name, environment, arguments in RUNS:
+def main(wanted: list[str]) -> int:
+    """Make the runs that are wanted, all if none is named; how many failed."""
+    chosen = [run for run in RUNS if not wanted or run.name.startswith(tuple(wanted))]
+    done, failed = _kept(), 0
+    for run in chosen:
         began = time.monotonic()
-        code = subprocess.run([sys.executable, *arguments], cwd=ROOT, env={**os.environ, **environment}).returncode
-        failed += code != 0
-        lines.append(f"| {name} | {'passed' if code == 0 else f'FAILED ({code})'} | {time.monotonic() - began:.0f} s |")
-    table = "\n".join(["| run | result | took |", "|---|---|---|", *lines])
-    facts = f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {os.cpu_count()} CPUs"
-    RESULTS.write_text(f"# Long runs\n\nBy `make evaluate`: {facts}.\n\n{table}\n", encoding="utf-8")
-    print(table)
+        output = subprocess.PIPE if run.keeps else None
+        environment = {**os.environ, **run.environment}
+        ended = subprocess.run([sys.executable, *run.arguments], cwd=ROOT, env=environment, stdout=output, text=True)
+        failed += ended.returncode != 0
+        result = "passed" if ended.returncode == 0 else f"FAILED ({ended.returncode})"
+        line = f"| {run.name} | {result} | {time.monotonic() - began:.0f} s | {datetime.now(UTC):%Y-%m-%d} |"
+        done[run.name] = line, (ended.stdout or "").strip()
+        RESULTS.write_text(_document(done), encoding="utf-8")
+        print(line, flush=True)
     return failed
 
 
+def _document(done: Mapping[str, tuple[str, str]]) -> str:
+    known = [run.name for run in RUNS if run.name in done]
+    facts = f"Python {platform.python_version()}, {os.cpu_count()} CPUs, a shared machine"
+    head = ["# Long runs", "", f"By `make evaluate`: {facts}.", "", "| run | result | took | on |", "|---|---|---|---|"]
+    lines = head + [done[name][0] for name in known]
+    for name in known:
+        if said := done[name][1]:
+            lines += ["", f"## {name}", "", said]
+    return "\n".join(lines) + "\n"
+
+
+def _kept() -> dict[str, tuple[str, str]]:
+    """Name -> line and output of the runs that are in the results already."""
+    if not RESULTS.is_file():
+        return {}
+    head, *parts = re.split(r"^## ", RESULTS.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    said = {title: text.strip() for title, _, text in (part.partition("\n") for part in parts)}
+    lines = [line for line in head.splitlines() if line.startswith("| ")][1:]
+    return {(name := line.split("|")[1].strip()): (line, said.get(name, "")) for line in lines}
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
