@@ -51,7 +51,7 @@ RUNS = (
     Run("benchmarks at full size", ("-m", "tests.benchmarks", "--large", "--write")),
     Run("spark: 20 million rows", ("-m", "tests.benchmarks.spark_scale"), keeps=True),
     *([Run("alert quality", (*SCORER, *SEEDS), keeps=True)] if SHARED.is_dir() else []),
-    *([Run("hard alert quality", (*SCORER, SEEDS[0], "--hard"), keeps=True)] if SHARED.is_dir() else []),
+    *([Run("hard alert quality", (*SCORER, *SEEDS, "--hard"), keeps=True)] if SHARED.is_dir() else []),
 )
 
 
