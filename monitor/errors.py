@@ -21,12 +21,14 @@ class SourceError(RankmonError):
     """The user's database did not answer as it must. Trying again later may help.
 
     `reason` is a short fixed word for the failure counter: `connect`, `timeout`, `permission`,
-    `missing`, `driver`, `query` or `data`.
+    `missing`, `driver`, `resources`, `query` or `data`. `lasting`: the statement itself cannot be served, and will not
+    be before something changes.
     """
 
-    def __init__(self, message: str, reason: str = "query") -> None:
+    def __init__(self, message: str, reason: str = "query", lasting: bool = False) -> None:
         super().__init__(message)
         self.reason = reason
+        self.lasting = lasting
 
 
 class StoreError(RankmonError):

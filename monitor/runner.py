@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 FIRST_RETRY = 5.0
 LONGEST_RETRY = 300.0
 
-REASONS = ("connect", "timeout", "permission", "missing", "driver", "query", "data", "store", "bug")
+REASONS = ("connect", "timeout", "permission", "missing", "driver", "resources", "query", "data", "store", "bug")
 """Why a cycle can fail: those of a SourceError, the store, or a fault in rankmon itself."""
 
 LONGEST_ERROR = 2000

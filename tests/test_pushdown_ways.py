@@ -257,7 +257,7 @@ def test_auto_goes_back_to_the_pull_where_most_buckets_are_odd(postgres_url: str
 
 
 def test_auto_goes_back_to_the_pull_where_the_statement_fails(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(postgres_url)
     monkeypatch.setattr(Summing, "cells", lambda *_: sa.select(sa.literal_column("no_such_function(1)")))
@@ -265,8 +265,67 @@ def test_auto_goes_back_to_the_pull_where_the_statement_fails(
     assert isinstance(reader, PushDown)
     assert len(reader.read(START, END).served) == 3 * BUCKETS  # type: ignore[union-attr]
     assert "no_such_function" in reader.yields
+    assert "for 24 h, then by sums anew; the database could not sum up" in caplog.text
     with pytest.raises(SourceError, match="no_such_function"):
         source(postgres_url, small(engine="pushdown")).read(START, END)
+
+
+class Clock:
+    """A monotonic clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(("said", "hours"), [("no_such_function(1)", 24), ("1 / (count(*) - count(*))", 1)])
+def test_what_a_database_could_not_sum_up_is_tried_again_after_a_while(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, said: str, hours: int
+) -> None:
+    caplog.set_level("INFO")
+    clock = Clock()
+    monkeypatch.setattr("monitor.source.pushdown.time", clock)
+    fill(postgres_url)
+    reader = source(postgres_url, small())
+    with monkeypatch.context() as patch:
+        patch.setattr(Summing, "cells", lambda *_: sa.select(sa.literal_column(said)))
+        assert not isinstance(reader.read(START, END), Summed)
+    clock.now = hours * 3600 - 1.0
+    assert not isinstance(reader.read(START, END), Summed)
+    clock.now += 1
+    assert isinstance(reader.read(START, END), Summed)
+    assert f"read row by row for {hours} h" in caplog.text
+    assert caplog.messages[-1] == "monitor m: read by sums again"
+
+
+def test_odd_buckets_are_looked_at_again_a_day_later(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("monitor.source.pushdown.time", clock)
+    fill(postgres_url, odd=BUCKETS)
+    reader = source(postgres_url, small())
+    for _ in range(-(-TRIAL // BUCKETS)):
+        assert isinstance(reader.read(START, END), Summed)
+    assert not isinstance(reader.read(START, END), Summed)
+    clock.now = 24 * 3600
+    assert isinstance(reader.read(START, END), Summed)
+    assert reader.yields == "", "it takes as many as the first time to judge"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("state", ["57014", "57P01", "53200", "40001", "40P01"])
+def test_what_passes_does_not_end_push_down(postgres_url: str, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    fill(postgres_url)
+    with sa.create_engine(postgres_url).begin() as connection:
+        raised = f"BEGIN RAISE EXCEPTION 'as it happens' USING ERRCODE = '{state}'; END"
+        connection.exec_driver_sql(f"CREATE FUNCTION fail() RETURNS int LANGUAGE plpgsql AS $$ {raised} $$")
+    reader = source(postgres_url, small())
+    with monkeypatch.context() as patch:
+        patch.setattr(Summing, "cells", lambda *_: sa.select(sa.literal_column("fail()")))
+        error = failure(reader, START + BUCKET)
+    assert error.reason in ("timeout", "connect", "resources")
+    assert reader.yields == ""  # type: ignore[union-attr]
+    assert isinstance(reader.read(START, END), Summed)
 
 
 def test_wrong_data_are_no_reason_to_leave_push_down(postgres_url: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,9 +39,11 @@ def refusal(url: str) -> str:
         ("", "firebirdsql://u@h/d", ("install the SQLAlchemy driver for firebirdsql",)),
     ],
 )
-def test_a_driver_that_is_not_there_is_told_with_what_brings_it(module: str, url: str, words: tuple[str, ...]) -> None:
-    if module and importlib.util.find_spec(module) is not None:
-        pytest.skip(f"{module} is installed")
+def test_a_driver_that_is_not_there_is_told_with_what_brings_it(
+    monkeypatch: pytest.MonkeyPatch, module: str, url: str, words: tuple[str, ...]
+) -> None:
+    if module:
+        monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
     said = refusal(url)
     assert said.startswith("source shop: ")
     assert [word for word in words if word not in said] == [], said
@@ -78,6 +80,65 @@ def test_what_other_servers_say_is_understood(said: str, reason: str, word: str)
     fault = fault_of(SQLAlchemyError(said))
     assert fault is not None
     assert (fault.reason, word in fault.remedy) == (reason, True)
+
+
+class Refused(Exception):
+    """As a driver's error: with an SQLSTATE, if it has them."""
+
+    def __init__(self, said: str, sqlstate: str = "") -> None:
+        super().__init__(said)
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "word"),
+    [
+        (Refused("could not serialize access", "40001"), "timeout", "in the way"),
+        (Refused("deadlock detected", "40P01"), "timeout", "in the way"),
+        (Refused("too many clients already", "53300"), "connect", "lower max_concurrent"),
+        (Refused("no more of it", "53200"), "resources", "ran out of memory or disk"),
+        (Refused('could not write: "No space left on device"', "53100"), "resources", "ran out of memory or disk"),
+        (Refused("terminating connection", "57P01"), "connect", "the server ended it"),
+        (Refused("crash of another server process", "57P02"), "connect", "the server ended it"),
+        (Refused("the database system is starting up", "57P03"), "connect", "is the database up"),
+        (Refused("(1213, 'Deadlock found when trying to get lock')"), "timeout", "in the way"),
+        (Refused("(1038, 'Out of sort memory, consider increasing')"), "resources", "tried again"),
+        (Refused("DB::Exception: Query was cancelled. (QUERY_WAS_CANCELLED)"), "connect", "somebody ended"),
+        (Refused("DB::Exception: Too many. (TOO_MANY_SIMULTANEOUS_QUERIES)"), "connect", "max_concurrent"),
+        (Refused("DB::Exception: Timeout exceeded: elapsed (TIMEOUT_EXCEEDED)"), "timeout", "statement_timeout"),
+        (Refused("Lost task 0.3 in stage 1.0: ExecutorLostFailure (executor 1 exited)"), "resources", "tried again"),
+        (Refused("Job 3 cancelled because SparkContext was shut down"), "connect", "somebody ended"),
+        (Refused("Query exceeded per-node memory limit of 1GB"), "resources", "tried again"),
+        (Refused("Resources exceeded during query execution"), "resources", "tried again"),
+        (Refused("ORA-01652: unable to extend temp segment"), "resources", "tried again"),
+        (Refused("Transaction was deadlocked on lock resources"), "timeout", "in the way"),
+    ],
+)
+def test_what_passes_is_told_apart_from_what_lasts(error: Exception, reason: str, word: str) -> None:
+    fault = fault_of(error)
+    assert fault is not None
+    assert (fault.reason, word in fault.remedy, fault.lasting) == (reason, True, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Refused("syntax error at or near", "42601"), "query"),
+        (Refused("function f(integer) does not exist", "42883"), "data"),
+        (Refused("FULL JOIN is only supported with", "0A000"), "query"),
+        (Refused("(1064, 'You have an error in your SQL syntax')"), "query"),
+        (Refused("(1305, 'FUNCTION shop.f does not exist')"), "query"),
+        (Refused("Code: 46. DB::Exception: Function with name `f` does not exist. (UNKNOWN_FUNCTION)"), "query"),
+        (Refused("Code: 43. DB::Exception: Illegal types (ILLEGAL_TYPE_OF_ARGUMENT)"), "data"),
+        (Refused("[UNRESOLVED_ROUTINE] Cannot resolve routine `f`", "42883"), "data"),
+        (Refused("[DATATYPE_MISMATCH.BINARY_OP_DIFF_TYPES] Cannot resolve", "42K09"), "data"),
+        (Refused("TrinoUserError(type=USER_ERROR, name=FUNCTION_NOT_FOUND, message=...)"), "query"),
+    ],
+)
+def test_what_a_database_cannot_do_by_its_nature_lasts(error: Exception, reason: str) -> None:
+    fault = fault_of(error)
+    assert fault is not None
+    assert (fault.reason, fault.lasting) == (reason, True)
 
 
 @pytest.mark.parametrize(

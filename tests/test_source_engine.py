@@ -19,8 +19,9 @@ from monitor.core.types import Monitor, Relation
 from monitor.database_url import parse_url
 from monitor.errors import SourceError, Stopped, TooMany
 from monitor.source import engine as engine_module
-from monitor.source.engine import CANCEL_TIMEOUT, CONNECT_TIMEOUT, Database
+from monitor.source.engine import CONNECT_TIMEOUT, Database
 from monitor.source.pull import Pull
+from monitor.source.watch import ASKED_FOR
 from tests.support.logs import END, START, Log, column, events, monitor, styles, write
 from tests.support.postgres import PostgresServer, find_binaries, postgres_server
 from tests.support.requirements import missing
@@ -423,7 +424,7 @@ def test_a_server_is_not_asked_for_long_to_end_a_statement(monkeypatch: pytest.M
     with database.reading():
         database.interrupt()
     database.interrupt()
-    assert asked == [CANCEL_TIMEOUT]
+    assert asked == [ASKED_FOR]
     database.close()
 
 

@@ -16,6 +16,7 @@ from monitor.core.types import Monitor, Slice
 from monitor.cycle import Stride
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
+from monitor.source import session
 from monitor.source.choice import open_source
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
@@ -26,6 +27,7 @@ from tests.support.logs import BUCKET, BUCKETS, END, START, Log, Style, events, 
 from tests.support.mariadb import MariaServer, find_server, mariadb_server
 from tests.support.monitors import new_store
 from tests.support.postgres import PostgresServer
+from tests.support.proxy import proxy
 from tests.support.requirements import missing
 from tests.support.tallies import rows
 from tests.test_runner import Bench, Faulty, Hand
@@ -339,6 +341,27 @@ def test_a_table_locked_for_long_is_a_timeout_and_is_read_afterwards(
     reading.database.close()
 
 
+def lost_on_the_way(scene: Scene, stores: Callable[[], Store], way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy before the server falls silent within a statement, and passes on new connections later."""
+    monkeypatch.setattr(session, "GRACE", 1)
+    expected, url = undisturbed(scene, way, stores()), sa.make_url(scene.url)
+    assert url.port is not None
+    with proxy(url.port) as between:
+        through = url.set(port=between.port).render_as_string(hide_password=False)
+        reading = Reading(scene, way, stores(), through)
+        reading.database.statement_timeout = 4
+        reading.cut_off_by(lambda _: between.fall_silent())
+        recovers(reading, expected, "connect", "did not answer for 5 s", "is read again", mend=between.speak)
+        reading.database.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_silent_proxy_swallowed_is_read_again(
+    scene: OnPostgres, stores: Callable[[], Store], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost_on_the_way(scene, stores, way, monkeypatch)
+
+
 # ---- MariaDB -------------------------------------------------------------------------------------------------------
 
 
@@ -373,6 +396,12 @@ def test_what_was_cut_off_on_mariadb_is_read_again(
     reading.cut_off_by(mishap)
     recovers(reading, expected, "connect", "what was cut off is read again", mend=mend)
     reading.database.close()
+
+
+def test_what_a_silent_proxy_before_mariadb_swallowed_is_read_again(
+    maria: MariaServer, stores: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost_on_the_way(OnMaria(maria.create_database()), stores, "pull", monkeypatch)
 
 
 def test_on_mariadb_a_revoked_permission_is_told_with_the_statement_that_mends_it(

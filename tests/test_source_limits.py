@@ -351,22 +351,37 @@ def test_duckdb_and_sqlite_are_not_told_for_there_is_nobody_to_look(tmp_path: Pa
 OTHERS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "trino": (
         "trino://u@h:8443/c",
-        {"source": "rankmon", "session_properties": {"query_max_run_time": "13s"}},
+        {"source": "rankmon", "session_properties": {"query_max_run_time": "13s"}, "request_timeout": 30.0},
         {},
     ),
     "snowflake": (
         "snowflake://u@a/d",
-        {"session_parameters": {"QUERY_TAG": "rankmon", "STATEMENT_TIMEOUT_IN_SECONDS": 13}, "login_timeout": 30},
+        {
+            "session_parameters": {"QUERY_TAG": "rankmon", "STATEMENT_TIMEOUT_IN_SECONDS": 13},
+            "login_timeout": 30,
+            "network_timeout": 43,
+        },
         {},
     ),
     "bigquery": ("bigquery://p/d", {}, {"labels": "program:rankmon"}),
     "databricks": (
         "databricks://token:x@h",
-        {"user_agent_entry": "rankmon", "session_configuration": {"STATEMENT_TIMEOUT": "13", "TIMEZONE": "UTC"}},
+        {
+            "user_agent_entry": "rankmon",
+            "session_configuration": {"STATEMENT_TIMEOUT": "13", "TIMEZONE": "UTC"},
+            "_socket_timeout": 43,
+        },
         {},
     ),
-    "redshift": ("redshift+redshift_connector://u@h/d", {"application_name": "rankmon"}, {}),
+    "redshift": ("redshift+redshift_connector://u@h/d", {"application_name": "rankmon", "timeout": 43}, {}),
+    "pymssql": (
+        "mssql+pymssql://u:p@h/d",
+        {"appname": "rankmon", "login_timeout": 5, "timeout": 13},
+        {},
+    ),
+    "another driver for SQL Server": ("mssql+other://u:p@h/d", {}, {}),
     "mssql": ("mssql+pyodbc://u:p@h/d?driver=ODBC", {"timeout": 5}, {"driver": "ODBC", "APP": "rankmon"}),
+    "cx_oracle": ("oracle+cx_oracle://u@h/", {}, {}),
     "oracle": ("oracle+oracledb://u@h/", {"tcp_connect_timeout": 5.0}, {}),
     "clickhouse": (
         "clickhousedb://u@h/d",
@@ -380,7 +395,24 @@ OTHERS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
             "send_receive_timeout": "43",
         },
     ),
-    "mysql": ("mysql+pymysql://u@h/d", {"program_name": "rankmon", "connect_timeout": 5}, {}),
+    "mysql": ("mysql+pymysql://u@h/d", {"program_name": "rankmon", "connect_timeout": 5, "read_timeout": 5}, {}),
+    "mysqlclient": (
+        "mysql+mysqldb://u@h/d",
+        {"connect_timeout": 5, "read_timeout": 43, "write_timeout": 43},
+        {},
+    ),
+    "libpq": (
+        "postgresql+psycopg2://u@h/d",
+        {
+            "application_name": "rankmon",
+            "connect_timeout": 5,
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 60_000,
+        },
+        {},
+    ),
 }
 
 
@@ -404,17 +436,40 @@ class _Driver:
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"),
+    ("url", "expected", "said"),
     [
-        ("oracle", {"call_timeout": 12_500, "module": "rankmon", "action": "search"}),
-        ("mssql", {"timeout": 13}),
+        (
+            "oracle+oracledb://h/d",
+            {"call_timeout": 12_500, "module": "rankmon", "action": "search"},
+            ["ALTER SESSION SET TIME_ZONE = '+00:00'"],
+        ),
+        ("mssql+pyodbc://h/d", {"timeout": 13}, []),
+        ("mssql+pymssql://h/d", {}, []),
+        ("redshift+redshift_connector://h/d", {}, ["SET statement_timeout TO 12500"]),
     ],
 )
 def test_drivers_with_limits_of_their_own_have_them_set_on_the_connection(
-    kind: str, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    url: str, expected: dict[str, Any], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, driver = sa.create_engine("sqlite://"), _Driver()
-    monkeypatch.setattr(engine.dialect, "name", kind)
+    monkeypatch.setattr(engine.dialect, "name", make_url(url).get_backend_name())
+    heard: list[str] = []
+
+    @sa.event.listens_for(engine, "before_cursor_execute", retval=True)
+    def hear(_: object, __: object, statement: str, parameters: Any, *___: object) -> tuple[str, Any]:
+        heard.append(statement)
+        return "SELECT 1", parameters
+
     with engine.connect() as connection:
-        session.begin(connection, driver, make_url(f"{kind}://h/d"), 12.5, "search")
+        session.begin(connection, driver, make_url(url), 12.5, "search")
     assert vars(driver) == expected
+    assert heard == said
+
+
+def test_bigquery_is_told_the_limit_with_each_job() -> None:
+    pytest.importorskip("google.cloud.bigquery")
+    engine = sa.create_engine("sqlite://")
+    engine.dialect.name = "bigquery"
+    with engine.connect() as connection:
+        begun = session.begin(connection, _Driver(), make_url("bigquery://p/d"), 12.5, "search")
+    assert int(begun.get_execution_options()["job_config"].job_timeout_ms) == 12_500

@@ -224,6 +224,23 @@ def test_spark_says_what_is_wrong_and_how_to_mend_it(spark: SparkServer) -> None
     assert (error.reason, "SCHEMA_NOT_FOUND" in str(error)) == ("missing", True), error
 
 
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [("SELECT no_such_function(1)", "data"), ("SELECT array(1) + 1", "data"), ("SELECT FROM WHERE (", "query")],
+)
+def test_what_spark_cannot_do_by_its_nature_lasts(spark: SparkServer, query: str, reason: str) -> None:
+    with pytest.raises(SourceError) as caught, opened(spark.url()).reading() as reader:
+        reader.one(sa.text(query))  # type: ignore[arg-type]
+    assert (caught.value.reason, caught.value.lasting) == (reason, True), caught.value
+
+
+def test_spark_sees_which_monitor_reads(spark: SparkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monitor.source.spark._brief", str)  # for in full, it repeats the statement
+    with pytest.raises(SourceError) as caught, opened(spark.url()).reading("search") as reader:
+        reader.one(sa.text("SELECT FROM WHERE ("))  # type: ignore[arg-type]
+    assert "/* rankmon search */ SELECT FROM WHERE (" in str(caught.value)
+
+
 def test_a_statement_that_takes_too_long_is_ended(spark: SparkServer) -> None:
     began = time.monotonic()
     with pytest.raises(SourceError) as caught, opened(spark.url(), 2).reading() as reader:

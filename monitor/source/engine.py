@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,12 +17,14 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 
-from monitor.errors import SourceError, Stopped, TooMany
+from monitor.errors import RankmonError, SourceError, Stopped, TooMany
 from monitor.source import session
 from monitor.source.drivers import driver_help
-from monitor.source.faults import fault_of, grant_for, is_of_the_way
+from monitor.source.faults import fault_of, grant_for, is_of_the_way, lateness
+from monitor.source.pooling import give_back, pooling, watched
 from monitor.source.session import CONNECT_TIMEOUT as CONNECT_TIMEOUT
 from monitor.source.turns import Turns
+from monitor.source.watch import ASKED_FOR, Watch
 
 FETCH = 50_000
 """Rows fetched at once from a server."""
@@ -40,15 +43,13 @@ WORK_MEMORY = 128
 MOST_AT_ONCE = 4
 """Statements that a source works on at the same time, where nobody says otherwise."""
 
-CANCEL_TIMEOUT = 2
-"""Seconds for which a server is asked to end a statement."""
-
 
 class Database:
     """One source. Safe to share between threads; connections are opened when first needed.
 
-    On PostgreSQL, SQLite, MariaDB and MySQL nothing can be written, and no statement outlives its limit, nor does one
-    on ClickHouse. A file of DuckDB is opened read-only. What else is wanted is up to the rights of the database's user.
+    On PostgreSQL, SQLite, MariaDB and MySQL nothing can be written; a file of DuckDB is opened read-only. What else is
+    wanted is up to the rights of the database's user. Statements have a limit on the server's side, where there is
+    one, and a little later a limit on ours, so that no server and nothing on the way to it holds up a reader for ever.
     """
 
     def __init__(
@@ -71,7 +72,8 @@ class Database:
         self._turns = Turns(max_concurrent, stop)
         self._engine: sa.Engine | None = None
         self._creating = threading.Lock()
-        self._open: set[Any] = set()
+        self._open: set[Watch] = set()
+        self._mine = threading.local()
 
     @property
     def dialect(self) -> str:
@@ -89,21 +91,28 @@ class Database:
         Who waits for a turn gets Stopped if `stop` says so, else goes on waiting.
         """
         self._turns.look()
-        for driver in list(self._open):
-            with suppress(Exception):  # it may just have ended by itself
-                self._end(driver)
+        until = time.monotonic() + ASKED_FOR
+        for wait in [watch.end() for watch in list(self._open)]:
+            wait(max(0.0, until - time.monotonic()))
 
     def _end(self, driver: Any) -> None:
         """End what a driver's connection is doing, if its driver can."""
         if hasattr(driver, "cancel_safe"):
-            driver.cancel_safe(timeout=CANCEL_TIMEOUT)
+            driver.cancel_safe(timeout=ASKED_FOR)
         elif hasattr(driver, "cancel"):
             driver.cancel()
         elif hasattr(driver, "interrupt"):
             driver.interrupt()
         elif hasattr(driver, "thread_id"):
-            with self._connected().connect() as connection:
-                connection.exec_driver_sql(f"KILL QUERY {int(driver.thread_id())}")
+            self._kill(int(driver.thread_id()))
+
+    def _kill(self, number: int) -> None:
+        """End the statement of a connection by another one, which is not of the pool and has little patience."""
+        dialect = self._connected().dialect
+        positional, named = dialect.create_connect_args(self.url)
+        options = {**named, **session.arguments(self.url, 0)}
+        with closing(dialect.connect(*positional, **options)) as connection:
+            connection.cursor().execute(f"KILL QUERY {number}")
 
     @contextmanager
     def reading(self, who: str = "") -> Iterator[Reader]:
@@ -118,13 +127,35 @@ class Database:
             SourceError: out of reach, not permitted, too slow, or the query does not fit the tables.
             Stopped: `stop` said so.
         """
-        with self._explained(), self._turns.one(), self._connected().connect() as connection:
-            driver: Any = connection.connection.driver_connection
-            self._open.add(driver)
+        with self._turns.one(), Watch(self._patience, self._end) as watch, self._explained(watch):
+            self._mine.watch = watch
+            self._open.add(watch)
             try:
-                yield self._begin(connection, driver, who)
-            finally:  # the transaction ends with the connection's return to the pool
-                self._open.discard(driver)
+                with self._connection(watch) as connection:
+                    with watch.step():
+                        reader = self._begin(connection, watch, who)
+                    yield reader
+            finally:
+                self._open.discard(watch)
+
+    @contextmanager
+    def _connection(self, watch: Watch) -> Iterator[sa.Connection]:
+        """A connection; with its return to the pool ends the transaction."""
+        with watch.step():
+            connection = self._connected().connect()
+        try:
+            yield connection
+        finally:
+            give_back(connection, watch)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds that a step may take on our side. SQLite looks at the clock by itself, and so does our Spark."""
+        if self.dialect == "sqlite":
+            return math.inf
+        if self.dialect == "duckdb":  # which has no limit of its own
+            return self.statement_timeout
+        return self.statement_timeout + session.GRACE * (2 if self.dialect == "hive" else 1)
 
     def _connected(self) -> sa.Engine:
         with self._creating:
@@ -138,22 +169,19 @@ class Database:
     def _create(self) -> sa.Engine:
         if self.dialect == "sqlite":
             # A new connection each time: a file that was replaced or removed since is seen at once.
-            return sa.create_engine("sqlite://", creator=self._open_file, poolclass=sa.NullPool)
+            engine = sa.create_engine("sqlite://", creator=self._open_file, poolclass=sa.NullPool)
+            return watched(engine, self.url, lambda: self._mine.watch)
         url, limit = session.address(self.url, self.statement_timeout), self.statement_timeout
         if self.dialect == "hive":
             from monitor.source import spark
 
             engine = spark.create(url, limit)
-            session.sign(engine)
-            return engine
-        options: dict[str, Any] = {"pool_pre_ping": True, "pool_recycle": 3600}
-        dialect: Any = url.get_dialect()
-        if issubclass(dialect.get_pool_class(url), sa.QueuePool):
-            # One more than there are readers, for ending their statements where that takes a connection.
-            options |= {"pool_size": self.max_concurrent, "max_overflow": 1}
-        engine = sa.create_engine(url, connect_args=session.arguments(url, limit), **options)
+        else:
+            engine = sa.create_engine(
+                url, connect_args=session.arguments(url, limit), **pooling(url, self.max_concurrent)
+            )
         session.sign(engine)
-        return engine
+        return watched(engine, self.url, lambda: self._mine.watch)
 
     def _open_file(self) -> sqlite3.Connection:
         """SQLite would create a missing file and call it empty; so it is opened as what must be there, read-only."""
@@ -175,9 +203,10 @@ class Database:
         connection.execute(f"PRAGMA cache_size = -{_CACHE}")
         return connection
 
-    def _begin(self, connection: sa.Connection, driver: Any, who: str) -> Reader:
+    def _begin(self, connection: sa.Connection, watch: Watch, who: str) -> Reader:
+        driver: Any = connection.connection.driver_connection
         connection = session.begin(connection, driver, self.url, self.statement_timeout, who)
-        reader = Reader(connection, self._stop)
+        reader = Reader(connection, self._stop, watch)
         if self.dialect == "sqlite":
             driver.set_progress_handler(
                 lambda: self._stop() or time.monotonic() - reader.began > self.statement_timeout, _STEPS
@@ -186,26 +215,31 @@ class Database:
         return reader
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self, watch: Watch) -> Iterator[None]:
         try:
             yield
         except SourceError as error:
             if str(error).startswith(f"source {self.name}: "):
                 raise
-            raise SourceError(f"source {self.name}: {error}", error.reason) from error
+            raise SourceError(f"source {self.name}: {error}", error.reason, error.lasting) from error
+        except RankmonError:
+            raise
         except (SQLAlchemyError, sqlite3.Error, UnicodeDecodeError) as error:
             if self._stop():
                 raise Stopped(f"source {self.name}: reading was stopped") from error
-            raise self._explain(error, "query") from error
+            raise self._explain(error, "query", watch) from error
         except Exception as error:
-            if not is_of_the_way(error):
+            if not watch.is_late and not is_of_the_way(error):
                 raise
             if self._stop():
                 raise Stopped(f"source {self.name}: reading was stopped") from error
-            raise self._explain(error, "connect") from error
+            raise self._explain(error, "connect", watch) from error
 
-    def _explain(self, error: Exception, otherwise: str) -> SourceError:
+    def _explain(self, error: Exception, otherwise: str, watch: Watch) -> SourceError:
         """What an error means; the reason `otherwise` where nothing is known of it."""
+        if watch.is_late:
+            reason, said = lateness(watch.limit, self.dialect == "duckdb")
+            return SourceError(f"source {self.name}: {said}", reason)
         cause = getattr(error, "orig", None) or error
         fault = fault_of(cause)
         said = self.redact(" ".join(str(cause).split()))
@@ -214,7 +248,8 @@ class Database:
         remedy = fault.remedy
         if fault.reason == "permission" and (grant := grant_for(said, self.url.username)):
             remedy += f": {grant}"
-        return SourceError(f"source {self.name}: {said}; {remedy}", fault.reason)
+        told = "; ".join(filter(None, (f"source {self.name}: {said}", remedy)))
+        return SourceError(told, fault.reason, fault.lasting)
 
     def redact(self, text: str) -> str:
         """`text` without this source's passwords."""
@@ -234,9 +269,10 @@ class Reader:
         began: when the statement under way began, by the monotonic clock.
     """
 
-    def __init__(self, connection: sa.Connection, stop: Callable[[], bool]) -> None:
+    def __init__(self, connection: sa.Connection, stop: Callable[[], bool], watch: Watch) -> None:
         self._connection = connection
         self._stop = stop
+        self._watch = watch
         self.rows = 0
         self.began = time.monotonic()
 
@@ -255,9 +291,10 @@ class Reader:
         """
         self.began = time.monotonic()
         uncached = {"compiled_cache": None}  # these statements are long, and each is sent once
-        result = self._connection.execute(query, execution_options=uncached).mappings()
-        found = [dict(row) for row in result.fetchmany(most + 1)]
-        result.close()
+        with self._watch.step():
+            result = self._connection.execute(query, execution_options=uncached).mappings()
+            found = [dict(row) for row in result.fetchmany(most + 1)]
+            result.close()
         self.rows += len(found)
         if len(found) > most:
             raise TooMany(f"more than {most} rows")
@@ -271,10 +308,10 @@ class Reader:
         sent once, so that to compile them takes longer than what it saves.
         """
         if self.dialect.name == "postgresql":
-            self._connection.exec_driver_sql("SET LOCAL jit = off")
-            self._connection.exec_driver_sql(f"SET LOCAL work_mem = '{WORK_MEMORY}MB'")
-            for way in ("nestloop", "mergejoin", "sort"):
-                self._connection.exec_driver_sql(f"SET LOCAL enable_{way} = off")
+            ways = [f"enable_{way} = off" for way in ("nestloop", "mergejoin", "sort")]
+            for setting in ("jit = off", f"work_mem = '{WORK_MEMORY}MB'", *ways):
+                with self._watch.step():
+                    self._connection.exec_driver_sql(f"SET LOCAL {setting}")
 
     def columns(self, query: sa.Select[Any], most: int | None = None) -> list[list[Any]]:
         """The columns of the answer, as lists.
@@ -283,10 +320,11 @@ class Reader:
             TooMany: there are more than `most` rows; reading ended there.
             Stopped: the process is to end.
         """
-        result, fetch = self._stream(query)
+        with self._watch.step():
+            result, fetch = self._stream(query)
         gathered: list[list[Any]] = [[] for _ in list(result.keys())]
         try:
-            while rows := fetch(FETCH):
+            while rows := self._fetched(fetch):
                 self.rows += len(rows)
                 for column, part in zip(gathered, zip(*rows, strict=True), strict=True):
                     column.extend(part)
@@ -295,8 +333,13 @@ class Reader:
                 if most is not None and len(gathered[0]) > most:
                     raise TooMany(f"more than {most} rows")
         finally:
-            result.close()
+            with self._watch.step():
+                result.close()
         return gathered
+
+    def _fetched(self, fetch: Callable[[int], Sequence[Any]]) -> Sequence[Any]:
+        with self._watch.step():
+            return fetch(FETCH)
 
     def _execute(self, query: sa.Select[Any], **options: Any) -> sa.CursorResult[Any]:
         self.began = time.monotonic()
@@ -314,12 +357,14 @@ class Reader:
 
     def one(self, query: sa.Select[Any]) -> Any:
         """The single value of the answer."""
-        return self._execute(query).scalar()
+        with self._watch.step():
+            return self._execute(query).scalar()
 
     def types(self, query: sa.Select[Any]) -> list[Any]:
         """The driver's type code of each column, without reading a row."""
-        result = self._execute(query.limit(0))
-        cursor: Any = result.cursor
-        codes = [d[1] for d in cursor.description]
-        result.close()
-        return codes
+        with self._watch.step():
+            result = self._execute(query.limit(0))
+            cursor: Any = result.cursor
+            codes = [d[1] for d in cursor.description]
+            result.close()
+            return codes

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
+
+from monitor.source.session import CONNECT_TIMEOUT
 
 
 class Fault(NamedTuple):
@@ -11,14 +14,17 @@ class Fault(NamedTuple):
 
     Attributes:
         reason: as in `SourceError`.
-        codes: beginnings of the SQLSTATEs, or names of SQLite's result codes, that mean it.
+        codes: beginnings of the SQLSTATEs or of the names that some databases give their errors instead.
         words: for drivers without such codes, and where connecting fails: parts of the message, in lower case.
+        remedy: may be empty.
+        lasting: whether such a statement cannot be served by its nature, however often it is tried.
     """
 
     reason: str
     codes: tuple[str, ...]
     words: tuple[str, ...]
     remedy: str
+    lasting: bool = False
 
 
 _MISSING = Fault(
@@ -33,6 +39,46 @@ _MISSING = Fault(
 
 _TOLD = (
     Fault(
+        "resources",
+        ("53000", "53100", "53200", "54P01", "OutOfMemoryException", "MEMORY_LIMIT_EXCEEDED", "CANNOT_ALLOCATE_MEMORY"),
+        (
+            *("out of memory", "outofmemory", "out of sort memory", "memory limit", "unable_to_acquire_memory"),
+            *("gc overhead limit", "insufficient system memory", "ora-04030", "ora-04031", "resources exceeded during"),
+            *("no space left", "disk full", "ora-01652", "spill limit", "is full (errno", "executorlostfailure"),
+        ),
+        "the database ran out of memory or disk, and the statement is tried again; give it more, or lower "
+        "max_concurrent; engine: pull asks less of it",
+    ),
+    Fault(
+        "timeout",
+        ("40001", "40P01"),
+        ("deadlock", "lock wait timeout", "ora-00060", "ora-08177"),
+        "another transaction was in the way; the statement is tried again",
+    ),
+    Fault(
+        "connect",
+        ("53300", "TOO_MANY_SIMULTANEOUS_QUERIES"),
+        (
+            *("too many connections", "too_many_simultaneous_queries", "too many clients", "query_queue_full"),
+            *("too many queued queries", "ora-00018", "ora-00020", "rate limit"),
+        ),
+        "the database serves too many already, and this is tried again; lower max_concurrent, or have it allow more",
+    ),
+    Fault(
+        "timeout",
+        (),
+        ("could not set lock on file",),
+        "another program has the DuckDB file open to write it, and keeps all others out; let it close the file after "
+        "writing, have both open it read-only, or let it write Parquet files and rankmon read those",
+    ),
+    Fault(
+        "connect",
+        (),
+        ("during query (timed out)", "connection timeout expired"),
+        f"it did not answer for {CONNECT_TIMEOUT} s: is the database up, is it that which listens there, and does a "
+        "proxy in between still reach it?",
+    ),
+    Fault(
         "timeout",
         (),
         ("due to conflict with recovery",),
@@ -42,23 +88,57 @@ _TOLD = (
     Fault(
         "connect",
         (),
-        ("due to user request",),
+        (
+            *("due to user request", "query_was_cancelled", "interrupt error", "administratively_killed"),
+            *("sql execution canceled", "ora-01013", "sparkcontext was shut down", "sparkcontext is shutting down"),
+        ),
         "somebody ended this statement on the server, and it is read again; ask whoever looks after the database, or "
         "lower max_concurrent",
     ),
 )
-"""What the words tell apart that the codes do not."""
+"""Looked for first, by words and then by codes: what passes, and what the words tell apart that the codes do not."""
+
+_NOT_UNDERSTOOD = Fault(
+    "query",
+    (
+        *("42601", "0A", "54001", "ParserException", "SyntaxException", "NotImplementedException"),
+        *("SYNTAX_ERROR", "UNKNOWN_FUNCTION", "NUMBER_OF_ARGUMENTS", "NOT_IMPLEMENTED", "UNKNOWN_SETTING"),
+        *("UNSUPPORTED_METHOD", "TOO_DEEP_AST", "TOO_BIG_AST", "QUERY_IS_TOO_LARGE"),
+    ),
+    (
+        *("error in your sql syntax", "parse_syntax_error", "sql compilation error: syntax", "incorrect syntax near"),
+        *("name=syntax_error", "doesn't yet support", "(1305,"),
+        *("function with name", "no function matches", "no such function", "unresolved_routine"),
+        *("undefined_function", "unknown function", "function_not_found", "function not found"),
+        *("unsupported_feature", "unsupported_subquery", "not supported", "not_supported"),
+        *("expression tree is too large", "too many terms in compound select", "parser stack overflow"),
+        *("ora-00933", "ora-00936", "ora-00923"),
+    ),
+    "",
+    lasting=True,
+)
+"""What a database cannot understand, or does not have."""
+
+_WRONG_TYPE = Fault(
+    "data",
+    ("42883", "42804", "42846", "42P18", "42K09", "ILLEGAL_TYPE_OF_ARGUMENT", "TYPE_MISMATCH", "NO_COMMON_TYPE"),
+    ("datatype_mismatch", "illegal_type_of_argument", "type_mismatch", "type mismatch", "ora-00932"),
+    "a column is of another type than it is declared or used as; see its format, or convert it in a `select:`",
+    lasting=True,
+)
 
 _FAULTS = (
     Fault(
         "timeout",
-        ("57014", "SQLITE_INTERRUPT"),
+        ("57014", "SQLITE_INTERRUPT", "TIMEOUT_EXCEEDED"),
         (
             "statement timeout",
             "execution time exceeded",
             "max_statement_time exceeded",
             "maximum execution time",
             "timeout_exceeded",
+            *("maximum run time", "exceeded_time_limit", "warehouse timeout", "query timeout expired", "job timed out"),
+            *("call timeout", "dpy-4024", "dpi-1067", "exceeded the maximum time"),
         ),
         "raise statement_timeout, or index the time column",
     ),
@@ -90,10 +170,12 @@ _FAULTS = (
         "there is no such database on that server; name another in the URL, or have it made",
     ),
     Fault("query", ("25006",), (), "a source is only read; take what writes out of the SELECT"),
+    _NOT_UNDERSTOOD,
+    _WRONG_TYPE,
     _MISSING,
     Fault(
         "data",
-        ("42883", "42804", "42846", "22"),
+        ("22", "ConversionException", "OutOfRangeException", "CANNOT_PARSE", "CANNOT_CONVERT_TYPE"),
         ("could not decode to utf-8",),
         "a column is of another type than it is declared or used as; see its format, or convert it in a `select:`",
     ),
@@ -140,18 +222,58 @@ def is_of_the_way(error: BaseException) -> bool:
     return isinstance(error, OSError | EOFError) or type(error).__module__.partition(".")[0] in _CARRIERS
 
 
+_NAMED = re.compile(r"DB::Exception.*\(([A-Z][A-Z_0-9]+)\)", re.DOTALL)
+"""ClickHouse ends what it says with a name of the error."""
+
+
 def fault_of(error: BaseException) -> Fault | None:
     """The kind of a driver's error; None where it is none of these."""
-    code = str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
-    code = code or str(getattr(error, "sqlite_errorname", None) or "")
-    said = str(error).lower()
-    if told := next((f for f in _TOLD if any(w in said for w in f.words)), None):
+    state, said = _state_of(error), str(error).lower()
+    if told := _by_words(_TOLD, said) or _by_code(_TOLD, state or _name_of(error)):
         return told
-    if code == "SQLITE_ERROR":
-        return _MISSING if said.startswith(("no such table", "no such column")) else None
-    if code and code not in _VAGUE:
-        return next((f for f in _FAULTS if code.startswith(f.codes)), None)
-    return next((f for f in _FAULTS if any(w in said for w in f.words)), None)
+    if state == "SQLITE_ERROR":
+        return _MISSING if said.startswith(("no such table", "no such column")) else _NOT_UNDERSTOOD
+    if state and state not in _VAGUE:
+        return _by_code(_FAULTS, state)
+    if found := _by_code(_FAULTS, _name_of(error)):
+        return found
+    return _by_words(_FAULTS, said)
+
+
+def _by_code(faults: Iterable[Fault], code: str) -> Fault | None:
+    return next((f for f in faults if code and code.startswith(f.codes)), None)
+
+
+def _by_words(faults: Iterable[Fault], said: str) -> Fault | None:
+    return next((f for f in faults if any(w in said for w in f.words)), None)
+
+
+def _state_of(error: BaseException) -> str:
+    """The SQLSTATE, or the name of SQLite's result code; empty if there is none."""
+    names = ("sqlstate", "pgcode", "sqlite_errorname")
+    return next((str(found) for name in names if (found := getattr(error, name, None))), "")
+
+
+def _name_of(error: BaseException) -> str:
+    """What DuckDB and ClickHouse call the error."""
+    if named := _NAMED.search(str(error)):
+        return named[1]
+    return type(error).__name__ if "duckdb" in type(error).__module__ else ""
+
+
+def lateness(limit: float, has_no_limit: bool) -> tuple[str, str]:
+    """(the reason, what is to be told) where a step took longer than `limit` seconds on our side.
+
+    Args:
+        has_no_limit: whether the database has no limit for statements of its own, so that ours is all there is.
+    """
+    if has_no_limit:
+        slow = f"statement timeout: longer than {limit:g} s"
+        return "timeout", f"{slow}; raise statement_timeout, or let each statement go through fewer rows"
+    return "connect", (
+        f"did not answer for {limit:g} s, longer than a statement may run there, and so the connection was given up; "
+        "what was cut off is read again; is the database up, and does a proxy or firewall in between drop connections?"
+    )
 
 
 # ---- what is to be granted -----------------------------------------------------------------------------------------

@@ -7,8 +7,10 @@ among relevant rows, a request longer than allowed, an unreadable time, an unexp
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,10 @@ from monitor.source.speech import HABITS, Speech, changes_clocks, family_of
 from monitor.source.summing import NOWHERE, PARTS, Summing
 
 log = logging.getLogger(__name__)
+
+DAY = 86_400.0
+HOUR = 3_600.0
+"""Seconds for which the pull takes over: where the database cannot sum up; where it is not known why it did not."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -62,11 +68,12 @@ def why_not(monitor: Monitor, dialect: str) -> str:
 
 @dataclass
 class _Record:
-    """What came of the buckets read so far."""
+    """What came of the buckets read so far, or why none are read by sums until that time of the monotonic clock."""
 
     summed: int = 0
     odd: int = 0
     failed: str = ""
+    until: float = math.inf
 
 
 class PushDown:
@@ -88,15 +95,8 @@ class PushDown:
 
     @property
     def yields(self) -> str:
-        """Why it leaves everything to the pull by now; empty if it does not."""
-        record = self._record
-        if self.is_bound:
-            return ""
-        if record.failed:
-            return record.failed
-        if record.summed >= TRIAL and record.odd > WORTH * record.summed:
-            return f"{record.odd} of {record.summed} buckets held what must be read row by row"
-        return ""
+        """Why it leaves everything to the pull for now; empty if it does not."""
+        return "" if self.is_bound or time.monotonic() >= self._record.until else self._record.failed
 
     def freshness(self, since: float, now: float) -> Freshness:
         """How new the source is; see `Pull.freshness`."""
@@ -119,14 +119,20 @@ class PushDown:
             return self._read(since, until)
         except SourceError as error:
             self._known = None
-            if error.reason == "timeout" and until - since > self.monitor.bucket:
-                raise TooMany(f"more than can be summed up in time: {error}") from error
+            if error.reason in ("timeout", "resources") and until - since > self.monitor.bucket:
+                raise TooMany(f"more than can be summed up in time or memory: {error}") from error
             if self.is_bound or error.reason not in ("query", "data"):
                 raise
             reading = self.pull.read(since, until)  # or it is the data that are wrong
-            self._record.failed = f"the database could not sum up: {error}"
-            log.warning("monitor %s: read row by row from now on; %s", self.monitor.name, self._record.failed)
+            self._yield(DAY if error.lasting else HOUR, f"the database could not sum up: {error}")
             return reading
+
+    def _yield(self, seconds: float, why: str) -> None:
+        """Leave everything to the pull for so long; then it is tried anew, for databases and their logs change."""
+        self._record = _Record(failed=why, until=time.monotonic() + seconds)
+        log.warning(
+            "monitor %s: read row by row for %.0f h, then by sums anew; %s", self.monitor.name, seconds / HOUR, why
+        )
 
     def statements(self, since: int, until: int) -> list[tuple[Statement, sa.Dialect]]:
         """What `read` would send. Raises SourceError, as `read` does, if the source does not answer."""
@@ -154,7 +160,7 @@ class PushDown:
                 f"{n!r} is {_PG_UNORDERED[k]}" for n, k in zip(names, kinds, strict=True) if k in _PG_UNORDERED
             ]
             if unordered and reader.dialect.name == "postgresql":
-                raise SourceError(f"column {unordered[0]}, of which no value is the least", "data")
+                raise SourceError(f"column {unordered[0]}, of which no value is the least", "data", lasting=True)
             self._check_values(reader, queries)
             self._check_logarithm(reader)
             is_postgres = reader.dialect.name == "postgresql"
@@ -168,7 +174,7 @@ class PushDown:
             return
         kind = reader.types(sa.select(queries.labels.c[recipe.value]))[0]
         if (reader.dialect.name == "postgresql" and kind not in _PG_NUMBERS) or str(kind).lower() in _NOT_A_NUMBER:
-            raise SourceError(f"column {recipe.value!r} is no number", "data")
+            raise SourceError(f"column {recipe.value!r} is no number", "data", lasting=True)
 
     def _check_logarithm(self, reader: Reader) -> None:
         if reader.dialect.name == "sqlite" and any(needs_logarithm(m) for m in self.monitor.measures):
@@ -190,9 +196,23 @@ class PushDown:
         if isinstance(recipe, Events) and not found.saw_events:
             self.pull.look_at_times(recipe)
         odd = found.odd
-        self._record.summed += len(found.edges) - 1
-        self._record.odd += len(odd)
+        self._weigh(len(found.edges) - 1, len(odd))
         return found.summed([self.pull.read(*stretch) for stretch in self._stretches(odd, since, until)])
+
+    def _weigh(self, summed: int, odd: int) -> None:
+        had_failed = bool(self._record.failed)
+        record = self._record = replace(
+            self._counted, summed=self._counted.summed + summed, odd=self._counted.odd + odd
+        )
+        if had_failed:
+            log.info("monitor %s: read by sums again", self.monitor.name)
+        if not self.is_bound and record.summed >= TRIAL and record.odd > WORTH * record.summed:
+            self._yield(DAY, f"{record.odd} of {record.summed} buckets held what must be read row by row")
+
+    @property
+    def _counted(self) -> _Record:
+        """The record of this trial; a new one begins when the pull's time is over."""
+        return _Record() if self._record.failed else self._record
 
     def _stretches(self, odd: Iterable[int], since: int, until: int) -> Iterable[tuple[int, int]]:
         """[since, until) of what is to be read row by row, given the starts of its buckets."""

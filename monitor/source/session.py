@@ -19,11 +19,17 @@ PROGRAM = "rankmon"
 CONNECT_TIMEOUT = 5
 """Seconds to wait for a server's first answer: a process that is to end may have to wait for as long."""
 
+GRACE = 30
+"""Seconds that an answer may take beyond what a statement may: by then a server says itself that it took too long."""
+
 LONGEST_NAME = 63
 """Bytes of an application's name on PostgreSQL."""
 
 _LIBPQ = ("psycopg", "psycopg2")
-_KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}  # a vanished server is noticed
+_KEEPALIVE = {  # a vanished server is noticed, after 60 s
+    **{"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3},
+    "tcp_user_timeout": 60_000,
+}
 _CLICKHOUSE = {"join_use_nulls": "1", "aggregate_functions_null_for_empty": "1"}  # as everywhere else in SQL
 _IN_PROCESS = ("sqlite", "duckdb")  # where nobody else looks on
 
@@ -36,45 +42,83 @@ def address(url: URL, limit: float) -> URL:
     if kind == "clickhousedb":
         wanted = _CLICKHOUSE | {"max_execution_time": str(limit), "log_comment": PROGRAM}
         if url.query.get("interface") != "chdb":
-            wanted |= {"client_name": PROGRAM, "send_receive_timeout": str(math.ceil(limit) + 30)}
+            wanted |= {"client_name": PROGRAM, "send_receive_timeout": str(math.ceil(limit) + GRACE)}
     if kind == "bigquery":
         wanted = {"labels": f"program:{PROGRAM}"}
-    if kind == "mssql" and "odbc_connect" not in url.query:
+    if driver_of(url) == "pyodbc" and kind == "mssql" and "odbc_connect" not in url.query:
         wanted = {"APP": PROGRAM}
     return url.update_query_dict({name: value for name, value in wanted.items() if name not in url.query})
 
 
 def arguments(url: URL, limit: float) -> Options:
     """Arguments of the driver that the URL does not give itself. `limit` in seconds."""
-    kind, _, driver = url.drivername.partition("+")
-    options: Options = dict(_BY_KIND[kind](math.ceil(limit))) if kind in _BY_KIND else {}
+    kind, driver, whole = url.get_backend_name(), driver_of(url), math.ceil(limit)
+    make = _BY_DRIVER.get((kind, driver)) or _BY_DRIVER.get((kind, ""))
+    options = make(whole) if make else {}
     if driver in _LIBPQ:
         options = {"application_name": PROGRAM, "connect_timeout": CONNECT_TIMEOUT} | _KEEPALIVE
     if driver == "psycopg":
         # A statement prepared for all times of day has a plan for none, and poolers may lose it.
         options["prepare_threshold"] = None
-    if driver == "pymysql":
-        options = {"program_name": PROGRAM, "connect_timeout": CONNECT_TIMEOUT}
     if kind == "duckdb" and url.database not in (None, "", ":memory:"):
         options = {"read_only": True}
     return {name: value for name, value in options.items() if name not in url.query}
 
 
-_BY_KIND: dict[str, Callable[[int], Options]] = {
-    "trino": lambda limit: {"source": PROGRAM, "session_properties": {"query_max_run_time": f"{limit}s"}},
-    "snowflake": lambda limit: {
+def driver_of(url: URL) -> str:
+    """The driver that a URL names, or means where its kind of database has several; else empty."""
+    driver = url.drivername.partition("+")[2]
+    return url.get_driver_name() if not driver and url.get_backend_name() in _WITH_SEVERAL else driver
+
+
+_WITH_SEVERAL = ("postgresql", "mysql", "mariadb", "mssql", "oracle")
+
+
+def _of_pymysql(_: int) -> Options:
+    # The limit on reading is for the first answers only; see `allow_answers`.
+    return {"program_name": PROGRAM, "connect_timeout": CONNECT_TIMEOUT, "read_timeout": CONNECT_TIMEOUT}
+
+
+def _of_mysqlclient(limit: int) -> Options:
+    return {"connect_timeout": CONNECT_TIMEOUT, "read_timeout": limit + GRACE, "write_timeout": limit + GRACE}
+
+
+_BY_DRIVER: dict[tuple[str, str], Callable[[int], Options]] = {
+    ("trino", ""): lambda limit: {
+        "source": PROGRAM,
+        "session_properties": {"query_max_run_time": f"{limit}s"},
+        "request_timeout": float(GRACE),
+    },
+    ("snowflake", ""): lambda limit: {
         "session_parameters": {"QUERY_TAG": PROGRAM, "STATEMENT_TIMEOUT_IN_SECONDS": limit},
         "login_timeout": 6 * CONNECT_TIMEOUT,
+        "network_timeout": limit + GRACE,
     },
-    "databricks": lambda limit: {
+    ("databricks", ""): lambda limit: {
         "user_agent_entry": PROGRAM,
         "session_configuration": {"STATEMENT_TIMEOUT": str(limit), "TIMEZONE": "UTC"},
+        "_socket_timeout": limit + GRACE,
     },
-    "redshift": lambda _: {"application_name": PROGRAM},
-    "mssql": lambda _: {"timeout": CONNECT_TIMEOUT},
-    "oracle": lambda _: {"tcp_connect_timeout": float(CONNECT_TIMEOUT)},
+    ("redshift", "redshift_connector"): lambda limit: {"application_name": PROGRAM, "timeout": limit + GRACE},
+    ("mssql", "pyodbc"): lambda _: {"timeout": CONNECT_TIMEOUT},  # of logging in
+    ("mssql", "pymssql"): lambda limit: {"appname": PROGRAM, "login_timeout": CONNECT_TIMEOUT, "timeout": limit},
+    ("oracle", "oracledb"): lambda _: {"tcp_connect_timeout": float(CONNECT_TIMEOUT)},
+    ("mysql", "pymysql"): _of_pymysql,
+    ("mariadb", "pymysql"): _of_pymysql,
+    ("mysql", "mysqldb"): _of_mysqlclient,
+    ("mariadb", "mysqldb"): _of_mysqlclient,
 }
-"""Kind of database -> the driver's arguments, given the limit in whole seconds."""
+"""(kind of database, driver or empty for any) -> the driver's arguments, given the limit in whole seconds."""
+
+
+def allow_answers(driver: Any, url: URL) -> None:
+    """Have a connection that is open now wait for its answers for as long as whoever watches over it lets it.
+
+    PyMySQL has one limit on all that it reads. While it connects that must be short, or a server that takes
+    connections and says nothing would be waited for as long as for a statement.
+    """
+    if driver_of(url) == "pymysql" and "read_timeout" not in url.query:
+        driver._read_timeout = None
 
 
 def begin(connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
@@ -95,9 +139,18 @@ def begin(connection: sa.Connection, driver: Any, url: URL, limit: float, who: s
         connection.exec_driver_sql(f"SET statement_timeout TO {_milliseconds(limit)}")
     if kind == "oracle":
         driver.call_timeout, driver.module, driver.action = _milliseconds(limit), PROGRAM, who[:32]
-    if kind == "mssql":
+        connection.exec_driver_sql("ALTER SESSION SET TIME_ZONE = '+00:00'")
+    if kind == "mssql" and driver_of(url) == "pyodbc":
         driver.timeout = math.ceil(limit)
+    if kind == "bigquery":
+        connection = _limited_on_bigquery(connection, limit)
     return connection
+
+
+def _limited_on_bigquery(connection: sa.Connection, limit: float) -> sa.Connection:
+    from google.cloud.bigquery import QueryJobConfig
+
+    return connection.execution_options(job_config=QueryJobConfig(job_timeout_ms=_milliseconds(limit)))
 
 
 def _milliseconds(limit: float) -> int:

@@ -23,13 +23,10 @@ from thrift.Thrift import TException
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport
 
-from monitor.source.session import CONNECT_TIMEOUT
+from monitor.source.session import CONNECT_TIMEOUT, GRACE
 
 LOOK_EVERY = 0.5
 """Seconds that the server takes to answer that a statement still runs."""
-
-GRACE = 30
-"""Seconds that an answer may take beyond what a statement may: the server says itself that it took too long."""
 
 ROWS = 10_000
 """Rows fetched at once."""

@@ -1,0 +1,156 @@
+"""A limit on our side for each step of a driver's: a server, or what lies on the way to it, may never answer.
+
+Most databases end a statement themselves when it has taken too long. Where that does not come through, the driver
+would wait for ever, and with it the monitor. So each step has a time by which it must be over. After that the database
+is asked to end the statement; if that does not help, what the driver reads from is shut, and the driver sees its end.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+ASKED_FOR = 2
+"""Seconds for which a database is asked to end a statement, before the line to it is cut."""
+
+
+class Watch:
+    """Watches over one connection's steps, of which there is one at a time. Used by one thread, ended from any.
+
+    Attributes:
+        is_late: whether a step took longer than it might.
+        is_ended: whether a step was ended, for that or as somebody wished; then the connection is of no more use.
+    """
+
+    def __init__(self, limit: float, ask: Callable[[Any], None]) -> None:
+        """Take what is to be done.
+
+        Args:
+            limit: seconds for each step; infinite: nobody watches.
+            ask: has a driver's connection end what it is doing; may fail, and may take as long as it likes.
+        """
+        self.limit = limit
+        self.is_late = self.is_ended = False
+        self._ask = ask
+        self._driver: Any = None
+        self._line: socket.socket | None = None
+        self._step = 0
+        self._due = math.inf
+        self._is_over = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Watch:
+        if self.limit < math.inf:
+            self._thread = threading.Thread(target=self._guard, name="rankmon-watch", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        self._let_go()
+
+    def on(self, driver: Any) -> None:
+        """Watch over this connection of a driver's from now on; what became of another one is forgotten."""
+        line = _line_of(driver)
+        with self._changed:
+            self._let_go()
+            self._driver, self._line = driver, line
+            self.is_late = self.is_ended = False
+
+    def _let_go(self) -> None:
+        if self._line is not None:
+            self._line.close()
+        self._driver = self._line = None
+
+    @contextmanager
+    def step(self, limit: float | None = None) -> Iterator[None]:
+        """A step within `limit` seconds, by default the watch's own; meanwhile it takes the place of one around it."""
+        outer = self._due
+        self._begin(time.monotonic() + (self.limit if limit is None else min(limit, self.limit)))
+        try:
+            yield
+        finally:
+            self._begin(outer)
+
+    def _begin(self, due: float) -> None:
+        with self._changed:
+            self._step += 1
+            self._due = due
+            self._changed.notify_all()
+
+    def end(self) -> Callable[[float], None]:
+        """End the step under way, from any thread; at once if the database does so when it is asked, else soon.
+
+        Returns:
+            Waits until it was asked, so many seconds at most.
+        """
+        with self._changed:
+            self.is_ended = True
+            if self._due < math.inf:
+                self._due = min(self._due, time.monotonic() + ASKED_FOR)
+                self._changed.notify_all()
+        return self._ask_for_an_end().join
+
+    # ---- the watching thread -----------------------------------------------------------------------------------
+
+    def _guard(self) -> None:
+        while (step := self._await_late()) is not None:
+            if not self.is_ended:
+                self.is_late = self.is_ended = True
+                self._ask_for_an_end()
+            if not self._is_past(step, ASKED_FOR):
+                self._cut()
+            self._is_past(step, None)
+
+    def _await_late(self) -> int | None:
+        """The number of a step that is late by now; None once all is over."""
+        with self._changed:
+            while not self._is_over:
+                left = self._due - time.monotonic()
+                if left <= 0:
+                    return self._step
+                self._changed.wait(None if left == math.inf else left)
+        return None
+
+    def _is_past(self, step: int, seconds: float | None) -> bool:
+        """Whether a step is done within so many seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_over or self._step != step, seconds)
+
+    def _ask_for_an_end(self) -> threading.Thread:
+        """Ask in a thread of its own, for the answer may not come either."""
+        driver = self._driver
+
+        def ask() -> None:
+            with suppress(Exception):  # it may just have ended by itself
+                if driver is not None:
+                    self._ask(driver)
+
+        thread = threading.Thread(target=ask, name="rankmon-end", daemon=True)
+        thread.start()
+        return thread
+
+    def _cut(self) -> None:
+        with self._changed, suppress(OSError):
+            if self._line is not None:
+                self._line.shutdown(socket.SHUT_RDWR)
+
+
+def _line_of(driver: Any) -> socket.socket | None:
+    """The socket of a driver's connection, by a number of its own, so that it is not another's once that is closed."""
+    holders: tuple[Any, ...] = (driver, getattr(driver, "_sock", None), getattr(driver, "_usock", None))
+    for holder in holders:
+        with suppress(Exception):  # some drivers have none, and say so in ways of their own
+            return socket.socket(fileno=os.dup(holder.fileno()))
+    return None
