@@ -30,7 +30,7 @@ def refusal(url: str) -> str:
 @pytest.mark.parametrize(
     ("module", "url", "words"),
     [
-        ("trino", "trino://u@h/c", ("trino is not installed", "-m pip install 'rankmon[trino]'")),
+        ("trino", "trino://u@h/c", ("the driver trino", "is not installed", "-m pip install 'rankmon[trino]'")),
         ("oracledb", "oracle+oracledb://u@h/", ("oracledb is not installed", "-m pip install 'rankmon[oracle]'")),
         ("MySQLdb", "mysql+mysqldb://u@h/d", ("begin with mysql+pymysql://", "-m pip install 'rankmon[mysql]'")),
         ("pg8000", "postgresql+pg8000://u@h/d", ("postgresql+psycopg://", "pip install 'rankmon[postgresql]'")),
