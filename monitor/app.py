@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from weakref import ref
 
+from monitor.abandoned import Abandoned
 from monitor.attention import Attention
 from monitor.clock import Clock, SystemClock
 from monitor.config import Config, load
@@ -80,6 +81,7 @@ class App:
         self._beginning = threading.Thread(target=self._begin, name="begin")
         self.sender = Sender(self.store, self.telemetry, clean=self._clean)
         self.attention = Attention(self.board, self.store, time.time)
+        self._abandoned = Abandoned(self.store, lambda: self.runners)
         self._withdrawing = Withdrawing(self.store, lambda: self.runners, self, time.monotonic)
         self.registry = registry(self.board, self.telemetry)
         self.access = Access(config.web.access)
@@ -262,9 +264,11 @@ class App:
         self.scheduler.put(name, runner.monitor.refresh / self.clock.speed, run)
 
     def _clean(self) -> None:
-        """Forget the incidents that are over for longer than they are kept."""
-        if number := self.store.records.purge(self.clock.now() - self.config.store.keep):
+        """Forget what is over for longer than it is kept: incidents, and the buckets of monitors that are gone."""
+        before = self.clock.now() - self.config.store.keep
+        if number := self.store.records.purge(before):
             log.info("store: %d incidents are forgotten, over for longer than store.keep", number)
+        self._abandoned.forget(before)
 
     # ---- what the web shows ------------------------------------------------------------------------------------
 

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 
+from monitor.border import moved
 from monitor.core.buckets import bucket_of
 from monitor.core.intervals import DAY
 from monitor.core.retention import apart_from, pinned
+from monitor.core.rules import Drop
+from monitor.core.thresholds import LEAST_BASELINE
 from monitor.core.types import Monitor, Retention
 from monitor.core.words import counted, utc
+from monitor.drifting import begun_anew
 from monitor.errors import InputError
 from monitor.store import Holding, Lease, Store
+from monitor.store.verdicts import Border
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY = 3600.0
 """Real seconds after which it is seen again whether anything became old."""
 
+FROM_THE_FIRST_EVERY = 86_400.0
+"""Real seconds after which also what could not be rolled up is looked at again: a gap may have been filled."""
+
 AT_ONCE = 1.0
 """Real seconds after which the rest is left to the next cycle."""
+
+MADE, FORGOTTEN = "made", "forgotten"
 
 
 class Keeping:
@@ -32,9 +43,10 @@ class Keeping:
         self._monitor = monitor
         self._store = store
         self._clock = clock
-        self._next = -LOOK_EVERY
+        self._next = self._next_from_the_first = -LOOK_EVERY
         self._rolled_until = 0
-        self._counts = [0, 0]
+        self._done: Counter[str] = Counter()
+        self._said: list[str] = []
 
     def advance(self, lease: Lease, now: float, newest: float | None, is_over: Callable[[], bool]) -> bool:
         """Do a little of what is due, if anything is; whether a bucket is other than before.
@@ -50,6 +62,8 @@ class Keeping:
         began = self._clock()
         if began < self._next or newest is None or is_over():
             return False
+        if began >= self._next_from_the_first:
+            self._rolled_until, self._next_from_the_first = 0, began + FROM_THE_FIRST_EVERY
         has_changed, retention = False, self._monitor.retention
         for step in (self._roll_up, self._forget):
             while step(retention, lease, min(now, newest)):
@@ -58,11 +72,22 @@ class Keeping:
                     return has_changed
         self._next = self._clock() + LOOK_EVERY
         self.holding = self._store.retention.holding(self._monitor.name)
-        if any(self._counts):
-            parts = [f"{counted(self._counts[0], 'coarser bucket')} made", f"{self._counts[1]} days forgotten"]
-            log.info("monitor %s: of its old buckets %s", self._monitor.name, ", ".join(parts))
-            self._counts = [0, 0]
+        self._report()
         return has_changed
+
+    def _report(self) -> None:
+        """Say what was done since the last time, and which rules compare with what is gone, if that is news."""
+        name, done = self._monitor.name, self._done
+        if any(done.values()):
+            parts = [f"{counted(done.pop(MADE, 0), 'coarser bucket')} made", f"{done.pop(FORGOTTEN, 0)} days forgotten"]
+            parts += [f"{counted(number, 'span')} left, for {why}" for why, number in sorted(done.items())]
+            log.info("monitor %s: of its old buckets %s", name, ", ".join(parts))
+        done.clear()
+        lacking = baselines_gone(self._monitor, self._store)
+        if lacking != self._said:
+            for text in lacking:
+                log.warning("monitor %s: %s", name, text)
+        self._said = lacking
 
     def _roll_up(self, retention: Retention, lease: Lease, now: float) -> bool:
         """Make the next coarser bucket; whether there may be more."""
@@ -76,8 +101,10 @@ class Keeping:
         if oldest is None:
             return False
         start = bucket_of(oldest, width)
-        self._counts[0] += self._store.retention.roll_up(lease, start, width) > 0
-        self._rolled_until = start + width  # what is left there lacks something, and is left alone
+        said = self._store.retention.roll_up(lease, start, width, self._border(start + width))
+        self._done.update({why for why in said if why})
+        self._done[MADE] += "" in said
+        self._rolled_until = start + width  # what is left there lacks something, and is looked at again much later
         return True
 
     def _forget(self, retention: Retention, lease: Lease, now: float) -> bool:
@@ -85,9 +112,45 @@ class Keeping:
         if retention.keep is None:
             return False
         spans = apart_from(pinned(self._monitor), horizon(retention.keep, now), max(DAY, self._monitor.bucket))
-        is_gone = self._store.retention.forget(lease, spans) is not None
-        self._counts[1] += is_gone
-        return is_gone
+        found = self._store.retention.oldest_day(self._monitor.name, spans)
+        if found is None:
+            return False
+        day, until = found
+        self._store.retention.forget(lease, day, until, self._border(day[1]))
+        self._done[FORGOTTEN] += 1
+        return True
+
+    def _border(self, until: int) -> Border | None:
+        """Where judging anew begins when the buckets before `until` are gone; None if that changes nothing."""
+        drift = self._monitor.drift
+        if drift is None:
+            return None
+        return moved(self._monitor, begun_anew(self._monitor, drift, self._store), until, self._store)
+
+
+def baselines_gone(monitor: Monitor, store: Store) -> list[str]:
+    """What there is to say of alert rules whose pinned baseline is not stored in fine buckets: they cannot fire.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    found, newest = [], store.newest_bucket(monitor.traffic)
+    for rule in monitor.alerts:
+        pinned = rule.limit.baseline.pinned if isinstance(rule.limit, Drop) else None
+        if pinned is None or newest is None or pinned[1] > newest + monitor.bucket:
+            continue  # or it is still to come
+        definition, (since, until) = monitor.judged_definition(rule), pinned
+        known = len(store.history(definition, since, until, overall_only=True).starts) * monitor.bucket
+        if known >= LEAST_BASELINE * (until - since):
+            continue
+        coarse = store.retention.rolled_up(definition, since, until)
+        why = "was never read or is forgotten" if coarse is None else "was rolled up into coarser buckets"
+        span = f"{utc(since)} to {utc(until)}"
+        found.append(
+            f"alert rule {rule.name} cannot fire, for its pinned baseline, {span}, {why}; pin a later time"
+            + (" or backfill it" if coarse is None else "")
+        )
+    return found
 
 
 def horizon(keep: int, now: float) -> int:
@@ -112,16 +175,19 @@ def refuse_what_is_gone(monitor: Monitor, store: Store, span: tuple[int, int], n
             raise InputError(f"{monitor.name}: {utc(coarse[0])} to {utc(coarse[1])} {text}")
 
 
-def what_lacks(monitor: Monitor, store: Store, since: int) -> str:
+def what_lacks(monitor: Monitor, store: Store, since: int | None) -> str:
     """What there is to say of a time from which on is judged, if buckets lack then; empty if none do.
+
+    Args:
+        since: seconds; None: all that there is, of which what was never read is no lack.
 
     Raises:
         StoreError: the store is out of reach.
     """
-    first = store.oldest_bucket(monitor.traffic)
-    if first is None or first <= since:
+    first = store.retention.whole_since(monitor.traffic)
+    coarse = store.retention.rolled_up(monitor.traffic, 0, 1 << 62)
+    if first is None or (coarse is None if since is None else first <= since):
         return ""
-    coarse = store.retention.rolled_up(monitor.traffic, 0, first)
     text = f"{monitor.name}: nothing before {utc(first)} can be judged, for"
     if coarse is None:
         return f"{text} no older buckets are stored, be it that they were forgotten (retention.keep) or never read"

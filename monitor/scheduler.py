@@ -29,6 +29,9 @@ STALE = 60.0
 WARN_AGAIN = 600.0
 """Least seconds between two warnings that a job's runs are skipped."""
 
+ROUNDING = 1e-3
+"""Seconds by which a time may be apart from its turn and still be it: a datetime has microseconds."""
+
 SET_BACK = 1.0
 """Seconds that the clock must be set back before what is planned is moved along with it."""
 
@@ -37,7 +40,8 @@ class AlignedTrigger(BaseTrigger):  # type: ignore[misc]
     """Fires at `offset` seconds after every multiple of `period` since 1970.
 
     However late it is asked, it names one time only, in the future: a clock that jumps ahead makes no backlog, one that
-    is set back makes no silence, and nothing drifts.
+    is set back makes no silence, and nothing drifts. After a run out of turn, the first one or one that was tried
+    again, the next turn is left out if it comes within half a period: that run would hardly have ended.
     """
 
     def __init__(self, period: float, offset: float) -> None:
@@ -50,7 +54,14 @@ class AlignedTrigger(BaseTrigger):  # type: ignore[misc]
         if previous is not None and after < previous.timestamp() <= after + self.period:
             after = previous.timestamp()
         turn = (after - self.offset) // self.period + 1
+        wait = turn * self.period + self.offset - after
+        ran = previous is not None and previous.timestamp() <= after and self._is_out_of_turn(previous.timestamp())
+        turn += ran and wait < self.period / 2
         return datetime.fromtimestamp(turn * self.period + self.offset, UTC)
+
+    def _is_out_of_turn(self, instant: float) -> bool:
+        past = (instant - self.offset) % self.period
+        return min(past, self.period - past) > ROUNDING
 
 
 def offset_of(name: str, period: float) -> float:

@@ -222,6 +222,19 @@ drift_states = sa.Table(
 )
 """What the verdicts on a monitor have come to, up to `until`; `identity` is of what is judged, and how."""
 
+drift_borders = sa.Table(
+    "drift_borders",
+    metadata,
+    sa.Column("monitor", sa.Text, primary_key=True),
+    sa.Column("identity", sa.String(10), nullable=False),
+    sa.Column("series", sa.Text, nullable=False),
+    sa.Column("until", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("conditions", sa.Text, nullable=False),
+)
+"""The same at the end of what was rolled up or forgotten, before which no verdict can be found anew; `series` are the
+definitions that were judged, `conditions` what the verdicts had come to, as JSON."""
+
 verdicts = sa.Table(
     "verdicts",
     metadata,

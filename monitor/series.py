@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from monitor.core.intervals import REACH
+from monitor.core.intervals import DAY, REACH
 from monitor.core.measures import Measure
 from monitor.core.types import Definition, Judgments, Monitor, format_duration
 from monitor.core.windows import History, Point, merged_in_time, points
@@ -28,9 +28,10 @@ def series_table(
 ) -> pd.DataFrame:
     """Every window that ends in (since, until] at a multiple of `step`, one row a measure, length, end and slice.
 
-    Windows of which nothing was read are left out, and those that cut a bucket that was rolled up. Columns: monitor,
-    measure, window, definition, those of `windows.Point` with `end` as a UTC timestamp and `length` left out; nan where
-    a point has None.
+    Windows of which nothing was read are left out, and those that cut a bucket that was rolled up. Where intervals
+    would have to look into such buckets and cannot, they look back less far, or are left out: see `Past.before`.
+    Columns: monitor, measure, window, definition, those of `windows.Point` with `end` as a UTC timestamp and `length`
+    left out; nan where a point has None.
     """
     import pandas as pd
 
@@ -43,13 +44,19 @@ def series_table(
     for measure in measures:
         definition = monitor.definition(measure)
         past, traffic = pasts[definition], pasts[monitor.traffic].history
-        history = past.history
         for length in lengths:
             head = (monitor.name, str(measure), format_duration(length), definition.id)
             for end in range(since - since % step + step, until + 1, step):
                 cuts = any(p.cuts(end - length) or p.cuts(end) for p in (past, pasts[monitor.traffic]))
-                if not cuts and len(history.between(end - length, end).starts):
-                    found = points(measure, history, traffic, monitor.bucket, length, end, by_judgments=by_judgments)
+                if not cuts and len(past.history.between(end - length, end).starts):
+                    history = past.before(end, length)
+                    seen = past.history if history is None else history
+                    found = points(measure, seen, traffic, monitor.bucket, length, end, by_judgments=by_judgments)
+                    found = (
+                        found
+                        if history is not None
+                        else [replace(p, lower=None, upper=None, method="none") for p in found]
+                    )
                     rows += [(*head, *_values(point)) for point in found]
     names = ["monitor", "measure", "window", "definition", *_NAMES]
     table = pd.DataFrame(rows, columns=names).astype(dict.fromkeys(_NUMBERS, "float64"))
@@ -79,6 +86,25 @@ class Past:
         """Whether it lies within a bucket that was rolled up."""
         at = bisect_right(self.coarse, (instant, 0)) - 1
         return at >= 0 and self.coarse[at][0] < instant < self.coarse[at][1]
+
+    def before(self, end: int, length: int) -> History | None:
+        """What the interval of the window [end - length, end) may look at; None if there can be none.
+
+        It compares days that end when the window does, and windows of its length that end with them. A coarser bucket
+        serves where it lies within one of these. Where one does not, only what came after it is looked at, if the
+        window did too.
+        """
+        reach = [span for span in self.coarse if end - max(REACH, length) < span[1] <= end]
+        unfit = [s for s in reach if s[1] - s[0] > DAY or (end - s[1]) % (s[1] - s[0]) or length % (s[1] - s[0])]
+        if not unfit:
+            return self.history
+        last = unfit[-1][1]
+        if last > end - length:
+            return None
+        rows = self.history.rows(last, end)
+        found = self.history.between(last, end)
+        vars(found)["kept"] = self.history.kept[rows]
+        return found
 
 
 _NAMES = [f.name for f in fields(Point) if f.name != "length"]

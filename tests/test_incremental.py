@@ -159,6 +159,26 @@ def test_what_no_cycle_looks_at_is_read_from_the_store_and_not_kept(store: Store
         assert len(known.history(MONITOR.traffic, everything[1] - 48 * HOUR, everything[1]).starts) == 24
 
 
+def test_of_a_span_that_begins_before_what_is_kept_only_the_older_part_is_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, first = Remembering(store, MONITOR), reach(MONITOR) // HOUR + 24
+    put(known, range(0, 48, 2), 0, DEVICES[:2])
+    put(known, range(first - 24, first + 100), 1, DEVICES[1:])
+    end = (first + 100) * HOUR
+    spans = [(0, end), (10 * HOUR, end - HOUR), (0, 20 * HOUR), (40 * HOUR, 41 * HOUR)]
+    same(known, store, [(end - DAY, end), *spans])
+    asked, partials = list[tuple[int, int]](), Store.partials
+
+    def noted(store: Store, definition: Definition, since: int, until: int, *more: Any) -> Any:
+        asked.append((since, until))
+        return partials(store, definition, since, until, *more)
+
+    monkeypatch.setattr(Store, "partials", noted)
+    known.history(MONITOR.traffic, 0, end)
+    assert asked == [(0, known._known[MONITOR.traffic].since)]
+
+
 def test_what_became_too_old_is_dropped(tmp_path: Path) -> None:
     store = new_store(f"sqlite:///{tmp_path}/store.db")
     short = replace(MONITOR, windows=(HOUR,))
@@ -197,6 +217,18 @@ def test_where_memory_is_used_up_the_store_is_read_each_time(store: Store, monke
     assert asked == [10]  # and not all of it once more, only to be refused again
     first.forget()
     assert second.history(other, 0, 20 * HOUR).starts.size == 20
+
+
+def test_what_grows_beyond_the_memory_that_there_is_is_read_from_the_store(store: Store) -> None:
+    known = Remembering(store, MONITOR, Budget(20_000))
+    put(known, range(50), 0, DEVICES[:1])
+    known.history(MONITOR.traffic, 0, 50 * HOUR)
+    assert list(known._known) == [MONITOR.traffic]
+    for first in range(50, 400, 10):
+        put(known, range(first, first + 10), 0, DEVICES)
+        same(known, store, [(0, (first + 10) * HOUR)], MONITOR)
+        assert sum(one.size for one in known._known.values()) <= 20_000
+    assert not known._known
 
 
 def test_while_another_holds_the_monitor_nothing_is_kept_for_it_may_be_writing(store: Store) -> None:

@@ -20,7 +20,10 @@ NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
     [
         ("the first time is the next slot", None, NOON, NOON + timedelta(seconds=7)),
         ("after a run comes the slot after it", NOON + timedelta(seconds=7), NOON + timedelta(seconds=7), 307),
-        ("a late question skips what is past", NOON - timedelta(days=365), NOON, 7),
+        ("a late question skips what is past", NOON - timedelta(days=365, seconds=-7), NOON, 7),
+        ("a turn soon after a run out of turn is left out", NOON - timedelta(seconds=143), NOON, 307),
+        ("also if that run is late", NOON - timedelta(seconds=250), NOON - timedelta(seconds=100), 307),
+        ("a turn long after a run out of turn is not", NOON - timedelta(seconds=144), NOON - timedelta(seconds=144), 7),
         ("a clock set back a little does not repeat a slot", NOON + timedelta(seconds=7), NOON, 307),
         ("a clock set back by more than a period goes by its new time", NOON + timedelta(days=365), NOON, 7),
     ],
@@ -206,6 +209,17 @@ def test_hung_jobs_on_every_worker_do_not_stop_the_heart(monkeypatch: pytest.Mon
     release.set()
     scheduler.stop()
     assert not scheduler.is_alive
+
+
+def test_after_the_first_run_no_turn_comes_within_half_a_period(scheduler: Scheduler) -> None:
+    names = [f"m{n}" for n in range(12)]
+    for name in names:
+        scheduler.put(name, 3600, lambda: None)
+    scheduler.start()
+    begun = time.time()
+    until(lambda: all((scheduler.next_run_at(name) or 0) > begun + 5 for name in names))
+    assert min(scheduler.next_run_at(name) or 0 for name in names) >= begun + 1800
+    scheduler.stop()
 
 
 def test_a_retry_comes_earlier_and_then_the_old_rhythm_goes_on(scheduler: Scheduler) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from monitor.core.drift.state import VERSION
@@ -199,7 +200,7 @@ class Retention:
     roll_up_to: int = 86_400
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Monitor:
     """One watched ranking: what to read, what to compute, when. All durations in seconds.
 
@@ -263,10 +264,18 @@ class Monitor:
 
     def definition(self, measure: Measure) -> Definition:
         """Identity of the series of `measure`."""
-        kernel = measure.kernel
-        return _define(self, str(kernel), {"measure": str(kernel), "max_grade": kernel.max_grade})
+        if measure not in self._defined:
+            kernel = measure.kernel
+            parts = {"measure": str(kernel), "max_grade": kernel.max_grade}
+            self._defined[measure] = _define(self, str(kernel), parts)
+        return self._defined[measure]
 
-    @property
+    @cached_property
+    def _defined(self) -> dict[Measure, Definition]:
+        """Measure -> identity of its series, so that it is worked out once."""
+        return {}
+
+    @cached_property
     def traffic(self) -> Definition:
         """Identity of the traffic partials."""
         return _define(self, TRAFFIC, {"depth": self.depth})

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from monitor.border import beginning
 from monitor.core.findings import Finding
-from monitor.core.incidents import MATTERS, Incident, Matter, Placed, gather, matter_of
-from monitor.core.rules import Drop
+from monitor.core.incidents import MATTERS, Firing, Incident, Matter, Placed, gather, matter_of
+from monitor.core.rules import Drop, worst
 from monitor.core.thresholds import Change, ConditionName, fires_below
 from monitor.core.types import Monitor
+from monitor.core.verdict_findings import DEGRADED, severity_of
+from monitor.drifting import begun_anew
 from monitor.judging.following import follow_from_the_first, follow_onward
 from monitor.judging.work import RESTATED, Followed, Result, Work
 from monitor.store import Store
@@ -29,18 +32,18 @@ def onward(work: Work, store: Store) -> Result:
 
 
 def anew(work: Work, store: Store) -> Result:
-    """From the oldest bucket on. Incidents that somebody was told of stay in the records, whatever is known now."""
+    """From the oldest bucket on. Incidents that somebody was told of stay in the records, whatever is known now.
+
+    So do those of a time whose buckets were forgotten or rolled up, and for as long after it as rules look back: of
+    that nothing can be said any more.
+    """
     followed, found, placed = from_the_first(work, store)
-    stored, ids = (
-        {s.incident.id: s for s in store.alerts.incidents(work.monitor.name, most=100_000)},
-        {i.id for i in found},
-    )
-    # Of a time whose buckets were forgotten or rolled up nothing can be said any more.
-    first = work.views.first() or 0
-    rolled_up = store.retention.rolled_up(work.monitor.traffic, 0, work.end)
-    first = first if rolled_up is None else max(first, rolled_up[1])
+    stored, ids = _recorded(work, store), {i.id for i in found}
+    first, since = work.views.first() or 0, _unjudged_until(work, followed, store)
+    looked_back_on = max([0, *(rule.reach for rule in work.monitor.alerts)]) if since else 0
+    until = max(first, since) + looked_back_on
     kept = {
-        id_ for id_, s in stored.items() if s.told or s.acknowledged_at is not None or s.incident.opened_at <= first
+        id_ for id_, s in stored.items() if s.told or s.acknowledged_at is not None or s.incident.opened_at <= until
     }
     incidents = [_with_history(described(work, i, placed, followed), stored.get(i.id)) for i in found]
     undone = [s for s in work.state.open.values() if s.incident.id in kept - ids]
@@ -48,18 +51,51 @@ def anew(work: Work, store: Store) -> Result:
     ends = [p for s in undone for p in ended(s, work.end)]
     followed.reasons |= {p.change: RESTATED for p in ends}
     removed = [id_ for id_ in stored if id_ not in kept | ids]
-    return Result(followed, incidents, [*placed, *ends], removed, {s.incident.id for s in undone}, True)
+    return Result(followed, incidents, [*placed, *ends], removed, {s.incident.id for s in undone}, True, since)
+
+
+def _recorded(work: Work, store: Store) -> dict[str, StoredIncident]:
+    return {s.incident.id: s for s in store.alerts.incidents(work.monitor.name, most=100_000)}
+
+
+def _unjudged_until(work: Work, followed: Followed, store: Store) -> int:
+    """End of the time whose buckets are gone, seconds; 0 if none are."""
+    rolled_up = store.retention.rolled_up(work.monitor.traffic, 0, work.end)
+    return max(0 if rolled_up is None else rolled_up[1], 0 if followed.drift is None else followed.drift.kept)
 
 
 def from_the_first(work: Work, store: Store) -> tuple[Followed, list[Incident], list[Placed]]:
     """What following rules and verdicts from the oldest bucket on comes to, whatever was recorded before."""
     followed = follow_from_the_first(work, store)
-    found, placed = list[Incident](), list[Placed]()
+    found, placed, open_there = list[Incident](), list[Placed](), _open_at_the_border(work, store)
     for matter, changes in _by_matter(followed.changes):
-        incidents, some = gather(work.monitor.name, None, changes, matter)
+        incidents, some = gather(work.monitor.name, open_there.get(matter), changes, matter)
         incidents, some = _renamed(work.state.open.get(matter), incidents, some)
         found, placed = [*found, *incidents], [*placed, *some]
     return followed, found, placed
+
+
+def _open_at_the_border(work: Work, store: Store) -> dict[Matter, Incident]:
+    """The incidents that verdicts had open where judging anew begins, as they were there."""
+    drift = work.monitor.drift
+    if drift is None:
+        return {}
+    border = beginning(work.monitor, drift, begun_anew(work.monitor, drift, store), store).border
+    at, found = border.standing.until, dict[Matter, Incident]()
+    recorded = [s.incident for s in _recorded(work, store).values()] if border.conditions else []
+    for matter in MATTERS:
+        firing = {
+            name: Firing(severity_of(drift, name), drift.retrain and name[0] == DEGRADED, condition.since or at)
+            for name, condition in border.conditions.items()
+            if condition.state == "firing" and matter_of(name) == matter
+        }
+        if firing:
+            mine = (i for i in recorded if i.matter == matter and i.opened_at <= at < (i.closed_at or work.end + 1))
+            was = next(mine, Incident(work.monitor.name, min(f.since for f in firing.values()), at, matter=matter))
+            gravest = worst([was.severity, *(f.severity for f in firing.values())])
+            asks = was.retrain or any(f.retrain for f in firing.values())
+            found[matter] = replace(was, state="firing", closed_at=None, firing=firing, severity=gravest, retrain=asks)
+    return found
 
 
 def _by_matter(changes: Sequence[Change]) -> Iterator[tuple[Matter, list[Change]]]:

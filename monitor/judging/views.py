@@ -31,8 +31,8 @@ class Views:
         return View(history, traffic, monitor.bucket, monitor.min_completeness, by_judgments, personal)
 
     def first(self) -> int | None:
-        """Start of the oldest bucket that is stored."""
-        return self._store.oldest_bucket(self._monitor.traffic)
+        """Start of the oldest bucket from which on none was rolled up."""
+        return self._store.retention.whole_since(self._monitor.traffic)
 
     def _history(self, definition: Definition, since: int, until: int) -> History:
         asked = (definition, since, until)

@@ -47,6 +47,7 @@ def judge(
     result = anew(work, store) if is_anew else onward(work, store)
     judgement = tell(work, result, now, store, telling)
     if judgement is not None:
+        judgement = replace(judgement, since=result.since)
         store.alerts.save(lease, judgement, telling.real_now)
     return judgement
 

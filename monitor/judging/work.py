@@ -67,6 +67,7 @@ class Result:
         placed: every change of a condition, with its incident.
         removed: ids of incidents that were undone and of which nobody knows.
         undone: ids of open incidents that others know of, but that better data have undone.
+        since: end of the time that cannot be judged again, seconds; what was recorded of it stays.
     """
 
     followed: Followed
@@ -75,3 +76,4 @@ class Result:
     removed: Sequence[str] = ()
     undone: Collection[str] = ()
     anew: bool = False
+    since: int = 0

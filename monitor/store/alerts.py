@@ -127,6 +127,7 @@ class Judgement:
         drift: what the verdicts came to; None if there is nothing new.
         has_drift: whether the monitor is judged without thresholds; if not, former verdicts are undone.
         undone: ids of incidents that better data have undone, but that stay as people knew them.
+        since: where judging the past again began, seconds; transitions until then stay.
     """
 
     monitor: str
@@ -141,6 +142,7 @@ class Judgement:
     drift: Judged | None = None
     has_drift: bool = False
     undone: Collection[str] = ()
+    since: int = 0
 
 
 class Alerts(Connected):
@@ -205,7 +207,8 @@ class Alerts(Connected):
             found = (s.incident.id for s in judgement.incidents if s.incident.id not in judgement.undone)
             replaced = [*judgement.removed, *found]
             some = sa.or_(transitions.c.incident.is_(None), transitions.c.incident.in_(replaced))
-            connection.execute(transitions.delete().where(transitions.c.monitor == judgement.monitor, some))
+            of_it = transitions.c.monitor == judgement.monitor, transitions.c.at > judgement.since
+            connection.execute(transitions.delete().where(*of_it, some))
 
     def _put_incidents(self, connection: sa.Connection, judgement: Judgement) -> None:
         for gone in judgement.removed:

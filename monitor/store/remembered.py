@@ -34,7 +34,7 @@ MOST_BYTES = 256 << 20
 
 
 class Budget:
-    """How much memory there is to share, in bytes. Counted roughly: a cycle that grows by a bucket asks for no more."""
+    """How much memory there is to share, in bytes."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self.most = most
@@ -102,16 +102,20 @@ class Remembering(Store):
         self._budget.free(self)
 
     def history(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> History:
-        """As of `Store`, from memory where it is no older than what cycles look at."""
-        known = self._known.get(definition)
-        if known is None or known.since > since:
-            known = self._learn(definition, since)
-        if known is None:
+        """As of `Store`, from memory so far as it is no older than what cycles look at."""
+        known = self._known.get(definition) or self._learn(definition, until)
+        if known is None or until <= known.since:
             return super().history(definition, since, until, overall_only)
-        for begin, end in runs(sorted(known.stale), self._width, len(known.stale)):
-            known.replace(begin, end, self._read(definition, begin, end))
-        known.stale.clear()
-        return known.between(since, until, overall_only)
+        if known.stale:
+            for begin, end in runs(sorted(known.stale), self._width, len(known.stale)):
+                known.replace(begin, end, self._read(definition, begin, end))
+            known.stale.clear()
+            self._account()
+        found = known.between(since, until, overall_only)
+        if since >= known.since:
+            return found
+        earlier = super().history(definition, since, known.since, overall_only)
+        return found.after(earlier) if len(earlier.starts) else found
 
     def write(
         self, lease: Lease, monitor: Monitor, tally: Tally, targets: Mapping[Definition, Sequence[int]], *more: Any,
@@ -123,24 +127,26 @@ class Remembering(Store):
                 self._known[definition].stale.update(starts)
         return super().write(lease, monitor, tally, targets, *more, **named)
 
-    def _learn(self, definition: Definition, since: int) -> _Known | None:
-        """Read what cycles look at of a series; None if it is not to be kept."""
+    def _learn(self, definition: Definition, until: int) -> _Known | None:
+        """Read what cycles look at of a series; None if it is not to be kept, or older than that before `until`."""
         if self._refused and not self._budget.has(self._refused):
             return None  # to read all of it, only to be refused again, would be dear
         if self._token is None:
             self._token = self.leases.released(self.name)
         newest = None if self._token is None else self.newest_bucket(definition)
-        if newest is None or since < newest - self._reach:
+        if newest is None or until <= newest - self._reach:
             return None
         read = self._read(definition, newest - self._reach, newest + self._width)
-        found = _Known(newest - self._reach, self._reach, read)
-        size = sum(known.size for of, known in self._known.items() if of != definition) + found.size
+        self._known[definition] = _Known(newest - self._reach, self._reach, read)
+        self._account()
+        return self._known.get(definition)
+
+    def _account(self) -> None:
+        """Ask for the memory that is used; if there is not so much, keep nothing."""
+        size = sum(known.size for known in self._known.values())
         self._refused = 0 if self._budget.allows(self, size) else size
         if self._refused:
             self._known.clear()
-            return None
-        self._known[definition] = found
-        return found
 
     def _read(self, definition: Definition, since: int, until: int) -> _Rows:
         columns = self.partials(definition, since, until)

@@ -22,6 +22,7 @@ from monitor.schema import (
     coarse_partials,
     coarse_traffic,
     judgments_used,
+    monitors,
     partials,
     refusals,
     series,
@@ -30,6 +31,7 @@ from monitor.schema import (
 )
 from monitor.store.engine import Connected
 from monitor.store.lease import Lease, Leases
+from monitor.store.verdicts import Border, put_border
 
 DAY = 86_400
 
@@ -56,6 +58,7 @@ class _Series(NamedTuple):
     id: int
     width: int
     is_traffic: bool
+    definition: str
 
 
 class Retention(Connected):
@@ -89,6 +92,18 @@ class Retention(Connected):
             first, last = connection.execute(query).one()
         return None if first is None else (int(first), int(last))
 
+    def whole_since(self, definition: Definition) -> int | None:
+        """Start of the oldest bucket of a series' own width that no coarser one lies after; None if there is none."""
+        coarse, table = self.rolled_up(definition, 0, 1 << 62), _fine_table(definition.kernel == TRAFFIC)
+        query = (
+            sa.select(sa.func.min(table.c.bucket_start))
+            .join(series, series.c.id == table.c.series_id)
+            .where(*_is(definition), table.c.bucket_start >= (0 if coarse is None else coarse[1]))
+        )
+        with self.reading() as connection:
+            first: int | None = connection.scalar(query)
+        return first
+
     def coarse(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> dict[int, History]:
         """Seconds -> coarser buckets of that length, of a series, that reach into [since, until)."""
         is_traffic = definition.kernel == TRAFFIC
@@ -111,29 +126,49 @@ class Retention(Connected):
 
     # ---- forgetting ------------------------------------------------------------------------------------------
 
-    def forget(self, lease: Lease, spans: Sequence[Span]) -> Span | None:
-        """Forget the oldest buckets that lie in `spans`, a day of them at most; where they were, None if there is none.
+    def oldest_day(self, monitor: str, spans: Sequence[Span]) -> tuple[Span, int] | None:
+        """(Where the oldest buckets in `spans` lie, a day of them at most; end of that span); None if there are none.
+
+        Raises:
+            StoreError: the store is out of reach.
+        """
+        with self.reading() as connection:
+            ids = [one.id for one in _series(connection, monitor)]
+            for since, until in spans:
+                starts = [_oldest(connection, table, ids, since, until) for table in (*_FINE, *_COARSE)]
+                if oldest := [start for start in starts if start is not None]:
+                    return (min(oldest), min(until, bucket_of(min(oldest), DAY) + DAY)), until
+        return None
+
+    def forget(self, lease: Lease, stretch: Span, until: int, border: Border | None = None) -> None:
+        """Forget the buckets of a stretch; of coarser ones that begin there, those that end by `until`.
+
+        Args:
+            border: where judging anew begins from now on; None: where it did.
 
         Raises:
             LeaseLost: another process writes this monitor now; nothing was forgotten.
         """
-        with self.reading() as connection:
-            ids = [one.id for one in _series(connection, lease.monitor)]
-            for since, until in spans:
-                starts = [_oldest(connection, table, ids, since, until) for table in (*_FINE, *_COARSE)]
-                if oldest := [start for start in starts if start is not None]:
-                    break
-            else:
-                return None
-        stretch = min(oldest), min(until, bucket_of(min(oldest), DAY) + DAY)
         with self.writing() as connection:
             self._leases.fence(connection, lease)
+            ids = [one.id for one in _series(connection, lease.monitor)]
             for table in _FINE:
                 connection.execute(table.delete().where(table.c.series_id.in_(ids), *_within(table, stretch)))
             for table in _COARSE:
                 inside = (table.c.series_id.in_(ids), *_within(table, stretch), _ends_by(table, until))
                 connection.execute(table.delete().where(*inside))
-        return stretch
+            if border is not None:
+                put_border(connection, self.dialect, lease.monitor, border)
+
+    def abandoned(self, before: float) -> list[str]:
+        """Names of the monitors with series that were run since then by nobody, in seconds; not those that never were.
+
+        Raises:
+            StoreError: the store is out of reach.
+        """
+        query = sa.select(series.c.monitor).join(monitors, monitors.c.monitor == series.c.monitor).distinct()
+        with self.reading() as connection:
+            return sorted(connection.scalars(query.where(monitors.c.last_attempt_at < before)))
 
     # ---- rolling up ------------------------------------------------------------------------------------------
 
@@ -147,48 +182,71 @@ class Retention(Connected):
                     return min(known)
         return None
 
-    def roll_up(self, lease: Lease, start: int, seconds: int) -> int:
-        """Put one coarser bucket in place of those in [start, start + seconds); of how many series that was done.
+    def roll_up(self, lease: Lease, start: int, seconds: int, border: Border | None = None) -> list[str]:
+        """Put one coarser bucket in place of those in [start, start + seconds); of each series, why not, or nothing.
 
         A series of which a bucket there is missing, open or marked, or of whose buckets only some know a dimension,
-        stays as it is: what is read of it could not be told of the whole any more.
+        stays as it is: what is read of it could not be told of the whole any more. A coarser bucket of the same span
+        that is there already is older than the buckets that were read since, and goes.
+
+        Args:
+            border: where judging anew begins if a series that it rests on was rolled up; None: where it did.
+
+        Returns:
+            A text for each series that has buckets there, which is empty if they were rolled up.
 
         Raises:
             LeaseLost: another process writes this monitor now; nothing was changed.
         """
-        span, done = (start, start + seconds), 0
+        span = start, start + seconds
         with self.writing() as connection:
             self._leases.fence(connection, lease)
-            for one in _series(connection, lease.monitor):
-                if seconds % one.width == 0 and one.width < seconds:
-                    done += _roll_up(connection, one, span)
-        return done
+            finer = [s for s in _series(connection, lease.monitor) if seconds % s.width == 0 and s.width < seconds]
+            said = {one.definition: _roll_up(connection, one, span) for one in finer}
+            if border is not None and any(said.get(definition) == "" for definition in border.series):
+                put_border(connection, self.dialect, lease.monitor, border)
+        return [why for why in said.values() if why is not None]
 
 
-def _roll_up(connection: sa.Connection, one: _Series, span: Span) -> bool:
-    """Of one series; whether that could be done."""
-    fine, fields = (traffic, TRAFFIC_FIELDS) if one.is_traffic else (partials, FIELDS)
+def _roll_up(connection: sa.Connection, one: _Series, span: Span) -> str | None:
+    """Of one series: empty if it was done, else why not; None if it has nothing there."""
+    fine, fields = _fine_table(one.is_traffic), TRAFFIC_FIELDS if one.is_traffic else FIELDS
     inside = fine.c.series_id == one.id, *_within(fine, span)
     query = sa.select(fine.c.bucket_start, fine.c.final, slices.c.dimension, slices.c.value)
     query = query.add_columns(*(fine.c[name] for name in fields), fine.c.slice_id)
     rows = connection.execute(query.join(slices, slices.c.id == fine.c.slice_id).where(*inside)).all()
-    marked = sa.select(bucket_marks.c.bucket_start).where(
-        bucket_marks.c.series_id == one.id, *_within(bucket_marks, span)
-    )
-    if not rows or connection.execute(marked).first() is not None:
-        return False
+    if not rows:
+        return None
     *columns, ids = zip(*rows, strict=True)
-    found = History.of(columns, len(fields))
-    if len(found.starts) != (span[1] - span[0]) // one.width or not found.final.all() or not _is_even(found):
-        return False
+    found, coarse = History.of(columns, len(fields)), _coarse_table(one.is_traffic)
+    if lacking := _lacking(connection, one, span, found):
+        return lacking
     numbers = dict(zip(zip(columns[2], columns[3], strict=True), ids, strict=True))
-    coarse = _coarse_table(one.is_traffic)
+    connection.execute(coarse.delete().where(coarse.c.series_id == one.id, coarse.c.bucket_start == span[0]))
     place = {"series_id": one.id, "bucket_start": span[0], "seconds": span[1] - span[0]}
     connection.execute(coarse.insert(), [place | row for row in _summed(found, numbers, fields, one.is_traffic)])
     connection.execute(fine.delete().where(*inside))
     if one.is_traffic:
         _gather_refusals(connection, one.id, span)
-    return True
+    return ""
+
+
+def _lacking(connection: sa.Connection, one: _Series, span: Span, found: History) -> str:
+    """Why the buckets of a span cannot be one; empty if they can."""
+    marks, coarse = bucket_marks.c, _coarse_table(one.is_traffic)
+    marked = sa.select(marks.bucket_start).where(marks.series_id == one.id, *_within(bucket_marks, span))
+    over = coarse.c.bucket_start < span[1], coarse.c.bucket_start + coarse.c.seconds > span[0]
+    same = sa.and_(coarse.c.bucket_start == span[0], coarse.c.seconds == span[1] - span[0])
+    other = sa.select(coarse.c.bucket_start).where(coarse.c.series_id == one.id, *over, ~same)
+    if len(found.starts) != (span[1] - span[0]) // one.width:
+        return "a bucket is missing"
+    if not found.final.all():
+        return "a bucket is not final"
+    if connection.execute(marked.limit(1)).first() is not None:
+        return "a bucket was refused, or its labels are awaited"
+    if not _is_even(found):
+        return "a dimension was added within"
+    return "a coarser bucket of another length is there" if connection.execute(other.limit(1)).first() else ""
 
 
 def _is_even(found: History) -> bool:
@@ -220,8 +278,9 @@ def _gather_refusals(connection: sa.Connection, series_id: int, span: Span) -> N
 
 def _series(connection: sa.Connection, monitor: str) -> list[_Series]:
     """All series of a monitor, those of former definitions too."""
-    query = sa.select(series.c.id, series.c.bucket_seconds, series.c.kernel).where(series.c.monitor == monitor)
-    return [_Series(number, width, kernel == TRAFFIC) for number, width, kernel in connection.execute(query)]
+    query = sa.select(series.c.id, series.c.bucket_seconds, series.c.kernel, series.c.definition)
+    rows = connection.execute(query.where(series.c.monitor == monitor))
+    return [_Series(number, width, kernel == TRAFFIC, definition) for number, width, kernel, definition in rows]
 
 
 def _count(connection: sa.Connection, table: sa.Table, ids: Sequence[int]) -> int:
@@ -246,6 +305,10 @@ def _within(table: sa.Table, span: Span) -> tuple[sa.ColumnElement[bool], ...]:
 
 def _ends_by(table: sa.Table, until: int) -> sa.ColumnElement[bool]:
     return table.c.bucket_start + table.c.seconds <= until
+
+
+def _fine_table(is_traffic: bool) -> sa.Table:
+    return traffic if is_traffic else partials
 
 
 def _coarse_table(is_traffic: bool) -> sa.Table:

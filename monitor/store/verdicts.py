@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from hashlib import blake2b
 from typing import Any
@@ -247,7 +247,7 @@ def put(connection: sa.Connection, dialect: str, monitor: str, found: Judged) ->
 
 def put_border(connection: sa.Connection, dialect: str, monitor: str, border: Border) -> None:
     """Store where judging anew begins as part of a transaction."""
-    conditions = [[name, list(asdict(condition).values())] for name, condition in border.conditions.items()]
+    conditions = [[name, astuple(condition)] for name, condition in border.conditions.items()]
     more = {"series": " ".join(border.series), "conditions": json.dumps(conditions)}
     _stand(connection, dialect, drift_borders, monitor, border.standing, **more)
 

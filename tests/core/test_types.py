@@ -138,6 +138,14 @@ def test_kernels_have_identities_of_their_own_and_readings_share_one() -> None:
     assert len(set(ids(monitor))) == 3
 
 
+def test_an_identity_is_worked_out_once_and_anew_for_a_monitor_that_was_changed() -> None:
+    assert MONITOR.definition(NDCG) is MONITOR.definition(NDCG)
+    assert MONITOR.traffic is MONITOR.traffic
+    assert MONITOR.definition(parse("ndcg(empty=one)@10")) == MONITOR.definition(NDCG)
+    assert not set(ids(replace(MONITOR, bucket=600))) & set(ids(MONITOR))
+    assert replace(MONITOR) == MONITOR
+
+
 def test_the_highest_grade_is_part_of_an_identity_where_it_counts() -> None:
     four, five = (parse("ndcg(ideal=max)@10", max_grade=g) for g in (4, 5))
     assert MONITOR.definition(four) != MONITOR.definition(five)

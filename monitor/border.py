@@ -1,0 +1,79 @@
+"""Where judging anew begins when the finer buckets of the time before are gone, rolled up or forgotten.
+
+What verdicts rest on can be read no more there, so what they had come to is kept at that border, moved on with it, and
+gone on from: judging anew comes to the same verdicts as having lived through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from monitor.core.drift.judge import judge
+from monitor.core.drift.settings import Settings
+from monitor.core.types import Drift, Monitor
+from monitor.core.verdict_findings import follow
+from monitor.core.verdict_hours import hours, step_of
+from monitor.store import Store
+from monitor.store.verdicts import Border, Standing
+
+END = 1 << 62
+
+
+class Beginning(NamedTuple):
+    """Where judging anew begins; verdicts on steps that ended by `kept`, seconds, cannot be found again."""
+
+    border: Border
+    kept: int
+
+
+def beginning(monitor: Monitor, drift: Drift, begun: Sequence[int], store: Store) -> Beginning:
+    """What judging anew goes on from: nothing and the oldest bucket, or what was known at the border.
+
+    Nothing is known there either if the settings have been changed since. Raises StoreError.
+    """
+    series, kept = _series(monitor, drift), store.verdicts.border(monitor.name)
+    is_same = kept is not None and kept.series == series
+    if kept is not None and kept.standing.identity == _identity(monitor, drift, begun, kept.standing.until):
+        standing = replace(kept.standing, identity=monitor.drift_identity(drift, begun))
+        return Beginning(replace(kept, standing=standing), standing.until)
+    starts = [kept.standing.until] if is_same and kept is not None else []
+    for definition in (monitor.definition(drift.measure), monitor.traffic):
+        coarse = store.retention.rolled_up(definition, 0, END)
+        starts += [] if coarse is None else [coarse[1]]
+    start, step = max(starts, default=0), step_of(monitor.bucket)
+    standing = Standing(monitor.drift_identity(drift, begun), -(-start // step) * step, None)
+    return Beginning(Border(standing, series, {}), max(start, 0 if kept is None else kept.standing.until))
+
+
+def moved(monitor: Monitor, begun: Sequence[int], until: int, store: Store) -> Border | None:
+    """The border where the buckets before `until` are about to go; None if it lies there or beyond, or is not needed.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    drift, step = monitor.drift, step_of(monitor.bucket)
+    if drift is None:
+        return None
+    known, until = beginning(monitor, drift, begun, store).border, -(-until // step) * step
+    since = known.standing.until
+    if until <= since:
+        return None
+    settings = Settings(step, drift.false_alarms, drift.baseline_from or 0, tuple(begun))
+    history = store.history(monitor.definition(drift.measure), since, until)
+    traffic = store.history(monitor.traffic, since, until)
+    refused = store.refused_by_bucket(monitor.traffic, since, until)
+    found, state = judge(settings, known.standing.state, hours(drift, monitor.bucket, history, traffic, refused))
+    conditions, _ = follow(drift, step, found, known.conditions)
+    standing = Standing(_identity(monitor, drift, begun, until), until, state)
+    return Border(standing, known.series, conditions)
+
+
+def _identity(monitor: Monitor, drift: Drift, begun: Sequence[int], until: int) -> str:
+    """Of all that decides the verdicts on steps that end by `until`: a later beginning is none of it."""
+    return monitor.drift_identity(drift, [at for at in begun if at < until])
+
+
+def _series(monitor: Monitor, drift: Drift) -> tuple[str, ...]:
+    return monitor.definition(drift.measure).id, monitor.traffic.id
