@@ -13,12 +13,29 @@ from typing import NamedTuple
 from monitor.core.drift.judge import judge
 from monitor.core.drift.settings import Settings
 from monitor.core.types import Drift, Monitor
-from monitor.core.verdict_findings import follow
+from monitor.core.verdict_findings import Span, follow
 from monitor.core.verdict_hours import hours, step_of
 from monitor.store import Store
-from monitor.store.verdicts import Border, Standing
+from monitor.store.verdicts import Baseline, Border, Standing
 
 END = 1 << 62
+
+
+def settings_of(monitor: Monitor, drift: Drift, begun: Sequence[Baseline]) -> Settings:
+    """How the judge is to judge a monitor. `begun`: where the baseline begins anew, oldest first."""
+    moments = tuple(said.since for said in begun)
+    return Settings(step_of(monitor.bucket), drift.false_alarms, drift.baseline_from or 0, moments)
+
+
+def identity_of(monitor: Monitor, drift: Drift, begun: Sequence[Baseline]) -> str:
+    """Of all that decides the verdicts on a monitor."""
+    return monitor.drift_identity(drift, [said.since for said in begun])
+
+
+def ahead(begun: Sequence[Baseline]) -> list[Span]:
+    """The times before beginnings that were not judged yet when these were said."""
+    spans = [said.ahead for said in begun]
+    return [span for span in spans if span is not None and span[0] < span[1]]
 
 
 class Beginning(NamedTuple):
@@ -28,7 +45,7 @@ class Beginning(NamedTuple):
     kept: int
 
 
-def beginning(monitor: Monitor, drift: Drift, begun: Sequence[int], store: Store) -> Beginning:
+def beginning(monitor: Monitor, drift: Drift, begun: Sequence[Baseline], store: Store) -> Beginning:
     """What judging anew goes on from: nothing and the oldest bucket, or what was known at the border.
 
     Nothing is known there either if the settings have been changed since. Raises StoreError.
@@ -36,18 +53,18 @@ def beginning(monitor: Monitor, drift: Drift, begun: Sequence[int], store: Store
     series, kept = _series(monitor, drift), store.verdicts.border(monitor.name)
     is_same = kept is not None and kept.series == series
     if kept is not None and kept.standing.identity == _identity(monitor, drift, begun, kept.standing.until):
-        standing = replace(kept.standing, identity=monitor.drift_identity(drift, begun))
+        standing = replace(kept.standing, identity=identity_of(monitor, drift, begun))
         return Beginning(replace(kept, standing=standing), standing.until)
     starts = [kept.standing.until] if is_same and kept is not None else []
     for definition in (monitor.definition(drift.measure), monitor.traffic):
         coarse = store.retention.rolled_up(definition, 0, END)
         starts += [] if coarse is None else [coarse[1]]
     start, step = max(starts, default=0), step_of(monitor.bucket)
-    standing = Standing(monitor.drift_identity(drift, begun), -(-start // step) * step, None)
+    standing = Standing(identity_of(monitor, drift, begun), -(-start // step) * step, None)
     return Beginning(Border(standing, series, {}), max(start, 0 if kept is None else kept.standing.until))
 
 
-def moved(monitor: Monitor, begun: Sequence[int], until: int, store: Store) -> Border | None:
+def moved(monitor: Monitor, begun: Sequence[Baseline], until: int, store: Store) -> Border | None:
     """The border where the buckets before `until` are about to go; None if it lies there or beyond, or is not needed.
 
     Raises:
@@ -60,19 +77,19 @@ def moved(monitor: Monitor, begun: Sequence[int], until: int, store: Store) -> B
     since = known.standing.until
     if until <= since:
         return None
-    settings = Settings(step, drift.false_alarms, drift.baseline_from or 0, tuple(begun))
+    settings = settings_of(monitor, drift, begun)
     history = store.history(monitor.definition(drift.measure), since, until)
     traffic = store.history(monitor.traffic, since, until)
     refused = store.refused_by_bucket(monitor.traffic, since, until)
     found, state = judge(settings, known.standing.state, hours(drift, monitor.bucket, history, traffic, refused))
-    conditions, _ = follow(drift, step, found, known.conditions)
+    conditions, _ = follow(drift, step, found, known.conditions, ahead(begun))
     standing = Standing(_identity(monitor, drift, begun, until), until, state)
     return Border(standing, known.series, conditions)
 
 
-def _identity(monitor: Monitor, drift: Drift, begun: Sequence[int], until: int) -> str:
-    """Of all that decides the verdicts on steps that end by `until`: a later beginning is none of it."""
-    return monitor.drift_identity(drift, [at for at in begun if at < until])
+def _identity(monitor: Monitor, drift: Drift, begun: Sequence[Baseline], until: int) -> str:
+    """Of all that decides what comes of steps that end by `until`: a later beginning is none of it."""
+    return identity_of(monitor, drift, [said for said in begun if min(said.since, *said.ahead or ()) < until])
 
 
 def _series(monitor: Monitor, drift: Drift) -> tuple[str, ...]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from monitor.border import beginning
+from monitor.border import ahead, beginning, identity_of, settings_of
 from monitor.core.drift.judge import judge
-from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import State
 from monitor.core.drift.verdicts import Verdict
 from monitor.core.findings import Finding
@@ -26,13 +25,14 @@ from monitor.core.verdict_findings import (
     Seen,
     finding,
     follow,
+    how_it_ended,
     name_of,
-    taken_as_normal,
+    withdrawn_ahead,
 )
 from monitor.core.verdict_hours import hours, step_of
 from monitor.store import Store
 from monitor.store.alerts import AlertState, Kept
-from monitor.store.verdicts import Judged, Standing
+from monitor.store.verdicts import Baseline, Judged, Standing
 
 
 @dataclass
@@ -51,15 +51,10 @@ class Drifted:
     newest: dict[ConditionName, Finding] = field(default_factory=dict)
 
 
-def settings_of(monitor: Monitor, drift: Drift, begun: Sequence[int]) -> Settings:
-    """How the judge is to judge a monitor. `begun`: see `begun_anew`."""
-    return Settings(step_of(monitor.bucket), drift.false_alarms, drift.baseline_from or 0, tuple(begun))
-
-
-def begun_anew(monitor: Monitor, drift: Drift, store: Store) -> list[int]:
-    """Seconds at which somebody had the baseline begin anew, oldest first; not what the configuration leaves out."""
+def begun_anew(monitor: Monitor, drift: Drift, store: Store) -> list[Baseline]:
+    """Where somebody had the baseline begin anew, oldest first; not what the configuration leaves out."""
     least = drift.baseline_from or 0
-    return [said.since for said in store.verdicts.baselines(monitor.name) if said.since > least]
+    return [said for said in store.verdicts.baselines(monitor.name) if said.since > least]
 
 
 def follow_drift(monitor: Monitor, drift: Drift, state: AlertState, end: int, store: Store) -> Drifted:
@@ -69,11 +64,64 @@ def follow_drift(monitor: Monitor, drift: Drift, state: AlertState, end: int, st
         StoreError: the store is out of reach.
     """
     begun = begun_anew(monitor, drift, store)
-    identity = monitor.drift_identity(drift, begun)
-    standing, step = store.verdicts.standing(monitor.name), step_of(monitor.bucket)
-    is_new = standing is None or standing.identity != identity or state.anew or state.until is None
-    before, kept = _before(state, identity), 0
-    if is_new or standing is None:
+    standing = None if state.anew or state.until is None else store.verdicts.standing(monitor.name)
+    is_known = standing is not None and standing.identity == identity_of(monitor, drift, begun)
+    return _follow(monitor, drift, state, end, store, begun, standing if is_known else None)
+
+
+def live_through(monitor: Monitor, drift: Drift, end: int, store: Store) -> Drifted:
+    """Judge the steps that ended by `end` from the first on, as it was at the time.
+
+    Where the baseline begins anew is known from when it was said: what was judged by then was judged without it.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    begun, border = begun_anew(monitor, drift, store), store.verdicts.border(monitor.name)
+    least = 0 if border is None else border.standing.until
+    late = {s.since: s.judged_until for s in begun if s.judged_until is not None and least <= s.since < s.judged_until}
+    whole, state, heard = Drifted(), AlertState(), 0
+    for until in (*sorted({at for at in late.values() if at < end}), end):
+        known = [said for said in begun if late.get(said.since, 0) <= heard]
+        found, heard = _follow(monitor, drift, state, until, store, known, None), until
+        if until == end or (found.judged is not None and found.judged.verdicts):
+            whole = _gone_on(whole, found, state)
+            state = AlertState(until, conditions=found.conditions)
+    return whole
+
+
+def _gone_on(was: Drifted, now: Drifted, state: AlertState) -> Drifted:
+    """What was lived through, and from `state` on what was found when all was judged anew by something new."""
+    if was.judged is None or now.judged is None or state.until is None:
+        return now
+    since, firing = state.until, (n for n, kept in state.conditions.items() if kept.condition.state == "firing")
+    ended = [Change(n, "info", False, "firing", "withdrawn", _since(state, n), since) for n in firing]
+    verdicts = [v for v in was.judged.verdicts if v.end <= since] + [v for v in now.judged.verdicts if v.end > since]
+    return replace(
+        now,
+        judged=replace(now.judged, verdicts=verdicts),
+        changes=[*was.changes, *ended, *now.changes],
+        findings=was.findings | now.findings,
+    )
+
+
+def _since(state: AlertState, name: ConditionName) -> int:
+    return state.conditions[name].condition.since or state.until or 0
+
+
+def _follow(
+    monitor: Monitor,
+    drift: Drift,
+    state: AlertState,
+    end: int,
+    store: Store,
+    begun: Sequence[Baseline],
+    standing: Standing | None,
+) -> Drifted:
+    """Judge the steps that ended by `end`, from `standing` on; without one from the first on."""
+    identity, step = identity_of(monitor, drift, begun), step_of(monitor.bucket)
+    before, kept, is_new = _before(state, identity), 0, standing is None
+    if standing is None:
         border, kept = beginning(monitor, drift, begun, store)
         standing = border.standing
         before = dict(border.conditions) if state.anew or state.until is None else {}
@@ -82,10 +130,14 @@ def follow_drift(monitor: Monitor, drift: Drift, state: AlertState, end: int, st
     until = end - end % step
     if until <= standing.until:
         return Drifted(Judged(standing), {name: Kept(identity, c) for name, c in before.items()})
-    found, verdict_state = _verdicts(monitor, drift, settings_of(monitor, drift, begun), standing, until, store)
-    after, changes = follow(drift, step, found, before)
+    found, verdict_state = _verdicts(monitor, drift, begun, standing, until, store)
+    spans = ahead(begun)
+    after, changes = follow(drift, step, found, before, spans)
+    after, gone = withdrawn_ahead(drift, found, after, until, spans)
+    changes += gone
     if is_new and state.until is not None and not state.anew:
-        changes = _now_only(changes, state.until, state.until if _fires(state) else end)
+        first = next((v.end for v in found if v.end > state.until), end)
+        changes = _now_only(changes, state.until, state.until if _fires(state) else first)
     drifted = Drifted(Judged(Standing(identity, until, verdict_state), found, is_new, kept))
     drifted.conditions = {name: Kept(identity, condition) for name, condition in after.items()}
     drifted.changes = [seen.change for seen in changes]
@@ -104,13 +156,14 @@ def _before(state: AlertState, identity: str) -> dict[ConditionName, Condition]:
 
 
 def _verdicts(
-    monitor: Monitor, drift: Drift, settings: Settings, standing: Standing, until: int, store: Store
+    monitor: Monitor, drift: Drift, begun: Sequence[Baseline], standing: Standing, until: int, store: Store
 ) -> tuple[list[Verdict], State | None]:
     """The verdicts on the steps in [standing.until, until), and the state that they come to."""
     history = store.history(monitor.definition(drift.measure), standing.until, until)
     traffic = store.history(monitor.traffic, standing.until, until)
     refused = store.refused_by_bucket(monitor.traffic, standing.until, until)
-    return judge(settings, standing.state, hours(drift, monitor.bucket, history, traffic, refused))
+    known = hours(drift, monitor.bucket, history, traffic, refused)
+    return judge(settings_of(monitor, drift, begun), standing.state, known)
 
 
 def _now_only(changes: Sequence[Seen], since: int, at: int) -> list[Seen]:
@@ -143,7 +196,7 @@ def _describe(
         name, fires = seen.change.name, seen.change.became == "firing"
         verdict = seen.verdict if fires else _last_of(name, monitor, drifted, found, seen.verdict, store)
         told = finding(evidence, name, verdict, seen.alarm if fires else None, seen.change.since)
-        drifted.findings[seen.change] = told if fires else taken_as_normal(evidence, told, seen.change.at)
+        drifted.findings[seen.change] = told if fires else how_it_ended(evidence, told, seen)
     alarms = {name_of(drift, alarm.unit): alarm for alarm in last.alarms}
     for name in firing:
         since = drifted.conditions[name].condition.since or last.end

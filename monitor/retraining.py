@@ -35,6 +35,9 @@ LARGEST = 60_000
 LONGEST_TEXT = 4_000
 """Characters of a definition's text."""
 
+MOST_OF_VERDICT = 20
+"""Alarms, changes and slices of each list of the newest verdict that go with a request."""
+
 VERSION = 1
 """Of the evidence's form, raised when a field changes its meaning."""
 
@@ -134,8 +137,14 @@ def _expected(monitor: Monitor, end: int, verdicts: Sequence[Verdict], store: St
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
-    """The newest verdict, without its split, which is the diagnosis'."""
-    return {name: value for name, value in asdict(verdict).items() if name != "split"}
+    """The newest verdict, of long lists their beginning; without its split, which is the diagnosis'.
+
+    `totals` has how many there are in all.
+    """
+    found = {name: value for name, value in asdict(verdict).items() if name != "split"}
+    lists = {name: value for name, value in found.items() if isinstance(value, tuple)}
+    first = {name: value[:MOST_OF_VERDICT] for name, value in lists.items()}
+    return found | first | {"totals": {name: len(value) for name, value in lists.items()}}
 
 
 def _comparison(known: Mapping[str, Any]) -> Any:

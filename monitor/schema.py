@@ -256,8 +256,9 @@ baselines = sa.Table(
     sa.Column("author", sa.Text, nullable=False),
     sa.Column("note", sa.Text, nullable=False),
     sa.Column("set_at", sa.Double, nullable=False),
+    sa.Column("judged_until", sa.BigInteger),
 )
-"""The moments at which somebody had the baseline begin anew."""
+"""The moments at which somebody had the baseline begin anew, and how far the verdicts were when it was said."""
 
 diagnoses = sa.Table(
     "diagnoses",

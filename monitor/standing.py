@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from monitor.border import identity_of, settings_of
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import State
 from monitor.core.drift.verdicts import Verdict
 from monitor.core.types import Drift, Monitor
 from monitor.core.verdict_units import Unit, units_of
-from monitor.drifting import begun_anew, settings_of
+from monitor.drifting import begun_anew, follow_drift
 from monitor.errors import InputError
-from monitor.judging import judge_past
 from monitor.store import Store
+from monitor.store.alerts import AlertState
 from monitor.store.verdicts import Baseline
-
-EVER = 1 << 62
-"""Seconds since 1970 that no clock comes to."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +48,16 @@ def stand(monitor: Monitor, store: Store) -> Stand:
         StoreError: the store is out of reach.
     """
     drift = drift_of(monitor)
-    moments, begun = begun_anew(monitor, drift, store), store.verdicts.baselines(monitor.name)
-    settings, stored = settings_of(monitor, drift, moments), store.verdicts.standing(monitor.name)
-    if stored is not None and stored.identity == monitor.drift_identity(drift, moments):
+    counts, begun = begun_anew(monitor, drift, store), store.verdicts.baselines(monitor.name)
+    settings, stored = settings_of(monitor, drift, counts), store.verdicts.standing(monitor.name)
+    if stored is not None and stored.identity == identity_of(monitor, drift, counts):
         return Stand(monitor.name, drift, settings, begun, stored.state, store.verdicts.newest(monitor.name))
-    past = judge_past(replace(monitor, alerts=()), store, EVER)
-    if past is None or past.drift is None:
+    end = store.settled_end(monitor.traffic, monitor.bucket)
+    found = None if end is None else follow_drift(monitor, drift, AlertState(), end, store).judged
+    if found is None:
         return Stand(monitor.name, drift, settings, begun, None, None)
-    verdicts = past.drift.verdicts
-    last = verdicts[-1] if verdicts else None
-    return Stand(monitor.name, drift, settings, begun, past.drift.standing.state, last)
+    last = found.verdicts[-1] if found.verdicts else None
+    return Stand(monitor.name, drift, settings, begun, found.standing.state, last)
 
 
 def drift_of(monitor: Monitor) -> Drift:

@@ -185,6 +185,19 @@ def test_hours_of_the_old_regime_that_are_judged_after_it_was_said_page_nobody(b
     assert set(bench.kinds) == {"not_enough_data"}
 
 
+def test_what_is_missing_to_a_verdict_is_said_where_every_slice_is_a_new_one(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.live(31)
+    renamed = replace(Ranking.of(42, peak=900).draw(), slices=("phone", "tablet", "desk")).rows(31 * 24, 42 * 24)
+    put(bench.store, bench.monitor, renamed)
+    bench.judge(day(42))
+    assert bench.kinds[-1] == "not_enough_data"
+    assert bench.run("baseline", "show", "search") == 0
+    said = "still lacks requests in a slice with a baseline, for a day; a new one has its own after 14 days; no drop is"
+    assert said in capsys.readouterr().out
+
+
 def test_a_backfill_after_it_comes_to_the_same(bench: Bench) -> None:
     bench.live(34)
     assert bench.run("baseline", "begin", "search", "--from", iso(33)) == 0
@@ -216,7 +229,7 @@ def test_it_begins_where_a_version_of_the_model_did(bench: Bench, capsys: pytest
     assert bench.run("baseline", "begin", "search", "--version", "v2", "--from", iso(30)) == 2
     assert "--from and --version both say when" in capsys.readouterr().err
     assert bench.run("baseline", "begin", "search", "--version", "v2", "--by", "ada") == 0
-    assert bench.store.verdicts.baselines("search") == [Baseline(day(30) + HOUR, "ada", "version v2")]
+    assert bench.store.verdicts.baselines("search") == [Baseline(day(30) + HOUR, "ada", "version v2", day(30))]
     assert bench.run("baseline", "begin", "search", "--from", iso(20), "--by", "bob") == 0
     assert [b.author for b in bench.store.verdicts.baselines("search")] == ["bob", "ada"]
 

@@ -16,7 +16,7 @@ from monitor.core.rules import Floor, Rule
 from monitor.core.types import OVERALL
 from monitor.core.verdict_hours import hours
 from monitor.core.windows import History
-from monitor.drifting import settings_of
+from monitor.border import settings_of
 from monitor.retraining import due
 from monitor.schema import drift_states
 from monitor.store.verdicts import Baseline

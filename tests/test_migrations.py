@@ -27,7 +27,7 @@ from monitor.store.verdicts import Diagnosis
 from tests.support.postgres import PostgresServer
 from tests.support.tallies import HOUR, line, python, rows, tally, watched, write
 
-HEAD = "0008"
+HEAD = "0009"
 MONITOR = watched()
 
 

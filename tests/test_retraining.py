@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from monitor.core.drift.verdicts import Alarm, Change, Verdict
 from monitor.core.findings import Finding
 from monitor.core.incidents import Firing, Incident, Matter
 from monitor.core.messages import Notification
@@ -209,6 +210,20 @@ def test_it_stays_small_however_many_slices_and_however_long_the_definitions(ben
     assert len(found["series"]) >= 2
     assert found["series"][-1]["end"] == LAST
     assert found["diagnosis"]["slices"]
+
+
+def test_of_a_verdict_on_many_slices_the_first_go_with_it_and_how_many_there_are(bench: Bench) -> None:
+    names = [f"slice {n} of {'s' * 90}" for n in range(400)]
+    alarms = tuple(Alarm(name, LAST - DAY, LAST, -0.1, 2.0, 0.02, 0.4, 0.5, 1000) for name in names)
+    changes = tuple(Change(name, "firing") for name in names)
+    verdict = Verdict(LAST, "degraded", alarms, changes, tuple(names), missing=tuple(names))
+    found = evidence(bench.monitor, bench.incident, LAST, [verdict], bench.store)
+    assert len(json.dumps(found)) <= LARGEST
+    assert [one["unit"] for one in found["verdict"]["alarms"]] == names[:20]
+    assert found["verdict"]["missing"] == tuple(names[:20])
+    totals = {name: found["verdict"]["totals"][name] for name in ("alarms", "changes", "pending", "missing")}
+    assert set(totals.values()) == {400}
+    assert len(found["series"]) > 300  # the rest need not be cut for it
 
 
 def test_a_dimension_of_queries_is_in_no_request(bench: Bench) -> None:

@@ -162,6 +162,7 @@ def plain(found: Stand) -> dict[str, Any]:
         "looks_back_to": found.drift.baseline_from,
         "begun_anew": [{"at": said.since, "by": said.author, "note": said.note} for said in found.begun],
         "judged_until": None if verdict is None else verdict.end,
+        "verdict": None if verdict is None else verdict.kind,
         "fitted_since": None if fitted is None else fitted.since,
         "fitted_until": None if fitted is None else fitted.until,
         "days": 0.0 if verdict is None else verdict.reference_days,
@@ -180,7 +181,7 @@ def _lines(found: Stand) -> list[str]:
     else:
         span = f"{utc(told['fitted_since'])} to {utc(told['fitted_until'])}"
         lines.append(f"  fitted on {span}: {told['days']:.0f} days, {count(told['requests'])} requests")
-        is_judged = found.state is not None and found.state.settled
+        is_judged = found.state is not None and found.state.settled and told["verdict"] != "not_enough_data"
         until_then = "drops must be larger until then" if is_judged else "no drop is judged until then"
         lines += [f"  still lacks {told['lacks']}; {until_then}"] * bool(told["lacks"])
     if told["looks_back_to"] is not None:

@@ -123,6 +123,7 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
         "expected": verdict.expected,
         "alarms": alarms,
         "missing": list(verdict.missing),
+        "lost": [lost.slice for lost in verdict.lost],
         "mix_shifted": verdict.mix_shifted,
         "mix_effect": verdict.mix_effect,
         "lacks": verdict.lacks,
@@ -185,7 +186,8 @@ def _verdict(told: dict[str, Any]) -> str:
     if told["kind"] is None:
         return f"{name}: none yet; there is no final bucket"
     dimension, observed, expected = told["dimension"] or "", told["observed"], told["expected"]
-    slices = told["missing"] or [a["slice"] for a in told["alarms"]]
+    of_kind = told["missing"] if told["kind"] == "slice_missing" else told["lost"]
+    slices = of_kind or [a["slice"] for a in told["alarms"]]
     where = ", ".join(named(dimension, value) if value else "all traffic" for value in slices[:MOST_SLICES])
     more = f" and {len(slices) - MOST_SLICES} more" if len(slices) > MOST_SLICES else ""
     parts = [f"{NAMES[told['kind']]} since {utc(told['since'])}" + (f" ({where}{more})" if where else "")]

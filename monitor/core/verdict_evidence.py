@@ -37,23 +37,23 @@ class Evidence:
     traffic: History
     masked: frozenset[int] = frozenset()
 
-    def coverage(self, verdict: Verdict, since: int) -> tuple[float | None, float | None]:
+    def coverage(self, verdict: Verdict, since: int, key: SliceKey = OVERALL) -> tuple[float | None, float | None]:
         """(label coverage of the last day, what is expected of it), without the hours in which the data were bad.
 
-        Where there are such hours, the others are held against themselves in the last week before `since`.
+        Where there are such hours, and of a slice, it is held against the same hours of the last week before `since`.
         """
         step = step_of(self.width)
         ends = range(verdict.end, verdict.end - max(DAY, step), -step)
         sound = [end for end in ends if end not in self.masked]
-        if len(sound) == len(ends):
+        if key == OVERALL and len(sound) == len(ends):
             return verdict.coverage, verdict.coverage_expected
         weeks = -(-(verdict.end - since) // WEEK) * WEEK
         before = [end - weeks for end in sound if end - weeks not in self.masked]
-        return self._labelled(sound, step), self._labelled(before, step)
+        return self._labelled(key, sound, step), self._labelled(key, before, step)
 
-    def _labelled(self, ends: Sequence[int], step: int) -> float | None:
+    def _labelled(self, key: SliceKey, ends: Sequence[int], step: int) -> float | None:
         """Label coverage of some steps; None if nothing is known of them."""
-        sums = sum((self.traffic.between(end - step, end).slice(OVERALL).sum(axis=0) for end in ends), np.zeros(FIELDS))
+        sums = sum((self.traffic.between(end - step, end).slice(key).sum(axis=0) for end in ends), np.zeros(FIELDS))
         requests, labelled = (float(sums[b.TRAFFIC_FIELDS.index(name)]) for name in ("requests", "labelled"))
         return labelled / requests if requests else None
 

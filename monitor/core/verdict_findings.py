@@ -13,7 +13,7 @@ from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE, Lack
 from monitor.core.drift.diagnosis import Split
 from monitor.core.drift.gates import MISSING_RATIO, TRAFFIC_RATIO
 from monitor.core.drift.series import DAY, HOUR
-from monitor.core.drift.verdicts import DATA_KINDS, Alarm, Verdict
+from monitor.core.drift.verdicts import DATA_KINDS, SLICE_KINDS, Alarm, Verdict
 from monitor.core.findings import MOST_SLICES, Finding, SliceFall
 from monitor.core.rules import COVERAGE, Severity
 from monitor.core.thresholds import Change, Condition, ConditionName, State
@@ -27,10 +27,11 @@ FOLDED = frozenset({DEGRADED, *DATA_KINDS})
 VERDICTS = FOLDED | ARRIVALS
 """Names of conditions that verdicts make, which no alert rule may have."""
 
-MASKED = DATA_KINDS - {"slice_missing"}
+MASKED = DATA_KINDS - SLICE_KINDS
 """Verdicts on hours that are left out of what the model is judged by."""
 
 SUSPECT, COLLAPSED = "labels_suspect", "labels_collapsed"
+SLICE_SUSPECT, SLICE_COLLAPSED = "slice_labels_suspect", "slice_labels_collapsed"
 
 CALM = 6 * HOUR
 """Seconds for which data must be sound until they are so for certain."""
@@ -38,11 +39,33 @@ CALM = 6 * HOUR
 PART = "part"
 """Figure of a slice's fall: what its own change adds to the change of the whole."""
 
+GRAVITY = (
+    "labels_suspect",
+    "labels_collapsed",
+    "rows_refused",
+    "traffic_low",
+    "slice_labels_suspect",
+    "slice_labels_collapsed",
+    "slice_missing",
+)
+"""Verdicts on the data, the gravest first: of several a step has the gravest, which hides the others."""
+
+GROWS = {SUSPECT: COLLAPSED, SLICE_SUSPECT: SLICE_COLLAPSED}
+"""What a verdict on the data becomes where it lasts."""
+COLLAPSES = frozenset(GROWS.values())
+
+GREW = "grew"
+"""Figure of a verdict on the data that is over as it has become a graver one."""
+
 NEW_NORMAL = "new_normal"
 """Figure of a verdict on the data that is over though nothing came back: what there is now is what is usual."""
 
 REQUESTS, EVENTS = "requests", "events"
 """What verdicts on what comes in judge in place of a measure."""
+
+
+Span = tuple[int, int]
+"""Seconds, without the first and with the last."""
 
 
 # ---- conditions --------------------------------------------------------------------------------------------------
@@ -59,25 +82,54 @@ class Seen:
 
 def severity_of(drift: Drift, name: ConditionName) -> Severity:
     """How grave a condition is that a verdict made. Labels that stay away are as grave as a model that got worse."""
-    return drift.severity if name[0] in (DEGRADED, COLLAPSED) else drift.data_severity
+    return drift.severity if name[0] in COLLAPSES | {DEGRADED} else drift.data_severity
 
 
 def follow(
-    drift: Drift, step: int, verdicts: Sequence[Verdict], before: Mapping[ConditionName, Condition]
+    drift: Drift,
+    step: int,
+    verdicts: Sequence[Verdict],
+    before: Mapping[ConditionName, Condition],
+    ahead: Sequence[Span] = (),
 ) -> tuple[dict[ConditionName, Condition], list[Seen]]:
-    """The conditions after some verdicts in order, and their changes on the way."""
+    """The conditions after some verdicts in order, and their changes on the way.
+
+    Args:
+        ahead: times in which alarms are of a level that is known to be no more, and are not told.
+    """
     conditions, changes = dict(before), list[Seen]()
     for verdict in verdicts:
-        after = dict(_alarms(drift, step, verdict)) | dict(_data(step, verdict, conditions))
+        is_ahead = any(since < verdict.end <= until for since, until in ahead)
+        alarms = {} if is_ahead else dict(_alarms(drift, step, verdict))
+        after = alarms | dict(_data(step, verdict, conditions))
         for name in sorted(conditions.keys() | after.keys()):
             was, now = conditions.get(name, Condition()), after.get(name, Condition())
             if was.state != now.state and "firing" in (was.state, now.state):
                 alarm = next((a for a in verdict.alarms if name_of(drift, a.unit) == name), None)
                 change = _change(drift, name, was, now, verdict.end)
-                is_gone = now.state != "firing" and name in _withdrawn(drift, verdict)
+                is_left = name in _withdrawn(drift, verdict) or (is_ahead and name[0] == DEGRADED)
+                is_gone = now.state != "firing" and is_left
                 changes.append(Seen(replace(change, became="withdrawn") if is_gone else change, verdict, alarm))
         conditions = {name: condition for name, condition in after.items() if condition.state != "ok"}
     return conditions, changes
+
+
+def withdrawn_ahead(
+    drift: Drift,
+    verdicts: Sequence[Verdict],
+    after: Mapping[ConditionName, Condition],
+    until: int,
+    ahead: Sequence[Span],
+) -> tuple[dict[ConditionName, Condition], list[Seen]]:
+    """Without the alarms on a level that is known by `until`, seconds, to be no more, and how they go."""
+    if not verdicts or not any(begin <= until < end for begin, end in ahead):
+        return dict(after), []
+    kept, changes = {name: c for name, c in after.items() if name[0] != DEGRADED}, list[Seen]()
+    for name in sorted(after.keys() - kept.keys()):
+        if after[name].state == "firing":
+            change = _change(drift, name, after[name], Condition(), until)
+            changes.append(Seen(replace(change, became="withdrawn"), verdicts[-1]))
+    return kept, changes
 
 
 def name_of(drift: Drift, unit: str) -> ConditionName:
@@ -106,10 +158,23 @@ def _data(
         was = before.get(name)
         if kind == verdict.kind:
             yield name, Condition("firing", verdict.end if was is None else was.since, 0, verdict.end)
-        elif was is not None and not (kind == SUSPECT and verdict.kind == COLLAPSED):
-            calm = was.streak + (verdict.kind != "not_enough_data")
+        elif was is not None and GROWS.get(kind) != verdict.kind:
+            calm = was.streak + _is_calm(kind, verdict)
             if calm * step < CALM:
                 yield name, replace(was, streak=calm)
+
+
+def _is_calm(kind: str, verdict: Verdict) -> bool:
+    """Whether a verdict shows that a trouble of the data is none: not where a graver one hides it.
+
+    Without any baseline it is enough that there are requests again, and labels of them.
+    """
+    if verdict.kind in GRAVITY:
+        return GRAVITY.index(verdict.kind) > GRAVITY.index(kind)
+    if verdict.kind != "not_enough_data":
+        return True
+    came = verdict.coverage if "labels" in kind else verdict.requests
+    return verdict.requests_expected is None and bool(came)
 
 
 def _change(drift: Drift, name: ConditionName, was: Condition, now: Condition, at: int) -> Change:
@@ -138,7 +203,7 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
     window = max(verdict.end - alarm.since, seen.width)
     value, before, requests = alarm.value, alarm.before, alarm.requests
     lower, upper, method = seen.bounds(key, window, verdict.end, value, requests)
-    now, usual = seen.coverage(verdict, alarm.since)
+    now, usual = seen.coverage(verdict, alarm.since, key)
     found = Finding(
         DEGRADED,
         severity_of(seen.drift, name),
@@ -208,7 +273,7 @@ def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -
         before,
         "the baseline of these hours",
         least if least is not None and value is not None and value < least else None,
-        *seen.coverage(verdict, begin),
+        *seen.coverage(verdict, begin, key),
         interval=method,
         verdict=DEGRADED,
     )
@@ -225,7 +290,13 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
             figures = [("events", labels.events), ("events_before", labels.events_before)]
             figures += [("unmatched", labels.unmatched), ("unmatched_before", labels.unmatched_before)]
     span = verdict.span if labels is None else labels.span
-    missing = tuple(SliceFall(seen.drift.mix_by or "", name, 0.0, 0.0, 0.0) for name in verdict.missing[:MOST_SLICES])
+    dimension, slices = seen.drift.mix_by or "", list[SliceFall]()
+    if kind == "slice_missing":
+        slices = [SliceFall(dimension, name, 0.0, 0.0, 0.0) for name in verdict.missing]
+    elif kind in (SLICE_SUSPECT, SLICE_COLLAPSED) and verdict.lost:
+        lost = sorted(verdict.lost, key=lambda one: (one.coverage or 0.0, one.slice))
+        slices = [SliceFall(dimension, s.slice, s.coverage_before or 0.0, s.coverage or 0.0, 0.0) for s in lost]
+        subject, value, before = COVERAGE, lost[0].coverage or 0.0, lost[0].coverage_before
     return Finding(
         kind,
         severity_of(seen.drift, name),
@@ -244,7 +315,7 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
         None,
         verdict.coverage,
         verdict.coverage_expected,
-        slices=missing,
+        slices=tuple(slices[:MOST_SLICES]),
         verdict=kind,
         figures=tuple((n, v) for n, v in figures if v is not None),
     )
@@ -275,19 +346,32 @@ def of_lack(drift: Drift, name: ConditionName, lack: Lack, now: int) -> Finding:
     )
 
 
-def taken_as_normal(seen: Evidence, found: Finding, at: int) -> Finding:
-    """A finding of what is over, with a figure that says so if it is only as what there is now is what is usual."""
+def how_it_ended(seen: Evidence, found: Finding, by: Seen) -> Finding:
+    """A finding of what is over, with a figure that says why if nothing came back.
+
+    Either it has become a graver one, or what there is now is what is usual.
+    """
+    if found.verdict in GROWS and GROWS[found.verdict] == by.verdict.kind:
+        why = GREW
+    elif _stays(seen, found, by.change.at):
+        why = NEW_NORMAL
+    else:
+        return found
+    return replace(found, figures=(*found.figures, (why, 1.0)))
+
+
+def _stays(seen: Evidence, found: Finding, at: int) -> bool:
+    """Whether what had gone is as good as gone in the hours by which it is over."""
+    end = max(found.end, at - max(CALM, step_of(seen.width)))
     if found.verdict == "slice_missing":
         # It is back with a request, or told of no longer.
-        came = [seen.mean((s.dimension, s.slice), found.end, at)[1] for s in found.slices]
+        came = [seen.mean((s.dimension, s.slice), end, at)[1] for s in found.slices]
         before = [seen.mean((s.dimension, s.slice), found.since - WEEK, found.since)[1] for s in found.slices]
-        least = MISSING_RATIO * (at - found.end) / WEEK
-        stays = any(now < least * then for now, then in zip(came, before, strict=True))
-    elif found.verdict == "traffic_low":
+        least = MISSING_RATIO * (at - end) / WEEK
+        return any(now < least * then for now, then in zip(came, before, strict=True))
+    if found.verdict == "traffic_low":
         # Against the same hours of the last week before it fell.
         weeks = -(-(at - found.since + CALM) // WEEK) * WEEK
-        now, usual = (seen.mean(OVERALL, found.end - back, at - back)[1] for back in (0, weeks))
-        stays = now < (1 + TRAFFIC_RATIO) / 2 * usual
-    else:
-        stays = False
-    return replace(found, figures=(*found.figures, (NEW_NORMAL, 1.0))) if stays else found
+        now, usual = (seen.mean(OVERALL, end - back, at - back)[1] for back in (0, weeks))
+        return now < (1 + TRAFFIC_RATIO) / 2 * usual
+    return False

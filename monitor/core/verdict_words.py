@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE
 from monitor.core.findings import Finding
 from monitor.core.types import format_duration
-from monitor.core.verdict_findings import COLLAPSED, DEGRADED, NEW_NORMAL, PART, SUSPECT
+from monitor.core.verdict_findings import (
+    COLLAPSED,
+    DEGRADED,
+    GREW,
+    GROWS,
+    NEW_NORMAL,
+    PART,
+    SLICE_COLLAPSED,
+    SLICE_SUSPECT,
+    SUSPECT,
+)
 from monitor.core.words import lasting, utc
 
 LONGEST_SLICE = 60
@@ -18,6 +28,8 @@ NAMES = {
     COLLAPSED: "labels or relevance collapsed",
     "traffic_low": "traffic low",
     "slice_missing": "slices missing",
+    SLICE_SUSPECT: "labels of slices suspect",
+    SLICE_COLLAPSED: "labels or relevance of slices collapsed",
     "rows_refused": "rows refused",
     SOURCE_STALE: "source stale",
     LABELS_LATE: "labels late",
@@ -35,6 +47,8 @@ def headline(finding: Finding) -> str:
         return f"traffic low, {_count(finding.value)} requests where {_count(finding.before)} are usual"
     if finding.verdict == "slice_missing":
         return f"slices missing: {_slices(finding)}"
+    if finding.verdict in (SLICE_SUSPECT, SLICE_COLLAPSED):
+        return f"{NAMES[finding.verdict]}: {_slices(finding)}"
     if finding.verdict in ARRIVALS:
         return f"{NAMES[finding.verdict]}, no {_SUBJECTS[finding.verdict]} for {lasting(finding.window)}"
     return NAMES[finding.verdict]
@@ -51,6 +65,12 @@ def sentences(finding: Finding) -> list[str]:
         return [f"Traffic is low: {_count(finding.value)} requests over {over} {usual}."]
     if finding.verdict == "slice_missing":
         return [f"Slices are missing that had traffic before: {_slices(finding)}."]
+    if finding.verdict in (SLICE_SUSPECT, SLICE_COLLAPSED):
+        began = "Labels or relevance of slices collapsed a day ago or more" * (finding.verdict == SLICE_COLLAPSED)
+        return [
+            f"{began or 'Labels of slices are suspect'}: most of theirs are gone, and that explains the fall of their "
+            f"measure. Label coverage: {_coverages(finding)}. The other slices are judged as ever."
+        ]
     if finding.verdict in ARRIVALS:
         return [_not_arrived(finding)]
     return [f"Far more rows of the rankings than usual were refused over {over}; the page counts them by reason."]
@@ -120,6 +140,12 @@ def advice(finding: Finding) -> str:
         return "see the event pipeline; if labels take so long from now on, raise `lateness`, or hours close without."
     if finding.verdict == "slice_missing":
         return "see whether they are switched off on purpose, or no longer logged."
+    if finding.verdict == SLICE_SUSPECT:
+        return (
+            "look at how these slices' events are logged; do not retrain on their hours, nor judge the model by them."
+        )
+    if finding.verdict == SLICE_COLLAPSED:
+        return "look at how these slices' events are logged; if that is sound, look at what they are shown."
     return "see by which reason rows are refused, and what changed in the logging then."
 
 
@@ -152,7 +178,11 @@ def reason(was: str, became: str, finding: Finding | None) -> str:
     if finding.verdict in ARRIVALS:
         return f"verdict {name}" if became == "firing" else f"{name} no longer: it came again"
     if finding.verdict != DEGRADED:
-        return f"verdict {name}" if became == "firing" else f"{name} no longer, for as long as it takes to be sure"
+        if became == "firing":
+            return f"verdict {name}"
+        if GREW in dict(finding.figures):
+            return f"{name} for a day: now {NAMES[GROWS[finding.verdict]]}"
+        return f"{name} no longer, for as long as it takes to be sure"
     if became == "firing":
         return f"verdict {name}: too far below the baseline for too long to be chance"
     return "back at the baseline"
@@ -166,6 +196,11 @@ def named(dimension: str, value: str) -> str:
 
 def _slices(finding: Finding) -> str:
     return ", ".join(named(s.dimension, s.slice) for s in finding.slices) or "unknown"
+
+
+def _coverages(finding: Finding) -> str:
+    found = (f"{named(s.dimension, s.slice)} {_from_to(_percent(s.before), _percent(s.value))}" for s in finding.slices)
+    return ", ".join(found)
 
 
 def _from_to(before: str, now: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from monitor.border import identity_of
 from monitor.core.arrivals import ARRIVALS
 from monitor.core.findings import find
 from monitor.core.rules import Rule
@@ -12,7 +13,7 @@ from monitor.core.thresholds import Change, Condition, ConditionName, View, eval
 from monitor.core.types import OVERALL
 from monitor.core.verdict_findings import VERDICTS
 from monitor.core.windows import SliceKey
-from monitor.drifting import begun_anew, follow_drift
+from monitor.drifting import begun_anew, follow_drift, live_through
 from monitor.judging.arrivals import IDENTITY, follow_arrivals
 from monitor.judging.work import CHANGED, GONE, Followed, Work
 from monitor.store import Store
@@ -53,7 +54,10 @@ def _follow_drift(work: Work, followed: Followed, store: Store) -> None:
     """Judge without thresholds, and note what came of it."""
     if work.monitor.drift is None:
         return
-    drifted = follow_drift(work.monitor, work.monitor.drift, work.state, work.end, store)
+    if work.is_past:
+        drifted = live_through(work.monitor, work.monitor.drift, work.end, store)
+    else:
+        drifted = follow_drift(work.monitor, work.monitor.drift, work.state, work.end, store)
     followed.drift = drifted.judged
     followed.conditions |= drifted.conditions
     followed.changes += drifted.changes
@@ -130,7 +134,7 @@ def _orphaned(work: Work, store: Store) -> dict[Change, str]:
     verdicts = (
         None
         if monitor.drift is None
-        else monitor.drift_identity(monitor.drift, begun_anew(monitor, monitor.drift, store))
+        else identity_of(monitor, monitor.drift, begun_anew(monitor, monitor.drift, store))
     )
     gone, at = dict[Change, str](), work.end if work.state.until is None else work.state.until
     for name, kept in work.state.conditions.items():

@@ -11,7 +11,7 @@ from monitor.core.messages import About, Kind, Notification, key, notification
 from monitor.core.rules import Severity
 from monitor.core.thresholds import ConditionName
 from monitor.core.types import Monitor
-from monitor.core.verdict_findings import COLLAPSED
+from monitor.core.verdict_findings import COLLAPSES
 from monitor.core.verdict_words import reason as verdict_reason
 from monitor.core.watermark import final_age
 from monitor.judging.work import GONE, Followed, Result, Work
@@ -123,7 +123,7 @@ def _channels(monitor: Monitor, incident: Incident) -> tuple[str, ...]:
 
 
 def _has_collapsed(incident: Incident) -> bool:
-    return any(name[0] == COLLAPSED for name in incident.firing or {})
+    return any(name[0] in COLLAPSES for name in incident.firing or {})
 
 
 def _about(monitor: Monitor, telling: Telling, last: Notification | None) -> About:

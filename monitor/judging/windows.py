@@ -84,7 +84,8 @@ class Hindsight:
 def judge_past(monitor: Monitor, store: Store, until: int) -> Hindsight | None:
     """Judge what is stored as `judge` would have, bucket after bucket, and store nothing; None if there is nothing.
 
-    Each window is judged by final buckets that had ended by then, so this is what would have been found at the time.
+    Each window is judged by final buckets that had ended by then, and by what had been said by then of the baseline,
+    so this is what would have been found at the time.
 
     Args:
         until: windows that end later are left out, seconds.
@@ -96,7 +97,7 @@ def judge_past(monitor: Monitor, store: Store, until: int) -> Hindsight | None:
     if settled is None:
         return None
     end = min(settled, until - until % monitor.bucket)
-    work = Work(monitor, AlertState(), end, Views(monitor, store))
+    work = Work(monitor, AlertState(), end, Views(monitor, store), is_past=True)
     followed, found, placed = from_the_first(work, store)
     incidents = [described(work, incident, placed, followed) for incident in found]
     return Hindsight(end, incidents, placed, followed.findings, followed.drift)

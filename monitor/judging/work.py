@@ -27,6 +27,7 @@ class Work:
     Attributes:
         now: seconds of the data's clock.
         arrived: the newest that the source shows; None if it was not looked at.
+        is_past: it is judged as it was lived through, a beginning of the baseline known from when it was said.
     """
 
     monitor: Monitor
@@ -35,6 +36,7 @@ class Work:
     views: Views
     now: float = 0.0
     arrived: Arrived | None = None
+    is_past: bool = False
 
     def as_open(self, id_: str) -> StoredIncident | None:
         """What was stored of an incident that was open; None if it was not."""

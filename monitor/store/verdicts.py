@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from hashlib import blake2b
 from typing import Any
@@ -67,11 +67,21 @@ class Border:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Where somebody had the baseline begin anew; `since` in seconds."""
+    """Where somebody had the baseline begin anew; instants in seconds.
+
+    Attributes:
+        judged_until: end of the last step that had been judged when it was said; None if there was none.
+    """
 
     since: int
     author: str
     note: str
+    judged_until: int | None = None
+
+    @property
+    def ahead(self) -> tuple[int, int] | None:
+        """(since, until) of the time before it that was not judged yet: it is known to be of what is no more."""
+        return None if self.judged_until is None else (self.judged_until, self.since)
 
 
 @dataclass(frozen=True)
@@ -168,18 +178,21 @@ class Verdicts(Connected):
         """Where somebody had the baseline of a monitor begin anew, oldest first."""
         query = sa.select(baselines).where(baselines.c.monitor == monitor).order_by(baselines.c.since)
         with self.reading() as connection:
-            return [Baseline(row.since, row.author, row.note) for row in connection.execute(query)]
+            return [Baseline(row.since, row.author, row.note, row.judged_until) for row in connection.execute(query)]
 
     def begin_baseline(self, monitor: str, baseline: Baseline, now: float) -> None:
         """Have the baseline of a monitor begin anew; the verdicts follow with the next step. Raises StoreError.
 
-        Of two that begin at the same moment the later word counts.
+        How far they are now is kept with it. Of two that begin at the same moment the later word counts, but it is
+        known since the earlier.
         """
-        row = {"monitor": monitor, **asdict(baseline), "set_at": now}
+        news = {"author": baseline.author, "note": baseline.note, "set_at": now}
+        judged = sa.select(drift_states.c.until).where(drift_states.c.monitor == monitor)
         with self.writing() as connection:
+            row = {"monitor": monitor, "since": baseline.since, "judged_until": connection.scalar(judged), **news}
             added = upserting(self.dialect, baselines).values(row)
             connection.execute(
-                added.on_conflict_do_update(index_elements=[baselines.c.monitor, baselines.c.since], set_=row)
+                added.on_conflict_do_update(index_elements=[baselines.c.monitor, baselines.c.since], set_=news)
             )
 
     def forget_baseline(self, monitor: str, since: int) -> bool:

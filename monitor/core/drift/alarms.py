@@ -116,6 +116,7 @@ def see(
     spread = whole.variance / whole.size / np.maximum(whole.level, 1e-9) ** 2 + noise.long_run
     total, expected = units(recent)
     fell = total < (1 - noise.tolerated) * expected
+    fell[:, 0] = total[:, 0] < (1 - noise.tolerated[0] - sums.doubt) * expected[:, 0]
     return Seen(
         ends,
         np.exp(factor),
@@ -162,6 +163,11 @@ def _closing(now: Standing, seen: Seen, row: int) -> Standing:
         closes |= is_open & (rises | ~seen.fell[row])
     after = replace(now, back=back, back_since=back_since, risen=risen)
     return _closed(after, closes, seen.ends[row]) if closes.any() else after
+
+
+def withdrawn(now: Standing, which: Bools, end: int) -> Standing:
+    """Without the alarms of some of the U units, at `end` seconds: there is nothing left that they could be about."""
+    return _closed(replace(now, risen=np.zeros_like(now.risen), back_since=np.zeros_like(now.back_since)), which, end)
 
 
 def _closed(now: Standing, which: Bools, end: int) -> Standing:

@@ -178,14 +178,24 @@ class Baseline:
         """With what is known of the noise by now."""
         return replace(self, noise=found)
 
-    def admitting(self, which: Bools, level: Floats, variance: Floats) -> Baseline:
-        """These slices with a level of their own, from now on judged."""
+    def admitting(self, which: Bools, level: Floats, variance: Floats, requests: Floats) -> Baseline:
+        """These slices with a level of their own, from now on judged.
+
+        Args:
+            which: (S,)
+            level, variance: (S,) of a request's value.
+            requests: (S,) that these rest on.
+        """
         quality = replace(
             self.quality,
             level=np.where(which, level, self.quality.level),
             variance=np.where(which, np.maximum(variance, LEAST_VARIANCE), self.quality.variance),
         )
-        return replace(self, known=self.known | which, alone=self.alone | which, quality=quality)
+        error = quality.variance / requests / np.maximum(quality.level, 1e-9) ** 2
+        was_thin = np.concatenate([[False], which & self.known])
+        errors = np.where(was_thin, np.concatenate([[0.0], error]), self.noise.level_error)
+        noise_ = replace(self.noise, level_error=errors)
+        return replace(self, known=self.known | which, alone=self.alone | which, quality=quality, noise=noise_)
 
 
 def _columns(found: Noise) -> tuple[Floats, ...]:

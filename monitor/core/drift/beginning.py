@@ -34,7 +34,11 @@ def begun_anew(settings: Settings, state: State, start: int, slices: tuple[str, 
         return new
     memory = replace(new.levels.memory, crowd=state.levels.memory.crowd)
     levels = replace(new.levels, ratios=state.levels.ratios, memory=memory)
-    return replace(new, baseline=state.baseline, levels=levels, misses=state.misses, settled=False)
+    was = state.trouble
+    trouble = replace(
+        new.trouble, suspect_since=was.suspect_since, suspect_until=was.suspect_until, collapsed=was.collapsed
+    )
+    return replace(new, baseline=state.baseline, levels=levels, misses=state.misses, trouble=trouble, settled=False)
 
 
 def days_since(state: State, now: int) -> int:

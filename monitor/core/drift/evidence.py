@@ -8,7 +8,7 @@ Ramdas and Rinaldo, 2022), the mean time to a false alarm is the threshold, what
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -33,6 +33,7 @@ class Sums:
         requests, total, squares: (T, S)
         mean: (T, S) expected mean of a request.
         variance: (S,) of a request's value.
+        doubt: (T,), or (1,) of every step, what overall tolerates more than usual, relative.
     """
 
     requests: Floats
@@ -40,6 +41,7 @@ class Sums:
     squares: Floats
     mean: Floats
     variance: Floats
+    doubt: Floats = field(default_factory=lambda: np.zeros(1))
 
     @cached_property
     def whole(self) -> Whole:
@@ -104,7 +106,7 @@ def odds(size: Floats, level: Floats, variance: Floats, lowest: Floats, noise: N
 def _shortfall(sums: Sums, tolerated: Floats) -> tuple[Floats, Floats, Floats]:
     """((T, U) sum of m - y, (T, U) sum of (m - y)^2, (T, U) least m) for the mean m that is still tolerated."""
     n, s, squares = sums.requests, sums.total, sums.squares
-    alone, together = (1 - tolerated[1:]) * sums.mean, (1 - tolerated[0]) * sums.mean
+    alone, together = (1 - tolerated[1:]) * sums.mean, (1 - tolerated[0] - sums.doubt)[:, None] * sums.mean
     short, squared = units(np.array([n * together - s, n * together**2 - 2 * together * s + squares]))
     short[:, 1:], squared[:, 1:] = n * alone - s, n * alone**2 - 2 * alone * s + squares
     lowest = np.empty_like(short)

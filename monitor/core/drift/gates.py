@@ -10,13 +10,19 @@ from monitor.core.drift.series import Bools, Floats
 
 LABELS_Z, LABELS_RATIO, LABELS_EXPLAIN = -6.0, 0.9, 0.75
 LABELS_RATIO_DEGRADED = 0.4
-"""While an alarm is open, people who find less may well leave fewer labels: then most of them must be gone."""
+"""While an alarm is open, people who find less may well leave fewer labels: then most of them must be gone. So must
+those of a slice, whose mean may fall for reasons of its own."""
+LABELS_RATIO_SETTLING = 0.5
+"""While a new level is learnt: fewer labels may be part of it, but not so few."""
 LABELS_STILL = -1.5
 """Standard errors by which labels must be missing in the last hours for a thin day's to be missing still."""
 LABELS_REQUESTS, LABELS_FEW_REQUESTS, LABELS_GONE, LABELS_FEW_Z = 100, 20, 0.3, -12.0
 TRAFFIC_Z, TRAFFIC_RATIO, TRAFFIC_EXPECTED, TRAFFIC_THIN = -3.5, 0.5, 50, 20
 MISSING_EXPECTED, MISSING_Z, MISSING_RATIO = 50, -5.0, 0.02
-REFUSED_Z, REFUSED_RATIO, REFUSED_ROWS, REFUSED_SHARE = 6.0, 3.0, 20, 0.02
+REFUSED_Z, REFUSED_RATIO, REFUSED_ROWS, REFUSED_SHARE = 6.0, 3.0, 20, 0.1
+"""The last is of requests: fewer rows, one for each of them at the most, move the mean by less than is tolerated."""
+MOST_LOST = 0.5
+"""Share of the requests up to which slices without labels are slices; more of them, and it is all traffic."""
 
 REQUESTS, JUDGED, TOTAL, EXPECTED, LABELLED, EXPECTED_LABELLED, EXPECTED_REQUESTS = range(7)
 FIELDS = 7
@@ -75,6 +81,23 @@ def _labels(sums: Floats, spread: Spread, most: float) -> Bools:
     beyond_doubt = (ratio < LABELS_GONE) | (sums[LABELLED] - expected < LABELS_FEW_Z * error)
     enough = (size >= LABELS_REQUESTS) | ((size >= LABELS_FEW_REQUESTS) & beyond_doubt)
     found: Bools = fell & explains & enough & (sums[EXPECTED] > 0)
+    return found
+
+
+def slices_unlabelled(step: Floats, short: Floats, spread: Spread) -> Bools:
+    """(T, S) whether a slice has lost most of its labels while the others have theirs.
+
+    Args:
+        step, short: (7, T, S) sums of a step and of three hours.
+    """
+    most = LABELS_RATIO_DEGRADED
+    few: Bools = (step[LABELLED] < most * step[EXPECTED_LABELLED]) | (short[LABELLED] < most * short[EXPECTED_LABELLED])
+    if not few.any():
+        return few
+    found: Bools = _labels(step, spread, most) | _labels(short, spread, most)
+    size = short[REQUESTS]
+    is_all = (size * found).sum(axis=1) > MOST_LOST * size.sum(axis=1)
+    found &= ~is_all[:, None]
     return found
 
 

@@ -15,12 +15,12 @@ from monitor.core.drift import baseline as b
 from monitor.core.drift import levels as lv
 from monitor.core.drift.baseline import LEAST_REQUESTS, Baseline, Reference
 from monitor.core.drift.beginning import begun_anew, settle, with_level_error
-from monitor.core.drift.block import follow
 from monitor.core.drift.levels import Day, Levels
 from monitor.core.drift.seasons import slots
 from monitor.core.drift.series import DAY, GAP, Hours
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import Recent, State
+from monitor.core.drift.steps import follow
 from monitor.core.drift.tolerance import Misses
 from monitor.core.drift.verdicts import Change, Verdict
 
@@ -140,19 +140,24 @@ def _tracked(settings: Settings, reference: Reference, found: Baseline, today: i
 
 
 def _admitted(settings: Settings, state: State, found: Baseline, now: int) -> tuple[Baseline, Levels]:
-    """With a baseline of their own for slices that have been there for long enough by now."""
-    every = state.levels.every()
-    size = np.maximum(every[lv.REQUESTS], 1)
+    """With a baseline of their own for slices that have been there for long enough by now.
+
+    And for those that were thin in the reference and are no longer, by the days that are old enough for a level.
+    """
+    every, past = state.levels.every(), state.levels.memory.sums
     old = (now - state.first_seen >= settings.least_reference) & (every[lv.REQUESTS] >= LEAST_REQUESTS)
-    new = ~found.known & old & (every[lv.EXPECTED] > 0) & (every[lv.TOTAL] > 0)
+    grown = found.known & ~found.alone & (past[lv.REQUESTS] >= LEAST_REQUESTS) & ~state.standing.open[0]
+    sums = np.where(grown, past, every)
+    new = (grown | (~found.known & old)) & (sums[lv.EXPECTED] > 0) & (sums[lv.TOTAL] > 0)
     if not new.any():
         return found, state.levels
-    level = np.where(new, every[lv.TOTAL] / np.maximum(every[lv.EXPECTED], 1e-9), 1.0)
-    variance = every[lv.SQUARES] / size - (every[lv.TOTAL] / size) ** 2
-    levels = state.levels.rescaled(level)
+    size = np.maximum(sums[lv.REQUESTS], 1)
+    moved = np.where(new, sums[lv.TOTAL] / np.maximum(sums[lv.EXPECTED], 1e-9), 1.0)
+    variance = sums[lv.SQUARES] / size - (sums[lv.TOTAL] / size) ** 2
+    levels = state.levels.rescaled(moved)
     ratios = levels.ratios.copy()
     ratios[lv.QUALITY, new] = 1.0
-    return found.admitting(new, level, variance), replace(levels, ratios=ratios)
+    return found.admitting(new, found.quality.level * moved, variance, size), replace(levels, ratios=ratios)
 
 
 def _improved(state: State, found: Baseline) -> int:
@@ -171,7 +176,20 @@ def _gather(settings: Settings, state: State, block: Hours) -> tuple[list[Verdic
     reference = reference.with_more(block, np.ones(len(block.starts)))
     days, ends = reference.days(int(block.starts[0]) // DAY * DAY), (block.starts + settings.step).tolist()
     lacks = f"{days} of {settings.least_reference // DAY} days to begin with"
-    verdicts = [Verdict(end, "not_enough_data", reference_days=float(days), lacks=lacks) for end in ends]
-    busy = np.flatnonzero(block.requests.sum(axis=1) > 0)
+    requests, labelled = block.requests.sum(axis=1), block.labelled.sum(axis=1)
+    came = zip(ends, requests.tolist(), (labelled / np.maximum(requests, 1)).tolist(), strict=True)
+    verdicts = [
+        Verdict(
+            end,
+            "not_enough_data",
+            requests=size,
+            coverage=share if size else None,
+            reference_days=float(days),
+            lacks=lacks,
+            span=settings.step,
+        )
+        for end, size, share in came
+    ]
+    busy = np.flatnonzero(requests)
     busy_at = ends[busy[-1]] if len(busy) else state.busy_at
     return verdicts, replace(state, until=ends[-1], reference=reference, busy_at=busy_at)

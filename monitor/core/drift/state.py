@@ -17,7 +17,7 @@ from monitor.core.drift.series import DAY, Floats, Ints
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.tolerance import Misses
 
-VERSION = 4
+VERSION = 5
 """Of how steps are judged. A change that could make another verdict raises it, and verdicts are found anew."""
 PLAIN = 64
 """Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes."""
@@ -32,15 +32,22 @@ class Recent:
     Attributes:
         sums: (7, R, S), as in `gates`.
         crowd: (3, R) events, unmatched, refused.
+        sound: (R, S) 0 where a slice was left out, for its labels were lost.
     """
 
     sums: Floats
     crowd: Floats
+    sound: Floats
 
     @classmethod
     def empty(cls, steps: int, slices: int) -> Recent:
         """Nothing known of them."""
-        return cls(np.zeros((gates.FIELDS, steps, slices)), np.zeros((3, steps)))
+        return cls(np.zeros((gates.FIELDS, steps, slices)), np.zeros((3, steps)), np.ones((steps, slices)))
+
+    def padded(self, more: int) -> Recent:
+        """With so many new slices."""
+        sound = np.pad(self.sound, ((0, 0), (0, more)), constant_values=1.0)
+        return replace(self, sums=np.pad(self.sums, ((0, 0), (0, 0), (0, more))), sound=sound)
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class Trouble:
         refused_until: the same of refused rows.
         low: steps in a row with little traffic.
         missing: (S,) steps in a row without a request of a slice that had many.
+        lost_since, lost_until: (S,) as `suspect_since` and `suspect_until`, of slices that have lost their labels.
     """
 
     suspect_since: int
@@ -62,6 +70,19 @@ class Trouble:
     refused_until: int
     low: int
     missing: Ints
+    lost_since: Ints
+    lost_until: Ints
+
+    @classmethod
+    def empty(cls, slices: int) -> Trouble:
+        """Nothing is the matter."""
+        never = np.zeros(slices, np.int64)
+        return cls(0, 0, False, 0, 0, never, never, never)
+
+    def padded(self, more: int) -> Trouble:
+        """With so many new slices."""
+        missing, since, until = (np.pad(a, (0, more)) for a in (self.missing, self.lost_since, self.lost_until))
+        return replace(self, missing=missing, lost_since=since, lost_until=until)
 
 
 @dataclass(frozen=True)
@@ -136,7 +157,7 @@ class State:
             Misses.empty(count + 1),
             Recent.empty(settings.steps(24), count),
             Standing.empty(count + 1, start),
-            Trouble(0, 0, False, 0, 0, np.zeros(count, np.int64)),
+            Trouble.empty(count),
             Mix(),
             0,
             True,
@@ -153,9 +174,9 @@ class State:
             baseline=None if self.baseline is None else self.baseline.padded(count),
             levels=self.levels.padded(count),
             misses=self.misses.padded(count + 1),
-            recent=replace(self.recent, sums=np.pad(self.recent.sums, ((0, 0), (0, 0), (0, more)))),
+            recent=self.recent.padded(more),
             standing=self.standing.padded(count + 1, start),
-            trouble=replace(self.trouble, missing=np.pad(self.trouble.missing, (0, more))),
+            trouble=self.trouble.padded(more),
         )
 
     def to_json(self) -> dict[str, Any]:

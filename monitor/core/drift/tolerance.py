@@ -30,6 +30,27 @@ SHARE_OF_SLOW = 0.25
 """Of the misses' long-run variance, in the noise that tempers a step's evidence. The rest is what is tolerated."""
 
 
+MORE = 1.5
+"""Times the usual error of overall's level from which on that of the present mix counts."""
+
+
+def doubt(found: Baseline, present: Floats, usual: Floats) -> Floats:
+    """(T,) what overall tolerates more than usual, relative: its requests are of slices of which little is known.
+
+    It is (1,) where there are no such slices.
+
+    Args:
+        present, usual: (T, S) expected sums of values by the requests that came, and by those that usually come.
+    """
+    if not (found.known & ~found.alone).any():
+        return np.zeros(1)
+    variance = found.noise.level_error[1:]
+    errors = np.sqrt((np.stack([present, usual]) ** 2 * variance).sum(axis=2))
+    now, then = errors / np.maximum(np.stack([present, usual]).sum(axis=2), 1e-9)
+    more: Floats = LEVEL_ERRORS * np.maximum(now - MORE * then, 0.0)
+    return more.clip(max=max(ALL_BUT - float(found.noise.tolerated[0]), 0.0))
+
+
 @dataclass(frozen=True)
 class Misses:
     """By how much blocks of three days missed their forecasts, the sampling variance taken out; older ones fade.

@@ -14,10 +14,14 @@ Kind = Literal[
     "labels_collapsed",
     "rows_refused",
     "traffic_low",
+    "slice_labels_suspect",
+    "slice_labels_collapsed",
     "slice_missing",
     "not_enough_data",
 ]
-DATA_KINDS = frozenset({"labels_suspect", "labels_collapsed", "rows_refused", "traffic_low", "slice_missing"})
+SLICE_KINDS = frozenset({"slice_labels_suspect", "slice_labels_collapsed", "slice_missing"})
+"""The data of some slices broke: these are left out, the others are judged."""
+DATA_KINDS = frozenset({"labels_suspect", "labels_collapsed", "rows_refused", "traffic_low"}) | SLICE_KINDS
 """It is the data that broke: no reason to retrain."""
 
 
@@ -91,6 +95,21 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """A slice that has lost most of its labels.
+
+    Attributes:
+        since: end of the first step without them, seconds.
+        coverage, coverage_before: share of its requests with a label, over at most the last day of that.
+    """
+
+    slice: str
+    since: int
+    coverage: float | None
+    coverage_before: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """One step's verdict. `None` where there is nothing to work a figure out from.
 
@@ -103,10 +122,11 @@ class Verdict:
         observed, expected: mean of the last day's requests, and what the baseline expects under the present mix.
         requests, requests_expected: of the last three hours, or the last day where traffic is thin.
         span: seconds that these are of.
-        coverage, coverage_expected: label coverage of the last day.
+        coverage, coverage_expected: label coverage of the last day. Without a baseline all of these are of the step.
         mix_shifted: the mix has moved the mean; information, no reason to page.
         mix_effect: by how much, relative.
         missing: slices that had traffic and have none.
+        lost: slices that have lost most of their labels while the others have theirs.
         labels: only while they are suspect.
         split: where the last day's change comes from; only when an alarm opens.
         improved: the level has been above the baseline for a week, a new one is on offer.
@@ -134,6 +154,7 @@ class Verdict:
     reference_days: float = 0.0
     lacks: str = ""
     span: int = 0
+    lost: tuple[Lost, ...] = ()
 
     @property
     def is_degraded(self) -> bool:

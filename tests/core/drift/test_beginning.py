@@ -117,7 +117,8 @@ def test_judging_bit_by_bit_comes_to_the_same(cut: int) -> None:
 
 def test_labels_that_are_gone_are_no_new_level() -> None:
     found = verdicts(Ranking.of(60, peak=900).since(32, 40, coverage=0.1).draw(), ANEW)
-    assert kinds(on(found, 33.5, 40)) == {"not_enough_data"}
+    assert kinds(on(found, 32, 33)) == {"labels_suspect"}
+    assert kinds(on(found, 33.1, 40)) == {"labels_collapsed"}
     late = on(found, 48)
     assert kinds(late) == {"healthy"}
     assert late[0].expected is not None
@@ -126,5 +127,6 @@ def test_labels_that_are_gone_are_no_new_level() -> None:
 
 def test_days_of_zeros_are_no_new_level() -> None:
     found = verdicts(Ranking.of(45, peak=900).since(33.2, coverage=0.0).draw(), ANEW)
-    assert kinds(on(found, 33.5)) == {"not_enough_data"}
+    assert kinds(on(found, 33.21, 34.2)) == {"labels_suspect"}
+    assert kinds(on(found, 34.3)) == {"labels_collapsed"}
     assert all(v.expected is None or v.expected == v.expected for v in found)

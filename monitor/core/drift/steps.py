@@ -1,0 +1,396 @@
+"""Some steps of one day, judged one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from monitor.core.drift import alarms, gates
+from monitor.core.drift.alarms import Standing
+from monitor.core.drift.baseline import Baseline, mix_weight
+from monitor.core.drift.beginning import SETTLING_DAYS, days_since
+from monitor.core.drift.block import DAY_HOURS, SHORT_HOURS, Block, block_of, without_lost
+from monitor.core.drift.diagnosis import Split, split
+from monitor.core.drift.evidence import score
+from monitor.core.drift.levels import REQUESTS
+from monitor.core.drift.series import DAY, Floats, Hours
+from monitor.core.drift.settings import Settings
+from monitor.core.drift.state import Mix, Recent, State, Trouble
+from monitor.core.drift.verdicts import SLICE_KINDS, Alarm, Change, Kind, Labels, Lost, Verdict
+
+COLLAPSED = DAY
+"""Labels that have been suspect for so long are no passing fault."""
+LEAST_OF_DAY = 10
+"""Requests of a slice that a day must usually bring, for none of them to say that it is gone."""
+GONE = 7 * DAY
+"""A slice that has been missing for so long is told no more."""
+LEAST_MIX, MIX_DEVIATIONS, MIX_BACK = 0.02, 4.5, 0.6
+IMPROVED_DAYS = 7
+ENOUGH_OF_REFERENCE = 0.9
+
+
+def follow(settings: Settings, state: State, found: Baseline, hours: Hours) -> tuple[list[Verdict], State]:
+    """Judge the steps of one block; the state knows their slices."""
+    block = block_of(settings, state, found, hours)
+    going = _Going(settings, state, found, block)
+    verdicts = [going.step(row) for row in range(len(block.ends))]
+    return verdicts, going.state(hours)
+
+
+class _Going:
+    """What changes from step to step."""
+
+    def __init__(self, settings: Settings, state: State, found: Baseline, block: Block) -> None:
+        self._settings = settings
+        self._was = state
+        self._found = found
+        self._block = block
+        self._half = np.sqrt(block.threshold)
+        self._never = np.zeros(len(state.slices), np.int64)
+        self._names = ("", *state.slices)
+        self._standing = state.standing
+        self._is_open = bool(state.standing.opened_at.any())
+        self._trouble = state.trouble
+        self._mix = state.mix
+        self._levels = state.levels
+        self._reference = state.reference
+        self._today = state.levels.today.sums.copy()
+        self._crowd = state.levels.today.crowd.copy()
+        self._good = np.ones(len(block.ends))
+        self._busy_at = state.busy_at
+        self._least_mix = max(LEAST_MIX, MIX_DEVIATIONS * found.mix_noise)
+        # As lists: single numbers of arrays are slow.
+        self._requests: list[float] = block.gated.per_step[gates.REQUESTS].tolist()
+        self._judged: list[float] = block.gated.per_step[gates.JUDGED].tolist()
+        self._day: list[list[float]] = block.gated.day.T.tolist()
+        self._short: list[list[float]] = block.gated.short.T.tolist()
+
+    def step(self, row: int) -> Verdict:
+        """Judge one step."""
+        settled, end = self._was.settled, self._block.ends[row]
+        kind = self._gates(row)
+        is_masked = kind is not None and kind not in SLICE_KINDS
+        before, was_open = self._standing, self._is_open
+        if is_masked:
+            self._good[row] = 0.0
+        elif settled:  # else what comes is what it will be
+            self._standing = alarms.step(before, self._block.seen, row, self._block.threshold)
+            self._is_open = bool(self._standing.opened_at.any())
+            self._follow_mix(row)
+        if self._requests[row] > 0:
+            self._busy_at = end
+        gone = self._gone(row) if was_open else ()
+        changes = self._changes(before, gone) if was_open or self._is_open else ()
+        found = None
+        if any(c.became == "firing" for c in changes):
+            found = self._opened(row, before)
+        self._track(row, kind if is_masked else None)
+        return self._verdict(row, kind, changes, found)
+
+    def state(self, hours: Hours) -> State:
+        """After the last step."""
+        steps = self._was.recent.sums.shape[1]
+        block = self._block
+        recent = Recent(block.window[:, -steps:].copy(), block.crowd[:, -steps:].copy(), block.sound[-steps:].copy())
+        today = replace(self._levels.today, sums=self._today, crowd=self._crowd)
+        reference = self._reference
+        return replace(
+            self._was,
+            until=self._block.ends[-1],
+            busy_at=self._busy_at,
+            reference=None if reference is None else reference.with_more(self._as_expected(hours), self._good),
+            levels=replace(self._levels, today=today),
+            recent=recent,
+            standing=self._standing,
+            trouble=self._trouble,
+            mix=self._mix,
+        )
+
+    def _as_expected(self, hours: Hours) -> Hours:
+        """The steps with what was expected of slices whose labels were lost: a reference learns nothing of these."""
+        sound = self._block.sound[-len(hours.starts) :]
+        if sound.all():
+            return hours
+        _, judged, _, expected, _, labelled, _ = self._block.window[:, -len(hours.starts) :]
+        mean = np.divide(expected, judged, out=np.zeros_like(expected), where=judged > 0)
+        squares = judged * (self._found.quality.variance + mean**2)
+        return replace(
+            hours,
+            total=np.where(sound, hours.total, expected),
+            labelled=np.where(sound, hours.labelled, labelled),
+            squares=np.where(sound, hours.squares, squares),
+        )
+
+    def _gates(self, row: int) -> Kind | None:
+        """What is the matter with the data, if anything. While a new level is learnt, only labels may be."""
+        was, block, end = self._trouble, self._block, self._block.ends[row]
+        few, settled = self._settings.steps(SHORT_HOURS), self._was.settled
+        lasting = (few - 1) * self._settings.step
+        suspects = (
+            block.gated.suspect_settling
+            if not settled
+            else block.gated.suspect_degraded
+            if self._is_open
+            else block.gated.suspect
+        )
+        suspect, refused = suspects[row], settled and block.gated.refused[row]
+        until = end + lasting if suspect else was.suspect_until
+        since = (was.suspect_since or end) if end <= until else 0
+        collapsed = since > 0 and (was.collapsed or (suspect and end - since >= COLLAPSED and self._lacks_labels(row)))
+        low = was.low + 1 if settled and block.gated.low[row] else 0
+        missing = was.missing
+        if missing.any() or (settled and block.gated.missing[row].any()):
+            still = block.gated.missing[row] | ((missing > 0) & (block.requests[row] == 0))
+            missing = np.where(still, missing + 1, 0)
+        refused_until = end + lasting if refused else was.refused_until
+        lost = end <= block.gated.lost_until[row]
+        lost_since = np.where(lost, np.where(was.lost_since > 0, was.lost_since, end), 0) if lost.any() else self._never
+        lost_until = block.gated.lost_until[row]
+        self._trouble = Trouble(since, until, collapsed, refused_until, low, missing, lost_since, lost_until)
+        if since:
+            return "labels_collapsed" if collapsed else "labels_suspect"
+        if end <= refused_until:
+            return "rows_refused"
+        if low >= min(2, few):
+            return "traffic_low"
+        if lost.any():
+            is_long = bool((end - lost_since[lost]).max() >= COLLAPSED)
+            return "slice_labels_collapsed" if is_long else "slice_labels_suspect"
+        return "slice_missing" if self._missing() else None
+
+    def _lacks_labels(self, row: int) -> bool:
+        """Whether labels are missing in the step alone: what is suspect may be so for the hours before."""
+        sums = self._block.gated.per_step[:, row]
+        return bool(sums[gates.LABELLED] < gates.LABELS_RATIO * sums[gates.EXPECTED_LABELLED])
+
+    def _missing(self) -> tuple[str, ...]:
+        steps = self._trouble.missing
+        if not steps.any():
+            return ()
+        told = (steps >= 2) & (steps * self._settings.step < GONE)
+        return tuple(self._names[i + 1] for i in np.flatnonzero(told))
+
+    def _lost(self, row: int) -> tuple[Lost, ...]:
+        """The slices that have lost their labels, with what is left of these."""
+        trouble, block = self._trouble, self._block
+        if not trouble.lost_since.any():
+            return ()
+        past, found = self._was.recent.sums.shape[1], list[Lost]()
+        for i in np.flatnonzero(trouble.lost_since).tolist():
+            since = int(trouble.lost_since[i])
+            steps = min((block.ends[row] - since) // self._settings.step + 1, past)
+            sums = block.window[:, past + row + 1 - steps : past + row + 1, i].sum(axis=1)
+            parts = (_ratio(sums[field], sums[gates.JUDGED]) for field in (gates.LABELLED, gates.EXPECTED_LABELLED))
+            found.append(Lost(self._names[i + 1], since, *parts))
+        return tuple(found)
+
+    def _gone(self, row: int) -> tuple[int, ...]:
+        """Withdraw the alarms of slices that have had no request for a day; which units these are."""
+        is_open = self._standing.open
+        if not is_open[1:].any():
+            return ()
+        steps = self._was.recent.sums.shape[1]
+        day = self._block.window[:, row + 1 : row + 1 + steps].sum(axis=1)
+        silent = (day[gates.REQUESTS] == 0) & (day[gates.EXPECTED_REQUESTS] >= LEAST_OF_DAY)
+        which = is_open & np.concatenate([[False], silent])
+        if which.any():
+            self._standing = alarms.withdrawn(self._standing, which, self._block.ends[row])
+            self._is_open = bool(self._standing.opened_at.any())
+        return tuple(np.flatnonzero(which).tolist())
+
+    def _follow_mix(self, row: int) -> None:
+        count = self._judged[row]
+        if count > 0:
+            weight, was = mix_weight(self._settings), self._mix
+            over = was.over + weight * (self._block.mix[row] * count - was.over)
+            under = was.under + weight * (count - was.under)
+            least = self._least_mix * (MIX_BACK if was.is_shifted else 1.0)
+            self._mix = Mix(over, under, abs(over) > least * under)
+
+    def _changes(self, before: Standing, gone: tuple[int, ...]) -> tuple[Change, ...]:
+        """The alarms that opened or closed; of those that closed, `gone` had nothing left to be about."""
+        now = self._standing
+        moved = before.opened_at != now.opened_at
+        return tuple(
+            Change(self._names[unit], "firing")
+            if now.opened_at[unit]
+            else Change(self._names[unit], "withdrawn")
+            if unit in gone
+            else self._resolved(unit)
+            for unit in np.flatnonzero(moved).tolist()
+        )
+
+    def _resolved(self, unit: int) -> Change:
+        now, tolerated = self._standing, float(self._found.noise.tolerated[unit])
+        return Change(self._names[unit], "resolved", self._back_since(unit), *_means(now.risen[unit]), tolerated)
+
+    def _back_since(self, unit: int) -> int | None:
+        end = int(self._standing.back_since[unit])
+        return end - self._settings.step if end else None
+
+    def _opened(self, row: int, before: Standing) -> Split:
+        """Forget what the drop left in the days that are to be tracked; say where it comes from."""
+        now = self._standing
+        new = now.open & ~before.open
+        since = int(now.since[new].min())
+        kept = self._kept()
+        self._levels = self._levels.without(since // DAY, kept)
+        self._today[:REQUESTS] *= kept
+        if self._reference is not None:
+            self._reference = self._reference.without(since)
+            starts = np.array(self._block.ends[: row + 1]) - self._settings.step
+            self._good[: row + 1][starts >= since] = 0.0
+        steps = min(max((self._block.ends[row] - since) // self._settings.step, 1), self._was.recent.sums.shape[1])
+        end = self._was.recent.sums.shape[1] + row + 1
+        block = self._block
+        kept = without_lost(block.window[:, end - steps : end], block.sound[end - steps : end])
+        return diagnose(self._found, self._names[1:], kept)
+
+    def _kept(self) -> Floats:
+        """(S,) 0 for slices on which an alarm is open, or all if it is overall."""
+        is_open = self._standing.open
+        return np.where(is_open[1:] | is_open[0], 0.0, 1.0)
+
+    def _track(self, row: int, masked: Kind | None) -> None:
+        """Add a step to the day's sums: its traffic always, the rest when nothing was the matter.
+
+        Rows that are refused for long become what is usual, or nothing would ever be judged again.
+        """
+        new, block = self._block.tracked[:, row], self._block
+        self._today[REQUESTS:] += new[REQUESTS:]
+        if masked in (None, "rows_refused"):
+            self._crowd[0] += self._requests[row]
+            self._crowd[1:] += block.crowd[:, block.crowd.shape[1] - len(block.ends) + row]
+        if masked is not None:
+            return
+        is_open = self._is_open
+        self._today[:REQUESTS] += new[:REQUESTS] * self._kept() if is_open else new[:REQUESTS]
+        if is_open:
+            self._good[row] = 0.0
+
+    # ---- what there is to say --------------------------------------------------------------------------------------
+
+    def _verdict(self, row: int, kind: Kind | None, changes: tuple[Change, ...], found: Split | None) -> Verdict:
+        day, short, known = self._day[row], self._short[row], self._found
+        alarms_open = self._alarms()
+        is_known = self._was.settled and day[gates.JUDGED] > 0
+        said: Kind = kind or ("degraded" if alarms_open else "healthy" if is_known else "not_enough_data")
+        # Rows are refused or not by the last three hours.
+        is_short = said == "rows_refused" or short[gates.EXPECTED_REQUESTS] >= gates.TRAFFIC_EXPECTED
+        span, hours = (short, SHORT_HOURS) if is_short else (day, DAY_HOURS)
+        judged = day[gates.JUDGED]
+        is_suspect = said in ("labels_suspect", "labels_collapsed")
+        return Verdict(
+            self._block.ends[row],
+            said,
+            alarms_open,
+            changes,
+            self._pending(),
+            day[gates.TOTAL] / judged if judged else None,
+            day[gates.EXPECTED] / judged if judged else None,
+            span[gates.REQUESTS],
+            span[gates.EXPECTED_REQUESTS],
+            day[gates.LABELLED] / judged if judged else None,
+            day[gates.EXPECTED_LABELLED] / judged if judged else None,
+            self._mix.is_shifted,
+            self._mix.effect,
+            self._missing(),
+            self._labels(row) if is_suspect else None,
+            found,
+            self._was.improved >= IMPROVED_DAYS,
+            known.days,
+            self._lacks(row),
+            self._settings.steps(hours) * self._settings.step,
+            self._lost(row),
+        )
+
+    def _lacks(self, row: int) -> str:
+        days, whole = self._found.days, self._settings.reference / DAY
+        since = days_since(self._was, self._block.ends[row])
+        if not self._was.settled:
+            return (
+                f"{min(since, SETTLING_DAYS)} of {SETTLING_DAYS} whole days since the level began anew, labels included"
+            )
+        if not self._day[row][gates.JUDGED]:
+            least = self._settings.least_reference / DAY
+            return f"requests in a slice with a baseline, for a day; a new one has its own after {least:.0f} days"
+        if not self._was.fits:
+            return f"a whole reference since the level began anew: {since} of {whole:.0f} days"
+        if self._reference is None and days >= ENOUGH_OF_REFERENCE * whole:
+            return ""
+        return f"a whole reference: {days:.0f} of {whole:.0f} days"
+
+    def _alarms(self) -> tuple[Alarm, ...]:
+        now = self._standing
+        if not self._is_open:
+            return ()
+        weight, effect = score(now.evidence) / self._block.threshold, now.effect
+        tolerated = self._found.noise.tolerated
+        return tuple(
+            Alarm(
+                self._names[u],
+                int(now.since[u]),
+                int(now.opened_at[u]),
+                float(effect[u]),
+                float(weight[u]),
+                float(tolerated[u]),
+                *_means(now.fallen[u]),
+                self._back_since(u),
+            )
+            for u in np.flatnonzero(now.opened_at).tolist()
+        )
+
+    def _pending(self) -> tuple[str, ...]:
+        """Units with half the evidence, and no alarm."""
+        now = self._standing
+        which = (score(now.evidence) >= self._half) & ~now.open & self._block.seen.judged
+        return tuple(self._names[u] for u in np.flatnonzero(which)) if which.any() else ()
+
+    def _labels(self, row: int) -> Labels:
+        """What has become of the labels since they are suspect, in a day at most."""
+        block, since = self._block, self._trouble.suspect_since
+        past = self._was.recent.sums.shape[1]
+        steps = min((block.ends[row] - since) // self._settings.step + 1, past)
+        end = past + row + 1
+        sums, crowd = block.window[:, end - steps : end].sum(axis=(1, 2)), block.crowd[:, end - steps : end].sum(axis=1)
+        usual = self._levels.memory.crowd
+        return Labels(
+            since,
+            _ratio(sums[gates.LABELLED], sums[gates.JUDGED]),
+            _ratio(sums[gates.EXPECTED_LABELLED], sums[gates.JUDGED]),
+            _ratio(crowd[gates.EVENTS], sums[gates.REQUESTS]),
+            _ratio(usual[1], usual[0]),
+            _ratio(crowd[gates.UNMATCHED], crowd[gates.EVENTS]),
+            _ratio(usual[2], usual[1]),
+            steps * self._settings.step,
+        )
+
+
+def _means(sums: Floats) -> tuple[float | None, float | None, int]:
+    """(mean, expectation, requests) of a unit's sums."""
+    requests, total, expected = sums.tolist()
+    return _ratio(total, requests), _ratio(expected, requests), round(requests)
+
+
+def _ratio(over: float, under: float) -> float | None:
+    return float(over / under) if under > 0 else None
+
+
+def diagnose(found: Baseline, slices: tuple[str, ...], window: Floats) -> Split:
+    """Where the change of the mean over some steps comes from, against the baseline of the same hours.
+
+    Args:
+        window: (7, N, S) of N steps, fields as in `gates`.
+    """
+    sums = window.sum(axis=1)
+    size, level = sums[gates.JUDGED], found.quality.level
+    has = size > 0
+    before = np.divide(sums[gates.EXPECTED], size, out=level * found.known, where=has)
+    value = np.divide(sums[gates.TOTAL], size, out=before.copy(), where=has)
+    usual = sums[gates.EXPECTED_REQUESTS] * found.known
+    shares = usual / max(float(usual.sum()), 1e-9), size / max(float(size.sum()), 1.0)
+    steps = max(window.shape[1], 1)
+    common = np.minimum(found.noise.long_run[1:] / steps, found.noise.step_variance[1:]) * before**2
+    error = np.sqrt(found.quality.variance / np.maximum(size, 1.0) + common)
+    return split(slices, shares, (before, value), np.where(has, error, 0.0))

@@ -1,0 +1,57 @@
+"""Incidents about the data, from stored hours to what is told of their end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from monitor.core.drift.series import DAY, HOUR
+from tests.support.bench import Bench, opened
+from tests.support.drift import START, Ranking
+
+
+@pytest.fixture
+def bench(database_url: str) -> Iterator[Bench]:
+    with opened(database_url) as found:
+        yield found
+
+
+def day(number: float) -> int:
+    return START + round(number * DAY)
+
+
+def told(bench: Bench) -> list[tuple[float, str, str, str]]:
+    """(day, condition, what became of it, why) of every change, oldest first."""
+    found = bench.store.alerts.transitions("search", START, most=1000)
+    return sorted((round((t.at - START) / DAY, 2), t.rule, t.became, t.reason) for t in found)
+
+
+@pytest.mark.parametrize(("rate", "text"), [(1.0, "The data are sound again."), (0.2, "Traffic stays low; that is")])
+def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours(bench: Bench, rate: float, text: str) -> None:
+    past = Ranking.of(71).since(32, 69, rate=0.0).since(69, rate=rate).draw()
+    bench.put(past.rows(0, 32 * 24))
+    bench.judge(day(32))
+    bench.live(past.rows(0, 69 * 24), 32 * 24, step=24)
+    assert [s.incident.is_open for s in bench.incidents] == [True]
+    newest = bench.store.verdicts.newest("search")
+    assert newest is not None
+    assert (newest.kind, newest.requests) == ("not_enough_data", 0)  # it is so long ago that there is no baseline
+    bench.live(past, 69 * 24)
+    assert [s.incident.closed_at for s in bench.incidents] == [day(69) + 6 * HOUR]
+    assert text in bench.notices[-1][1].text
+
+
+def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench) -> None:
+    past = Ranking.of(40, slices=4, peak=2000).since(32, 38, rate=0.0, slices=[1]).since(33, 35, coverage=0.0).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=3)
+    of_slice = [(at, became) for at, rule, became, _ in told(bench) if rule == "slice_missing"]
+    assert [became for _, became in of_slice] == ["firing", "ok"]
+    assert of_slice[-1][0] > 38
+    (grew,) = [why for _, rule, became, why in told(bench) if (rule, became) == ("labels_suspect", "ok")]
+    assert grew == "labels suspect for a day: now labels or relevance collapsed"
+    titles = [title for target, _, title in bench.said if target == "data"]
+    assert titles[1].startswith("search: labels suspect")
+    assert len(titles) == 5  # missing, suspect, collapsed, missing still, over
