@@ -200,9 +200,10 @@ def finding(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alarm 
 
 def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alarm) -> Finding:
     key = name[1:]
-    window = max(verdict.end - alarm.since, seen.width)
+    end = verdict.end if alarm.back_since is None else alarm.back_since
+    window = max(end - alarm.since, seen.width)
     value, before, requests = alarm.value, alarm.before, alarm.requests
-    lower, upper, method = seen.bounds(key, window, verdict.end, value, requests)
+    lower, upper, method = seen.bounds(key, window, end, value, requests)
     now, usual = seen.coverage(verdict, alarm.since, key)
     found = Finding(
         DEGRADED,

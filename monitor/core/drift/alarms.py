@@ -158,10 +158,13 @@ def _closing(now: Standing, seen: Seen, row: int) -> Standing:
     rises, rose = back > 0, now.back > 0
     back_since = np.where(rises, np.where(rose, now.back_since, seen.ends[row]), 0)
     risen = (now.risen * rose[:, None] + seen.sums[row]) * rises[:, None]
+    begins, is_none = (is_open & rises & ~rose)[:, None], (is_open & rose & ~rises)[:, None]
+    # What may be the end is no part of the drop, until it is seen to be none.
+    fallen = now.fallen - seen.sums[row] * begins + (now.risen + seen.sums[row]) * is_none
     closes = is_open & (back >= CLOSING)
     if closes[0]:
         closes |= is_open & (rises | ~seen.fell[row])
-    after = replace(now, back=back, back_since=back_since, risen=risen)
+    after = replace(now, fallen=fallen, back=back, back_since=back_since, risen=risen)
     return _closed(after, closes, seen.ends[row]) if closes.any() else after
 
 

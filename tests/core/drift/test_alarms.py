@@ -94,6 +94,15 @@ def test_what_an_alarm_closed_with_is_not_carried_into_the_next_one() -> None:
     assert found[-1].back_since[0] == 35 * 3600
 
 
+def test_what_looked_like_the_end_and_was_none_is_part_of_the_drop() -> None:
+    found = followed([WELL] * 10 + [LOW] * 8 + [WELL] * 2)
+    assert found[-1].back[0] > 0
+    assert found[-1].fallen[0] == pytest.approx([8 * 4000.0, 8 * 4000 * 0.46, 8 * 4000 * 0.5])
+    found = followed([WELL] * 10 + [LOW] * 8 + [WELL] * 2 + [LOW] * 4)
+    assert found[-1].back[0] == 0
+    assert found[-1].fallen[0] == pytest.approx([14 * 4000.0, 4000 * (12 * 0.46 + 2 * 0.5), 14 * 4000 * 0.5])
+
+
 def test_better_than_expected_never_opens_one() -> None:
     assert not any(s.open.any() for s in followed([WELL] * 5 + [(0.6, 0.6)] * 20))
 
