@@ -104,9 +104,8 @@ def slices_unlabelled(step: Floats, short: Floats, spread: Spread) -> Bools:
 def traffic_low(short: Floats, day: Floats, spread: Spread) -> Bools:
     """(T,) whether less than half of the expected requests came, of (7, T) sums of three hours or of a day."""
     # Both at once, for twice would take twice as long.
-    requests, expected = np.array([short[[REQUESTS, EXPECTED_REQUESTS]], day[[REQUESTS, EXPECTED_REQUESTS]]]).swapaxes(
-        0, 1
-    )
+    both = np.array([short, day])
+    requests, expected = both[:, REQUESTS], both[:, EXPECTED_REQUESTS]
     error = np.sqrt(expected + (spread.volume * expected) ** 2)
     fell = (requests < TRAFFIC_RATIO * expected) & (requests - expected < TRAFFIC_Z * error)
     of_hours, of_day = fell
