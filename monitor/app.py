@@ -17,7 +17,7 @@ from monitor.config import Config, load
 from monitor.config.channels import ChannelConfig, WebhookConfig
 from monitor.config.values import SourceConfig
 from monitor.core.types import Monitor
-from monitor.core.words import counted
+from monitor.core.words import counted, utc
 from monitor.cycle import Source
 from monitor.errors import ConfigError, InputError
 from monitor.exposition import registry
@@ -77,6 +77,7 @@ class App:
         self._databases: dict[str, Database] = {}
         self._former_databases: list[ref[Database]] = []
         self._reloading = threading.Lock()
+        self._refused = ""
         self._store_is_ready = False
         self._beginning = threading.Thread(target=self._begin, name="begin")
         self.sender = Sender(self.store, self.telemetry, clean=self._clean)
@@ -168,6 +169,7 @@ class App:
             self.telemetry.count("rankmon_config_reloads", "refused" if problems else "applied")
             for problem in problems:
                 log.error("reload refused: %s", problem)
+            self._refused = refused_in_words(problems, time.time()) if problems else ""
             return problems
 
     def _reload(self, environ: Mapping[str, str]) -> list[str]:
@@ -288,9 +290,19 @@ class App:
         missing = len(self.runners.keys() - self.board.snapshots.keys())
         return f"{counted(missing, 'monitor')} of {len(self.runners)} not shown yet, just started" if missing else ""
 
+    def refused(self) -> str:
+        """Empty, or that the last reload was refused, and what runs instead."""
+        return self._refused
+
     def next_run_at(self, name: str) -> float | None:
         """When a monitor runs next, in real seconds since 1970."""
         return self.scheduler.next_run_at(name)
+
+
+def refused_in_words(problems: Sequence[str], at: float) -> str:
+    """That a reload was refused at `at`, real seconds. What is wrong stays in the log: the page has other readers."""
+    found = counted(len(problems), "problem")
+    return f"The reload of {utc(int(at))} was refused, for {found} that the log names; what was loaded before goes on"
 
 
 def _has_something(snapshot: MonitorSnapshot | None) -> bool:

@@ -9,7 +9,7 @@ the incident is open, and what was found is stored once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -229,10 +229,25 @@ def capture(
         taken.append(Taken(span, sample, stored))
     now, before = taken[0].sample, sum((t.sample for t in taken[1:]), NO_REQUESTS)
     with_text = monitor.drift is not None and monitor.drift.show_queries
-    found = losses(now, before, monitor.bucket, with_text)
+    first = first_served(monitor, (*now.versions, *before.versions), store)
+    found = losses(now, before, monitor.bucket, with_text, first)
     notes = list(_notes(monitor, taken))
     document["captured"] = {"taken_at": taken_at, "periods": [t.plain() for t in taken], **found, "notes": notes}
     return document
+
+
+def first_served(monitor: Monitor, versions: Iterable[str], store: Store) -> dict[str, int]:
+    """Version -> start of the first stored bucket in which it served, seconds; without those of which none is stored.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    dimension = d.version_slice(monitor)
+    if dimension is None:
+        return {}
+    known = store.known_slices(monitor.name).get(dimension.dimension, set())
+    starts = {v: store.first_bucket_of(monitor.traffic, dimension.dimension, v) for v in known & set(versions)}
+    return {version: start for version, start in starts.items() if start is not None}
 
 
 def stock(traffic: History, key: SliceKey) -> Stock | None:

@@ -70,12 +70,14 @@ class Found:
         by: verdicts and rules that fired in it, in that order.
         why: what was told when it opened.
         is_before: it was open when the span began, and is no page of it.
+        asks_at: when it would have asked to retrain, if not all was rising again then, seconds; None if it would not.
     """
 
     incident: Incident
     by: tuple[str, ...]
     why: str
     is_before: bool
+    asks_at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def replay(monitor: Monitor, store: Store, since: int | None = None, until: int 
         begin,
         end,
         first,
-        tuple(_incidents(found, begin)),
+        tuple(_incidents(monitor, found, begin)),
         tuple(_methods(monitor, store, found, (begin, end), first)),
         verdicts,
         step,
@@ -184,8 +186,9 @@ def _measure(monitor: Monitor) -> Measure:
     return judged(monitor.measures[0] if monitor.drift is None else monitor.drift.measure)
 
 
-def _incidents(found: Hindsight, since: int) -> Iterator[Found]:
+def _incidents(monitor: Monitor, found: Hindsight, since: int) -> Iterator[Found]:
     """Those that were open in the span or opened in it."""
+    asked = _asked(monitor, found)
     for stored in found.incidents:
         incident = stored.incident
         if incident.closed_at is not None and incident.closed_at <= since:
@@ -193,7 +196,24 @@ def _incidents(found: Hindsight, since: int) -> Iterator[Found]:
         fired = [p.change for p in found.placed if p.incident == incident.id and p.change.became == "firing"]
         told = next((found.findings[change] for change in fired if change in found.findings), None)
         by = tuple(dict.fromkeys(map(_name, fired)))
-        yield Found(incident, by, "" if told is None else sentence(told), incident.opened_at <= since)
+        why, is_before = "" if told is None else sentence(told), incident.opened_at <= since
+        yield Found(incident, by, why, is_before, asked.get(incident.id))
+
+
+def _asked(monitor: Monitor, found: Hindsight) -> dict[str, int]:
+    """Incident -> when it would have asked to retrain: it has lasted, the data are sound, the last request is old."""
+    incidents = [stored.incident for stored in found.incidents]
+    broken = [(i.opened_at, i.closed_at or found.until) for i in incidents if i.matter == "data"]
+    asked: dict[str, int] = {}
+    for incident in incidents if monitor.retrain_notify else ():
+        if incident.matter == "quality" and incident.retrain:
+            last = max(asked.values(), default=-monitor.retrain_cooldown)
+            at = max(incident.opened_at + monitor.retrain_after, last + monitor.retrain_cooldown)
+            for opened, closed in broken:
+                at = closed if opened <= at < closed else at
+            if at < (incident.closed_at or found.until + 1):
+                asked[incident.id] = at
+    return asked
 
 
 def _name(change: Change) -> str:
@@ -318,6 +338,7 @@ def _incident(found: Found, until: int) -> dict[str, Any]:
         "severity": incident.severity,
         "state": incident.state,
         "retrain": incident.retrain,
+        "asks_to_retrain_at": found.asks_at,
         "began_at": incident.began_at,
         "opened_at": incident.opened_at,
         "closed_at": incident.closed_at,

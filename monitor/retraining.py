@@ -21,6 +21,7 @@ from monitor.core.messages import key, labels_are_suspect
 from monitor.core.types import Monitor
 from monitor.core.verdict_findings import DEGRADED
 from monitor.core.windows import History
+from monitor.core.words import lasting, utc
 from monitor.diagnosing import first_fired, stored_part, subject
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
@@ -44,32 +45,71 @@ VERSION = 1
 _OF_DIAGNOSIS = ("window", "compared", "split", "slices", "slices_by_z", "versions", "coverage")
 
 
-def due(monitor: Monitor, last: Retrain | None, end: int, opened: Mapping[Matter, StoredIncident]) -> Retrain | None:
-    """The request to retrain that is due now, if one is.
+def due(
+    monitor: Monitor,
+    last: Retrain | None,
+    end: int,
+    opened: Mapping[Matter, StoredIncident],
+    accepted: Sequence[int] = (),
+) -> Retrain | None:
+    """The request to retrain that is due now: something asks for it, and nothing stands `in_the_way`."""
+    current = opened.get("quality")
+    if current is None or not _asks(current) or in_the_way(monitor, last, end, opened, accepted):
+        return None
+    return Retrain(key("retrain", monitor.name, current.incident.id)[:16], current.incident.id, end)
 
-    A condition that asks for it fires and is not on its way back; the incident has been open for `retrain_after`;
-    neither an incident about the data is open nor did the labels go with the quality; by the verdicts the mean of all
-    traffic is not rising again; this incident did not ask yet, and the last one that did is `retrain_cooldown` ago.
+
+def in_the_way(
+    monitor: Monitor,
+    last: Retrain | None,
+    end: int,
+    opened: Mapping[Matter, StoredIncident],
+    accepted: Sequence[int] = (),
+) -> str:
+    """Why no retraining is asked for now, though a condition that asks for it fires; empty if nothing is, or none does.
+
+    A condition that asks is not on its way back; the incident has been open for `retrain_after`; neither an incident
+    about the data is open nor did the labels go with the quality; by the verdicts the mean of all traffic is not rising
+    again; nobody took what it is about for the new level; this incident did not ask yet, and the last one that did is
+    `retrain_cooldown` ago.
 
     Args:
         last: the newest request of the monitor.
         end: of the last window that was judged, seconds.
         opened: the incidents that are open now.
+        accepted: ends of the last windows that were judged when somebody had the baseline begin anew, seconds.
     """
     current = opened.get("quality")
-    if current is None or "data" in opened or labels_are_suspect(current.findings):
-        return None
+    if current is None or not _asks(current):
+        return ""
     incident = current.incident
-    if any(f.verdict == DEGRADED and not f.dimension and f.well_for for f in current.findings):
-        return None  # whatever its slices do: what makes the whole rise may be the remedy
+    if "data" in opened or labels_are_suspect(current.findings):
+        return "the data are broken"
+    if any(at >= incident.opened_at for at in accepted):
+        return "what it is about was taken for the new level"
+    # Whatever its slices do: what makes the whole rise may be the remedy.
+    whole = max((f.well_for for f in current.findings if f.verdict == DEGRADED and not f.dimension), default=0)
+    if whole:
+        return f"the mean of all traffic has been rising again for {lasting(whole)}"
     recovering = {(f.rule, f.dimension, f.slice) for f in current.findings if f.well_for}
     if not any(f.retrain and name not in recovering for name, f in (incident.firing or {}).items()):
-        return None
+        return "all that asks for it is on its way back"
     if end - incident.opened_at < monitor.retrain_after:
-        return None
-    if last is not None and (last.incident == incident.id or end - last.asked_at < monitor.retrain_cooldown):
-        return None
-    return Retrain(key("retrain", monitor.name, incident.id)[:16], incident.id, end)
+        return f"it has lasted {lasting(end - incident.opened_at)} of {lasting(monitor.retrain_after)}"
+    if last is not None and last.incident == incident.id:
+        return f"it was asked for already, {utc(last.asked_at)}"
+    if last is not None and end - last.asked_at < monitor.retrain_cooldown:
+        return f"the last request, {utc(last.asked_at)}, is less than {lasting(monitor.retrain_cooldown)} ago"
+    return ""
+
+
+def _asks(current: StoredIncident) -> bool:
+    return any(firing.retrain for firing in (current.incident.firing or {}).values())
+
+
+def accepted(monitor: Monitor, store: Store) -> list[int]:
+    """As `in_the_way` wants it. Raises StoreError."""
+    return [b.judged_until for b in store.verdicts.baselines(monitor.name) if b.judged_until is not None]
 
 
 def evidence(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -17,14 +17,19 @@ from monitor.core.rules import Rule
 from monitor.core.thresholds import Condition, ConditionName, Evaluation, evaluate, keys_of
 from monitor.core.types import OVERALL, Definition, Events, Judgments, Monitor
 from monitor.core.verdict_findings import VERDICTS
+from monitor.core.verdict_hours import step_of
 from monitor.core.windows import History, Point, SliceKey, latest_final_end, points
 from monitor.judging import Views
 from monitor.store import Holding, Progress, Store
 from monitor.store.alerts import AlertState
 from monitor.store.alerts import StoredIncident as StoredIncident
+from monitor.store.store import HARMLESS
 from monitor.trail import Comparison, Trail, compare
 
 UNMATCHED = TRAFFIC_FIELDS.index("unmatched")
+
+FOREVER = 1 << 62
+"""Seconds after which nothing is stored."""
 
 MOST_INCIDENTS = 30
 """Of a monitor that a snapshot holds."""
@@ -79,6 +84,7 @@ class MonitorSnapshot:
         trails: the recent past of the series, to be drawn; only a daemon's snapshot has them.
         verdict: the newest one; None where there is none.
         verdict_conditions: what the verdicts came to, by verdict, dimension and value.
+        refused_then: of incidents in which too many rows were refused, id -> reason -> rows refused while it lasted.
         holding: how much is stored of it; None before a daemon has looked.
     """
 
@@ -100,6 +106,7 @@ class MonitorSnapshot:
     trails: tuple[Trail, ...] = ()
     verdict: Verdict | None = None
     verdict_conditions: MappingProxyType[ConditionName, Condition] = field(default_factory=lambda: MappingProxyType({}))
+    refused_then: MappingProxyType[str, dict[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     holding: Holding | None = None
 
     @property
@@ -172,6 +179,7 @@ def renew(
     """The same windows, with the progress of now, and what people did about the incident. Raises StoreError."""
     name = snapshot.monitor.name
     state, real_now = store.alerts.state(name), time.time()
+    incidents = tuple(store.alerts.incidents(name, most=MOST_INCIDENTS))
     until = [s.until for s in store.alerts.silences(real_now) if s.monitor == name]
     return replace(
         snapshot,
@@ -181,7 +189,8 @@ def renew(
         due_buckets=due,
         incident=state.open.get("quality"),
         data_incident=state.open.get("data"),
-        incidents=tuple(store.alerts.incidents(name, most=MOST_INCIDENTS)),
+        incidents=incidents,
+        refused_then=MappingProxyType(dict(_refused_then(snapshot.monitor, store, incidents))),
         recommends_retraining=_recommends_retraining(state),
         verdict=None if snapshot.monitor.drift is None else store.verdicts.newest(name),
         verdict_conditions=MappingProxyType(
@@ -189,6 +198,16 @@ def renew(
         ),
         silenced_until=max(until, default=None),
     )
+
+
+def _refused_then(
+    monitor: Monitor, store: Store, incidents: Iterable[StoredIncident]
+) -> Iterator[tuple[str, dict[str, int]]]:
+    """(id, reason -> rows) of the incidents that opened as too many rows of the rankings were refused."""
+    for incident in (s.incident for s in incidents if any(f.verdict == "rows_refused" for f in s.findings)):
+        until = FOREVER if incident.closed_at is None else incident.closed_at
+        refused = store.refused(monitor.traffic, incident.began_at - step_of(monitor.bucket), until)
+        yield incident.id, {reason: rows for reason, rows in refused.items() if reason not in HARMLESS}
 
 
 def _recommends_retraining(state: AlertState) -> bool:

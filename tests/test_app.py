@@ -17,6 +17,7 @@ from monitor.app import App
 from monitor.clock import ReplayClock
 from monitor.config import load
 from monitor.errors import StoreError
+from monitor.page import render, render_monitor
 from monitor.runner import Runner
 from monitor.source.pull import Pull
 from monitor.store import Store
@@ -262,6 +263,21 @@ def test_an_invalid_configuration_changes_nothing_and_says_where_it_is_wrong(
         assert str(setting.path) in app.reload({})[0]
         eventually(has_run(app, "shop"))
         assert count(app, "config_reloads", "refused") == 2
+
+
+def test_the_page_says_so_for_as_long_as_the_last_reload_was_refused(setting: Setting) -> None:
+    said = "was refused, for 1 problem that the log names; what was loaded before goes on"
+    with setting.running(of_shop("shop")) as app:
+        eventually(has_run(app, "shop"))
+        assert "The reload of" not in render(app)
+        setting.write(of_shop("shop").replace("refresh: 1s", "refersh: 1s"))
+        app.reload({})
+        assert said in render(app)
+        assert said in (render_monitor(app, "shop") or "")
+        assert "refersh" not in render(app)
+        setting.write(of_shop("shop"))
+        assert app.reload({}) == []
+        assert "The reload of" not in render(app)
 
 
 def test_a_fault_in_a_reload_changes_nothing_and_does_not_end_the_daemon(

@@ -19,7 +19,7 @@ from monitor.core.drift.series import Hours
 from monitor.core.tally import Tally
 from monitor.core.types import OVERALL, Monitor
 from monitor.judging import Telling, judge
-from monitor.schema import outbox
+from monitor.schema import incidents, outbox
 from monitor.store import Store
 from monitor.store.verdicts import Baseline
 from tests.support.drift import START, Ranking
@@ -175,6 +175,21 @@ def test_after_an_acknowledged_change_the_alarm_goes_and_nothing_pages_until_the
     assert re.search(r"begun anew at 2022-02-0\d \d\d:00 UTC by ada: fewer adverts", capsys.readouterr().out)
 
 
+def test_broken_data_or_what_is_over_are_no_new_level(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.live(34)
+    (opened,) = bench.store.alerts.incidents(state="firing")
+    with bench.store.writing() as connection:
+        connection.execute(sa.update(incidents).values(state="resolved", closed_at=day(34)))
+    assert bench.run("incidents", "ack", opened.incident.id, "--new-baseline", "--by", "ada") == 2
+    assert "is over, so there is no new level to take" in capsys.readouterr().err
+    with bench.store.writing() as connection:
+        connection.execute(sa.update(incidents).values(state="firing", closed_at=None, matter="data"))
+    assert bench.run("incidents", "ack", opened.incident.id, "--new-baseline", "--by", "ada") == 2
+    assert "is about the data, not the model, so there is no new level" in capsys.readouterr().err
+    assert bench.store.verdicts.baselines("search") == []
+    assert bench.store.alerts.acknowledged([opened.incident.id]) == {}
+
+
 def test_hours_of_the_old_regime_that_are_judged_after_it_was_said_page_nobody(bench: Bench) -> None:
     bench.live(33)
     assert bench.notices == ["firing"]
@@ -310,7 +325,7 @@ def test_power_has_a_line_for_each_series(bench: Bench, capsys: pytest.CaptureFi
     bench.live(30)
     assert bench.run("power") == 0
     shown = capsys.readouterr().out
-    assert "search: ndcg@10, smallest drop that shows within 24 h" in shown
+    assert "search: ndcg(empty=zero)@10, smallest drop that shows within 24 h" in shown
     assert re.search(r"overall +[\d,]+ +0\.5\d+ +\d\.\d % +\d\.\d % +0\.0\d+", shown)
     assert bench.run("power", "--monitor", "search", "--output", "json") == 0
     (found,) = json.loads(capsys.readouterr().out)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from itertools import count
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 import sqlalchemy as sa
@@ -38,9 +44,12 @@ monitors:
 """
 TABLES = (
     "CREATE TABLE search_log (request_id TEXT, item_id TEXT, position INTEGER, rank0 INTEGER, sku TEXT, "
-    "served_at BIGINT)",
-    "CREATE TABLE search_events (request_id TEXT, item_id TEXT, kind TEXT, occurred_at BIGINT)",
+    "served_at BIGINT, local_at TEXT)",
+    "CREATE TABLE search_events (request_id TEXT, item_id TEXT, kind TEXT, occurred_at BIGINT, local_at TEXT)",
 )
+
+ZONE, FORMAT = "Asia/Karachi", "%Y-%m-%d %H:%M:%S"
+HOURS = 5
 
 Check = Callable[..., tuple[int, list[str], list[str]]]
 
@@ -64,15 +73,21 @@ def check(database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     return asked
 
 
+def local(at: int) -> str:
+    """A moment as somebody east of Greenwich writes it, where clocks are never changed."""
+    return datetime.fromtimestamp(at, ZoneInfo(ZONE)).strftime(FORMAT)
+
+
 def _fill(url: str, now: int) -> None:
     """A request a minute for ten hours, five items each, and an event within the minute on most of them."""
     rng, shown, events = random.Random(3), [], []
     for i in range(600):
         at = now - 60 * i
-        shown += [(f"r{i}", f"i{p}", p, p - 1, f"sku-{p}", at) for p in range(1, 6)]
+        shown += [(f"r{i}", f"i{p}", p, p - 1, f"sku-{p}", at, local(at)) for p in range(1, 6)]
         if i % 4:
             kind = "buy" if i % 20 == 1 else "tap"
-            events.append((f"r{i}", f"i{rng.randint(1, 5)}", kind, at + rng.randint(1, 59)))
+            happened = at + rng.randint(1, 59)
+            events.append((f"r{i}", f"i{rng.randint(1, 5)}", kind, happened, local(happened)))
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         for statement in TABLES:
@@ -178,3 +193,96 @@ def test_a_database_that_is_not_on_its_server_is_told(check: Check, database_url
     name = database_url.rpartition("/")[2]
     _, _, (said, *_) = check((f'/{name}"}}\n', '/nowhere"}\n'))
     assert "there is no such database on that server; name another in the URL, or have it made" in said
+
+
+# ---- zones ---------------------------------------------------------------------------------------------------------
+
+SERVED, HAPPENED = "time: {column: served_at, format: epoch_s}", "time: {column: occurred_at, format: epoch_s}"
+
+
+def in_zone(zone: str) -> str:
+    return f'time: {{column: local_at, format: "{FORMAT}", timezone: {zone}}}'
+
+
+def test_times_that_are_read_in_another_zone_than_theirs_are_told_by_what_lies_in_the_future(check: Check) -> None:
+    code, out, err = check((SERVED, in_zone("UTC")))
+    (said,) = [line for line in err if "rankings.time" in line]
+    assert said.startswith("rankmon: warning: 12: monitors[0].rankings.time: search: ")
+    told = r"27\d rows are dated in the next hour, \d+ in the hour before now, and the latest (5 h|4 h 59 min) ahead"
+    assert re.search(told, said)
+    assert "is 'local_at' written in UTC? If not, name its zone as `timezone`" in said
+    assert "; that would also be why only 0 % of the requests have a label" in said
+    assert (code, out[-1]) == (0, "configuration is valid and everything answers, but see the warnings")
+    assert check((SERVED, in_zone(ZONE)))[2] == []
+
+
+def test_events_that_are_read_in_another_zone_than_theirs_are_told(check: Check) -> None:
+    _, _, err = check((HAPPENED, in_zone("Europe/Paris")))
+    (said,) = [line for line in err if "events.time" in line]
+    assert "monitors[0].relevance.events.time: search: " in said
+    assert "is 'local_at' written in Europe/Paris? If not, name its zone as `timezone`" in said
+    assert check((HAPPENED, in_zone(ZONE)))[2] == []
+
+
+def test_a_clock_that_runs_ahead_a_little_or_strays_are_no_matter_of_the_zone(check: Check, database_url: str) -> None:
+    execute(database_url, "UPDATE search_log SET served_at = served_at + 200")
+    execute(database_url, "UPDATE search_events SET occurred_at = occurred_at + 200")
+    stray = "INSERT INTO search_log SELECT 's' || request_id, item_id, position, rank0, sku, served_at + {}, local_at "
+    execute(database_url, stray.format("1800") + "FROM search_log WHERE request_id IN ('r1', 'r2')")
+    execute(database_url, stray.format("90000") + "FROM search_log")
+    code, out, err = check()
+    assert (code, err) == (0, [])
+    assert "rows dated in the future" in out[1]
+
+
+def execute(url: str, statement: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+@contextmanager
+def written(url: str, delay: int) -> Iterator[None]:
+    """A request every now and then, as it happens, written in the zone."""
+    ended, engine = threading.Event(), sa.create_engine(url)
+
+    def write() -> None:
+        for i in count():
+            at = int(time.time()) - delay
+            with suppress(sa.exc.OperationalError), engine.begin() as connection:
+                row = f"'live-{i}', 'i1', 1, 0, 'sku-1', {at}, '{local(at)}'"
+                connection.exec_driver_sql(f"INSERT INTO search_log VALUES ({row})")
+            if ended.wait(0.3):
+                break
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("zone", "delay", "is_told"), [("Asia/Tashkent", 0, False), ("Asia/Dhaka", 0, True), (ZONE, 1800, False)]
+)
+def test_requests_that_come_all_the_time_and_are_whole_hours_old_are_told(
+    check: Check, database_url: str, zone: str, delay: int, is_told: bool
+) -> None:
+    execute(database_url, "DELETE FROM search_log")
+    with written(database_url, delay):
+        time.sleep(0.5)
+        said = [line for line in check((SERVED, in_zone(zone)))[2] if "h old to the second" in line]
+    assert len(said) == is_told
+    if said:
+        assert "monitors[0].rankings.time: search: the newest request is 1 h old to the second" in said[0]
+        assert "is 'local_at' written in Asia/Dhaka? If not, name its zone as `timezone`" in said[0]
+
+
+def test_a_load_that_ended_on_the_hour_is_no_matter_of_the_zone(check: Check, database_url: str) -> None:
+    execute(database_url, "UPDATE search_log SET served_at = served_at - 3600")
+    execute(database_url, "UPDATE search_events SET occurred_at = occurred_at - 3600")
+    assert check()[2] == []

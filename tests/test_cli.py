@@ -145,6 +145,48 @@ def test_wrong_usage_exits_with_2_and_says_what_is_wrong(
     assert result.out == ""
 
 
+def test_what_a_command_is_about_may_stand_by_itself(rankmon: Rankmon, setting: Setting, tmp_path: Path) -> None:
+    setting.write(of_shop("shop"), of_shop("other"))
+    assert rankmon("check-config", str(setting.path)).out.endswith("configuration is valid\n")
+    assert "nowhere.yaml" in rankmon("check-config", str(tmp_path / "nowhere.yaml")).err
+    assert rankmon("backfill", "-m", "shop", *SPAN).code == 0
+    assert rankmon("series", "shop").out == rankmon("series", "-m", "shop").out != ""
+    assert "there is no monitor 'nope'" in rankmon("series", "nope").err
+    assert rankmon("test-alert", "other").out == "log: delivered\n"
+    assert "no monitor 'nope'" in rankmon("test-alert", "nope").err
+
+
+def test_what_is_named_twice_is_refused(rankmon: Rankmon, setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    assert "named twice" in rankmon("check-config", "-c", str(setting.path), str(setting.path)).err
+    assert "named twice" in rankmon("test-alert", "-m", "shop", "shop").err
+
+
+def test_a_measure_that_was_defined_anew_is_told_where_it_is_left_out_of_the_series(
+    rankmon: Rankmon, setting: Setting
+) -> None:
+    setting.write(of_shop("shop", "ndcg@10, mrr@5"))
+    rankmon("backfill", *SPAN)
+    assert rankmon("series").err == ""
+    setting.write(of_shop("shop", "ndcg@10, mrr@7"))
+    told = rankmon("series")
+    assert told.err == (
+        "shop: nothing is stored of mrr@7 as it is defined now; run once, or backfill for what is past\n"
+    )
+    assert "mrr@7" not in told.out
+    rankmon("backfill", "--from", "2026-02-03", "--to", SPAN[-1])
+    said = "shop: mrr@7, as it is defined now, is stored from 2026-02-03 00:00 UTC on; backfill for what is older"
+    assert said in rankmon("series").err
+    assert rankmon("series", "--from", "2026-02-03").err == ""
+
+
+def test_a_beginning_that_is_yet_to_come_is_not_held_against_an_end_that_nobody_gave(
+    rankmon: Rankmon, setting: Setting
+) -> None:
+    setting.write(of_shop("shop"))
+    assert "--from 2096-01-01 00:00 UTC is yet to come" in rankmon("backfill", "--from", "2096-01-01").err
+
+
 @pytest.mark.parametrize("command", ["run", "once", "status", "series", "check-config", "migrate", "backfill"])
 def test_a_wrong_configuration_exits_with_2_and_names_all_its_mistakes(
     command: str, rankmon: Rankmon, setting: Setting

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from monitor.core.drift.series import DAY, HOUR
+from monitor.page import render
+from monitor.snapshot import take_snapshot
 from tests.support.bench import Bench, opened
 from tests.support.drift import START, Ranking
+from tests.support.pages import Pictured
 
 
 @pytest.fixture
@@ -40,6 +46,28 @@ def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours(bench: B
     bench.live(past, 69 * 24)
     assert [s.incident.closed_at for s in bench.incidents] == [day(69) + 6 * HOUR]
     assert text in bench.notices[-1][1].text
+
+
+def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_newest_window(bench: Bench) -> None:
+    past = Ranking.of(45).draw()
+    late = (past.starts >= day(30)) & (past.starts < day(31))
+    past = replace(past, refused=np.where(late, 400.0, 2.0))
+    bench.put(past.rows(0, 30 * 24))
+    bench.judge(day(30))
+    bench.live(past.rows(0, 31 * 24), 30 * 24)
+    told = _page(bench, day(31))
+    (rows,) = re.findall(r"<b>Refused since it began:</b> ([\d,]+) bad positions\.", told)
+    assert int(rows.replace(",", "")) == 24 * 400
+    bench.live(past, 31 * 24, step=24)
+    (incident,) = bench.incidents
+    assert not incident.incident.is_open
+    told = _page(bench, day(45))
+    (rows,) = re.findall(r"rows refused \(([\d,]+) bad positions\), resolved", told)
+    assert 24 * 400 < int(rows.replace(",", "")) < 24 * 400 + 24 * 2, "and those of the hours until it was over"
+
+
+def _page(bench: Bench, now: int) -> str:
+    return render(Pictured.of(now, take_snapshot(bench.monitor, bench.store, now)))
 
 
 def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench) -> None:

@@ -9,6 +9,7 @@ from typing import TypedDict
 import numpy as np
 import pytest
 
+from monitor.border import settings_of
 from monitor.core import buckets as b
 from monitor.core.drift.series import DAY, HOUR
 from monitor.core.messages import Notification, sentence
@@ -16,7 +17,6 @@ from monitor.core.rules import Floor, Rule
 from monitor.core.types import OVERALL
 from monitor.core.verdict_hours import hours
 from monitor.core.windows import History
-from monitor.border import settings_of
 from monitor.retraining import due
 from monitor.schema import drift_states
 from monitor.store.verdicts import Baseline

@@ -264,6 +264,16 @@ def test_versions_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str])
     assert re.search(r"queries: \d+ better, \d+ worse, \d+ unchanged", said)
 
 
+def test_the_newer_is_compared_against_what_the_store_saw_first(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for was, becomes in (("v1", "v0"), ("v2", "v1"), ("v0", "v2")):  # by the store, it was the other way round
+        execute(folder, f"UPDATE slices SET value = '{becomes}' WHERE value = '{was}'")
+    for since in ("2026-02-12", "2026-02-15"):
+        assert run(folder, "versions", "shop", "--from", since, "--to", "2026-02-19") == 0
+        assert re.search(r"^v1 against v2, on \d+ queries that both got: \+0\.", capsys.readouterr().out, re.MULTILINE)
+
+
 def counts(folder: Path) -> tuple[int, int]:
     """(requests with nothing relevant, requests) of the last week by what is stored."""
     end = int(datetime(2026, 2, 19, tzinfo=UTC).timestamp())

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from monitor.cli import run
 from monitor.core.summed import Summed
-from monitor.core.types import Events, Monitor
+from monitor.core.types import Events, Monitor, Relation, TimeColumn
 from monitor.database_url import parse_url
+from monitor.source import plans as plans_module
+from monitor.source.choice import explained
 from monitor.source.engine import Database
+from monitor.source.plans import gone_through
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
 from tests.support.logs import BUCKET, START, column, events, monitor, styles
@@ -139,6 +145,79 @@ def test_without_the_index_all_of_the_history_is_gone_through(history: str) -> N
     engine.dispose()
     _, found = read(history, next(monitors(history)), "pushdown")
     assert max(visited(scan) for scan in found) >= ROWS / 3  # by one of several processes
+
+
+CONVERTED = "SELECT *, at AT TIME ZONE 'Europe/Berlin' AS local FROM {} WHERE request NOT LIKE '%:x'"
+
+
+def told(url: str, made: Monitor) -> list[str]:
+    """What there is to say of the tables that a read goes through."""
+    database = Database("s", parse_url(url, None), 60)
+    choice, statements = explained(made, database, SINCE, UNTIL)
+    found = gone_through(database, statements, choice.way == "pushdown")
+    database.close()
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_is_told_where_a_select_keeps_indexes_and_partitions_from_bounding_a_read(history: str, way: str) -> None:
+    for made in monitors(history):
+        assert told(history, replace(made, engine=way)) == []
+    style, local = styles(history)["timestamptz"], TimeColumn("local", timezone="Europe/Berlin")
+    made = monitor(events(style), style, engine=way)
+    recipe = made.recipe
+    assert isinstance(recipe, Events)
+    made = replace(
+        made,
+        rankings=replace(made.rankings, relation=Relation((), CONVERTED.format("rankings")), time=local),
+        recipe=replace(recipe, relation=Relation((), CONVERTED.format("events")), time=local),
+    )
+    said = told(history, made)
+    assert sorted(text.partition(" (")[0] for text in said) == ["all of events", "all of rankings"]
+    assert "for no index and no partition bounds its time; index the time column, or the expression" in said[0]
+    engine = sa.create_engine(history)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE INDEX ON rankings ((at AT TIME ZONE 'Europe/Berlin'))")
+    engine.dispose()
+    assert [text.partition(" (")[0] for text in told(history, made)] == ["all of events"]
+
+
+CONFIG = """\
+store: {{url: "sqlite:///{folder}/store.db"}}
+sources: {{s: {{url: "{url}"}}}}
+monitors:
+  - name: search
+    source: s
+    rankings: {{table: rankings, request: request, item: item, position: position, time: at}}
+    relevance: {{column: {{grade: grade, max_grade: 3}}}}
+    measures: [ndcg@3]
+"""
+
+
+@pytest.mark.parametrize("history", ["plain", "partitioned"], indirect=True)
+def test_explain_and_check_config_say_it(history: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rankmon.yaml"
+    path.write_text(CONFIG.format(folder=tmp_path, url=history), encoding="utf-8")
+    said = "search: all of rankings ("
+    for is_wrapped in (False, True):
+        if is_wrapped:
+            select = "{select: \"SELECT request, item, position, grade, at + interval '0 h' AS at FROM rankings\""
+            path.write_text(path.read_text().replace("{table: rankings", select), encoding="utf-8")
+        assert run(["explain", "-c", str(path)]) == 0
+        assert (said in capsys.readouterr().out) == is_wrapped
+        assert run(["check-config", "--connect", str(path)]) == 0
+        warned = capsys.readouterr().err
+        assert (f"monitors[0].rankings: {said}" in warned) == is_wrapped, warned
+
+
+def test_a_server_that_knows_no_such_catalog_is_told_nothing_of(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans_module, "_FAMILY", "SELECT of_no_such_function(:schema, :name)")
+    database = Database("s", parse_url(postgres_url, None), 60)
+    assert gone_through(database, ["SELECT * FROM pg_class"], by_sums=False) == []
+    assert gone_through(database, ["SELECT FROM WHERE"], by_sums=True) == []
+    database.close()
 
 
 def test_what_sums_are_prepared_with_ends_with_the_transaction(postgres_url: str) -> None:

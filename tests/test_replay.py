@@ -76,7 +76,7 @@ def test_it_says_when_why_how_long_and_by_what_it_would_have_paged(
     assert day(32) < incident["opened_at"] <= day(33)
     assert day(35) < incident["closed_at"] <= day(36)
     assert incident["lasted"] == incident["closed_at"] - incident["opened_at"]
-    assert "ndcg@10" in incident["why"]
+    assert "ndcg(empty=zero)@10" in incident["why"]
     assert not incident["open_before"]
     (data,) = [i for i in found["incidents"] if i["matter"] == "data"]
     assert day(37) < data["opened_at"] <= day(37.3)

@@ -15,7 +15,7 @@ from monitor.core.findings import Finding
 from monitor.core.incidents import Firing, Incident, Matter
 from monitor.core.messages import Notification
 from monitor.core.types import Monitor, Slice
-from monitor.retraining import LARGEST, due, evidence
+from monitor.retraining import LARGEST, due, evidence, in_the_way
 from monitor.store.alerts import Retrain, StoredIncident
 from monitor.store.verdicts import Diagnosis
 from tests.support.monitors import new_store
@@ -80,7 +80,29 @@ def test_when_retraining_is_asked_for(
     by_matter = {stored.incident.matter: stored for stored in found}
     asked = due(monitor(), last, FELL + lasted, by_matter)
     assert (asked is not None) == is_due, why
+    asks = "quality" in by_matter and any(x.retrain for x in (by_matter["quality"].incident.firing or {}).values())
+    assert bool(in_the_way(monitor(), last, FELL + lasted, by_matter)) == (asks and not is_due)
     assert asked is None or (asked.incident, asked.asked_at) == (ID, FELL + lasted)
+
+
+def test_for_what_was_taken_for_the_new_level_nobody_is_asked() -> None:
+    for at, is_due in ((FELL - HOUR, True), (FELL + 2 * HOUR, False)):
+        assert (due(monitor(), None, FELL + DAY, {"quality": CURRENT}, [at]) is not None) == is_due
+
+
+@pytest.mark.parametrize(
+    ("said", "last", "lasted"),
+    [
+        ("it has lasted 23 h of 1 d", None, DAY - HOUR),
+        ("it was asked for already, ", Retrain("k", ID, FELL), 30 * DAY),
+        (" is less than 7 d ago", Retrain("k", "other", FELL), DAY),
+        ("", None, DAY),
+    ],
+)
+def test_it_is_said_what_stands_in_the_way(said: str, last: Retrain | None, lasted: int) -> None:
+    found = in_the_way(monitor(), last, FELL + lasted, {"quality": CURRENT})
+    assert said in found
+    assert bool(found) == bool(said)
 
 
 def test_the_key_stays_whenever_it_is_asked() -> None:

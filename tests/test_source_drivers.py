@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
 from monitor.source.engine import Database
-from monitor.source.faults import fault_of, grant_for
+from monitor.source.faults import fault_of, grant_for, looked_for
 from monitor.source.pushdown import PushDown
 from tests.support.logs import END, START, Style, events, monitor
 
@@ -157,6 +157,34 @@ def test_what_a_database_cannot_do_by_its_nature_lasts(error: Exception, reason:
 def test_a_refusal_names_the_statement_that_mends_it(said: str, grant: str) -> None:
     assert grant_for(said, "watcher") == grant
     assert grant_for(said, None) == ""
+
+
+@pytest.mark.parametrize(
+    ("statement", "table"),
+    [
+        ('SELECT e."events" FROM "shop"."events" AS e', '"shop"."events"'),
+        ("SELECT 1 FROM (SELECT * FROM log AS r left join shop.web.events) AS r", "shop.web.events"),
+        ("SELECT 1 FROM shop.events_2 AS e JOIN events AS f", "events"),
+        ("SELECT 1 FROM a.events UNION ALL SELECT 1 FROM b.events", "events"),
+    ],
+)
+def test_a_table_to_be_granted_has_the_schema_that_the_statement_has(statement: str, table: str) -> None:
+    said = "permission denied for table events"
+    assert grant_for(said, "watcher", statement) == f"GRANT SELECT ON {table} TO watcher"
+
+
+@pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        ("column r.usr does not exist LINE 1: ...", "looked for in the rankings, reco.log"),
+        ("no such column: e.usr", "looked for in the labels, feedback"),
+        ("(1054, \"Unknown column 'e.usr' in 'SELECT'\")", "looked for in the labels, feedback"),
+        ('Binder Error: Table "r" does not have a column named "usr"', "looked for in the rankings, reco.log"),
+        ("column usr does not exist", ""),
+    ],
+)
+def test_it_is_said_in_which_table_a_column_was_looked_for(said: str, place: str) -> None:
+    assert looked_for(said, 'SELECT r.usr FROM "reco"."log" AS r, "feedback" AS e') == place
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError("reset by peer"), EOFError("nothing more"), TimeoutError()])

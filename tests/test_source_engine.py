@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from monitor.core.types import Monitor, Relation
+from monitor.core.types import Events, Monitor, Relation
 from monitor.database_url import parse_url
 from monitor.errors import SourceError, Stopped, TooMany
 from monitor.source import engine as engine_module
@@ -211,6 +212,41 @@ def test_a_role_without_select_is_told_so(postgres_url: str) -> None:
     execute(postgres_url, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
 
 
+def test_the_grant_that_is_asked_for_has_the_schema_and_mends_it_as_printed(postgres_url: str) -> None:
+    small(postgres_url)
+    style = styles(postgres_url)["epoch s"]
+    monitored, name = monitor(events(style), style), "reader_" + postgres_url.rpartition("_")[2]
+    execute(
+        postgres_url,
+        f"CREATE ROLE {name} LOGIN",
+        "CREATE SCHEMA reco",
+        *(f"ALTER TABLE {table} SET SCHEMA reco" for table in ("rankings", "events")),
+    )
+    recipe = monitored.recipe
+    assert isinstance(recipe, Events)
+    monitored = replace(
+        monitored,
+        rankings=replace(monitored.rankings, relation=Relation(("reco", "rankings"))),
+        recipe=replace(recipe, relation=Relation(("reco", "events"))),
+    )
+    url = postgres_url.replace("postgres@", f"{name}@")
+    for what in ("USAGE ON SCHEMA reco", 'SELECT ON "reco"."rankings"', 'SELECT ON "reco"."events"'):
+        grant = f"GRANT {what} TO {name}"
+        assert str(failure(url, monitored)).endswith(f": {grant}")
+        execute(postgres_url, grant)
+    database = Database("shop", parse_url(url, None), 60)
+    assert len(Pull(monitored, database).read(START, END).served) == 1
+    database.close()
+    execute(postgres_url, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+def test_short_passwords_are_hidden_as_words_of_their_own_only() -> None:
+    database = Database("shop", parse_url("postgresql://me@127.0.0.1:9/shop", "x"), 60)
+    said = "column r.surface does not exist, for x at postgresql://me:x@127.0.0.1"
+    told = "column r.surface does not exist, for *** at postgresql://me:***@127.0.0.1"
+    assert database.redact(said) == told
+
+
 @pytest.mark.parametrize("what", ["rankings", "events", "position", "value"])
 def test_a_missing_table_or_column_is_told_by_name(database_url: str, what: str) -> None:
     small(database_url)
@@ -223,6 +259,9 @@ def test_a_missing_table_or_column_is_told_by_name(database_url: str, what: str)
     error = failure(database_url, monitor(events(style), style))
     assert (error.reason, what in str(error)) == ("missing", True)
     assert "compare the table and columns" in str(error)
+    if what in ("position", "value"):
+        place = "the rankings, rankings" if what == "position" else "the labels, events"
+        assert f"; looked for in {place}; " in str(error)
 
 
 def test_a_table_that_appears_later_is_found_by_the_same_pull(database_url: str) -> None:

@@ -74,7 +74,7 @@ def test_status_says_that_all_is_well_and_since_when(bench: Bench, capsys: pytes
     bench.live(Ranking.of(32).draw(), 31, 32)
     line, told = bench.status(capsys)
     assert re.match(
-        r"  verdict on ndcg@10: healthy since 2022-01-22 01:00 UTC; 0\.5\d{3} over the last day, 0\.5\d{3} expected "
+        r"  verdict on ndcg\(empty=zero\)@10: healthy since 2022-01-22 01:00 UTC; 0\.5\d{3} over the last day, 0\.5\d{3} expected "
         r"\([-+]\d\.\d %\); until 2022-02-09 00:00 UTC$",
         line,
     )
@@ -102,14 +102,14 @@ def test_status_says_of_broken_data_since_when_they_are(bench: Bench, capsys: py
     line, told = bench.status(capsys)
     first = next(v.end for v in bench.store.verdicts.between("search", day(31), day(33)) if v.kind == "labels_suspect")
     assert (told["kind"], told["since"]) == ("labels_suspect", first)
-    assert f"verdict on ndcg@10: {NAMES['labels_suspect']} since " in line
+    assert f"verdict on ndcg(empty=zero)@10: {NAMES['labels_suspect']} since " in line
 
 
 def test_status_without_verdicts_says_so_or_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = configured(tmp_path)
     new_store(config.store.url).close()
     assert cli.run(["status", "-c", str(config.path)]) == 0
-    assert "verdict on ndcg@10: none yet; there is no final bucket\n" in capsys.readouterr().out
+    assert "verdict on ndcg(empty=zero)@10: none yet; there is no final bucket\n" in capsys.readouterr().out
     config = configured(tmp_path, "")
     assert cli.run(["status", "-c", str(config.path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["verdict"] is None

@@ -20,6 +20,7 @@ from monitor.cli.common import (
     refused_in_words,
 )
 from monitor.core.types import OVERALL
+from monitor.core.words import utc
 from monitor.errors import InputError, LeaseLost, SourceError, Stopped
 
 if TYPE_CHECKING:
@@ -46,9 +47,9 @@ def backfill(config_path: Path, names: tuple[str, ...], since: int, until: int |
     config = load_config(config_path, log=True)
     wanted = pick_monitors(config, names)
     app = App(config)
-    until = int(app.clock.now()) if until is None else until
+    is_ended, until = until is not None, int(app.clock.now()) if until is None else until
     if since >= until:
-        raise click.UsageError("--from must be before --to")
+        raise click.UsageError("--from must be before --to" if is_ended else f"--from {utc(since)} is yet to come")
     try:
         with interruptible(app):
             app.prepare()

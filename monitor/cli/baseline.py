@@ -89,7 +89,7 @@ def taken_back(monitor: Monitor, store: Store, at: int) -> str:
     if not store.verdicts.forget_baseline(monitor.name, at):
         known = ", ".join(utc(said.since) for said in store.verdicts.baselines(monitor.name)) or "none"
         raise InputError(f"no baseline of {monitor.name} began anew at {utc(at)}; those that did: {known}")
-    return f"{monitor.name}: its baseline did not begin anew at {utc(at)}; verdicts follow with the next cycle"
+    return f"{monitor.name}: its baseline did not begin anew at {utc(at)}; verdicts follow with the next final hour"
 
 
 def start_of(monitor: Monitor, version: str, store: Store) -> int:
@@ -154,10 +154,12 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
 
 def plain(found: Stand) -> dict[str, Any]:
     """As JSON data; instants in seconds since 1970."""
+    from monitor.core.verdict_hours import judged
+
     fitted, verdict = None if found.state is None else found.state.baseline, found.verdict
     return {
         "monitor": found.monitor,
-        "measure": str(found.drift.measure),
+        "measure": str(judged(found.drift.measure)),
         "dimension": found.drift.mix_by,
         "looks_back_to": found.drift.baseline_from,
         "begun_anew": [{"at": said.since, "by": said.author, "note": said.note} for said in found.begun],
@@ -175,7 +177,7 @@ def plain(found: Stand) -> dict[str, Any]:
 
 def _lines(found: Stand) -> list[str]:
     told = plain(found)
-    lines = [f"{found.monitor}: {found.drift.measure}" + (f" by {found.drift.mix_by}" if found.drift.mix_by else "")]
+    lines = [f"{found.monitor}: {told['measure']}" + (f" by {found.drift.mix_by}" if found.drift.mix_by else "")]
     if told["fitted_since"] is None:
         lines.append(f"  no baseline yet: {told['lacks']}")
     else:

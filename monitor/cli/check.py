@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from monitor.cli import exit_code
 from monitor.cli.common import config_option, load_config, missing_store, unwritable_store
@@ -24,14 +25,18 @@ if TYPE_CHECKING:
 
 @click.command("check-config")
 @config_option
+@click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--connect", is_flag=True, help="Also look at a sample of every source's data, and at the store.")
-def check_config(config_path: Path, connect: bool) -> int:
-    """Check the configuration: its mistakes at once, each with file, line and remedy.
+@click.pass_context
+def check_config(ctx: click.Context, config_path: Path, file: Path | None, connect: bool) -> int:
+    """Check the configuration: its mistakes at once, each with file, line and remedy. FILE does as --config does.
 
     A monitor that lacks a key, or has a value of another kind there, is checked further when that is mended. With
     --connect, what the data show of a mapping that cannot be meant so is warned of; the exit code stays 0.
     """
-    config = load_config(config_path)
+    if file is not None and ctx.get_parameter_source("config_path") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("the configuration is named twice, by --config and by itself")
+    config = load_config(file or config_path)
     for monitor in config.monitors:
         windows = ", ".join(format_duration(w) for w in monitor.windows)
         click.echo(f"{monitor.name}: {', '.join(str(m) for m in monitor.measures)} over {windows}")
@@ -103,7 +108,20 @@ def _assess(config: Config, index: int, database: Database, fresh: Freshness) ->
     monitor = config.monitors[index]
     found = assess(monitor, database, time.time(), fresh.newest)
     click.echo(f"{monitor.name}: {found.looked_at}")
-    return [f"{config.place('monitors', index, *r.key)}: {monitor.name}: {r.text}" for r in found.remarks]
+    told = [(r.key, r.text) for r in found.remarks] + [
+        (("rankings",), text) for text in _gone_through(monitor, database)
+    ]
+    return [f"{config.place('monitors', index, *key)}: {monitor.name}: {text}" for key, text in told]
+
+
+def _gone_through(monitor: Monitor, database: Database) -> list[str]:
+    """Which tables each read goes through as a whole. Raises SourceError."""
+    from monitor.source.choice import explained
+    from monitor.source.plans import gone_through
+
+    until = int(time.time()) // monitor.bucket * monitor.bucket
+    choice, statements = explained(monitor, database, until - monitor.bucket, until)
+    return gone_through(database, statements, choice.way == "pushdown")
 
 
 def _ask(monitor: Monitor, database: Database) -> Freshness:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def explain(config_path: Path, names: tuple[str, ...], sql: bool) -> int:
     """Say how each monitor is read, and why: row by row (pull), or by sums that its database makes (pushdown).
 
-    The SQL is that of the last whole bucket, with its values in place, so that it can be tried by hand.
+    The SQL is that of the last whole bucket, with its values in place, so that it can be tried by hand. Of large
+    tables of PostgreSQL it is said where neither an index nor a partition bounds what is read.
     """
     from monitor.source.engine import Database
 
@@ -44,6 +45,7 @@ def explain(config_path: Path, names: tuple[str, ...], sql: bool) -> int:
 def _explain(monitor: Monitor, database: Database, sql: bool) -> None:
     """Print all of one monitor. Raises SourceError."""
     from monitor.source.choice import choose, explained
+    from monitor.source.plans import gone_through
 
     if not sql:
         choice = choose(monitor, database.dialect)
@@ -52,5 +54,7 @@ def _explain(monitor: Monitor, database: Database, sql: bool) -> None:
     until = int(time.time()) // monitor.bucket * monitor.bucket
     choice, statements = explained(monitor, database, until - monitor.bucket, until)
     click.echo(f"{monitor.name}: {choice.way}: {choice.reason}")
+    for text in gone_through(database, statements, choice.way == "pushdown"):
+        click.echo(f"{monitor.name}: {text}")
     for statement in statements:
         click.echo(f"\n{statement};")

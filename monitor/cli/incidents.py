@@ -90,6 +90,12 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
     config = load_config(config_path)
     with stored(config) as store:
         found = _find(store, incident).incident
+        if new_baseline and (found.matter != "quality" or not found.is_open):
+            what = "is over" if found.matter == "quality" else "is about the data, not the model"
+            raise InputError(
+                f"{found.id} {what}, so there is no new level to take; to do so whatever there is: "
+                f"rankmon baseline begin {found.monitor} --from …"
+            )
         (monitor,) = pick_monitors(config, (found.monitor,)) if new_baseline else (None,)
         said = (
             "" if monitor is None else begin_anew(monitor, store, found.opened_at, note or f"incident {found.id}", by)

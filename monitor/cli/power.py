@@ -53,9 +53,11 @@ def with_drift(config: Config, wanted: list[Monitor]) -> list[Monitor]:
 
 def plain(found: Stand) -> dict[str, Any]:
     """As JSON data: requests a day, the level in the measure's unit, drops relative to it."""
+    from monitor.core.verdict_hours import judged
+
     return {
         "monitor": found.monitor,
-        "measure": str(found.drift.measure),
+        "measure": str(judged(found.drift.measure)),
         "dimension": found.drift.mix_by,
         "within_hours": 24,
         "series": [unit_plain(unit) for unit in found.units],
@@ -71,7 +73,7 @@ def unit_plain(unit: Unit) -> dict[str, Any]:
 def _lines(found: Stand) -> list[str]:
     head = ("series", "requests/day", "level", "tolerated drop", "smallest drop", "in its unit", "")
     rows = [_row(found, unit) for unit in found.units]
-    title = f"{found.monitor}: {found.drift.measure}, smallest drop that shows within 24 h"
+    title = f"{found.monitor}: {plain(found)['measure']}, smallest drop that shows within 24 h"
     return [title, *(f"  {line}" for line in table(head, rows, (0, 6)))]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ import click
 from monitor.cli.common import Instant, Span, config_option, load_config, monitor_option, pick_monitors, stored
 from monitor.core.measures import Measure, parse
 from monitor.core.types import Monitor, format_duration
+from monitor.core.words import utc
 from monitor.database_url import how_to_install
 from monitor.errors import InputError
 
@@ -26,6 +27,7 @@ FORMATS = ("table", "csv", "json", "parquet", "svg")
 
 @click.command()
 @config_option
+@click.argument("monitors", nargs=-1, metavar="[MONITOR]...")
 @monitor_option()
 @click.option("--measure", "measures", multiple=True, help="One of the monitor's measures; all without it.")
 @click.option("--window", "windows", multiple=True, type=Span(), help="Length such as 24h; the monitor's without it.")
@@ -37,6 +39,7 @@ FORMATS = ("table", "csv", "json", "parquet", "svg")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File; needed for parquet.")
 def series(
     config_path: Path,
+    monitors: tuple[str, ...],
     names: tuple[str, ...],
     measures: tuple[str, ...],
     windows: tuple[int, ...],
@@ -47,14 +50,17 @@ def series(
     style: str,
     output: Path | None,
 ) -> None:
-    """Print or export the stored series: value, 95 % interval, requests, empty ratio, label coverage, completeness."""
+    """Print or export the stored series: value, 95 % interval, requests, empty ratio, label coverage, completeness.
+
+    MONITOR does as --monitor does. Of a measure that is new, or was defined anew, it is said from when on it is stored.
+    """
     import pandas as pd
 
     if style == "parquet" and output is None:
         raise click.UsageError("--format parquet needs --output")
     config, tables = load_config(config_path), []
     with stored(config) as store:
-        for monitor in pick_monitors(config, names):
+        for monitor in pick_monitors(config, tuple(dict.fromkeys((*monitors, *names)))):
             wanted = _measures(monitor, measures), _lengths(monitor, windows), (since, until), step
             table = _table(store, monitor, *wanted, slices)
             if table is not None:
@@ -85,11 +91,25 @@ def _table(
         return None
     since, until = (given if given is not None else known for given, known in zip(bounds, span, strict=True))
     table = series_table(store, monitor, measures, lengths, (since, until), every, slices)
+    for text in _left_out(store, monitor, measures, (since, until)):
+        click.echo(f"{monitor.name}: {text}", err=True)
     if table.empty:
         known = " to ".join(datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M") for t in span)
         click.echo(f"{monitor.name}: nothing is stored of that time; there is {known} UTC", err=True)
         return None
     return table
+
+
+def _left_out(store: Store, monitor: Monitor, measures: Sequence[Measure], span: tuple[int, int]) -> Iterator[str]:
+    """What lacks of single measures in a time of which others are stored: they are new, or were defined anew."""
+    oldest = store.oldest_bucket(monitor.traffic)
+    begin = span[0] if oldest is None else max(span[0], oldest)
+    for measure in measures:
+        first = store.oldest_bucket(monitor.definition(measure))
+        if first is None or first >= span[1]:
+            yield f"nothing is stored of {measure} as it is defined now; run once, or backfill for what is past"
+        elif first > begin:
+            yield f"{measure}, as it is defined now, is stored from {utc(first)} on; backfill for what is older"
 
 
 def _lengths(monitor: Monitor, windows: tuple[int, ...]) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ def status(config_path: Path, as_json: bool) -> None:
         entries = [
             entry(m, found)
             | {"verdict": verdict_of(found, store), "stored": asdict(store.retention.holding(m.name))}
-            | {"baselines_gone": baselines_gone(m, store)}
+            | {"baselines_gone": baselines_gone(m, store), "no_retraining_as": _no_retraining_as(m, store)}
             for m, found in shown
         ]
     if as_json:
@@ -90,6 +90,16 @@ def entry(monitor: Monitor, snapshot: MonitorSnapshot) -> dict[str, Any]:
     }
 
 
+def _no_retraining_as(monitor: Monitor, store: Store) -> str | None:
+    """Why no retraining is asked for though something asks for it; None if it is asked for, or nothing does."""
+    from monitor.retraining import accepted, in_the_way
+
+    state = store.alerts.state(monitor.name)
+    if state.until is None or not monitor.retrain_notify:
+        return None
+    return in_the_way(monitor, state.retrain, state.until, state.open, accepted(monitor, store)) or None
+
+
 def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None:
     """The newest verdict as plain data, instants in seconds since 1970; None without `drift`.
 
@@ -97,12 +107,16 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
         StoreError: the store is out of reach.
     """
     from monitor.core.verdict_findings import DEGRADED
-    from monitor.core.verdict_hours import step_of
+    from monitor.core.verdict_hours import judged, step_of
 
     monitor, verdict = snapshot.monitor, snapshot.verdict
     if monitor.drift is None:
         return None
-    told: dict[str, Any] = {"measure": str(monitor.drift.measure), "dimension": monitor.drift.mix_by, "kind": None}
+    told: dict[str, Any] = {
+        "measure": str(judged(monitor.drift.measure)),
+        "dimension": monitor.drift.mix_by,
+        "kind": None,
+    }
     if verdict is None:
         return told
     step = step_of(monitor.bucket)
@@ -160,6 +174,8 @@ def _show(found: dict[str, Any], now: float) -> None:
     for kind, what in (("incident", ""), ("data_incident", " on the data")):
         if found[kind]:
             click.echo(f"  open incident{what} {found[kind]}: rankmon incidents show {found[kind]}")
+    if found["no_retraining_as"]:
+        click.echo(f"  no retraining is asked for now: {found['no_retraining_as']}")
 
 
 def _value(window: dict[str, Any]) -> str:

@@ -22,21 +22,29 @@ if TYPE_CHECKING:
 @click.command("test-alert")
 @config_option
 @click.option("--channel", "names", multiple=True, help="Name of a channel; all without it.")
-@click.option("-m", "--monitor", help="In whose name, and with whose labels; the first one without it.")
+@click.argument("monitor", required=False)
+@click.option("-m", "--monitor", "named", help="In whose name, and with whose labels; the first one without it.")
 @click.option(
     "--severity",
     type=click.Choice(SEVERITIES),
     help="How grave, by which it may be routed. Default: as its gravest rule.",
 )
-def test_alert(config_path: Path, names: tuple[str, ...], monitor: str | None, severity: Severity | None) -> int:
-    """Send a test to the receivers of each channel, at once and past the outbox, and say what they answered."""
+def test_alert(
+    config_path: Path, names: tuple[str, ...], monitor: str | None, named: str | None, severity: Severity | None
+) -> int:
+    """Send a test to the receivers of each channel, at once and past the outbox, and say what they answered.
+
+    MONITOR does as --monitor does.
+    """
     from monitor.app import receivers
 
+    if monitor is not None and named is not None:
+        raise click.UsageError("the monitor is named twice, by --monitor and by itself")
     config = load_config(config_path, log=True)
     known = {r.channel: r for r in receivers(config.channels)}
     if unknown := [n for n in names if n not in known]:
         raise InputError(f"there is no channel {unknown[0]!r}; known are {', '.join(known)}")
-    notice, failed = _test(config, monitor, severity), None
+    notice, failed = _test(config, monitor or named, severity), None
     for receiver in receivers(config.channels):
         if names and receiver.channel not in names:
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,13 @@ MOST = 200_000
 @click.argument("monitor")
 @click.option("--from", "since", type=Instant(), help="Begin; a week before the end without it.")
 @click.option("--to", "until", type=Instant(), help="End; the newest final bucket without it.")
-@click.option("--versions", "pair", nargs=2, metavar="A B", help="Compare B against A; without it the two busiest.")
+@click.option(
+    "--versions",
+    "pair",
+    nargs=2,
+    metavar="A B",
+    help="Compare B against A; without it the two busiest, the newer against the older.",
+)
 @click.option("--measure", "text", help="One of the monitor's measures; the first without it.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def versions(
@@ -59,7 +65,8 @@ def versions(
         span = _span(wanted, since, until, store)
         table_ = _stored(wanted, measure, span, store)
         sample, of = _read(config, wanted, measure, span, store)
-    found = _compare(wanted, sample, pair)
+        two = pair or _newer_against_older(wanted, sample, store)
+    found = _compare(wanted, sample, two)
     document = {
         "monitor": monitor,
         "measure": str(measure),
@@ -159,17 +166,27 @@ def _nothing(monitor: Monitor, span: tuple[int, int], requests: int | None) -> s
     return f"{where}; take another --from and --to"
 
 
-def _compare(monitor: Monitor, sample: Sample, pair: tuple[str, str] | None) -> dict[str, Any] | None:
-    from monitor.core.versions import compare, in_order, names
+def _newer_against_older(monitor: Monitor, sample: Sample, store: Store) -> Sequence[str]:
+    """The two busiest versions, that first which is first seen in the store; one, where one served."""
+    from monitor.core.versions import in_order, names
+    from monitor.diagnosing import first_served
+
+    busiest = names(sample)[:2]
+    return in_order(sample, busiest, monitor.bucket, first_served(monitor, busiest, store))
+
+
+def _compare(monitor: Monitor, sample: Sample, two: Sequence[str]) -> dict[str, Any] | None:
+    from monitor.core.versions import compare, names
 
     known = names(sample)
-    for version in pair or ():
+    for version in two:
         if version not in known:
             raise InputError(f"no request of version {version!r} in this period; there are {', '.join(known[:20])}")
-    if pair is not None and pair[0] == pair[1]:
-        raise InputError(f"{pair[0]!r} is one version; name two")
-    two = list(pair) if pair is not None else in_order(sample, known[:2])
-    return compare(sample, two[0], two[1], monitor.bucket).plain() if len(two) == 2 else None
+    if len(two) == 1:
+        return None
+    if two[0] == two[1]:
+        raise InputError(f"{two[0]!r} is one version; name two")
+    return compare(sample, two[0], two[1], monitor.bucket).plain()
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:

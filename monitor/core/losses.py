@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -114,17 +115,21 @@ def _part(sample: Sample, at: NDArray[np.int64]) -> _Part:
     return _Part(len(at), weight, mean, float(((over - mean * under) ** 2).sum()))
 
 
-def losses(now: Sample, before: Sample, width: int, with_text: bool) -> dict[str, Any]:
+def losses(
+    now: Sample, before: Sample, width: int, with_text: bool, first: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, Any]:
     """What single requests say of a fall, as JSON data.
 
-    The two busiest versions of the window are compared. If there was just one, it is held against the one before it.
+    The two busiest versions of the window are compared, the newer against the older. If there was just one, it is held
+    against the one before it.
 
     Args:
         width: of a bucket, seconds.
         with_text: give the texts of queries too, not only their ids.
+        first: as `versions.in_order` takes it.
     """
     sample = now if len(names(now)) > 1 else now + before
-    both = in_order(sample, names(sample)[:2])
+    both = in_order(sample, names(sample)[:2], width, first)
     compared = compare(sample, both[0], both[1], width).plain() if both[1:] else None
     return {
         "value": now.mean,

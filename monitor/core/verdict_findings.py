@@ -19,7 +19,7 @@ from monitor.core.rules import COVERAGE, Severity
 from monitor.core.thresholds import Change, Condition, ConditionName, State
 from monitor.core.types import OVERALL, Drift
 from monitor.core.verdict_evidence import WEEK, Evidence
-from monitor.core.verdict_hours import step_of
+from monitor.core.verdict_hours import judged, step_of
 
 DEGRADED = "degraded"
 FOLDED = frozenset({DEGRADED, *DATA_KINDS})
@@ -208,7 +208,7 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
     found = Finding(
         DEGRADED,
         severity_of(seen.drift, name),
-        str(seen.drift.measure),
+        str(judged(seen.drift.measure)),
         *key,
         verdict.end,
         window,
@@ -262,7 +262,7 @@ def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -
     return Finding(
         DEGRADED,
         severity_of(seen.drift, name),
-        str(seen.drift.measure),
+        str(judged(seen.drift.measure)),
         *key,
         verdict.end,
         window,

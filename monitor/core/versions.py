@@ -14,7 +14,8 @@ version's and what is the time's. Where they served together for some of the tim
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -117,10 +118,26 @@ def names(sample: Sample) -> list[str]:
     return sorted(found, key=lambda version: (-found[version], version))
 
 
-def in_order(sample: Sample, versions: Sequence[str]) -> list[str]:
-    """The versions by when they first served: what is older comes first."""
-    first = {v: int(sample.of_version(v).served.min(initial=2**62)) for v in versions}
-    return sorted(versions, key=lambda version: (first[version], version))
+def in_order(sample: Sample, versions: Sequence[str], width: int, first: Mapping[str, int]) -> list[str]:
+    """The versions by when they first served: what is older comes first.
+
+    Of two that are first seen in one bucket nothing but chance tells which came first; they go by name, v9 before v10.
+
+    Args:
+        width: of a bucket, seconds.
+        first: version -> start of the first stored bucket in which it served; of others that of the sample's.
+    """
+
+    def began(version: str) -> int:
+        served = int(sample.of_version(version).served.min(initial=2**62))
+        return first.get(version, served - served % max(width, 1))
+
+    return sorted(versions, key=lambda version: (began(version), _natural(version)))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """What sorts names with their numbers as numbers."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def mean(sample: Sample, version: str, width: int) -> Mean:

@@ -15,7 +15,7 @@ from monitor.core.verdict_findings import COLLAPSES
 from monitor.core.verdict_words import reason as verdict_reason
 from monitor.core.watermark import final_age
 from monitor.judging.work import GONE, Followed, Result, Work
-from monitor.retraining import due, evidence
+from monitor.retraining import accepted, due, evidence
 from monitor.store import Store
 from monitor.store.alerts import Judgement, StoredIncident, Transition
 
@@ -52,7 +52,8 @@ def tell(work: Work, result: Result, now: float, store: Store, telling: Telling)
     opened = {s.incident.matter: s for s in incidents if s.incident.is_open}
     # Whoever is asked to retrain must be able to see why: nobody is, of what nobody was told of.
     is_told = "quality" in opened and opened["quality"].told
-    retrain = due(monitor, work.state.retrain, work.end, opened) if may_page and is_told else None
+    new_levels = accepted(monitor, store)
+    retrain = due(monitor, work.state.retrain, work.end, opened, new_levels) if may_page and is_told else None
     if retrain is not None:
         asked = replace(_asking(work, result, opened["quality"], store, telling), key=key(retrain.key))
         notices += [(target, asked) for target in _targets(monitor.retrain_notify, telling)]

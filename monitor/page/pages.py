@@ -16,6 +16,7 @@ from monitor.core.incidents import Incident
 from monitor.core.messages import About, advice, notification, sentence
 from monitor.core.types import OVERALL, format_duration
 from monitor.core.verdict_findings import DEGRADED
+from monitor.core.verdict_hours import judged
 from monitor.core.verdict_words import NAMES
 from monitor.core.words import counted, lasting
 from monitor.page.figures import Budget, figures, overview_spark
@@ -40,6 +41,9 @@ class Pictured(Protocol):
 
     def pending(self) -> str:
         """Empty, or how many monitors are not shown yet."""
+
+    def refused(self) -> str:
+        """Empty, or that the last reload of the configuration was refused."""
 
     def next_run_at(self, name: str) -> float | None:
         """When a monitor runs next, in real seconds."""
@@ -85,8 +89,8 @@ def render_monitor(served: Pictured, name: str) -> str | None:
 
 def _page(served: Pictured, now: float, **parts: Any) -> str:
     template = _TEMPLATES.get_template("index.html")
-    health, pending = served.health(), served.pending()
-    return template.render(version=__version__, now=utc(now, seconds=True), health=health, pending=pending, **parts)
+    told = {"health": served.health(), "refused": served.refused(), "pending": served.pending()}
+    return template.render(version=__version__, now=utc(now, seconds=True), **told, **parts)
 
 
 def _line(snapshot: MonitorSnapshot, states: Sequence[State], now: float, link: str) -> dict[str, Any]:
@@ -151,6 +155,7 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, now: float) -> dict
         "sentences": [sentence(f) for f in told.findings],
         "falls": next(([_fall(s) for s in f.slices] for f in told.findings if f.slices), []),
         "fell_when_fired": any(f.verdict for f in told.findings if f.slices),
+        "refused": _refused(snapshot, incident),
         "advice": advice(told.findings),
         "is_told": stored.told,
         "by": stored.acknowledged_by,
@@ -177,10 +182,17 @@ def _past(snapshot: MonitorSnapshot, stored: StoredIncident) -> dict[str, Any]:
         "severity": incident.severity,
         "state": incident.state,
         "about": list(about) or ["what was judged is gone"],
+        "refused": _refused(snapshot, incident),
         "lowest": _lowest(snapshot, incident, closed_at),
         "by": stored.acknowledged_by,
         "note": stored.note,
     }
+
+
+def _refused(snapshot: MonitorSnapshot, incident: Incident) -> str:
+    """What was refused in an incident about that, by reason, most first; empty where that is not what it is about."""
+    rows = snapshot.refused_then.get(incident.id, {})
+    return ", ".join(counted(n, reason) for reason, n in sorted(rows.items(), key=lambda one: (-one[1], one[0])))
 
 
 def _about(finding: Finding) -> str:
@@ -202,7 +214,7 @@ def _verdict(snapshot: MonitorSnapshot) -> dict[str, str] | None:
         parts.append(f"the mix of {drift.mix_by} moves the mean by {100 * verdict.mix_effect:+.1f} %")
     if verdict.lacks:
         parts.append(f"still lacks {verdict.lacks}")
-    return {"measure": str(drift.measure), "words": "; ".join(parts)}
+    return {"measure": str(judged(drift.measure)), "words": "; ".join(parts)}
 
 
 def _lowest(snapshot: MonitorSnapshot, incident: Incident, closed_at: int) -> str:

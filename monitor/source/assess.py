@@ -5,6 +5,7 @@ A wrong mapping often reads well and gives wrong numbers: positions that begin a
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,13 @@ import sqlalchemy as sa
 
 from monitor.core.relevance import REASONS
 from monitor.core.tally import Reading
-from monitor.core.types import Events, Judgments, Monitor, format_duration
+from monitor.core.types import Events, Judgments, Monitor, TimeColumn, format_duration
 from monitor.errors import SourceError, TooMany
 from monitor.source.engine import Database, Reader
 from monitor.source.pull import Pull
 from monitor.source.queries import Queries, between, kinds_of
 from monitor.source.times import CREDIBLE, to_micros
+from monitor.source.zones import FARTHEST, HOUR, ahead, behind
 
 DAY = 86_400
 SPANS = (60, 600, 3600, DAY)
@@ -36,6 +38,9 @@ MOST_TYPES = 8
 
 NOTABLE = 0.1
 """Share of rows refused for one reason, from which on it is told."""
+
+LOW_LABELLED, LOW_MATCHED = 0.5, 0.95
+"""Shares of requests with a label and of events that match, below which times in another zone would explain it."""
 
 LONGEST_TYPE = 40
 MICROS = 1_000_000
@@ -86,7 +91,7 @@ def assess(monitor: Monitor, database: Database, now: float, newest: float | Non
     pull = Pull(monitor, database, MOST_ROWS)
     try:
         end = _newest(pull, now) if newest is None else int(newest) + 1
-        return Assessment("no requests to look at", ()) if end is None else _assess(pull, end)
+        return Assessment("no requests to look at", ()) if end is None else _assess(pull, end, now)
     except TooMany:
         return Assessment("too many rows in a minute to look at", ())
     except SourceError as error:
@@ -103,7 +108,8 @@ def _newest(pull: Pull, now: float) -> int | None:
     return None if latest is None or unreadable[0] else int(micros[0] // MICROS) + 1
 
 
-def _assess(pull: Pull, end: int) -> Assessment:
+def _assess(pull: Pull, end: int, now: float) -> Assessment:
+    began, low = time.monotonic(), list[str]()
     reading = _sample(pull, end)
     with pull.reading() as (reader, queries):
         found = [*_on_positions(queries, reader, reading), *_on_refusals(reading)]
@@ -113,7 +119,31 @@ def _assess(pull: Pull, end: int) -> Assessment:
             events = _EventSample.of(queries, reader, pull.monitor.recipe, reading, end)
             found += events.remarks()
             seen += events.words
+            low = [*_low_share(reading), *events.low_share()]
+        found += _on_zones(queries, reader, now + time.monotonic() - began, low)
+    if text := behind(pull.monitor.rankings.time, now + time.monotonic() - began, lambda: _newest_of(pull, now)):
+        found.append(Remark(("rankings", "time"), text))
     return Assessment(seen, tuple(found))
+
+
+def _on_zones(queries: Queries, reader: Reader, now: float, low: Sequence[str]) -> Iterator[Remark]:
+    """Times that are read as if they were of the future; `low`: what of the labels that would explain."""
+    monitor, recipe = queries.monitor, queries.monitor.recipe
+    shown: sa.ColumnElement[Any] = queries.time
+    times: list[tuple[Key, sa.ColumnElement[Any], TimeColumn]] = [(("rankings", "time"), shown, monitor.rankings.time)]
+    if isinstance(recipe, Events):
+        times.append((("relevance", "events", "time"), queries.labels.c[recipe.time.column], recipe.time))
+    for key, column, how in times:
+        if text := ahead(reader, column, how, now):
+            yield Remark(key, f"{text}; that would also be why {' and '.join(low)}" if low else text)
+
+
+def _newest_of(pull: Pull, now: float) -> float | None:
+    """Seconds of the newest request of the last hours; None if there is none."""
+    with pull.reading() as (reader, queries):
+        latest = reader.one(queries.newest(now - FARTHEST * HOUR, now))
+    found = to_micros(pull.monitor.rankings.time, [latest])
+    return None if latest is None or found.unreadable[0] else float(found.micros[0]) / MICROS
 
 
 def _sample(pull: Pull, end: int) -> Reading:
@@ -133,6 +163,12 @@ def _sample(pull: Pull, end: int) -> Reading:
             return best
     assert best is not None  # or it would have raised
     return best
+
+
+def _low_share(reading: Reading) -> Iterator[str]:
+    size, labelled = reading.rankings.size, int(reading.labelled.sum())
+    if size >= FEWEST and labelled < LOW_LABELLED * size:
+        yield f"only {_percent(labelled, size)} of the requests have a label"
 
 
 def _requests_in_words(reading: Reading) -> str:
@@ -224,6 +260,12 @@ class _EventSample:
         if self.unmatched is None or not self.happened:
             return told
         return f"{told}, {_percent(self.happened - min(self.unmatched, self.happened), self.happened)} match"
+
+    def low_share(self) -> Iterator[str]:
+        """That few of them match, if so."""
+        matched = self.happened - min(self.unmatched or 0, self.happened)
+        if self.happened >= FEWEST and matched < LOW_MATCHED * self.happened:
+            yield f"only {_percent(matched, self.happened)} of the events match"
 
     def remarks(self) -> Iterator[Remark]:
         """What is wrong with them."""

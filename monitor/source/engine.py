@@ -17,10 +17,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 
+from monitor.database_url import without
 from monitor.errors import RankmonError, SourceError, Stopped, TooMany
 from monitor.source import session
 from monitor.source.drivers import driver_help
-from monitor.source.faults import fault_of, grant_for, is_of_the_way, lateness
+from monitor.source.faults import fault_of, grant_for, is_of_the_way, lateness, looked_for
 from monitor.source.pooling import give_back, pooling, watched
 from monitor.source.session import CONNECT_TIMEOUT as CONNECT_TIMEOUT
 from monitor.source.turns import Turns
@@ -245,10 +246,11 @@ class Database:
         said = self.redact(" ".join(str(cause).split()))
         if fault is None:
             return SourceError(f"source {self.name}: {said}", otherwise)
-        remedy = fault.remedy
-        if fault.reason == "permission" and (grant := grant_for(said, self.url.username)):
+        statement, remedy = str(getattr(error, "statement", None) or ""), fault.remedy
+        if fault.reason == "permission" and (grant := grant_for(said, self.url.username, statement)):
             remedy += f": {grant}"
-        told = "; ".join(filter(None, (f"source {self.name}: {said}", remedy)))
+        place = looked_for(said, statement) if fault.reason == "missing" else ""
+        told = "; ".join(filter(None, (f"source {self.name}: {said}", place, remedy)))
         return SourceError(told, fault.reason, fault.lasting)
 
     def redact(self, text: str) -> str:
@@ -256,9 +258,7 @@ class Database:
         options = [
             str(v) for k, v in self.url.query.items() if any(w in k.lower() for w in ("pass", "token", "secret"))
         ]
-        for secret in sorted(filter(None, [self.url.password, *options]), key=len, reverse=True):
-            text = text.replace(str(secret), "***")
-        return text
+        return without(text, [str(self.url.password or ""), *options])
 
 
 class Reader:
@@ -313,7 +313,7 @@ class Reader:
                 with self._watch.step():
                     self._connection.exec_driver_sql(f"SET LOCAL {setting}")
 
-    def columns(self, query: sa.Select[Any], most: int | None = None) -> list[list[Any]]:
+    def columns(self, query: sa.Select[Any] | sa.TextClause, most: int | None = None) -> list[list[Any]]:
         """The columns of the answer, as lists.
 
         Raises:
@@ -341,11 +341,13 @@ class Reader:
         with self._watch.step():
             return fetch(FETCH)
 
-    def _execute(self, query: sa.Select[Any], **options: Any) -> sa.CursorResult[Any]:
+    def _execute(self, query: sa.Select[Any] | sa.TextClause, **options: Any) -> sa.CursorResult[Any]:
         self.began = time.monotonic()
         return self._connection.execute(query, execution_options=options)
 
-    def _stream(self, query: sa.Select[Any]) -> tuple[sa.CursorResult[Any], Callable[[int], Sequence[Any]]]:
+    def _stream(
+        self, query: sa.Select[Any] | sa.TextClause
+    ) -> tuple[sa.CursorResult[Any], Callable[[int], Sequence[Any]]]:
         """(the result, how to fetch some rows of it) without the whole answer in memory."""
         if self.dialect.name == "sqlite":
             result = self._execute(query)
@@ -355,7 +357,7 @@ class Reader:
         result = self._execute(query, stream_results=True, max_row_buffer=FETCH)
         return result, result.fetchmany
 
-    def one(self, query: sa.Select[Any]) -> Any:
+    def one(self, query: sa.Select[Any] | sa.TextClause) -> Any:
         """The single value of the answer."""
         with self._watch.step():
             return self._execute(query).scalar()

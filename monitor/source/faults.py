@@ -292,11 +292,48 @@ _GRANTS = (
 """What PostgreSQL, MariaDB and MySQL say -> the statement that an owner must run, of what, to whom."""
 
 
-def grant_for(said: str, user: str | None) -> str:
+def grant_for(said: str, user: str | None, statement: str = "") -> str:
     """The statement that mends a refusal, as far as its text says what was refused; empty if it does not.
 
-    >>> grant_for("permission denied for table events", "watcher")
-    'GRANT SELECT ON events TO watcher'
+    Args:
+        statement: that was refused, which has the schema of a table that PostgreSQL leaves out.
+
+    >>> grant_for("permission denied for table events", "watcher", "SELECT 1 FROM shop.events AS e")
+    'GRANT SELECT ON shop.events TO watcher'
     """
-    matches = ((pattern.search(said), statement) for pattern, statement in _GRANTS)
-    return next((statement.format(match[1], user) for match, statement in matches if match and user), "")
+    matches = ((pattern.search(said), to_run) for pattern, to_run in _GRANTS)
+    return next((to_run.format(_in_full(match[1], statement), user) for match, to_run in matches if match and user), "")
+
+
+_NAME = r'(?:"(?:[^"]|"")+"|[\w$]+)'
+
+
+def _in_full(table: str, statement: str) -> str:
+    """A table's name with its schema, as a statement has it; as it is where that has none, or several."""
+    if "." in table or "`" in table:
+        return table
+    name = re.escape(table)
+    found = re.findall(rf'\b(?:FROM|JOIN)\s+((?:{_NAME}\.)+(?:"{name}"|{name}\b))', statement, re.IGNORECASE)
+    return found[0] if len(set(found)) == 1 else table
+
+
+# ---- where it was looked for ---------------------------------------------------------------------------------------
+
+_SIDES = {"r": "rankings", "e": "labels"}
+"""Names that our statements give to the two -> what they are."""
+
+_OF_SIDE = re.compile(r"(?<![\w.])[\"'`]?([re])[\"'`]?\.[\"'`\w]|[Tt]able \"([re])\"")
+
+
+def looked_for(said: str, statement: str) -> str:
+    """Where a column was looked for that is not there; empty where a message does not tell.
+
+    >>> looked_for("column e.usr does not exist", "SELECT e.usr FROM shop.events AS e")
+    'looked for in the labels, shop.events'
+    """
+    if not (match := _OF_SIDE.search(said)):
+        return ""
+    side = match[1] or match[2]
+    table = re.search(rf"((?:[\w$.]|\"[^\"]+\"|`[^`]+`)+) AS [\"`]?{side}\b", statement)
+    name = table[1].replace('"', "").replace("`", "") if table else ""
+    return f"looked for in the {_SIDES[side]}" + (f", {name}" if name else "")

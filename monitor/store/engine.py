@@ -15,7 +15,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 import monitor.store.files as files
-from monitor.database_url import how_to_install
+from monitor.database_url import how_to_install, without
 from monitor.errors import StoreError
 
 NOW = {
@@ -200,8 +200,7 @@ def explained(url: URL) -> Iterator[None]:
         yield
     except (SQLAlchemyError, ModuleNotFoundError) as error:
         said = " ".join(str(getattr(error, "orig", None) or error).split())
-        if url.password:
-            said = said.replace(str(url.password), "***")
+        said = without(said, [str(url.password or "")])
         if remedy := _remedy(error, said, url):
             said += f"; {remedy}"
         raise StoreError(f"store {url.render_as_string(hide_password=True)}: {said}") from error

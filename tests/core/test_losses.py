@@ -82,6 +82,8 @@ def test_the_versions_of_the_window_are_compared_the_older_first() -> None:
     found = losses(now, NO_REQUESTS, HOUR, with_text=False)["comparison"]
     assert (found["first"]["version"], found["second"]["version"]) == ("v1", "v2")
     assert (found["difference"], found["at_one_time"]) == (pytest.approx(-0.8), True)
+    found = losses(now, NO_REQUESTS, HOUR, with_text=False, first={"v1": HOUR, "v2": 0})["comparison"]
+    assert (found["first"]["version"], found["difference"]) == ("v2", pytest.approx(0.8)), "by what is stored"
     assert losses(requests([0.5]), NO_REQUESTS, HOUR, with_text=False)["comparison"] is None
 
 

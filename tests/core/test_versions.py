@@ -109,7 +109,20 @@ def test_a_version_without_requests_is_named() -> None:
 def test_the_busiest_come_first_and_the_older_is_the_first_of_two() -> None:
     sample = requests([0] * 6, None, ["new", "new", "old", "new", "odd", "odd"])
     assert names(sample) == ["new", "odd", "old"]
-    assert in_order(sample, ["odd", "new"]) == ["new", "odd"]
+    assert in_order(sample, ["odd", "new"], HOUR, {}) == ["new", "odd"]
+
+
+def test_what_was_stored_first_is_the_older_whichever_served_first_in_the_period() -> None:
+    sample = requests([0] * 4, None, ["m8", "m7", "m8", "m7"])
+    assert in_order(sample, ["m7", "m8"], HOUR, {"m7": 0, "m8": 50 * 24 * HOUR}) == ["m7", "m8"]
+    assert in_order(sample, ["m7", "m8"], HOUR, {}) == ["m8", "m7"], "by the period where nothing is stored"
+
+
+def test_of_versions_first_seen_in_one_bucket_the_names_tell_which_is_older() -> None:
+    sample = requests([0] * 3, None, ["m10", "m9", "m9"])
+    assert in_order(sample, ["m9", "m10"], 24 * HOUR, {}) == ["m9", "m10"]
+    assert in_order(sample, ["m10", "m9"], HOUR, {"m9": HOUR, "m10": HOUR}) == ["m9", "m10"]
+    assert in_order(sample, ["2", "x"], HOUR, {"2": 0, "x": 0}) == ["2", "x"]
 
 
 # ---- when they served ----------------------------------------------------------------------------------------------

@@ -43,6 +43,8 @@ class Bench:
         tally = Tally(int(past.starts[0]), int(past.starts[-1]) + HOUR)
         tally.admitted = [("device", name) for name in past.slices]
         for row, start in enumerate(past.starts.tolist()):
+            if refused := int(past.refused[row]):
+                tally.refused[(start, *OVERALL), "bad_position"] = refused
             for column, key in enumerate([OVERALL, *(("device", name) for name in past.slices)]):
                 at = slice(None) if key == OVERALL else column - 1
                 requests, labelled = past.requests[row, at].sum(), past.labelled[row, at].sum()

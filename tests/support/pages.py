@@ -98,6 +98,9 @@ class Pictured:
         """Nothing is wrong."""
         return ""
 
+    def refused(self) -> str:
+        return ""
+
     def next_run_at(self, name: str) -> float | None:
         """Nothing is scheduled."""
         return None
