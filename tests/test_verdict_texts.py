@@ -74,8 +74,8 @@ def test_status_says_that_all_is_well_and_since_when(bench: Bench, capsys: pytes
     bench.live(Ranking.of(32).draw(), 31, 32)
     line, told = bench.status(capsys)
     assert re.match(
-        r"  verdict on ndcg\(empty=zero\)@10: healthy since 2022-01-22 01:00 UTC; 0\.5\d{3} over the last day, 0\.5\d{3} expected "
-        r"\([-+]\d\.\d %\); until 2022-02-09 00:00 UTC$",
+        r"  verdict on ndcg\(empty=zero\)@10: healthy since 2022-01-22 01:00 UTC; 0\.5\d{3} over the last day, "
+        r"0\.5\d{3} expected \([-+]\d\.\d %\); until 2022-02-09 00:00 UTC$",
         line,
     )
     assert (told["kind"], told["since"], told["end"], told["alarms"]) == ("healthy", day(14) + HOUR, day(32), [])
