@@ -83,3 +83,35 @@ def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench
     titles = [title for target, _, title in bench.said if target == "data"]
     assert titles[1].startswith("search: labels suspect")
     assert len(titles) == 5  # missing, suspect, collapsed, missing still, over
+
+
+def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_the_team(bench: Bench) -> None:
+    past = Ranking.of(36, 8, 3000.0).since(32, 34.5, coverage=0.0, slices=[1]).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=2)
+    assert [(target, kind) for target, kind, _ in bench.said] == [
+        ("data", "firing"),
+        ("data", "updated"),
+        ("team", "updated"),
+        ("data", "resolved"),
+        ("team", "resolved"),
+    ]
+    first, grown = bench.notices[0][1], bench.notices[1][1]
+    assert first.title == "search: labels of slices suspect: device=slice 1"
+    assert re.search(r"device=slice 1 from (89|90)\.\d % to 0\.0 %\. The other slices are judged as ever\.", first.text)
+    assert grown.title == "search: labels or relevance of slices collapsed: device=slice 1"
+    assert (first.severity, grown.severity) == ("warning", "critical")
+    assert [s.incident.matter for s in bench.incidents] == ["data"]
+    assert take_snapshot(bench.monitor, bench.store, day(34)).verdict is not None
+
+
+def test_the_alarm_of_a_slice_that_vanished_asks_for_no_retraining(bench: Bench) -> None:
+    past = Ranking.of(45, 8, 3000.0).since(32, mean=0.75, slices=[3]).since(33, rate=0.0, slices=[3]).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=6)
+    quality = [s.incident for s in bench.incidents if s.incident.matter == "quality"]
+    assert all(i.state in ("withdrawn", "resolved") and (i.closed_at or 0) <= day(34.3) for i in quality)
+    assert quality
+    assert "retrain" not in [kind for _, kind, _ in bench.said]
