@@ -30,14 +30,14 @@ def sections(folder: Path, quick: bool, is_large: bool = False) -> Iterator[Sect
         if copied is not None:
             yield from postgres.sections(copied, folder, rounds)
             yield peers.section(copied, folder, rounds, is_quick=quick)
-    if is_large:
-        yield from postgres.large(folder, requests)
     yield memory.section(folder, requests)
     yield from incremental.sections(folder, *((5, 3) if quick else ()))
     yield from scrape.sections(folder, *((5, 3, 5, 1) if quick else ()))
+    yield from verdicts.sections(folder, *((20, 5, 1) if quick else ()))
     if quick or is_large:
         yield from many.sections(folder, *((5, 30, 5, 2, 100.0) if quick else ()))
-    yield from verdicts.sections(folder, *((20, 5, 1) if quick else ()))
+    if is_large:
+        yield from postgres.large(folder, requests)
 
 
 def without_aims(section: Section) -> Section:
@@ -50,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small data, one round, without ranx: a smoke test")
     parser.add_argument("--large", action="store_true", help="also 20 million rows: many minutes and some gigabytes")
-    parser.add_argument("--write", action="store_true", help=f"keep the tables in {RESULTS.name}")
+    parser.add_argument("--write", action="store_true", help=f"keep the tables in {RESULTS.name}, as they come")
     chosen = parser.parse_args()
     if chosen.quick and chosen.write:
         parser.error("--quick measures too little to be kept; leave one of the two out")
@@ -63,8 +63,8 @@ def main() -> None:
             section = without_aims(section) if chosen.quick else section
             print(f"\n{section.title}\n\n{table(section)}", flush=True)
             done.append(section)
-    if chosen.write:
-        RESULTS.write_text(markdown(done), encoding="utf-8")
+            if chosen.write:
+                RESULTS.write_text(markdown(done), encoding="utf-8")
 
 
 if __name__ == "__main__":
