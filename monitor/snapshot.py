@@ -20,6 +20,7 @@ from monitor.core.verdict_findings import VERDICTS
 from monitor.core.verdict_hours import step_of
 from monitor.core.windows import History, Point, SliceKey, latest_final_end, points
 from monitor.judging import Views
+from monitor.retraining import accepted, in_the_way
 from monitor.store import Holding, Progress, Store
 from monitor.store.alerts import AlertState
 from monitor.store.alerts import StoredIncident as StoredIncident
@@ -80,6 +81,7 @@ class MonitorSnapshot:
         data_incident: that is open on broken labels or traffic.
         incidents: the newest ones, the open ones among them, newest first.
         recommends_retraining: somebody was asked to retrain for the open incident, and the reason still stands.
+        no_retraining_as: why nobody is asked to now, though something that fires would have it; empty if nothing would.
         silenced_until: until when nobody is told of new incidents, real seconds since 1970.
         trails: the recent past of the series, to be drawn; only a daemon's snapshot has them.
         verdict: the newest one; None where there is none.
@@ -102,6 +104,7 @@ class MonitorSnapshot:
     data_incident: StoredIncident | None = None
     incidents: tuple[StoredIncident, ...] = ()
     recommends_retraining: bool = False
+    no_retraining_as: str = ""
     silenced_until: float | None = None
     trails: tuple[Trail, ...] = ()
     verdict: Verdict | None = None
@@ -192,6 +195,7 @@ def renew(
         incidents=incidents,
         refused_then=MappingProxyType(dict(_refused_then(snapshot.monitor, store, incidents))),
         recommends_retraining=_recommends_retraining(state),
+        no_retraining_as=_no_retraining_as(snapshot.monitor, state, store),
         verdict=None if snapshot.monitor.drift is None else store.verdicts.newest(name),
         verdict_conditions=MappingProxyType(
             {name: kept.condition for name, kept in state.conditions.items() if name[0] in VERDICTS}
@@ -215,6 +219,12 @@ def _recommends_retraining(state: AlertState) -> bool:
     if current is None or state.retrain is None or state.retrain.incident != current.incident.id:
         return False
     return any(firing.retrain for firing in (current.incident.firing or {}).values())
+
+
+def _no_retraining_as(monitor: Monitor, state: AlertState, store: Store) -> str:
+    if state.until is None or "quality" not in state.open or not monitor.retrain_notify:
+        return ""
+    return in_the_way(monitor, state.retrain, state.until, state.open, accepted(monitor, store))
 
 
 def _nothing(monitor: Monitor) -> tuple[Series, ...]:

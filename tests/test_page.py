@@ -109,6 +109,12 @@ def test_who_acknowledged_and_until_when_it_is_silent(store: Store) -> None:
     assert "<script>" not in said
 
 
+def test_it_is_shown_why_nobody_is_asked_to_retrain(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    snapshot = replace(snapshot_at(store, at), no_retraining_as="it has lasted 3 h of 1 d")
+    assert "No retraining is asked for now: it has lasted 3 h of 1 d." in page(snapshot, at)
+
+
 def test_a_retrain_recommendation_is_shown(store: Store) -> None:
     at = FALL + 30 * HOUR
     snapshot = replace(snapshot_at(store, at), recommends_retraining=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from monitor.core.incidents import Firing, Incident, Matter
 from monitor.core.messages import Notification
 from monitor.core.types import Monitor, Slice
 from monitor.retraining import LARGEST, due, evidence, in_the_way
+from monitor.snapshot import take_snapshot
 from monitor.store.alerts import Retrain, StoredIncident
 from monitor.store.verdicts import Diagnosis
 from tests.support.monitors import new_store
@@ -120,6 +122,7 @@ def test_live_it_waits_until_the_incident_has_lasted(tmp_path: Path) -> None:
     hours = Hours(store, made)
     hours.live(0.8, *[0.4] * 6)
     assert [kind for _, kind in hours.notices] == ["firing"]
+    assert re.fullmatch(r"it has lasted \d h of 5 h", take_snapshot(made, store, 1e10).no_retraining_as)
     hours.live(0.4)
     assert [kind for _, kind in hours.notices] == ["firing", "retrain"]
     hours.live(*[0.4] * 5)

@@ -36,7 +36,7 @@ def status(config_path: Path, as_json: bool) -> None:
         entries = [
             entry(m, found)
             | {"verdict": verdict_of(found, store), "stored": asdict(store.retention.holding(m.name))}
-            | {"baselines_gone": baselines_gone(m, store), "no_retraining_as": _no_retraining_as(m, store)}
+            | {"baselines_gone": baselines_gone(m, store), "no_retraining_as": found.no_retraining_as or None}
             for m, found in shown
         ]
     if as_json:
@@ -88,16 +88,6 @@ def entry(monitor: Monitor, snapshot: MonitorSnapshot) -> dict[str, Any]:
         "incident": None if snapshot.incident is None else snapshot.incident.incident.id,
         "data_incident": None if snapshot.data_incident is None else snapshot.data_incident.incident.id,
     }
-
-
-def _no_retraining_as(monitor: Monitor, store: Store) -> str | None:
-    """Why no retraining is asked for though something asks for it; None if it is asked for, or nothing does."""
-    from monitor.retraining import accepted, in_the_way
-
-    state = store.alerts.state(monitor.name)
-    if state.until is None or not monitor.retrain_notify:
-        return None
-    return in_the_way(monitor, state.retrain, state.until, state.open, accepted(monitor, store)) or None
 
 
 def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None:

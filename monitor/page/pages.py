@@ -133,6 +133,7 @@ def _article(
         "data_incident": None if snapshot.data_incident is None else _open(snapshot, snapshot.data_incident, now),
         "verdict": _verdict(snapshot),
         "retrain": snapshot.recommends_retraining,
+        "no_retraining_as": snapshot.no_retraining_as,
         "silenced": snapshot.silenced_until,
         "figures": figures(snapshot, budget),
         "series": [_row(s, monitor.min_completeness) for s in snapshot.series],
