@@ -109,7 +109,14 @@ def test_the_memory_benchmark_has_a_line_for_each_size(tmp_path: Path) -> None:
 
 def test_the_verdicts_benchmark_judges_a_bucket_and_replays_a_past(tmp_path: Path) -> None:
     judged, replayed = verdicts.sections(tmp_path, monitors=2, days=2, rounds=1)
-    assert list(figures(judged)) == ["a threshold on each series, in NumPy", "rankmon, verdicts", "rankmon, a monitor"]
+    assert list(figures(judged)) == [
+        "a threshold on each series, in NumPy",
+        "rankmon, verdicts",
+        "the same, the first hour of a day",
+        "the same, alarms open on all monitors",
+        "an hour of a day in which all is well",
+        "rankmon, a monitor",
+    ]
     assert [line.aim for line in replayed.lines] == [None, 1, None]
     assert all(line.ratio is not None and line.ratio > 0 for line in (*judged.lines, *replayed.lines))
 
