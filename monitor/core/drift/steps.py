@@ -127,14 +127,7 @@ class _Going:
         was, block, end = self._trouble, self._block, self._block.ends[row]
         few, settled = self._settings.steps(SHORT_HOURS), self._was.settled
         lasting = (few - 1) * self._settings.step
-        suspects = (
-            block.gated.suspect_settling
-            if not settled
-            else block.gated.suspect_degraded
-            if self._is_open
-            else block.gated.suspect
-        )
-        suspect, refused = suspects[row], settled and block.gated.refused[row]
+        suspect, refused = self._suspects()[row], settled and block.gated.refused[row]
         until = end + lasting if suspect else was.suspect_until
         since = (was.suspect_since or end) if end <= until else 0
         collapsed = since > 0 and (was.collapsed or (suspect and end - since >= COLLAPSED and self._lacks_labels(row)))
@@ -158,6 +151,12 @@ class _Going:
             is_long = bool((end - lost_since[lost]).max() >= COLLAPSED)
             return "slice_labels_collapsed" if is_long else "slice_labels_suspect"
         return "slice_missing" if self._missing() else None
+
+    def _suspects(self) -> list[bool]:
+        gated = self._block.gated
+        if not self._was.settled:
+            return gated.suspect_settling
+        return gated.suspect_degraded if self._is_open else gated.suspect
 
     def _lacks_labels(self, row: int) -> bool:
         """Whether labels are missing in the step alone: what is suspect may be so for the hours before."""
@@ -186,13 +185,15 @@ class _Going:
         return tuple(found)
 
     def _gone(self, row: int) -> tuple[int, ...]:
-        """Withdraw the alarms of slices that have had no request for a day; which units these are."""
+        """Withdraw the alarms of slices that have had no request for a day, while others had; which units these are."""
         is_open = self._standing.open
         if not is_open[1:].any():
             return ()
         steps = self._was.recent.sums.shape[1]
         day = self._block.window[:, row + 1 : row + 1 + steps].sum(axis=1)
-        silent = (day[gates.REQUESTS] == 0) & (day[gates.EXPECTED_REQUESTS] >= LEAST_OF_DAY)
+        seen, usual = day[gates.REQUESTS], day[gates.EXPECTED_REQUESTS]
+        goes_on = seen.sum() >= gates.TRAFFIC_RATIO * usual[seen > 0].sum() > 0
+        silent = (seen == 0) & (usual >= LEAST_OF_DAY) & goes_on
         which = is_open & np.concatenate([[False], silent])
         if which.any():
             self._standing = alarms.withdrawn(self._standing, which, self._block.ends[row])
@@ -243,9 +244,8 @@ class _Going:
             self._good[: row + 1][starts >= since] = 0.0
         steps = min(max((self._block.ends[row] - since) // self._settings.step, 1), self._was.recent.sums.shape[1])
         end = self._was.recent.sums.shape[1] + row + 1
-        block = self._block
-        kept = without_lost(block.window[:, end - steps : end], block.sound[end - steps : end])
-        return diagnose(self._found, self._names[1:], kept)
+        block, span = self._block, slice(end - steps, end)
+        return diagnose(self._found, self._names[1:], without_lost(block.window[:, span], block.sound[span]))
 
     def _kept(self) -> Floats:
         """(S,) 0 for slices on which an alarm is open, or all if it is overall."""

@@ -109,6 +109,13 @@ def test_the_alarm_of_a_slice_that_vanishes_is_withdrawn_after_a_day() -> None:
     assert units(on(found, 34.3)) == set()
 
 
+def test_it_stays_while_nothing_comes_at_all() -> None:
+    past = Ranking.of(40, 20, 4000.0).since(32, mean=0.75, slices=[3]).since(33, 35, rate=0.0)
+    found = verdicts(past.draw())
+    assert "slice 3" in units(on(found, 34.5, 35))
+    assert [c.became for v in on(found, 0, 36) for c in v.changes if c.unit == "slice 3"] == ["firing"]
+
+
 def test_what_was_thin_and_grows_pages_nobody_and_is_judged_by_itself_then() -> None:
     pages = 0
     for seed in range(12):
