@@ -117,6 +117,7 @@ def _after(monitor: str, was: Incident | None, at: int, changes: Sequence[Change
         return replace(incident, state="withdrawn" if gone else "resolved", closed_at=closed_at, firing={})
     return replace(
         incident,
+        began_at=min([incident.began_at, *(f.since for f in firing.values())]),
         firing=firing,
         severity=worst([incident.severity, *(f.severity for f in firing.values())]),
         retrain=incident.retrain or any(f.retrain for f in firing.values()),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from monitor.core.incidents import Incident, gather
 from monitor.core.rules import Severity
 from monitor.core.thresholds import Change, State
@@ -37,6 +39,14 @@ def test_slices_join_the_incident_of_the_monitor() -> None:
     assert (incident.began_at, incident.opened_at, incident.closed_at) == (5, 10, 40)
     assert (incident.state, incident.severity, incident.retrain) == ("resolved", "critical", True)
     assert {p.incident for p in placed} == {incident.id}
+
+
+def test_what_joins_later_and_had_fallen_before_moves_its_beginning_and_not_its_name() -> None:
+    earlier = replace(change(20, OVERALL, "pending", "firing"), since=2)
+    (first,), _ = gather("shop", None, [change(10, MOBILE, "pending", "firing")])
+    (incident,), _ = gather("shop", first, [earlier])
+    assert (first.began_at, incident.began_at, incident.opened_at) == (5, 2, 10)
+    assert incident.id == first.id
 
 
 def test_what_comes_after_the_end_is_another_incident() -> None:
