@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import socket
 import ssl
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -180,8 +181,11 @@ def test_an_answer_that_nobody_reads_ends_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_the_oldest_silent_connection_makes_room_for_a_new_one(tmp_path: Path, tls: bool) -> None:
     with serving(tmp_path, Limits(connections=20), tls) as server:
-        idle = [kind(server) for _ in range(10) for kind in (silent, half_request, first_byte, mid_handshake)]
-        assert server.scrape() < 0.5
+        idle, took = [], []
+        for _ in range(3):
+            idle += [kind(server) for _ in range(10) for kind in (silent, half_request, first_byte, mid_handshake)]
+            took.append(server.scrape())
+        assert statistics.median(took) < 0.5
         assert is_closed(idle[0], 1)
         assert not is_closed(idle[-2], 0.2)
         for connection in idle:
