@@ -1,10 +1,14 @@
-"""Fixtures that every test may ask for: databases, and the data folder beside the checkout."""
+"""Fixtures that every test may ask for: databases, stores, a bench, and the data folder beside the checkout."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from monitor.store import Store
+from tests.support.bench import Bench, opened
+from tests.support.mariadb import MariaServer, find_server, mariadb_server
+from tests.support.monitors import new_store
 from tests.support.postgres import PostgresServer, find_binaries, postgres_server
 from tests.support.requirements import missing
 
@@ -33,6 +37,25 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
     postgres.drop_database(url)
 
 
+@pytest.fixture(scope="module")
+def shared_url(postgres: PostgresServer) -> Iterator[str]:
+    """One database on PostgreSQL, whose tables each test makes anew: to create a database takes long."""
+    postgres.start()
+    url = postgres.create_database()
+    yield url
+    postgres.start()
+    postgres.drop_database(url)
+
+
+@pytest.fixture(scope="module")
+def maria() -> Iterator[MariaServer]:
+    """One MariaDB server for the file."""
+    if find_server() is None:
+        missing("no mariadbd: install Debian's mariadb-server")
+    with mariadb_server() as server:
+        yield server
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database, on each engine in turn."""
@@ -40,6 +63,21 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path / 'test.db'}"
     url: str = request.getfixturevalue("postgres_url")
     return url
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store in SQLite."""
+    made = new_store(f"sqlite:///{tmp_path}/store.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def bench(database_url: str) -> Iterator[Bench]:
+    """A monitor that judges, on an empty store, on each engine in turn."""
+    with opened(database_url) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

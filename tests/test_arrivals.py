@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,7 @@ from monitor.core.drift.series import HOUR, Hours
 from monitor.core.types import Monitor
 from monitor.snapshot import take_snapshot
 from monitor.store.verdicts import Baseline
-from tests.support.bench import Bench, opened
+from tests.support.bench import Bench
 from tests.support.drift import START, Ranking
 from tests.support.tallies import watched
 
@@ -22,13 +21,12 @@ END = START + 20 * 24 * HOUR
 
 
 @pytest.fixture
-def bench(database_url: str) -> Iterator[Bench]:
+def bench(bench: Bench) -> Bench:
     """Judged up to `END`, with a baseline, and nothing lacking."""
-    with opened(database_url) as found:
-        found.put(PAST)
-        found.judge(END, arrived=Arrived(END - 10.0, END - 20.0))
-        assert found.said == []
-        yield found
+    bench.put(PAST)
+    bench.judge(END, arrived=Arrived(END - 10.0, END - 20.0))
+    assert bench.said == []
+    return bench
 
 
 def told(bench: Bench) -> list[tuple[str, str]]:

@@ -1,7 +1,6 @@
 """What people do about an incident stands on the page at once, not only after the next run."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,18 +9,10 @@ from monitor.attention import LOOK_EVERY, Attention
 from monitor.errors import StoreError
 from monitor.page import render
 from monitor.store import Store
-from tests.support.monitors import new_store
 from tests.support.pages import DAY, START, Pictured, fell, fill, shown, watched
 from tests.support.tallies import HOUR
 
 AT = START + 20 * DAY
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = new_store(f"sqlite:///{tmp_path}/store.db")
-    yield made
-    made.close()
 
 
 @pytest.fixture

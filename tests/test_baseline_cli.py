@@ -22,9 +22,9 @@ from monitor.judging import Telling, judge
 from monitor.schema import incidents, outbox
 from monitor.store import Store
 from monitor.store.verdicts import Baseline
-from tests.support.drift import START, Ranking
+from tests.support.drift import START, Ranking, day
 from tests.support.monitors import DAY, new_store
-from tests.support.simulated import configured, day, put
+from tests.support.simulated import configured, put
 from tests.support.tallies import rows
 
 HOUR = 3600

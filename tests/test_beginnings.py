@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from monitor import replay
-from monitor.core.drift.series import DAY, HOUR
+from monitor.core.drift.series import HOUR
 from monitor.store.verdicts import Baseline
-from tests.support.bench import Bench, opened
-from tests.support.drift import START, Ranking
+from tests.support.bench import Bench
+from tests.support.drift import Ranking, day
 
 WORSE = Ranking.of(36).since(31, mean=0.88).draw()
 """From day 31 on, for good."""
-
-
-@pytest.fixture
-def bench(database_url: str) -> Iterator[Bench]:
-    with opened(database_url) as found:
-        yield found
-
-
-def day(number: float) -> int:
-    return START + round(number * DAY)
 
 
 def lived(bench: Bench, until: float, since: float | None = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,23 +16,13 @@ from monitor.keeping import Keeping
 from monitor.replay import replay
 from monitor.schema import drift_borders
 from monitor.store.verdicts import Baseline
-from tests.support.bench import Bench, opened
-from tests.support.drift import START, Ranking
+from tests.support.bench import Bench
+from tests.support.drift import Ranking, day
 
 DAYS, AGE = 50, 20
 BORDER = DAYS - AGE
 """The day that the first fine bucket is of."""
 WAYS = [Retention(None, AGE * DAY), Retention(AGE * DAY), Retention(AGE * DAY + 10 * DAY, AGE * DAY)]
-
-
-def day(number: float) -> int:
-    return START + round(number * DAY)
-
-
-@pytest.fixture
-def bench(database_url: str) -> Iterator[Bench]:
-    with opened(database_url) as found:
-        yield found
 
 
 def keep(bench: Bench, now: float = DAYS) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -12,19 +11,9 @@ import pytest
 from monitor.core.drift.series import DAY, HOUR
 from monitor.page import render
 from monitor.snapshot import take_snapshot
-from tests.support.bench import Bench, opened
-from tests.support.drift import START, Ranking
+from tests.support.bench import Bench
+from tests.support.drift import START, Ranking, day
 from tests.support.pages import Pictured
-
-
-@pytest.fixture
-def bench(database_url: str) -> Iterator[Bench]:
-    with opened(database_url) as found:
-        yield found
-
-
-def day(number: float) -> int:
-    return START + round(number * DAY)
 
 
 def told(bench: Bench) -> list[tuple[float, str, str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypedDict
 
@@ -20,8 +19,8 @@ from monitor.core.windows import History
 from monitor.retraining import due
 from monitor.schema import drift_states
 from monitor.store.verdicts import Baseline
-from tests.support.bench import Bench, opened
-from tests.support.drift import START, Ranking, on, verdicts
+from tests.support.bench import Bench
+from tests.support.drift import START, Ranking, day, on, verdicts
 
 
 class Changes(TypedDict, total=False):
@@ -29,16 +28,6 @@ class Changes(TypedDict, total=False):
 
     rate: float
     slices: list[int]
-
-
-@pytest.fixture
-def bench(database_url: str) -> Iterator[Bench]:
-    with opened(database_url) as found:
-        yield found
-
-
-def day(number: float) -> int:
-    return START + round(number * DAY)
 
 
 def test_what_is_stored_is_judged_as_it_was_drawn(bench: Bench) -> None:

@@ -23,9 +23,8 @@ from monitor.source.pull import Pull
 from monitor.store import Remembering, Store
 from monitor.store.remembered import Budget, reach
 from tests.benchmarks.incremental import Daemon, write_log
-from tests.support.drift import Ranking
+from tests.support.drift import Ranking, day
 from tests.support.monitors import new_store
-from tests.support.simulated import day
 from tests.support.tallies import HOUR, tally, watched, write
 
 DAY = 24 * HOUR

@@ -94,11 +94,11 @@ def receiver() -> Iterator[Receiver]:
 
 
 def webhook(receiver: Receiver, name: str = "inbox", **changes: Any) -> Webhook:
-    return Webhook(WebhookConfig(name, receiver.url + "/hook", **{"timeout": 1, **changes}))
+    return Webhook(WebhookConfig(name, receiver.url + "/hook", **{"timeout": 10, **changes}))
 
 
 def alertmanager(*receivers: Receiver, repeat: float = 3600, **changes: Any) -> list[Alertmanager]:
-    config = AlertmanagerConfig("am", tuple(r.url for r in receivers), **{"timeout": 1, **changes})
+    config = AlertmanagerConfig("am", tuple(r.url for r in receivers), **{"timeout": 10, **changes})
     made = [Alertmanager(config, url) for url in config.urls]
     for one in made:
         one.repeat = repeat

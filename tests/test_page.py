@@ -3,7 +3,6 @@
 import gzip
 import re
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -19,20 +18,12 @@ from monitor.page.figures import overview_spark, thinned
 from monitor.page.state import KINDS, states_of
 from monitor.snapshot import MonitorSnapshot
 from monitor.store import Store
-from tests.support.monitors import new_store
 from tests.support.pages import DAY, START, Pictured, fell, fill, shown, watched
 from tests.support.tallies import HOUR
 
 END = START + 20 * DAY
 FALL, RISE = END - 3 * DAY, END - DAY
 HOSTILE = "<script>alert('x')</script>\"&{{ 7*7 }}"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = new_store(f"sqlite:///{tmp_path}/store.db")
-    yield made
-    made.close()
 
 
 def snapshot_at(store: Store, end: int, rise: int = RISE) -> MonitorSnapshot:

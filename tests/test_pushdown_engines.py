@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import random
 import threading
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -18,24 +16,16 @@ from monitor.errors import SourceError
 from monitor.source.choice import explained
 from monitor.source.engine import Database
 from monitor.source.pushdown import PushDown, why_not
+from tests.support.ending import raised_at_the_end
 from tests.support.engines import Kind, clickhouse, duckdb_over_parquet, mariadb
 from tests.support.examples import times
 from tests.support.logs import BUCKET, END, START, Dirt, Log, Soiled, column, events, monitor
-from tests.support.mariadb import MariaServer, find_server, mariadb_server
+from tests.support.mariadb import MariaServer
 from tests.support.requirements import missing
 from tests.test_pushdown import Mild, both, measures, recipe_of
 from tests.test_source import assert_same
 
 ENGINES = ("mariadb", "duckdb", "clickhouse")
-
-
-@pytest.fixture(scope="module")
-def maria() -> Iterator[MariaServer]:
-    """One server for this file."""
-    if find_server() is None:
-        missing("no mariadbd: install Debian's mariadb-server")
-    with mariadb_server() as server:
-        yield server
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -144,27 +134,15 @@ def test_nothing_can_be_written_to_mariadb(maria: MariaServer) -> None:
 
 
 def test_who_stops_need_not_wait_for_mariadb(maria: MariaServer) -> None:
-    stopping = threading.Event()
-    database = Database("s", parse_url(maria.create_database(), None), 60, stopping.is_set)
-    raised: list[BaseException] = []
+    ending = threading.Event()
+    database = Database("s", parse_url(maria.create_database(), None), 60, ending.is_set)
 
     def read() -> None:
-        try:
-            with database.reading() as reader:
-                reader.one(sa.select(sa.func.sleep(50)))
-                reader.columns(sa.select(sa.literal(1)))
-        except BaseException as error:
-            raised.append(error)
+        with database.reading() as reader:
+            reader.one(sa.select(sa.func.sleep(50)))
+            reader.columns(sa.select(sa.literal(1)))
 
-    reading = threading.Thread(target=read)
-    reading.start()
-    time.sleep(0.5)
-    stopping.set()
-    began = time.monotonic()
-    while reading.is_alive() and time.monotonic() < began + 20:
-        database.interrupt()
-        reading.join(0.1)
-    assert [type(error).__name__ for error in raised] == ["Stopped"]
+    assert raised_at_the_end(read, database, ending, after=0.5, within=20) == ["Stopped"]
     database.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from monitor.source.queries import Queries
 from monitor.source.speech import HABITS, Speech, family_of
 from monitor.source.summing import Summing
 from monitor.store import Store
+from tests.support.ending import raised_at_the_end
 from tests.support.logs import (
     BUCKET,
     BUCKETS,
@@ -491,24 +491,14 @@ def test_what_a_mishap_cut_off_is_read_again_and_nothing_counts_twice(
 def test_who_stops_need_not_wait_for_the_sums(postgres_url: str) -> None:
     fill(postgres_url)
     slow_down(postgres_url)
-    stopping = threading.Event()
-    database = Database("s", parse_url(postgres_url, None), 60, stopping.is_set)
-    raised: list[BaseException] = []
+    ending = threading.Event()
+    database = Database("s", parse_url(postgres_url, None), 60, ending.is_set)
 
     def read() -> None:
-        try:
-            PushDown(small(), database, is_bound=True).read(START, END)
-        except BaseException as error:
-            raised.append(error)
+        PushDown(small(), database, is_bound=True).read(START, END)
 
-    reading = threading.Thread(target=read)
-    reading.start()
-    time.sleep(0.5)
-    stopping.set()
-    for _ in range(50):
-        database.interrupt()
-        reading.join(0.1)
-    assert [type(error).__name__ for error in raised] == ["Stopped"]
+    assert raised_at_the_end(read, database, ending, after=0.5, within=5) == ["Stopped"]
+    database.close()
 
 
 # ---- dialects ------------------------------------------------------------------------------------------------------

@@ -21,10 +21,10 @@ from monitor.cycle import Stride, run_backfill
 from monitor.judging import judge_past
 from monitor.replay import replay
 from monitor.store import Store
-from tests.support.drift import Ranking
+from tests.support.drift import Ranking, day
 from tests.support.monitors import DAY, new_store, pull
 from tests.support.monitors import shop as shop_monitor
-from tests.support.simulated import configured, day, put
+from tests.support.simulated import configured, put
 from tests.support.tallies import rows
 from tests.test_hn_incident import Daemon
 

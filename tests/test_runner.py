@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -87,13 +87,6 @@ class Bench:
     @property
     def shown(self) -> Any:
         return self.board.snapshots["shop"]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = new_store(f"sqlite:///{tmp_path}/store.db")
-    yield made
-    made.close()
 
 
 @pytest.fixture

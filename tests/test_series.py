@@ -1,8 +1,6 @@
 """Series as a table: which windows there are, and that each is what `points` gives for it."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -12,19 +10,12 @@ from monitor.core.types import OVERALL, Monitor, parse_duration
 from monitor.core.windows import points
 from monitor.series import series_table, stored_span
 from monitor.store import Store
-from tests.support.monitors import DAY, new_store, shop
+from tests.support.monitors import DAY, shop
 from tests.test_cycle import END, HOUR, SETTLED, START, driver, filled, shop_url
 
 __all__ = ["filled", "shop_url"]
 
 MONITOR = shop(["ndcg@10", "ndcg(empty=zero)@10", "mrr@5"], windows=(6 * HOUR, DAY))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = new_store(f"sqlite:///{tmp_path}/store.db")
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -38,7 +38,6 @@ from tests.support.logs import (
     styles,
     write,
 )
-from tests.support.postgres import PostgresServer
 
 
 class Source:
@@ -63,16 +62,6 @@ class Source:
     def close(self) -> None:
         for database in self._databases:
             database.close()
-
-
-@pytest.fixture(scope="module")
-def shared_url(postgres: PostgresServer) -> Iterator[str]:
-    """One database on PostgreSQL, whose tables each test makes anew: to create a database takes long."""
-    postgres.start()
-    url = postgres.create_database()
-    yield url
-    postgres.start()
-    postgres.drop_database(url)
 
 
 @pytest.fixture

@@ -24,11 +24,10 @@ from monitor.source.pushdown import PushDown
 from monitor.store import Store
 from tests.support.engines import mariadb
 from tests.support.logs import BUCKET, BUCKETS, END, START, Log, Style, events, monitor, write
-from tests.support.mariadb import MariaServer, find_server, mariadb_server
+from tests.support.mariadb import MariaServer
 from tests.support.monitors import new_store
 from tests.support.postgres import PostgresServer
 from tests.support.proxy import proxy
-from tests.support.requirements import missing
 from tests.support.tallies import rows
 from tests.test_runner import Bench, Faulty, Hand
 
@@ -363,14 +362,6 @@ def test_what_a_silent_proxy_swallowed_is_read_again(
 
 
 # ---- MariaDB -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def maria() -> Iterator[MariaServer]:
-    if find_server() is None:
-        missing("no mariadbd: install Debian's mariadb-server")
-    with mariadb_server() as server:
-        yield server
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -27,8 +27,7 @@ from monitor.source.inspect import inspect
 from monitor.source.turns import Turns
 from tests.support.engines import clickhouse, duckdb_over_parquet
 from tests.support.logs import END, START, Log, Style, events, monitor, write
-from tests.support.mariadb import MariaServer, find_server, mariadb_server
-from tests.support.requirements import missing
+from tests.support.mariadb import MariaServer
 from tests.test_app import Setting, eventually, of_search
 from tests.test_cycle import SETTLED, log_searches
 
@@ -310,14 +309,6 @@ def test_the_administrator_sees_which_monitor_reads(postgres_url: str, engine: s
     # Where an answer is streamed, the comment stands after the cursor's declaration.
     assert [statement for statement in reads if "/* rankmon front-page */" not in statement] == []
     source.close()
-
-
-@pytest.fixture(scope="module")
-def maria() -> Iterator[MariaServer]:
-    if find_server() is None:
-        missing("no mariadbd: install Debian's mariadb-server")
-    with mariadb_server() as server:
-        yield server
 
 
 def test_mariadb_knows_the_limit_and_the_monitor(maria: MariaServer) -> None:

@@ -22,7 +22,6 @@ from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.queries import relation
 from tests.support.logs import BUCKET, END, START, Log, Style, column, events, judgments, monitor, styles, write
-from tests.support.postgres import PostgresServer
 
 STYLE = "epoch s"
 
@@ -43,16 +42,6 @@ def execute(url: str, *statements: str) -> None:
         for statement in statements:
             connection.execute(sa.text(statement.replace(":", r"\:")))
     engine.dispose()
-
-
-@pytest.fixture(scope="module")
-def shared_url(postgres: PostgresServer) -> Iterator[str]:
-    """One database on PostgreSQL, whose tables each test makes anew: to create a database takes long."""
-    postgres.start()
-    url = postgres.create_database()
-    yield url
-    postgres.start()
-    postgres.drop_database(url)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -18,9 +18,7 @@ from monitor.errors import SourceError, Stopped
 from monitor.source import session
 from monitor.source.engine import Database, Reader
 from monitor.source.watch import ASKED_FOR, Watch
-from tests.support.mariadb import MariaServer, find_server, mariadb_server
 from tests.support.proxy import Proxy, proxy
-from tests.support.requirements import missing
 
 LIMIT, GRACE = 0.5, 1
 LONG = 20
@@ -28,14 +26,6 @@ LONG = 20
 
 ONE = sa.select(sa.literal(1))
 SLEEP = {"postgresql": "SELECT pg_sleep(120)", "mysql": "SELECT sleep(120)"}
-
-
-@pytest.fixture(scope="module")
-def maria() -> Iterator[MariaServer]:
-    if find_server() is None:
-        missing("no mariadbd: install Debian's mariadb-server")
-    with mariadb_server() as server:
-        yield server
 
 
 @pytest.fixture(params=["postgresql", "mariadb"])

@@ -29,6 +29,7 @@ from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
 from tests.support.dense import Dense
+from tests.support.ending import raised_at_the_end
 from tests.support.examples import times
 from tests.support.large import HOUR, MONITOR
 from tests.support.logs import END, START, Dirt, Log, Soiled, column, events, monitor
@@ -251,26 +252,14 @@ def test_a_statement_that_takes_too_long_is_ended(spark: SparkServer) -> None:
 
 
 def test_who_stops_need_not_wait_for_spark(spark: SparkServer) -> None:
-    stopping = threading.Event()
-    database = Database("s", parse_url(spark.url(), None), 300, stopping.is_set)
-    raised: list[BaseException] = []
+    ending = threading.Event()
+    database = Database("s", parse_url(spark.url(), None), 300, ending.is_set)
 
-    def read_long() -> None:
-        try:
-            with database.reading() as reader:
-                reader.one(SLOW)
-        except BaseException as error:
-            raised.append(error)
+    def read() -> None:
+        with database.reading() as reader:
+            reader.one(SLOW)
 
-    reading = threading.Thread(target=read_long)
-    reading.start()
-    time.sleep(3)
-    stopping.set()
-    began = time.monotonic()
-    while reading.is_alive() and time.monotonic() < began + 60:
-        database.interrupt()
-        reading.join(0.1)
-    assert [type(error).__name__ for error in raised] == ["Stopped"]
+    assert raised_at_the_end(read, database, ending, after=3, within=60) == ["Stopped"]
     assert is_idle(spark)
 
 

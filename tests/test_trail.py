@@ -1,8 +1,6 @@
 """The recent past of a series: the same whether it grew step by step or was worked out at once."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,18 +11,10 @@ from monitor.core.types import OVERALL
 from monitor.core.windows import points
 from monitor.store import Store
 from monitor.trail import MOST_POINTS, SPAN, Compared, extended, grid_step
-from tests.support.monitors import new_store
 from tests.support.pages import DAY, RULE, START, fell, fill, shown, watched
 from tests.support.tallies import HOUR
 
 END = START + 20 * DAY
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = new_store(f"sqlite:///{tmp_path}/store.db")
-    yield made
-    made.close()
 
 
 @pytest.fixture

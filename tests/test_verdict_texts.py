@@ -20,10 +20,10 @@ from monitor.core.types import Monitor
 from monitor.core.verdict_words import NAMES, headline, origin
 from monitor.judging import Telling, judge
 from monitor.store import Store
-from tests.support.drift import START, Ranking
+from tests.support.drift import START, Ranking, day
 from tests.support.monitors import DAY, new_store
 from tests.support.notices import ABOUT, DROP, INCIDENT
-from tests.support.simulated import configured, day, put
+from tests.support.simulated import configured, put
 
 HOUR = 3600
 

@@ -13,7 +13,7 @@ from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE, Lack
 from monitor.core.drift.diagnosis import Split
 from monitor.core.drift.gates import MISSING_RATIO, TRAFFIC_RATIO
 from monitor.core.drift.series import DAY, HOUR
-from monitor.core.drift.verdicts import DATA_KINDS, SLICE_KINDS, Alarm, Verdict
+from monitor.core.drift.verdicts import DATA_KINDS, GRAVITY, SLICE_KINDS, Alarm, Verdict
 from monitor.core.findings import MOST_SLICES, Finding, SliceFall
 from monitor.core.rules import COVERAGE, Severity
 from monitor.core.thresholds import Change, Condition, ConditionName, State
@@ -38,17 +38,6 @@ CALM = 6 * HOUR
 
 PART = "part"
 """Figure of a slice's fall: what its own change adds to the change of the whole."""
-
-GRAVITY = (
-    "labels_suspect",
-    "labels_collapsed",
-    "rows_refused",
-    "traffic_low",
-    "slice_labels_suspect",
-    "slice_labels_collapsed",
-    "slice_missing",
-)
-"""Verdicts on the data, the gravest first: of several a step has the gravest, which hides the others."""
 
 GROWS = {SUSPECT: COLLAPSED, SLICE_SUSPECT: SLICE_COLLAPSED}
 """What a verdict on the data becomes where it lasts."""

@@ -25,9 +25,9 @@ from monitor.store import Store
 from monitor.telemetry import Telemetry
 from tests.benchmarks.report import Line, Section, duration
 from tests.benchmarks.timing import interleaved, seconds
-from tests.support.drift import HIGH, LOW, Ranking
+from tests.support.drift import HIGH, LOW, Ranking, day
 from tests.support.monitors import new_store
-from tests.support.simulated import configured, day, put
+from tests.support.simulated import configured, put
 
 SLICES, REQUESTS, ITEMS = 20, 200, 10
 HISTORY_DAYS, ROUNDS, WARM, STARTS = 90, 50, 30, 5

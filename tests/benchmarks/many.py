@@ -29,9 +29,9 @@ from monitor.schema import partials, series, slices, traffic
 from monitor.store import Store
 from tests.benchmarks.memory import peak_megabytes
 from tests.benchmarks.report import Line, Section, duration
-from tests.support.drift import Ranking
+from tests.support.drift import Ranking, day
 from tests.support.postgres import find_binaries, postgres_server
-from tests.support.simulated import day, put
+from tests.support.simulated import put
 
 ROOT = Path(__file__).parents[2]
 MONITORS, SLICES, DAYS, REQUESTS, LENGTH = 200, 20, 35, 100, 10

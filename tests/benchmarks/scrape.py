@@ -20,8 +20,8 @@ from monitor.judging import judge
 from monitor.snapshot import MonitorSnapshot, take_snapshot
 from tests.benchmarks.report import Line, Section, duration
 from tests.benchmarks.timing import interleaved
-from tests.support.drift import Ranking
-from tests.support.simulated import day, put
+from tests.support.drift import Ranking, day
+from tests.support.simulated import put
 
 MONITORS, SLICES, DAYS = 200, 20, 70
 DIFFERENT = 2

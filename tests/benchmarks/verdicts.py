@@ -18,9 +18,9 @@ from monitor.core.drift.state import State
 from monitor.replay import replay
 from tests.benchmarks.report import Line, Section, duration
 from tests.benchmarks.timing import interleaved
-from tests.support.drift import Ranking
+from tests.support.drift import Ranking, day
 from tests.support.monitors import new_store
-from tests.support.simulated import configured, day, put
+from tests.support.simulated import configured, put
 
 MONITORS, SLICES, WARM_DAYS = 200, 20, 30
 JUDGE_AIM, REPLAY_AIM = 0.050, 2.0

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 
 from monitor.core.drift.series import HOUR
-from monitor.core.drift.verdicts import DATA_KINDS, Alarm, Kind, Verdict
+from monitor.core.drift.verdicts import Alarm, Kind, Verdict
 from monitor.core.measures import parse
 from monitor.core.thresholds import Change
 from monitor.core.types import Drift
-from monitor.core.verdict_findings import GRAVITY, follow
+from monitor.core.verdict_findings import follow
 
 DRIFT = Drift(parse("ndcg@10"))
 
@@ -29,11 +28,6 @@ def fed(*runs: tuple[Kind, int], **figures: float) -> list[Change]:
 
 def steps(changes: list[Change]) -> list[tuple[str, int, str]]:
     return [(change.name[0], change.at // HOUR, change.became) for change in changes]
-
-
-def test_every_verdict_on_the_data_has_its_gravity() -> None:
-    assert set(GRAVITY) == DATA_KINDS
-    assert [kind for kind in get_args(Kind) if kind in DATA_KINDS] == list(GRAVITY)
 
 
 def test_what_a_graver_trouble_hides_goes_on_until_it_is_seen_to_be_over() -> None:

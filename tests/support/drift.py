@@ -91,6 +91,11 @@ class Ranking:
         )
 
 
+def day(number: float) -> int:
+    """Seconds since 1970 of a day of the simulation."""
+    return START + round(number * DAY)
+
+
 def verdicts(hours: Hours, settings: Settings | None = None) -> list[Verdict]:
     """Of all steps."""
     return judge(settings or Settings(), None, hours)[0]

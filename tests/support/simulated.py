@@ -9,11 +9,10 @@ import numpy as np
 from monitor.config import load
 from monitor.config.values import Config
 from monitor.core.buckets import FIELDS, REQUESTS, SQUARES, TOTAL, TRAFFIC_FIELDS
-from monitor.core.drift.series import DAY, HOUR, Hours
+from monitor.core.drift.series import HOUR, Hours
 from monitor.core.tally import Tally
 from monitor.core.types import OVERALL, Monitor
 from monitor.store import Store
-from tests.support.drift import START
 
 CONFIG = """\
 store: {{url: "sqlite:///{folder}/store.db"}}
@@ -70,8 +69,3 @@ def _crowd(hours: Hours, row: int, column: int) -> np.ndarray:
         found[TRAFFIC_FIELDS.index("events")] = hours.events[row]
         found[TRAFFIC_FIELDS.index("unmatched")] = hours.unmatched[row]
     return found
-
-
-def day(number: float) -> int:
-    """Seconds since 1970 of a day of the simulation."""
-    return START + round(number * DAY)

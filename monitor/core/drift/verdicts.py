@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from monitor.core.drift.diagnosis import Split
 
-Kind = Literal[
-    "healthy",
-    "degraded",
+DataKind = Literal[
     "labels_suspect",
     "labels_collapsed",
     "rows_refused",
@@ -17,11 +15,13 @@ Kind = Literal[
     "slice_labels_suspect",
     "slice_labels_collapsed",
     "slice_missing",
-    "not_enough_data",
 ]
+"""It is the data that broke, the gravest first: of several a step has the gravest, which hides the others."""
+Kind = Literal["healthy", "degraded", DataKind, "not_enough_data"]
 SLICE_KINDS = frozenset({"slice_labels_suspect", "slice_labels_collapsed", "slice_missing"})
 """The data of some slices broke: these are left out, the others are judged."""
-DATA_KINDS = frozenset({"labels_suspect", "labels_collapsed", "rows_refused", "traffic_low"}) | SLICE_KINDS
+GRAVITY: tuple[DataKind, ...] = get_args(DataKind)
+DATA_KINDS = frozenset(GRAVITY)
 """It is the data that broke: no reason to retrain."""
 
 
