@@ -46,11 +46,9 @@ class Abandoned:
                         )
 
     def _forget_all(self, name: str, lease: Lease, began: float) -> bool:
-        """As much as there is time for; whether there is nothing left, of what there was."""
-        had_some = False
+        """As much as there is time for; whether there is nothing left."""
         while (day := self._store.retention.oldest_day(name, [ALWAYS])) is not None:
             if time.monotonic() - began >= AT_ONCE:
                 return False
             self._store.retention.forget(lease, *day)
-            had_some = True
-        return had_some
+        return True

@@ -32,6 +32,11 @@ def identity_of(monitor: Monitor, drift: Drift, begun: Sequence[Baseline]) -> st
     return monitor.drift_identity(drift, [said.since for said in begun])
 
 
+def series_of(monitor: Monitor, drift: Drift) -> tuple[str, ...]:
+    """Definitions of the series that the verdicts on a monitor rest on."""
+    return monitor.definition(drift.measure).id, monitor.traffic.id
+
+
 def ahead(begun: Sequence[Baseline]) -> list[Span]:
     """The times before beginnings that were not judged yet when these were said."""
     spans = [said.ahead for said in begun]
@@ -50,7 +55,7 @@ def beginning(monitor: Monitor, drift: Drift, begun: Sequence[Baseline], store: 
 
     Nothing is known there either if the settings have been changed since. Raises StoreError.
     """
-    series, kept = _series(monitor, drift), store.verdicts.border(monitor.name)
+    series, kept = series_of(monitor, drift), store.verdicts.border(monitor.name)
     is_same = kept is not None and kept.series == series
     if kept is not None and kept.standing.identity == _identity(monitor, drift, begun, kept.standing.until):
         standing = replace(kept.standing, identity=identity_of(monitor, drift, begun))
@@ -90,7 +95,3 @@ def moved(monitor: Monitor, begun: Sequence[Baseline], until: int, store: Store)
 def _identity(monitor: Monitor, drift: Drift, begun: Sequence[Baseline], until: int) -> str:
     """Of all that decides what comes of steps that end by `until`: a later beginning is none of it."""
     return identity_of(monitor, drift, [said for said in begun if min(said.since, *said.ahead or ()) < until])
-
-
-def _series(monitor: Monitor, drift: Drift) -> tuple[str, ...]:
-    return monitor.definition(drift.measure).id, monitor.traffic.id

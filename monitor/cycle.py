@@ -18,7 +18,7 @@ from monitor.core.arrivals import NOTHING_YET, Arrived
 from monitor.core.buckets import bucket_of, runs, starts
 from monitor.core.summed import Answer, tallied
 from monitor.core.tally import Tally
-from monitor.core.types import Definition, Monitor
+from monitor.core.types import Definition, Events, Monitor
 from monitor.core.watermark import BucketState, believed, due_buckets, is_final, is_over
 from monitor.errors import SourceError, TooMany
 from monitor.keeping import refuse_what_is_gone
@@ -249,15 +249,17 @@ def _arrived(
 ) -> tuple[Arrived, int]:
     """(the newest that the source has ever shown, its rows dated later than now).
 
-    It is looked for from where it was before; where that is not known, from `since` or the oldest open bucket.
+    It is looked for from where it was before; where that is not known, from `since` or the oldest open bucket. Events
+    are looked for where verdicts are asked for.
     """
+    awaits_label = monitor.drift is not None and isinstance(monitor.recipe, Events)
     progress = store.progress(monitor.name)
-    known, label = progress.newest_source_at, progress.newest_label_at
+    known, label = progress.newest_source_at, progress.newest_label_at if awaits_label else None
     if known is not None and (max(known, label or known) > now or not states[monitor.traffic]):
         known = label = None  # noted by a clock that ran ahead, or under another definition, with other tables perhaps
     unsettled = (start for series in states.values() for start, state in series.items() if not state.is_settled)
     begin = min((since, *unsettled))
-    if known is not None and (label is not None or monitor.drift is None):
+    if known is not None and (label is not None or not awaits_label):
         begin = max(min(known, label or known), min(since, known))
     elif known is not None:
         begin = min(since, known)

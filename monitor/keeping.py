@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
-from monitor.border import moved
+from monitor.border import moved, series_of
 from monitor.core.buckets import bucket_of
 from monitor.core.intervals import DAY
 from monitor.core.retention import apart_from, pinned
@@ -26,7 +27,10 @@ LOOK_EVERY = 3600.0
 """Real seconds after which it is seen again whether anything became old."""
 
 FROM_THE_FIRST_EVERY = 86_400.0
-"""Real seconds after which also what could not be rolled up is looked at again: a gap may have been filled."""
+"""Real seconds after which also what could not be rolled up is looked at again: a gap may have been filled.
+
+They count from when all was looked at, so that this is never begun again before it came to its end.
+"""
 
 AT_ONCE = 1.0
 """Real seconds after which the rest is left to the next cycle."""
@@ -63,14 +67,16 @@ class Keeping:
         if began < self._next or newest is None or is_over():
             return False
         if began >= self._next_from_the_first:
-            self._rolled_until, self._next_from_the_first = 0, began + FROM_THE_FIRST_EVERY
+            self._rolled_until, self._next_from_the_first = 0, math.inf
         has_changed, retention = False, self._monitor.retention
-        for step in (self._roll_up, self._forget):
-            while step(retention, lease, min(now, newest)):
-                has_changed = True
+        for step in (self._forget, self._roll_up):  # what goes need not be rolled up before
+            while (did := step(retention, lease, min(now, newest))) is not None:
+                has_changed = has_changed or did
                 if is_over() or self._clock() - began >= AT_ONCE:
                     return has_changed
-        self._next = self._clock() + LOOK_EVERY
+        ended = self._clock()
+        self._next = ended + LOOK_EVERY
+        self._next_from_the_first = min(self._next_from_the_first, ended + FROM_THE_FIRST_EVERY)
         self.holding = self._store.retention.holding(self._monitor.name)
         self._report()
         return has_changed
@@ -89,41 +95,47 @@ class Keeping:
                 log.warning("monitor %s: %s", name, text)
         self._said = lacking
 
-    def _roll_up(self, retention: Retention, lease: Lease, now: float) -> bool:
-        """Make the next coarser bucket; whether there may be more."""
+    def _roll_up(self, retention: Retention, lease: Lease, now: float) -> bool | None:
+        """Make the next coarser bucket, if its span lacks nothing; whether it was made, None if none is left to see."""
         if retention.roll_up_after is None:
-            return False
+            return None
         width = retention.roll_up_to
         until = bucket_of(int(now) - retention.roll_up_after, width)
         spans = apart_from(pinned(self._monitor), until, width)
         spans = [(max(since, self._rolled_until), end) for since, end in spans if end > self._rolled_until]
         oldest = self._store.retention.oldest_fine(self._monitor.name, spans)
         if oldest is None:
-            return False
-        start = bucket_of(oldest, width)
-        said = self._store.retention.roll_up(lease, start, width, self._border(start + width))
-        self._done.update({why for why in said if why})
-        self._done[MADE] += "" in said
+            return None
+        start, was_made = bucket_of(oldest, width), False
+        said = self._store.retention.lacking(self._monitor.name, start, width)
+        if ready := {definition for definition, why in said.items() if not why}:
+            was_made = self._store.retention.roll_up(lease, start, width, self._border(start + width, ready))
+        self._done.update({why for why in said.values() if why})
+        self._done[MADE] += was_made
         self._rolled_until = start + width  # what is left there lacks something, and is looked at again much later
-        return True
+        return was_made
 
-    def _forget(self, retention: Retention, lease: Lease, now: float) -> bool:
-        """Forget the oldest day; whether there may be more."""
+    def _forget(self, retention: Retention, lease: Lease, now: float) -> bool | None:
+        """Forget the oldest day; whether it was forgotten, None if none is left to."""
         if retention.keep is None:
-            return False
+            return None
         spans = apart_from(pinned(self._monitor), horizon(retention.keep, now), max(DAY, self._monitor.bucket))
         found = self._store.retention.oldest_day(self._monitor.name, spans)
         if found is None:
-            return False
+            return None
         day, until = found
         self._store.retention.forget(lease, day, until, self._border(day[1]))
         self._done[FORGOTTEN] += 1
         return True
 
-    def _border(self, until: int) -> Border | None:
-        """Where judging anew begins when the buckets before `until` are gone; None if that changes nothing."""
+    def _border(self, until: int, gone: Set[str] | None = None) -> Border | None:
+        """Where judging anew begins when the buckets before `until` are gone; None if that changes nothing.
+
+        `gone`: definitions of the series of which they are; None: of all. It takes long to find out where verdicts rest
+        on one of them, the longer the further back the last border lies.
+        """
         drift = self._monitor.drift
-        if drift is None:
+        if drift is None or (gone is not None and gone.isdisjoint(series_of(self._monitor, drift))):
             return None
         return moved(self._monitor, begun_anew(self._monitor, drift, self._store), until, self._store)
 

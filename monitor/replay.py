@@ -203,7 +203,9 @@ def _incidents(monitor: Monitor, found: Hindsight, since: int) -> Iterator[Found
 def _asked(monitor: Monitor, found: Hindsight) -> dict[str, int]:
     """Incident -> when it would have asked to retrain: it has lasted, the data are sound, the last request is old."""
     incidents = [stored.incident for stored in found.incidents]
-    broken = [(i.opened_at, i.closed_at or found.until) for i in incidents if i.matter == "data"]
+    broken = [
+        (i.opened_at, found.until + 1 if i.closed_at is None else i.closed_at) for i in incidents if i.matter == "data"
+    ]
     asked: dict[str, int] = {}
     for incident in incidents if monitor.retrain_notify else ():
         if incident.matter == "quality" and incident.retrain:

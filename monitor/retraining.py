@@ -15,16 +15,19 @@ import numpy as np
 
 from monitor.core import buckets as b
 from monitor.core.diagnosis import Subject
+from monitor.core.drift.beginning import SETTLING_DAYS
 from monitor.core.drift.verdicts import Verdict
-from monitor.core.incidents import Matter
+from monitor.core.incidents import Incident, Matter
 from monitor.core.messages import key, labels_are_suspect
 from monitor.core.types import Monitor
 from monitor.core.verdict_findings import DEGRADED
 from monitor.core.windows import History
 from monitor.core.words import lasting, utc
 from monitor.diagnosing import first_fired, stored_part, subject
+from monitor.drifting import begun_anew
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
+from monitor.store.verdicts import Baseline
 
 HOUR, DAY = 3600, 86_400
 REACH = 14 * DAY
@@ -50,11 +53,11 @@ def due(
     last: Retrain | None,
     end: int,
     opened: Mapping[Matter, StoredIncident],
-    accepted: Sequence[int] = (),
+    accepted: Sequence[Baseline] = (),
 ) -> Retrain | None:
     """The request to retrain that is due now: something asks for it, and nothing stands `in_the_way`."""
     current = opened.get("quality")
-    if current is None or not _asks(current) or in_the_way(monitor, last, end, opened, accepted):
+    if current is None or not asks(current) or in_the_way(monitor, last, end, opened, accepted):
         return None
     return Retrain(key("retrain", monitor.name, current.incident.id)[:16], current.incident.id, end)
 
@@ -64,7 +67,7 @@ def in_the_way(
     last: Retrain | None,
     end: int,
     opened: Mapping[Matter, StoredIncident],
-    accepted: Sequence[int] = (),
+    accepted: Sequence[Baseline] = (),
 ) -> str:
     """Why no retraining is asked for now, though a condition that asks for it fires; empty if nothing is, or none does.
 
@@ -77,15 +80,15 @@ def in_the_way(
         last: the newest request of the monitor.
         end: of the last window that was judged, seconds.
         opened: the incidents that are open now.
-        accepted: ends of the last windows that were judged when somebody had the baseline begin anew, seconds.
+        accepted: where somebody had the baseline begin anew.
     """
     current = opened.get("quality")
-    if current is None or not _asks(current):
+    if current is None or not asks(current):
         return ""
     incident = current.incident
     if "data" in opened or labels_are_suspect(current.findings):
         return "the data are broken"
-    if any(at >= incident.opened_at for at in accepted):
+    if any(_is_taken(incident, said) for said in accepted):
         return "what it is about was taken for the new level"
     # Whatever its slices do: what makes the whole rise may be the remedy.
     whole = max((f.well_for for f in current.findings if f.verdict == DEGRADED and not f.dimension), default=0)
@@ -103,13 +106,20 @@ def in_the_way(
     return ""
 
 
-def _asks(current: StoredIncident) -> bool:
+def asks(current: StoredIncident) -> bool:
+    """Whether something fires in an incident that asks for retraining."""
     return any(firing.retrain for firing in (current.incident.firing or {}).values())
 
 
-def accepted(monitor: Monitor, store: Store) -> list[int]:
+def _is_taken(incident: Incident, said: Baseline) -> bool:
+    """Whether somebody who knew of an incident had the baseline begin where what fell goes into the new level."""
+    knew = said.judged_until is not None and said.judged_until >= incident.opened_at
+    return knew and said.since + SETTLING_DAYS * DAY > incident.began_at
+
+
+def accepted(monitor: Monitor, store: Store) -> list[Baseline]:
     """As `in_the_way` wants it. Raises StoreError."""
-    return [b.judged_until for b in store.verdicts.baselines(monitor.name) if b.judged_until is not None]
+    return [] if monitor.drift is None else begun_anew(monitor, monitor.drift, store)
 
 
 def evidence(

@@ -29,6 +29,12 @@ STALE = 60.0
 WARN_AGAIN = 600.0
 """Least seconds between two warnings that a job's runs are skipped."""
 
+HARDLY_ENDED = 300.0
+"""Seconds after a run out of turn, half a period at most, within which a turn is left out.
+
+Two runs are apart by so much more than a period at most. The alert rules that come with rankmon allow for 900 s.
+"""
+
 ROUNDING = 1e-3
 """Seconds by which a time may be apart from its turn and still be it: a datetime has microseconds."""
 
@@ -41,7 +47,7 @@ class AlignedTrigger(BaseTrigger):  # type: ignore[misc]
 
     However late it is asked, it names one time only, in the future: a clock that jumps ahead makes no backlog, one that
     is set back makes no silence, and nothing drifts. After a run out of turn, the first one or one that was tried
-    again, the next turn is left out if it comes within half a period: that run would hardly have ended.
+    again, the next turn is left out if it comes within `HARDLY_ENDED`: that run would hardly have ended.
     """
 
     def __init__(self, period: float, offset: float) -> None:
@@ -56,7 +62,7 @@ class AlignedTrigger(BaseTrigger):  # type: ignore[misc]
         turn = (after - self.offset) // self.period + 1
         wait = turn * self.period + self.offset - after
         ran = previous is not None and previous.timestamp() <= after and self._is_out_of_turn(previous.timestamp())
-        turn += ran and wait < self.period / 2
+        turn += ran and wait < min(self.period / 2, HARDLY_ENDED)
         return datetime.fromtimestamp(turn * self.period + self.offset, UTC)
 
     def _is_out_of_turn(self, instant: float) -> bool:

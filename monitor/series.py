@@ -50,13 +50,10 @@ def series_table(
                 cuts = any(p.cuts(end - length) or p.cuts(end) for p in (past, pasts[monitor.traffic]))
                 if not cuts and len(past.history.between(end - length, end).starts):
                     history = past.before(end, length)
-                    seen = past.history if history is None else history
+                    seen = history or past.history
                     found = points(measure, seen, traffic, monitor.bucket, length, end, by_judgments=by_judgments)
-                    found = (
-                        found
-                        if history is not None
-                        else [replace(p, lower=None, upper=None, method="none") for p in found]
-                    )
+                    if history is None:
+                        found = [replace(p, lower=None, upper=None, method="none") for p in found]
                     rows += [(*head, *_values(point)) for point in found]
     names = ["monitor", "measure", "window", "definition", *_NAMES]
     table = pd.DataFrame(rows, columns=names).astype(dict.fromkeys(_NUMBERS, "float64"))

@@ -19,8 +19,9 @@ from monitor.core.types import OVERALL, Definition, Events, Judgments, Monitor
 from monitor.core.verdict_findings import VERDICTS
 from monitor.core.verdict_hours import step_of
 from monitor.core.windows import History, Point, SliceKey, latest_final_end, points
+from monitor.core.words import utc
 from monitor.judging import Views
-from monitor.retraining import accepted, in_the_way
+from monitor.retraining import accepted, asks, in_the_way
 from monitor.store import Holding, Progress, Store
 from monitor.store.alerts import AlertState
 from monitor.store.alerts import StoredIncident as StoredIncident
@@ -195,7 +196,7 @@ def renew(
         incidents=incidents,
         refused_then=MappingProxyType(dict(_refused_then(snapshot.monitor, store, incidents))),
         recommends_retraining=_recommends_retraining(state),
-        no_retraining_as=_no_retraining_as(snapshot.monitor, state, store),
+        no_retraining_as=_no_retraining_as(snapshot.monitor, state, store, max(until, default=None)),
         verdict=None if snapshot.monitor.drift is None else store.verdicts.newest(name),
         verdict_conditions=MappingProxyType(
             {name: kept.condition for name, kept in state.conditions.items() if name[0] in VERDICTS}
@@ -218,13 +219,18 @@ def _recommends_retraining(state: AlertState) -> bool:
     current = state.open.get("quality")
     if current is None or state.retrain is None or state.retrain.incident != current.incident.id:
         return False
-    return any(firing.retrain for firing in (current.incident.firing or {}).values())
+    return asks(current)
 
 
-def _no_retraining_as(monitor: Monitor, state: AlertState, store: Store) -> str:
-    if state.until is None or "quality" not in state.open or not monitor.retrain_notify:
+def _no_retraining_as(monitor: Monitor, state: AlertState, store: Store, silenced_until: float | None) -> str:
+    current = state.open.get("quality")
+    if state.until is None or current is None or not monitor.retrain_notify or not asks(current):
         return ""
-    return in_the_way(monitor, state.retrain, state.until, state.open, accepted(monitor, store))
+    if found := in_the_way(monitor, state.retrain, state.until, state.open, accepted(monitor, store)):
+        return found
+    if not current.told:
+        return "nobody was told of the incident"
+    return "" if silenced_until is None else f"notifications are silenced until {utc(int(silenced_until))}"
 
 
 def _nothing(monitor: Monitor) -> tuple[Series, ...]:

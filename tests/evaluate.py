@@ -56,7 +56,9 @@ RUNS = (
 
 
 def main(wanted: list[str]) -> int:
-    """Make the runs that are wanted, all if none is named; how many failed."""
+    """Make the runs that are wanted, all if none is named; how many failed. Ends the process if a name fits none."""
+    if unknown := [name for name in wanted if not any(run.name.startswith(name) for run in RUNS)]:
+        sys.exit(f"no such run: {', '.join(unknown)}; known are: {', '.join(run.name for run in RUNS)}")
     chosen = [run for run in RUNS if not wanted or run.name.startswith(tuple(wanted))]
     done, failed = _kept(), 0
     for run in chosen:

@@ -28,14 +28,14 @@ def test_no_verdict_looks_into_the_future(run: ModuleType) -> None:
 
 def test_false_alarms_are_rare(run: ModuleType) -> None:
     found = run.false_alarms(detect, "none", REPLICAS, SEED, False)
-    assert found["degraded"] <= 0.5
-    assert found["data"] <= 0.2
-    assert found["mix"] <= 0.4
+    assert found["degraded"] <= 0.35
+    assert found["data"] == 0
+    assert found["mix"] == 0
 
 
 @pytest.mark.parametrize(
     ("scenario", "least", "slowest"),
-    [("drop10", 0.6, 10), ("drop35", 0.9, 6), ("segdrop", 0.6, 24), ("mixshift", 0.8, 24)],
+    [("drop10", 1.0, 6), ("drop35", 1.0, 5), ("segdrop", 0.8, 14), ("mixshift", 0.8, 14)],
 )
 def test_changes_are_found_in_time_and_by_their_class(
     run: ModuleType, scenario: str, least: float, slowest: float
@@ -45,12 +45,15 @@ def test_changes_are_found_in_time_and_by_their_class(
     assert delay <= slowest
 
 
-@pytest.mark.parametrize("scenario", ["outage6h", "partial6h", "volume12h", "blip2h", "levelup"])
-def test_what_is_no_fault_of_the_model_pages_nobody(run: ModuleType, scenario: str) -> None:
-    assert run.detection(detect, scenario, REPLICAS, SEED, False)[0] >= 0.8
+@pytest.mark.parametrize(
+    ("scenario", "least"),
+    [("outage6h", 1.0), ("partial6h", 1.0), ("volume12h", 0.8), ("blip2h", 1.0), ("levelup", 1.0)],
+)
+def test_what_is_no_fault_of_the_model_pages_nobody(run: ModuleType, scenario: str, least: float) -> None:
+    assert run.detection(detect, scenario, REPLICAS, SEED, False)[0] >= least
 
 
 def test_alarms_close_after_a_rollback_and_an_outage_stays_one_of_data(run: ModuleType) -> None:
     closed, held = run.closing(detect, REPLICAS, SEED, False)
-    assert closed >= 0.6
-    assert held >= 0.8
+    assert closed >= 0.8
+    assert held == 1

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from monitor import replay
-from monitor.core.drift.series import HOUR
+from monitor.core.drift.series import DAY, HOUR
+from monitor.snapshot import take_snapshot
 from monitor.store.verdicts import Baseline
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
@@ -105,6 +108,15 @@ def test_how_far_the_verdicts_were_is_kept_from_the_first_word(bench: Bench) -> 
     assert (last.author, last.judged_until) == ("bob", day(31.5))
 
 
+def test_a_withdrawal_says_that_the_baseline_was_begun_anew_and_by_whom(bench: Bench) -> None:
+    lived(bench, 31.75)
+    begin(bench, 33)
+    bench.judge(day(31.75))
+    (said,) = [notice for _, notice in bench.notices if notice.kind == "withdrawn"]
+    assert "its baseline was begun anew at " in said.text
+    assert "by ann: new layout" in said.text
+
+
 # ---- in replay -------------------------------------------------------------------------------------------------------
 
 
@@ -147,3 +159,48 @@ def test_an_alarm_that_goes_on_under_the_new_baseline_is_one_incident_in_replay_
     found = replay.replay(bench.monitor, bench.store)
     assert [s.incident.is_open for s in bench.incidents] == [True]
     assert replayed(found) == stored(bench)
+
+
+def test_replay_asks_for_no_retraining_while_the_data_are_broken(bench: Bench) -> None:
+    past = Ranking.of(36).since(31, mean=0.88).since(31.5, coverage=0.0).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=2)
+    assert "retrain" not in kinds(bench)
+    of_quality = [f for f in replay.replay(bench.monitor, bench.store).incidents if f.incident.matter == "quality"]
+    assert [f.asks_at for f in of_quality] == [None]
+    assert [s.incident.is_open for s in bench.incidents] == [True, True]
+
+
+def test_once_the_data_are_sound_it_asks_where_the_drop_goes_on(bench: Bench) -> None:
+    past = Ranking.of(36).since(31, mean=0.88).since(31.5, 33.5, coverage=0.0).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=1)
+    assert "retrain" in kinds(bench)
+    (found,) = [f for f in replay.replay(bench.monitor, bench.store).incidents if f.incident.matter == "quality"]
+    assert found.asks_at is not None
+    assert day(33.5) < found.asks_at < day(34)
+
+
+def test_it_is_said_why_nobody_is_asked_to_retrain(bench: Bench) -> None:
+    lived(bench, 32.9)
+    state = bench.store.alerts.state("search")
+    assert state.retrain is not None
+    assert "it was asked for already" in take_snapshot(bench.monitor, bench.store, day(33)).no_retraining_as
+
+
+def test_silenced_notifications_are_why_nobody_is_asked(bench: Bench) -> None:
+    lived(bench, 31.5)
+    now = time.time()
+    bench.store.alerts.silence("search", now, now + DAY, "ann", "")
+    lived(bench, 33, since=31.5)
+    shown = take_snapshot(bench.monitor, bench.store, day(33))
+    assert shown.no_retraining_as.startswith("notifications are silenced until ")
+    assert "retrain" not in kinds(bench)
+
+
+def test_what_nobody_was_told_of_is_why_nobody_is_asked(bench: Bench) -> None:
+    bench.put(WORSE.rows(0, 33 * 24))
+    bench.judge(day(33), current=False)
+    assert take_snapshot(bench.monitor, bench.store, day(33)).no_retraining_as == "nobody was told of the incident"

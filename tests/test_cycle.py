@@ -11,7 +11,21 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.core.buckets import TOTAL
-from monitor.core.types import OVERALL, EventRule, Events, Monitor, Rankings, Relation, Slice, TimeColumn
+from monitor.core.measures import parse
+from monitor.core.types import (
+    OVERALL,
+    Column,
+    Drift,
+    EventRule,
+    Events,
+    Judgments,
+    Monitor,
+    Rankings,
+    Recipe,
+    Relation,
+    Slice,
+    TimeColumn,
+)
 from monitor.core.watermark import final_age, read_ages
 from monitor.cycle import Outcome, Source, Stride, run_backfill, run_cycle
 from monitor.database_url import parse_url
@@ -19,7 +33,7 @@ from monitor.demo.shop import Shop, Story, create_schema
 from monitor.errors import SourceError, Stopped
 from monitor.snapshot import take_snapshot
 from monitor.source.engine import Database
-from monitor.source.pull import Pull
+from monitor.source.pull import Freshness, Pull
 from monitor.store import Store
 from tests.support.dump import differences, dump
 from tests.support.monitors import DAY, new_store, pull, shop
@@ -87,7 +101,8 @@ class Driver:
         with self.store.hold(self.monitor.name) as lease:
             for outcome in run_cycle(self.monitor, now, self.source, self.store, lease, self.stride):
                 yield outcome
-            self.store.record(self.monitor.name, newest_source_at=outcome.arrived.request)
+            arrived = outcome.arrived
+            self.store.record(self.monitor.name, newest_source_at=arrived.request, newest_label_at=arrived.label)
 
     def at(self, now: float) -> Outcome:
         *_, outcome = self.steps(now)
@@ -189,6 +204,68 @@ def test_an_error_between_stretches_keeps_what_was_stored(shop_url: str, stores:
     assert len(broken.read_times()) == 12
     broken.at(SETTLED)
     assert differences(expected, dump(broken.store)) == []
+
+
+# ---- how new the source is -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Asked:
+    """A source that notes from when on it was asked how new it is; its labels may be kept from being seen."""
+
+    source: Source
+    since: list[float] = field(default_factory=list)
+    hides_labels: bool = False
+
+    def freshness(self, since: float, now: float) -> Freshness:
+        self.since.append(since)
+        found = self.source.freshness(since, now)
+        return Freshness(found.newest, found.future_rows, None if self.hides_labels else found.newest_label)
+
+    def read(self, since: int, until: int) -> Any:
+        return self.source.read(since, until)
+
+
+WEEK_BEFORE = SETTLED - 7 * DAY
+
+
+@pytest.mark.parametrize("recipe", [Column("position", 50), Judgments(Relation(("judged",)), "query", "item", "grade")])
+def test_where_no_event_is_waited_for_cycles_ask_from_the_newest_request_on(
+    recipe: Recipe, shop_url: str, stores: Stores
+) -> None:
+    with sa.create_engine(shop_url).begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE judged AS SELECT query, item_id AS item, 1 AS grade FROM rankings")
+    monitor = replace(shop(drift=Drift(parse("ndcg@10")), history=7 * DAY), recipe=recipe)
+    monitor = replace(monitor, rankings=replace(monitor.rankings, query="query"))
+    driven = driver(monitor, shop_url, stores.new())
+    asked = driven.source = Asked(driven.source)
+    for minutes in range(3):
+        newest = driven.at(SETTLED + 60 * minutes).arrived.request
+    assert asked.since == [WEEK_BEFORE, newest, newest]
+
+
+def test_an_event_that_is_waited_for_is_looked_for_in_all_that_is_read_until_one_was_seen(
+    shop_url: str, stores: Stores
+) -> None:
+    driven = driver(shop(drift=Drift(parse("ndcg@10")), history=7 * DAY), shop_url, stores.new())
+    asked = driven.source = Asked(driven.source, hides_labels=True)
+    for minutes in range(4):
+        arrived = driven.at(SETTLED + 60 * minutes).arrived
+        asked.hides_labels = False
+    assert arrived.request is not None
+    assert arrived.label is not None
+    assert asked.since == [WEEK_BEFORE, WEEK_BEFORE + 60, *[min(arrived.request, arrived.label)] * 2]
+
+
+def test_an_event_that_is_waited_for_no_more_does_not_have_cycles_look_back_to_it(
+    shop_url: str, stores: Stores
+) -> None:
+    driven = driver(shop(history=7 * DAY), shop_url, stores.new())
+    asked = driven.source = Asked(driven.source)
+    newest = driven.at(SETTLED).arrived.request
+    driven.store.record("shop", newest_label_at=START + HOUR)
+    driven.at(SETTLED + 60)
+    assert asked.since == [WEEK_BEFORE, newest]
 
 
 # ---- late labels ---------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from monitor.cli import status
 from monitor.core.drift.series import DAY, HOUR
 from monitor.page import render
 from monitor.snapshot import take_snapshot
@@ -104,3 +105,35 @@ def test_the_alarm_of_a_slice_that_vanished_asks_for_no_retraining(bench: Bench)
     assert all(i.state in ("withdrawn", "resolved") and (i.closed_at or 0) <= day(34.3) for i in quality)
     assert quality
     assert "retrain" not in [kind for _, kind, _ in bench.said]
+
+
+def test_a_further_slice_that_loses_its_labels_is_told(bench: Bench) -> None:
+    past = Ranking.of(36, 8, 3000.0).since(32, coverage=0.0, slices=[5]).since(34, coverage=0.0, slices=[1]).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=2)
+    told = [(notice.kind, notice.text) for target, notice in bench.notices if target == "data"]
+    assert [kind for kind, _ in told] == ["firing", "updated", "updated"]  # lost, for a day, a further one
+    assert "slice 1" not in told[1][1]
+    assert "device=slice 5 from" in told[2][1]
+    assert "device=slice 1 from" in told[2][1]
+    (found,) = next(s.findings for s in bench.incidents if s.incident.matter == "data")
+    assert [s.slice for s in found.slices] == ["slice 5", "slice 1"]
+
+
+def test_of_what_lost_its_labels_the_line_of_status_names_the_slices(bench: Bench) -> None:
+    past = Ranking.of(34, 4, 2000.0).since(32, coverage=0.0, slices=[1]).since(33, 33.5, rate=0.1).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past.rows(0, round(32.5 * 24)), 31 * 24)
+    assert "labels of slices suspect since 2022-02-09 01:00 UTC" in said_by_status(bench, day(32.5))
+    assert "(device=slice 1)" in said_by_status(bench, day(32.5))
+    bench.live(past.rows(0, round(33.4 * 24)), round(32.5 * 24))
+    assert "traffic low since" in said_by_status(bench, day(33.4))
+    assert "slice 1" not in said_by_status(bench, day(33.4))
+
+
+def said_by_status(bench: Bench, at: float) -> str:
+    found = status.verdict_of(take_snapshot(bench.monitor, bench.store, at), bench.store)
+    assert found is not None
+    return status._verdict(found)

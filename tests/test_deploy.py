@@ -13,7 +13,9 @@ import pytest
 import yaml
 
 from monitor.config import load
+from monitor.core.arrivals import SOURCE_STALE
 from monitor.core.measures import SPECS
+from monitor.core.verdict_findings import DEGRADED, VERDICTS
 from tests.support.processes import ROOT
 from tests.support.prometheus import DEPLOY, RULES, hurried
 from tests.support.requirements import missing
@@ -63,6 +65,13 @@ def test_every_alert_is_tested_says_what_is_the_matter_and_has_its_part_of_the_r
     assert ("severity" in alert.get("labels", {})) is (name not in ("RankmonQualityLow", "RankmonDataSuspect")), (
         "which take it from their rules"
     )
+
+
+def test_the_rules_tell_verdicts_on_the_data_by_their_names_and_no_rule_of_a_users_by_theirs() -> None:
+    kept = re.findall(r'\brule[!=]~"([^"]+)"', RULES.read_text(encoding="utf-8"))
+    # A source that stays away has an alert of its own, which sees it too where no verdicts are asked for.
+    data = VERDICTS - {DEGRADED}
+    assert [sorted(names.split("|")) for names in kept] == [sorted(data), sorted(data - {SOURCE_STALE})]
 
 
 def test_promtool_accepts_the_configuration_and_finds_the_rules() -> None:

@@ -135,14 +135,23 @@ def test_nothing_can_be_written_to_mariadb(maria: MariaServer) -> None:
 
 def test_who_stops_need_not_wait_for_mariadb(maria: MariaServer) -> None:
     ending = threading.Event()
-    database = Database("s", parse_url(maria.create_database(), None), 60, ending.is_set)
+    url = maria.create_database()
+    database = Database("s", parse_url(url, None), 60, ending.is_set)
+    onlooker = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+
+    def sleeps() -> bool:
+        state = "SELECT 1 FROM information_schema.processlist WHERE db = database() AND state = 'User sleep'"
+        with onlooker.connect() as connection:
+            return connection.exec_driver_sql(state).first() is not None
 
     def read() -> None:
         with database.reading() as reader:
             reader.one(sa.select(sa.func.sleep(50)))
             reader.columns(sa.select(sa.literal(1)))
 
-    assert raised_at_the_end(read, database, ending, after=0.5, within=20) == ["Stopped"]
+    assert raised_at_the_end(read, database, ending, sleeps, within=20) == ["Stopped"]
+    assert not sleeps()
+    onlooker.dispose()
     database.close()
 
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from monitor.cli import run
 from monitor.core.summed import Summed
-from monitor.core.types import Events, Monitor, Relation, TimeColumn
+from monitor.core.types import Events, Judgments, Monitor, Relation, TimeColumn
 from monitor.database_url import parse_url
 from monitor.source import plans as plans_module
 from monitor.source.choice import explained
@@ -21,7 +21,7 @@ from monitor.source.engine import Database
 from monitor.source.plans import gone_through
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
-from tests.support.logs import BUCKET, START, column, events, monitor, styles
+from tests.support.logs import BUCKET, START, Log, column, events, judgments, monitor, styles, write
 
 DAYS, REQUESTS, ITEMS = 100, 1_000, 3
 """Of the history, which ends at START; requests a day, and items in each."""
@@ -154,7 +154,7 @@ def told(url: str, made: Monitor) -> list[str]:
     """What there is to say of the tables that a read goes through."""
     database = Database("s", parse_url(url, None), 60)
     choice, statements = explained(made, database, SINCE, UNTIL)
-    found = gone_through(database, statements, choice.way == "pushdown")
+    found = gone_through(made, database, statements, choice.way == "pushdown")
     database.close()
     return found
 
@@ -180,6 +180,104 @@ def test_it_is_told_where_a_select_keeps_indexes_and_partitions_from_bounding_a_
         connection.exec_driver_sql("CREATE INDEX ON rankings ((at AT TIME ZONE 'Europe/Berlin'))")
     engine.dispose()
     assert [text.partition(" (")[0] for text in told(history, made)] == ["all of events"]
+
+
+# ---- which tables, and how much of them ----------------------------------------------------------------------------
+
+RANKINGS = "request text, item bigint, position int, grade float, at timestamptz, device text, country text, query text"
+PLAIN = 10_000
+"""Rows of a table that has more than a megabyte."""
+
+
+def execute(url: str, *statements: str) -> list[Any]:
+    """The last one's first column."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            result = connection.exec_driver_sql(statement)
+        found = list(result.scalars()) if result.returns_rows else []
+    engine.dispose()
+    return found
+
+
+def filled(table: str, day: int = 0) -> str:
+    """Rankings of the day that is so many after the one that is read; more than a megabyte."""
+    at = f"to_timestamp({SINCE + day * DAY} + n * {DAY // 2 // PLAIN})"
+    rows = f"SELECT 'r' || n, 1, 1, 1, {at}, 'tv', repeat('x', 100), 'q' || n FROM generate_series(1, {PLAIN}) AS n"
+    return f"INSERT INTO {table} (request, item, position, grade, at, device, country, query) {rows}"
+
+
+def by_column(url: str, *table: str, select: str = "") -> Monitor:
+    """By the column `grade` of a table, or of a SELECT."""
+    made = monitor(column(), styles(url)["timestamptz"])
+    return replace(made, rankings=replace(made.rankings, relation=Relation(table, select)))
+
+
+def of_what(url: str, made: Monitor) -> list[str]:
+    """The tables of which it is told that all of them is gone through, whichever way it can be read."""
+    ways = ["pull"] if isinstance(made.recipe, Judgments) else WAYS
+    one, other = (sorted(told(url, replace(made, engine=way))) for way in (min(ways), max(ways)))
+    assert one == other
+    return [text.removeprefix("all of ").partition(" (")[0] for text in one]
+
+
+def test_of_a_table_without_a_time_nothing_is_told(postgres_url: str) -> None:
+    execute(
+        postgres_url,
+        f"CREATE TABLE rankings ({RANKINGS})",
+        filled("rankings"),
+        "CREATE TABLE judgments AS SELECT query, item, grade, repeat('x', 100) AS who FROM rankings",
+        "CREATE TABLE devices AS SELECT 'd' || n AS device, repeat('x', 200) AS country FROM generate_series(1,9999) n",
+        "CREATE INDEX ON rankings (at)",
+        "ANALYZE",
+    )
+    joined = "SELECT r.request, r.item, r.position, r.grade, r.at, r.device, r.query, d.country FROM rankings AS r "
+    joined += "LEFT JOIN devices AS d USING (device)"
+    counted = f"SELECT *, row_number() OVER (PARTITION BY request, at ORDER BY item) AS place FROM ({joined}) AS j"
+    made = [
+        monitor(judgments(), styles(postgres_url)["timestamptz"]),
+        by_column(postgres_url, select=joined),
+        by_column(postgres_url, select=counted),
+    ]
+    assert [of_what(postgres_url, each) for each in made] == [[], [], []]
+    execute(postgres_url, "DROP INDEX rankings_at_idx")
+    assert [of_what(postgres_url, each) for each in made] == [["rankings"], ["rankings"], ["rankings"]]
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT *, row_number() OVER (PARTITION BY request ORDER BY item) AS place FROM rankings",
+        "WITH shown AS MATERIALIZED (SELECT * FROM rankings) SELECT * FROM shown",
+    ],
+)
+def test_a_select_that_keeps_the_times_from_its_table_is_told(postgres_url: str, select: str) -> None:
+    table = f"CREATE TABLE rankings ({RANKINGS})"
+    execute(postgres_url, table, filled("rankings"), "CREATE INDEX ON rankings (at)", "ANALYZE")
+    assert of_what(postgres_url, by_column(postgres_url, "rankings")) == []
+    assert of_what(postgres_url, by_column(postgres_url, select=select)) == ["rankings"]
+
+
+@pytest.mark.parametrize("schema", ["public", "archive"])
+def test_tables_that_inherit_are_told_of_only_where_all_of_them_are_read(postgres_url: str, schema: str) -> None:
+    execute(postgres_url, "CREATE SCHEMA IF NOT EXISTS archive", f"CREATE TABLE logs ({RANKINGS})")
+    made = by_column(postgres_url, "logs")
+    for day in range(3):
+        since, until = (f"to_timestamp({SINCE - DAY // 2 + d * DAY})" for d in (day, day + 1))
+        bound = f"CONSTRAINT bound CHECK (at >= {since} AND at < {until})"
+        child = f"{schema}.logs_{day}"
+        execute(postgres_url, f"CREATE TABLE {child} ({bound}) INHERITS (logs)", filled(child, day))
+    execute(postgres_url, f"ALTER TABLE {schema}.logs_1 DROP CONSTRAINT bound", "ANALYZE")
+    assert of_what(postgres_url, made) == [], "two of three are read"
+    execute(postgres_url, f"ALTER TABLE {schema}.logs_2 DROP CONSTRAINT bound", "CREATE INDEX ON logs (at)")
+    assert of_what(postgres_url, made) == ["logs"], "the parent has nothing, and its index is of nothing else"
+    (size,) = execute(postgres_url, "SELECT sum(pg_relation_size(inhrelid))::bigint FROM pg_inherits")
+    assert f"all of logs ({size / 2**20:,.0f} MB) is" in told(postgres_url, made)[0]
+    assert [of_what(postgres_url, by_column(postgres_url, schema, "logs_0"))] == [
+        ["logs_0" if schema == "public" else "archive.logs_0"]
+    ], "which is read without the others"
+    execute(postgres_url, f"CREATE INDEX ON {schema}.logs_1 (at)")
+    assert of_what(postgres_url, made) == []
 
 
 CONFIG = """\
@@ -213,10 +311,11 @@ def test_explain_and_check_config_say_it(history: str, tmp_path: Path, capsys: p
 def test_a_server_that_knows_no_such_catalog_is_told_nothing_of(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans_module, "_FAMILY", "SELECT of_no_such_function(:schema, :name)")
-    database = Database("s", parse_url(postgres_url, None), 60)
-    assert gone_through(database, ["SELECT * FROM pg_class"], by_sums=False) == []
-    assert gone_through(database, ["SELECT FROM WHERE"], by_sums=True) == []
+    write(postgres_url, Log(), styles(postgres_url)["timestamptz"])
+    monkeypatch.setattr(plans_module, "_ANCESTORS", "SELECT of_no_such_function('a', 'b') WHERE ('a', 'b') IN :tables")
+    database, made = Database("s", parse_url(postgres_url, None), 60), next(monitors(postgres_url))
+    assert gone_through(made, database, ["SELECT * FROM rankings"], by_sums=False) == []
+    assert gone_through(made, database, ["SELECT FROM WHERE"], by_sums=True) == []
     database.close()
 
 

@@ -493,11 +493,18 @@ def test_who_stops_need_not_wait_for_the_sums(postgres_url: str) -> None:
     slow_down(postgres_url)
     ending = threading.Event()
     database = Database("s", parse_url(postgres_url, None), 60, ending.is_set)
+    onlooker = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT")
+
+    def sums() -> bool:
+        mine = "datname = current_database() AND pid <> pg_backend_pid() AND wait_event = 'PgSleep'"
+        with onlooker.connect() as connection:
+            return connection.exec_driver_sql(f"SELECT 1 FROM pg_stat_activity WHERE {mine}").first() is not None
 
     def read() -> None:
         PushDown(small(), database, is_bound=True).read(START, END)
 
-    assert raised_at_the_end(read, database, ending, after=0.5, within=5) == ["Stopped"]
+    assert raised_at_the_end(read, database, ending, sums, within=5) == ["Stopped"]
+    onlooker.dispose()
     database.close()
 
 

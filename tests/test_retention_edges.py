@@ -22,7 +22,7 @@ from monitor.core.rules import Baseline, Drop, Rule
 from monitor.core.types import Monitor, Retention
 from monitor.exposition import registry
 from monitor.keeping import FROM_THE_FIRST_EVERY, Keeping, baselines_gone
-from monitor.schema import coarse_traffic
+from monitor.schema import bucket_marks, coarse_traffic, judgments_used, partials, refusals, series, slices, traffic
 from monitor.series import series_table
 from monitor.snapshot import Board, take_snapshot
 from monitor.store import Store
@@ -295,3 +295,51 @@ def test_what_takes_long_is_left_to_the_next_look(store: Store, monkeypatch: pyt
     monkeypatch.setattr("monitor.abandoned.AT_ONCE", 60.0)
     looking.forget(500.0)
     assert buckets(store, GONE) == [False]
+
+
+def test_a_monitor_that_has_nothing_left_is_left_alone_and_found_again_when_it_comes_back(store: Store) -> None:
+    fill(store, range(3 * 24), GONE)
+    store.record("gone", last_attempt_at=100.0)
+    keep(store, replace(GONE, retention=Retention(None, DAY)))
+    looking = abandoned(store)
+    for _ in range(2):
+        looking.forget(500.0)
+    left = rows(store)
+    assert not any(left[name] for name in ("partials", "traffic", "coarse_partials", "coarse_traffic", "refusals"))
+    held = store.leases.number("gone")
+    asked: list[str] = []
+
+    def listening(connection: object, cursor: object, statement: str, *_: object) -> None:
+        if not statement.startswith(("BEGIN", "COMMIT", "ROLLBACK")):
+            asked.append(statement)
+
+    sa.event.listen(store.engine, "before_cursor_execute", listening)
+    for _ in range(3):
+        looking.forget(500.0)
+    sa.event.remove(store.engine, "before_cursor_execute", listening)
+    assert store.leases.number("gone") == held
+    assert [statement.split()[0] for statement in asked] == ["SELECT"] * 3, "once a look, who is abandoned"
+    fill(store, range(24), GONE)
+    for _ in range(2):
+        looking.forget(500.0)
+    assert buckets(store, GONE) == [False]
+
+
+@pytest.mark.parametrize("only", [refusals, judgments_used, bucket_marks, coarse_traffic])
+def test_whatever_is_left_of_a_monitor_it_is_found(store: Store, only: sa.Table) -> None:
+    """A process may be killed anywhere, and what it left is the next one's to forget."""
+    fill(store, range(48), GONE)
+    store.record("gone", last_attempt_at=100.0)
+    with store.writing() as connection:
+        number = connection.execute(sa.select(series.c.id).where(series.c.monitor == "gone").limit(1)).scalar_one()
+        of = connection.execute(sa.select(slices.c.id).limit(1)).scalar_one()
+        values = {"series_id": number, "bucket_start": 0, "slice_id": of, "rows": 1, "reason": "r", "seconds": DAY}
+        values |= {"fingerprint": "f", "mark": "awaited", "noted_at": 1.0} | dict.fromkeys(b.TRAFFIC_FIELDS, 1)
+        for table in (partials, traffic):
+            connection.execute(table.delete())
+        connection.execute(only.insert(), [{c.name: values[c.name] for c in only.c}])
+    looking = abandoned(store)
+    for _ in range(2):
+        looking.forget(500.0)
+    with store.reading() as connection:
+        assert connection.execute(sa.select(only)).all() == []

@@ -15,11 +15,11 @@ from monitor.core.drift.verdicts import Alarm, Change, Verdict
 from monitor.core.findings import Finding
 from monitor.core.incidents import Firing, Incident, Matter
 from monitor.core.messages import Notification
-from monitor.core.types import Monitor, Slice
-from monitor.retraining import LARGEST, due, evidence, in_the_way
+from monitor.core.types import Monitor, Relation, Slice
+from monitor.retraining import LARGEST, LONGEST_TEXT, due, evidence, in_the_way
 from monitor.snapshot import take_snapshot
 from monitor.store.alerts import Retrain, StoredIncident
-from monitor.store.verdicts import Diagnosis
+from monitor.store.verdicts import Baseline, Diagnosis
 from tests.support.monitors import new_store
 from tests.support.notices import COVERAGE, DROP, FELL
 from tests.support.tallies import HOUR, RANKINGS, watched
@@ -87,9 +87,19 @@ def test_when_retraining_is_asked_for(
     assert asked is None or (asked.incident, asked.asked_at) == (ID, FELL + lasted)
 
 
-def test_for_what_was_taken_for_the_new_level_nobody_is_asked() -> None:
-    for at, is_due in ((FELL - HOUR, True), (FELL + 2 * HOUR, False)):
-        assert (due(monitor(), None, FELL + DAY, {"quality": CURRENT}, [at]) is not None) == is_due
+@pytest.mark.parametrize(
+    ("since", "known", "is_due"),
+    [
+        (FELL + HOUR, FELL + 2 * HOUR, False),
+        (FELL - DAY, FELL + 2 * HOUR, False),  # two days from there on make the level, and it fell in these
+        (FELL - HOUR, FELL - HOUR, True),  # nobody knew of it then
+        (FELL + HOUR, None, True),
+        (FELL - 20 * DAY, FELL + 2 * HOUR, True),  # under that level it has fallen all the same
+    ],
+)
+def test_for_what_was_taken_for_the_new_level_nobody_is_asked(since: int, known: int | None, is_due: bool) -> None:
+    said = [Baseline(since, "ann", "", known)]
+    assert (due(monitor(), None, FELL + DAY, {"quality": CURRENT}, said) is not None) == is_due
 
 
 @pytest.mark.parametrize(
@@ -220,11 +230,7 @@ def test_what_a_request_holds_comes_back_from_the_outbox() -> None:
     assert hash(made)
 
 
-def test_it_stays_small_however_many_slices_and_however_long_the_definitions(bench: Bench) -> None:
-    bench.monitor = replace(
-        bench.monitor,
-        rankings=replace(bench.monitor.rankings, query=None),
-    )
+def test_it_stays_small_however_many_slices(bench: Bench) -> None:
     document = bench.capture()
     part = document["slices"][0]
     many = [part | {"dimension": "d" * 100, "slice": "s" * 100 + str(n)} for n in range(150)]
@@ -235,6 +241,15 @@ def test_it_stays_small_however_many_slices_and_however_long_the_definitions(ben
     assert len(found["series"]) >= 2
     assert found["series"][-1]["end"] == LAST
     assert found["diagnosis"]["slices"]
+
+
+def test_of_a_long_definition_the_beginning_goes_with_it(bench: Bench) -> None:
+    columns = ", ".join(f"column_{n:05}" for n in range(1000))
+    select = f"SELECT request, item, position, time, {columns} FROM shown"
+    bench.monitor = replace(bench.monitor, rankings=replace(bench.monitor.rankings, relation=Relation(select=select)))
+    found = evidence(bench.monitor, bench.incident, LAST, (), bench.store)
+    assert [len(d["text"]) for d in found["definitions"]] == [LONGEST_TEXT + 3] * 2
+    assert len(json.dumps(found)) <= LARGEST
 
 
 def test_of_a_verdict_on_many_slices_the_first_go_with_it_and_how_many_there_are(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -17,7 +18,9 @@ from monitor.database_url import parse_url
 from monitor.errors import SourceError, Stopped
 from monitor.source import session
 from monitor.source.engine import Database, Reader
+from monitor.source.pooling import give_back
 from monitor.source.watch import ASKED_FOR, Watch
+from tests.support.mariadb import MariaServer
 from tests.support.proxy import Proxy, proxy
 
 LIMIT, GRACE = 0.5, 1
@@ -26,6 +29,10 @@ LONG = 20
 
 ONE = sa.select(sa.literal(1))
 SLEEP = {"postgresql": "SELECT pg_sleep(120)", "mysql": "SELECT sleep(120)"}
+ASLEEP = {
+    "postgresql": "pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'",
+    "mysql": "information_schema.processlist WHERE db = database() AND state = 'User sleep'",
+}
 
 
 @pytest.fixture(params=["postgresql", "mariadb"])
@@ -50,6 +57,13 @@ def database(url: str, limit: float = LIMIT, stop: Callable[[], bool] = lambda: 
 def sleep(reader: Reader) -> Any:
     """A statement that takes long."""
     return reader.one(sa.text(SLEEP[reader.dialect.name]))  # type: ignore[arg-type]
+
+
+def asleep(url: str) -> int:
+    """How many such statements are under way on the server."""
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        return int(connection.exec_driver_sql(f"SELECT count(*) FROM {ASLEEP[engine.dialect.name]}").scalar_one())
 
 
 def later(act: Callable[[], object]) -> None:
@@ -123,6 +137,43 @@ def test_a_connection_that_was_dropped_while_it_lay_idle_is_replaced_unseen(behi
     source.close()
 
 
+def test_a_server_that_stays_silent_after_a_connection_lay_idle_is_told_to_be_out_of_reach(
+    behind: tuple[Proxy, str],
+) -> None:
+    between, url = behind
+    source = database(url, limit=600)
+    with source.reading() as reader:
+        assert reader.one(ONE) == 1
+    between.fall_silent()
+    error = failing(source, lambda reader: reader.one(ONE))
+    assert error.reason == "connect"
+    assert "it did not answer in time: is the database up" in str(error)
+    assert "601 s" not in str(error), "so long nobody waited"
+    source.close()
+
+
+def test_a_connection_that_answers_too_late_when_it_is_tried_is_replaced(
+    behind: tuple[Proxy, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, url = behind
+    source = database(url, limit=600)
+    number = sa.func.pg_backend_pid() if source.dialect == "postgresql" else sa.func.connection_id()
+    with source.reading() as reader:
+        before = reader.one(sa.select(number))
+        ping = source._connected().dialect.do_ping
+
+    def late(driver: Any) -> bool:
+        time.sleep(0.5)
+        return ping(driver)
+
+    monkeypatch.setattr(source._connected().dialect, "do_ping", late)
+    monkeypatch.setattr(session, "CONNECT_TIMEOUT", 0.1)
+    with source.reading() as reader:
+        assert reader.one(sa.select(number)) != before, "which somebody was asked to end"
+    assert "nowhere" in str(failing(source, lambda reader: reader.one(sa.text("SELECT 1 FROM nowhere"))))
+    source.close()
+
+
 @pytest.mark.parametrize("scheme", ["postgresql+psycopg", "mariadb+pymysql"])
 def test_what_takes_connections_and_never_speaks_is_not_waited_for_as_for_a_statement(
     scheme: str, monkeypatch: pytest.MonkeyPatch
@@ -132,7 +183,34 @@ def test_what_takes_connections_and_never_speaks_is_not_waited_for_as_for_a_stat
         source = database(f"{scheme}://u@127.0.0.1:{silent.getsockname()[1]}/d", limit=600)
         error = failing(source, lambda reader: reader.one(ONE))
     assert error.reason == "connect"
-    assert "it did not answer for 5 s: is the database up" in str(error)
+    assert "it did not answer in time: is the database up" in str(error)
+    assert not re.search(r"\d s\b", str(error)), "how long it was is the driver's to say"
+    assert "raise it" not in str(error), "there is nothing of the user's to be raised"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "name"), [("postgresql+psycopg", "connect_timeout"), ("mariadb+pymysql", "read_timeout")]
+)
+def test_a_limit_of_the_url_s_own_within_which_nobody_connects_is_named(scheme: str, name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"{scheme}://u@127.0.0.1:{silent.getsockname()[1]}/d?{name}=2"
+        error = failing(database(url, limit=600), lambda reader: reader.one(ONE))
+    assert error.reason == "connect"
+    assert "it did not answer in time: is the database up" in str(error)
+    assert f"Or the URL's {name} of 2 s may be too short: raise it, or leave it out" in str(error)
+
+
+@pytest.mark.parametrize("in_bits", [False, True])
+def test_a_statement_longer_than_the_url_has_the_driver_wait_is_too_slow_and_not_out_of_reach(
+    maria: MariaServer, in_bits: bool
+) -> None:
+    source = database(f"{maria.create_database()}?read_timeout=1&connect_timeout=9", limit=600)
+    slow = sa.text("SELECT 1 UNION ALL SELECT sleep(30)") if in_bits else sa.text("SELECT sleep(30)")
+    error = failing(source, lambda reader: reader.columns(slow))
+    assert error.reason == "timeout"
+    assert "the URL's read_timeout of 1 s may be too short: raise it, or leave it out" in str(error)
+    assert "connect_timeout" not in str(error)
+    source.close()
 
 
 @pytest.mark.parametrize(
@@ -187,8 +265,10 @@ def test_to_be_told_to_end_takes_no_longer_than_asking_once_however_many_read(be
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + LONG
-    while len([watch for watch in source._open if watch._driver is not None]) < 4 and time.monotonic() < deadline:
+    while asleep(url) < 4:
+        assert time.monotonic() < deadline
         time.sleep(0.05)
+    assert len(source._open) == 4
     between.fall_silent()
     ending.set()
     began = time.monotonic()
@@ -236,6 +316,67 @@ def test_a_step_within_another_one_has_its_own_time_and_gives_the_other_one_its_
                 pass
             assert ended.wait(LONG), "the outer one is late in the end"
     assert watch.is_late
+
+
+class Slow(Watch):
+    """Takes its time between finding a step late and doing anything about it."""
+
+    def __init__(self, limit: float, ask: Callable[[Any], None]) -> None:
+        super().__init__(limit, ask)
+        self.has_found, self.may_go_on = threading.Event(), threading.Event()
+
+    def _await_late(self) -> Any:
+        if (found := super()._await_late()) is not None:
+            self.has_found.set()
+            assert self.may_go_on.wait(LONG)
+        return found
+
+
+def pooled() -> sa.Engine:
+    """Which gives the next one the connection of the one before."""
+    return sa.create_engine("sqlite://", poolclass=sa.QueuePool, pool_size=1, max_overflow=0)
+
+
+def test_a_connection_that_is_about_to_be_asked_to_end_is_not_given_to_somebody_else() -> None:
+    engine, asked = pooled(), list[Any]()
+    with Slow(0.1, asked.append) as watch:
+        connection = engine.connect()
+        driver = connection.connection.driver_connection
+        watch.on(driver)
+        with watch.step():
+            assert watch.has_found.wait(LONG)
+        give_back(connection, watch)
+        with engine.connect() as another:
+            assert another.connection.driver_connection is not driver
+        watch.may_go_on.set()
+    assert watch.is_late
+
+
+def test_who_is_told_to_end_after_its_connection_was_given_back_does_not_end_somebody_else() -> None:
+    engine, asked = pooled(), list[Any]()
+    with Watch(LONG, asked.append) as watch:
+        connection = engine.connect()
+        driver = connection.connection.driver_connection
+        watch.on(driver)
+        give_back(connection, watch)
+        with engine.connect() as another:
+            assert another.connection.driver_connection is driver
+            watch.end()(LONG)
+    assert asked == []
+
+
+def test_who_is_told_to_end_ends_what_it_had_then_and_nothing_it_got_later() -> None:
+    asked: list[Any] = []
+
+    class Meanwhile(Watch):
+        def _ask_for_an_end(self, *driver: Any) -> threading.Thread:
+            self.on("what it got later")
+            return super()._ask_for_an_end(*driver)
+
+    with Meanwhile(LONG, asked.append) as watch:
+        watch.on("what it had")
+        watch.end()(LONG)
+    assert asked == ["what it had"]
 
 
 def test_what_does_not_end_when_it_is_asked_is_cut() -> None:

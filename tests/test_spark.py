@@ -253,14 +253,19 @@ def test_a_statement_that_takes_too_long_is_ended(spark: SparkServer) -> None:
 
 def test_who_stops_need_not_wait_for_spark(spark: SparkServer) -> None:
     ending = threading.Event()
-    database = Database("s", parse_url(spark.url(), None), 300, ending.is_set)
+    database, before = Database("s", parse_url(spark.url(), None), 300, ending.is_set), tasks(spark)
 
     def read() -> None:
         with database.reading() as reader:
             reader.one(SLOW)
 
-    assert raised_at_the_end(read, database, ending, after=3, within=60) == ["Stopped"]
+    assert raised_at_the_end(read, database, ending, lambda: tasks(spark) > before, within=60) == ["Stopped"]
     assert is_idle(spark)
+
+
+def tasks(spark: SparkServer) -> int:
+    """How many tasks its executors were given so far; to begin a session, Spark gives them none."""
+    return (spark.directory / "server.log").read_text(errors="replace").count(" Starting task ")
 
 
 def is_idle(spark: SparkServer, seconds: float = 30) -> bool:

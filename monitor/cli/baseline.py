@@ -184,7 +184,10 @@ def _lines(found: Stand) -> list[str]:
         span = f"{utc(told['fitted_since'])} to {utc(told['fitted_until'])}"
         lines.append(f"  fitted on {span}: {told['days']:.0f} days, {count(told['requests'])} requests")
         is_judged = found.state is not None and found.state.settled and told["verdict"] != "not_enough_data"
-        until_then = "drops must be larger until then" if is_judged else "no drop is judged until then"
+        is_kept = found.state is not None and found.state.reference is None
+        until_then = "no drop is judged until then"
+        if is_judged:
+            until_then = "drops must be larger" if is_kept else "drops must be larger until then"
         lines += [f"  still lacks {told['lacks']}; {until_then}"] * bool(told["lacks"])
     if told["looks_back_to"] is not None:
         lines.append(f"  nothing older than {utc(told['looks_back_to'])} is looked at, by the configuration")

@@ -121,7 +121,7 @@ def _gone_through(monitor: Monitor, database: Database) -> list[str]:
 
     until = int(time.time()) // monitor.bucket * monitor.bucket
     choice, statements = explained(monitor, database, until - monitor.bucket, until)
-    return gone_through(database, statements, choice.way == "pushdown")
+    return gone_through(monitor, database, statements, choice.way == "pushdown")
 
 
 def _ask(monitor: Monitor, database: Database) -> Freshness:

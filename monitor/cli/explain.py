@@ -54,7 +54,7 @@ def _explain(monitor: Monitor, database: Database, sql: bool) -> None:
     until = int(time.time()) // monitor.bucket * monitor.bucket
     choice, statements = explained(monitor, database, until - monitor.bucket, until)
     click.echo(f"{monitor.name}: {choice.way}: {choice.reason}")
-    for text in gone_through(database, statements, choice.way == "pushdown"):
+    for text in gone_through(monitor, database, statements, choice.way == "pushdown"):
         click.echo(f"{monitor.name}: {text}")
     for statement in statements:
         click.echo(f"\n{statement};")

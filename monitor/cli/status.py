@@ -192,8 +192,12 @@ def _verdict(told: dict[str, Any]) -> str:
     if told["kind"] is None:
         return f"{name}: none yet; there is no final bucket"
     dimension, observed, expected = told["dimension"] or "", told["observed"], told["expected"]
-    of_kind = told["missing"] if told["kind"] == "slice_missing" else told["lost"]
-    slices = of_kind or [a["slice"] for a in told["alarms"]]
+    slices = {
+        "slice_missing": told["missing"],
+        "slice_labels_suspect": told["lost"],
+        "slice_labels_collapsed": told["lost"],
+        "degraded": [a["slice"] for a in told["alarms"]],
+    }.get(told["kind"], [])
     where = ", ".join(named(dimension, value) if value else "all traffic" for value in slices[:MOST_SLICES])
     more = f" and {len(slices) - MOST_SLICES} more" if len(slices) > MOST_SLICES else ""
     parts = [f"{NAMES[told['kind']]} since {utc(told['since'])}" + (f" ({where}{more})" if where else "")]

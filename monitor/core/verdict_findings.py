@@ -127,7 +127,7 @@ def name_of(drift: Drift, unit: str) -> ConditionName:
 
 
 def _withdrawn(drift: Drift, verdict: Verdict) -> set[ConditionName]:
-    """The conditions whose alarms went with the baseline that they were compared with."""
+    """The conditions whose alarms went with what they were about: a baseline, or a slice that is there no more."""
     return {name_of(drift, change.unit) for change in verdict.changes if change.became == "withdrawn"}
 
 
@@ -284,7 +284,7 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
     if kind == "slice_missing":
         slices = [SliceFall(dimension, name, 0.0, 0.0, 0.0) for name in verdict.missing]
     elif kind in (SLICE_SUSPECT, SLICE_COLLAPSED) and verdict.lost:
-        lost = sorted(verdict.lost, key=lambda one: (one.coverage or 0.0, one.slice))
+        lost = sorted(verdict.lost, key=lambda one: (one.since, one.slice))
         slices = [SliceFall(dimension, s.slice, s.coverage_before or 0.0, s.coverage or 0.0, 0.0) for s in lost]
         subject, value, before = COVERAGE, lost[0].coverage or 0.0, lost[0].coverage_before
     return Finding(

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from monitor.border import identity_of
 from monitor.core.arrivals import ARRIVALS
+from monitor.core.drift.series import DAY
 from monitor.core.findings import find
 from monitor.core.rules import Rule
 from monitor.core.thresholds import Change, Condition, ConditionName, View, evaluate, follow
 from monitor.core.types import OVERALL
-from monitor.core.verdict_findings import VERDICTS
+from monitor.core.verdict_findings import FOLDED, VERDICTS
 from monitor.core.windows import SliceKey
+from monitor.core.words import utc
 from monitor.drifting import begun_anew, follow_drift, live_through
 from monitor.judging.arrivals import IDENTITY, follow_arrivals
 from monitor.judging.work import CHANGED, GONE, Followed, Work
 from monitor.store import Store
 from monitor.store.alerts import Kept
+from monitor.store.verdicts import Baseline
 
 
 def follow_onward(work: Work, store: Store) -> Followed:
@@ -131,11 +134,8 @@ def _orphaned(work: Work, store: Store) -> dict[Change, str]:
     """Of conditions that fire, but whose rule or slice is judged no more: the change by which they go, and why."""
     monitor, rules = work.monitor, {(r.name, work.monitor.identity(r)): r for r in work.monitor.alerts}
     names = {r.name for r in monitor.alerts} | (VERDICTS if monitor.drift is not None else set())
-    verdicts = (
-        None
-        if monitor.drift is None
-        else identity_of(monitor, monitor.drift, begun_anew(monitor, monitor.drift, store))
-    )
+    begun = [] if monitor.drift is None else begun_anew(monitor, monitor.drift, store)
+    verdicts = None if monitor.drift is None else identity_of(monitor, monitor.drift, begun)
     gone, at = dict[Change, str](), work.end if work.state.until is None else work.state.until
     for name, kept in work.state.conditions.items():
         rule, condition = rules.get((name[0], kept.identity)), kept.condition
@@ -145,8 +145,19 @@ def _orphaned(work: Work, store: Store) -> dict[Change, str]:
             is_judged = kept.identity == verdicts if name[0] in VERDICTS else rule is not None and _judges(rule, name)
         if condition.state == "firing" and not is_judged:
             change = Change(name, "info", False, "firing", "withdrawn", condition.since or at, at)
-            gone[change] = CHANGED if rule is None and name[0] in names else GONE
+            is_changed = rule is None and name[0] in names
+            gone[change] = (_begun_since(begun, name, at) or CHANGED) if is_changed else GONE
     return gone
+
+
+def _begun_since(begun: Sequence[Baseline], name: ConditionName, at: int) -> str:
+    """That a verdict's baseline was begun anew since what ended at `at` seconds was judged; empty if it was not."""
+    said = [s for s in begun if s.judged_until is not None and s.judged_until + DAY > at] if name[0] in FOLDED else []
+    if not said:
+        return ""
+    last = max(said, key=lambda s: s.judged_until or 0)
+    note = f": {last.note}" if last.note else ""
+    return f"its baseline was begun anew at {utc(last.since)} by {last.author}{note}"
 
 
 def _judges(rule: Rule, name: ConditionName) -> bool:

@@ -172,6 +172,6 @@ def _with_origin(
     found = {**before, **after}
     for name in before.keys() & after.keys():
         was, now = before[name], after[name]
-        if now.verdict and not now.figures:
+        if now.verdict == DEGRADED and not now.figures:
             found[name] = replace(now, slices=was.slices, figures=was.figures)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from monitor.core.drift.verdicts import SLICE_KINDS
 from monitor.core.findings import Finding, reason
 from monitor.core.incidents import Incident, Placed
 from monitor.core.messages import About, Kind, Notification, key, notification
@@ -91,7 +92,16 @@ def _kind(stored: StoredIncident, was: StoredIncident | None, may_page: bool) ->
         return "firing" if incident.is_open and may_page else None
     if not incident.is_open:
         return None if was is None else "withdrawn" if incident.state == "withdrawn" else "resolved"
-    return None if was is not None and _told_of(was.incident) == _told_of(incident) else "updated"
+    is_as_told = was is not None and _told_of(was.incident) == _told_of(incident) and not _joined(was, stored)
+    return None if is_as_told else "updated"
+
+
+def _joined(was: StoredIncident, now: StoredIncident) -> bool:
+    """Whether the data of further slices are broken."""
+    before, after = (
+        {(f.rule, s.slice) for f in one.findings if f.rule in SLICE_KINDS for s in f.slices} for one in (was, now)
+    )
+    return not after <= before
 
 
 def _told_of(incident: Incident) -> dict[ConditionName, Severity]:

@@ -72,7 +72,7 @@ def explained(monitor: Monitor, database: Database, since: int, until: int) -> t
             choice, found = Choice("pull", str(error)), _pulled(source.pull, since, until)
     else:
         found = _pulled(source, since, until)
-    return choice, [_text(statement, dialect) for statement, dialect in found]
+    return choice, [in_full(statement, dialect) for statement, dialect in found]
 
 
 def _pulled(pull: Pull, since: int, until: int) -> list[tuple[Statement, sa.Dialect]]:
@@ -90,7 +90,7 @@ def _pulled(pull: Pull, since: int, until: int) -> list[tuple[Statement, sa.Dial
         return [(statement, reader.dialect) for statement in found]
 
 
-def _text(statement: Statement, dialect: sa.Dialect) -> str:
+def in_full(statement: Statement, dialect: sa.Dialect) -> str:
     """A statement with its values in place, for people to read and try."""
 
     def replace(element: Any, **_: Any) -> Any:

@@ -21,7 +21,7 @@ from monitor.database_url import without
 from monitor.errors import RankmonError, SourceError, Stopped, TooMany
 from monitor.source import session
 from monitor.source.drivers import driver_help
-from monitor.source.faults import fault_of, grant_for, is_of_the_way, lateness, looked_for
+from monitor.source.faults import SILENT, by_own_limits, fault_of, grant_for, is_of_the_way, lateness, looked_for
 from monitor.source.pooling import give_back, pooling, watched
 from monitor.source.session import CONNECT_TIMEOUT as CONNECT_TIMEOUT
 from monitor.source.turns import Turns
@@ -246,6 +246,8 @@ class Database:
         said = self.redact(" ".join(str(cause).split()))
         if fault is None:
             return SourceError(f"source {self.name}: {said}", otherwise)
+        if fault is SILENT:
+            fault = by_own_limits(session.own_limits(self.url, self.statement_timeout), watch.is_on)
         statement, remedy = str(getattr(error, "statement", None) or ""), fault.remedy
         if fault.reason == "permission" and (grant := grant_for(said, self.url.username, statement)):
             remedy += f": {grant}"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
-
-from monitor.source.session import CONNECT_TIMEOUT
 
 
 class Fault(NamedTuple):
@@ -36,6 +34,15 @@ _MISSING = Fault(
     ),
     "compare the table and columns in the configuration with the database; may this user use their schema?",
 )
+
+SILENT = Fault(
+    "connect",
+    (),
+    ("during query (timed out)", "connection timeout expired"),
+    "it did not answer in time: is the database up, is it that which listens there, and does a proxy in between still "
+    "reach it?",
+)
+"""What a driver says that has waited for as long as it was told to. See `by_own_limits`."""
 
 _TOLD = (
     Fault(
@@ -71,13 +78,7 @@ _TOLD = (
         "another program has the DuckDB file open to write it, and keeps all others out; let it close the file after "
         "writing, have both open it read-only, or let it write Parquet files and rankmon read those",
     ),
-    Fault(
-        "connect",
-        (),
-        ("during query (timed out)", "connection timeout expired"),
-        f"it did not answer for {CONNECT_TIMEOUT} s: is the database up, is it that which listens there, and does a "
-        "proxy in between still reach it?",
-    ),
+    SILENT,
     Fault(
         "timeout",
         (),
@@ -274,6 +275,22 @@ def lateness(limit: float, has_no_limit: bool) -> tuple[str, str]:
         f"did not answer for {limit:g} s, longer than a statement may run there, and so the connection was given up; "
         "what was cut off is read again; is the database up, and does a proxy or firewall in between drop connections?"
     )
+
+
+def by_own_limits(limits: Mapping[str, float], is_connected: bool) -> Fault:
+    """`SILENT`, with what is to be done where the URL has the driver wait for less than a statement may take.
+
+    Args:
+        limits: the URL's `connect_timeout` and `read_timeout` as far as they are such, in seconds.
+        is_connected: whether it was a statement that was not answered; else it was the wish to connect.
+    """
+    short = [f"{name} of {of:g} s" for name, of in limits.items() if name == "read_timeout" or not is_connected]
+    if not short:
+        return SILENT
+    remedy = f"the URL's {' and '.join(short)} may be too short: raise it, or leave it out"
+    if not is_connected:
+        return SILENT._replace(remedy=f"{SILENT.remedy} Or {remedy}")
+    return SILENT._replace(reason="timeout", remedy=f"{remedy}; by statement_timeout a statement may take longer")
 
 
 # ---- what is to be granted -----------------------------------------------------------------------------------------

@@ -46,11 +46,14 @@ def watched(engine: sa.Engine, url: URL, watch: Callable[[], Watch]) -> sa.Engin
         if record.info.pop("is_new", False):
             return
         watch().on(driver)
-        with watch().step(session.CONNECT_TIMEOUT):
-            try:
+        try:
+            with watch().step(session.CONNECT_TIMEOUT):
                 engine.dialect.do_ping(driver)
-            except Exception as error:  # then there is another attempt, with a new one
-                raise DisconnectionError(str(error)) from error
+            if watch().is_late:  # and the request to end it may still be on its way
+                raise TimeoutError("it answered too late")
+        except Exception as error:  # then there is another attempt, with a new one
+            watch().on(None)
+            raise DisconnectionError(str(error)) from error
 
     return engine
 
@@ -58,7 +61,7 @@ def watched(engine: sa.Engine, url: URL, watch: Callable[[], Watch]) -> sa.Engin
 def give_back(connection: sa.Connection, watch: Watch) -> None:
     """End the transaction and give the connection back; what was read stands even if the server does not answer."""
     with watch.step(session.GRACE):
-        if watch.is_ended:  # or the request for that might hit whoever has the connection next
+        if watch.ask_no_more():  # or the request for that might hit whoever has the connection next
             connection.invalidate()
         with suppress(SQLAlchemyError, OSError):
             connection.close()

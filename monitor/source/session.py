@@ -65,6 +65,12 @@ def arguments(url: URL, limit: float) -> Options:
     return {name: value for name, value in options.items() if name not in url.query}
 
 
+def own_limits(url: URL, limit: float) -> dict[str, float]:
+    """Name -> seconds, of the limits on waiting that the URL sets itself and that are below `limit`, in seconds."""
+    given = {name: str(url.query.get(name, "")) for name in ("connect_timeout", "read_timeout")}
+    return {name: float(text) for name, text in given.items() if text.isdecimal() and float(text) < limit}
+
+
 def driver_of(url: URL) -> str:
     """The driver that a URL names, or means where its kind of database has several; else empty."""
     driver = url.drivername.partition("+")[2]

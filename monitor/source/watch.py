@@ -26,6 +26,7 @@ class Watch:
     Attributes:
         is_late: whether a step took longer than it might.
         is_ended: whether a step was ended, for that or as somebody wished; then the connection is of no more use.
+        is_on: whether there is, or was until now, a connection to watch over; not while one is being opened.
     """
 
     def __init__(self, limit: float, ask: Callable[[Any], None]) -> None:
@@ -36,7 +37,7 @@ class Watch:
             ask: has a driver's connection end what it is doing; may fail, and may take as long as it likes.
         """
         self.limit = limit
-        self.is_late = self.is_ended = False
+        self.is_late = self.is_ended = self.is_on = False
         self._ask = ask
         self._driver: Any = None
         self._line: socket.socket | None = None
@@ -61,12 +62,25 @@ class Watch:
         self._let_go()
 
     def on(self, driver: Any) -> None:
-        """Watch over this connection of a driver's from now on; what became of another one is forgotten."""
+        """Watch over this connection of a driver's from now on; what became of another one is forgotten.
+
+        None: there is none for now.
+        """
         line = _line_of(driver)
         with self._changed:
             self._let_go()
             self._driver, self._line = driver, line
             self.is_late = self.is_ended = False
+            self.is_on = driver is not None
+
+    def ask_no_more(self) -> bool:
+        """From now on, never ask for an end by this connection: somebody else may have it next. Too late if it is True.
+
+        What the step reads from is still cut when it is late.
+        """
+        with self._changed:
+            self._driver = None
+            return self.is_ended
 
     def _let_go(self) -> None:
         if self._line is not None:
@@ -97,29 +111,35 @@ class Watch:
         """
         with self._changed:
             self.is_ended = True
+            driver = self._driver
             if self._due < math.inf:
                 self._due = min(self._due, time.monotonic() + ASKED_FOR)
                 self._changed.notify_all()
-        return self._ask_for_an_end().join
+        return self._ask_for_an_end(driver).join
 
     # ---- the watching thread -----------------------------------------------------------------------------------
 
     def _guard(self) -> None:
-        while (step := self._await_late()) is not None:
-            if not self.is_ended:
-                self.is_late = self.is_ended = True
-                self._ask_for_an_end()
+        while (late := self._await_late()) is not None:
+            step, to_ask = late
+            self._ask_for_an_end(to_ask)
             if not self._is_past(step, ASKED_FOR):
                 self._cut()
             self._is_past(step, None)
 
-    def _await_late(self) -> int | None:
-        """The number of a step that is late by now; None once all is over."""
+    def _await_late(self) -> tuple[int, Any] | None:
+        """(the number of a step that is late by now, what is to be asked to end it if it was not); None: all is over.
+
+        That it is late is noted before anything else can happen: who ends a step later sees that it was.
+        """
         with self._changed:
             while not self._is_over:
                 left = self._due - time.monotonic()
                 if left <= 0:
-                    return self._step
+                    if self.is_ended:
+                        return self._step, None
+                    self.is_late = self.is_ended = True
+                    return self._step, self._driver
                 self._changed.wait(None if left == math.inf else left)
         return None
 
@@ -128,9 +148,8 @@ class Watch:
         with self._changed:
             return self._changed.wait_for(lambda: self._is_over or self._step != step, seconds)
 
-    def _ask_for_an_end(self) -> threading.Thread:
-        """Ask in a thread of its own, for the answer may not come either."""
-        driver = self._driver
+    def _ask_for_an_end(self, driver: Any) -> threading.Thread:
+        """Ask in a thread of its own, for the answer may not come either. None: there is nobody to ask."""
 
         def ask() -> None:
             with suppress(Exception):  # it may just have ended by itself

@@ -16,7 +16,7 @@ from sqlalchemy.engine import URL
 from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS, bucket_of
 from monitor.core.retention import Span
 from monitor.core.types import TRAFFIC, Definition
-from monitor.core.windows import History
+from monitor.core.windows import History, SliceKey
 from monitor.schema import (
     bucket_marks,
     coarse_partials,
@@ -161,14 +161,15 @@ class Retention(Connected):
                 put_border(connection, self.dialect, lease.monitor, border)
 
     def abandoned(self, before: float) -> list[str]:
-        """Names of the monitors with series that were run since then by nobody, in seconds; not those that never were.
+        """Names of the monitors with buckets that were run since then by nobody, in seconds; not those that never were.
 
         Raises:
             StoreError: the store is out of reach.
         """
         query = sa.select(series.c.monitor).join(monitors, monitors.c.monitor == series.c.monitor).distinct()
+        has_any = (sa.exists().where(table.c.series_id == series.c.id) for table in (*_FINE, *_COARSE))
         with self.reading() as connection:
-            return sorted(connection.scalars(query.where(monitors.c.last_attempt_at < before)))
+            return sorted(connection.scalars(query.where(monitors.c.last_attempt_at < before, sa.or_(*has_any))))
 
     # ---- rolling up ------------------------------------------------------------------------------------------
 
@@ -182,18 +183,34 @@ class Retention(Connected):
                     return min(known)
         return None
 
-    def roll_up(self, lease: Lease, start: int, seconds: int, border: Border | None = None) -> list[str]:
-        """Put one coarser bucket in place of those in [start, start + seconds); of each series, why not, or nothing.
+    def lacking(self, monitor: str, start: int, seconds: int) -> dict[str, str]:
+        """Definition -> why its buckets in [start, start + seconds) cannot be one, empty if they can.
 
-        A series of which a bucket there is missing, open or marked, or of whose buckets only some know a dimension,
-        stays as it is: what is read of it could not be told of the whole any more. A coarser bucket of the same span
-        that is there already is older than the buckets that were read since, and goes.
+        Of each series that has buckets there. A series of which one is missing, open or marked, or of whose buckets
+        only some know a dimension, stays as it is: what is read of it could not be told of the whole any more.
+
+        Raises:
+            StoreError: the store is out of reach.
+        """
+        span, said = (start, start + seconds), {}
+        with self.reading() as connection:
+            for one in _finer(connection, monitor, seconds):
+                found, _ = _found(connection, one, span)
+                if len(found.starts):
+                    said[one.definition] = _lacking(connection, one, span, found)
+        return said
+
+    def roll_up(self, lease: Lease, start: int, seconds: int, border: Border | None = None) -> bool:
+        """Put one coarser bucket in place of those in [start, start + seconds), of each series that lacks nothing.
+
+        A coarser bucket of the same span that is there already is older than the buckets that were read since, and
+        goes.
 
         Args:
             border: where judging anew begins if a series that it rests on was rolled up; None: where it did.
 
         Returns:
-            A text for each series that has buckets there, which is empty if they were rolled up.
+            Whether any series was rolled up.
 
         Raises:
             LeaseLost: another process writes this monitor now; nothing was changed.
@@ -201,34 +218,39 @@ class Retention(Connected):
         span = start, start + seconds
         with self.writing() as connection:
             self._leases.fence(connection, lease)
-            finer = [s for s in _series(connection, lease.monitor) if seconds % s.width == 0 and s.width < seconds]
-            said = {one.definition: _roll_up(connection, one, span) for one in finer}
-            if border is not None and any(said.get(definition) == "" for definition in border.series):
+            finer = _finer(connection, lease.monitor, seconds)
+            done = {one.definition for one in finer if _roll_up(connection, one, span)}
+            if border is not None and not done.isdisjoint(border.series):
                 put_border(connection, self.dialect, lease.monitor, border)
-        return [why for why in said.values() if why is not None]
+        return bool(done)
 
 
-def _roll_up(connection: sa.Connection, one: _Series, span: Span) -> str | None:
-    """Of one series: empty if it was done, else why not; None if it has nothing there."""
+def _roll_up(connection: sa.Connection, one: _Series, span: Span) -> bool:
+    """Whether it was done, of one series."""
+    found, numbers = _found(connection, one, span)
+    if not len(found.starts) or _lacking(connection, one, span, found):
+        return False
     fine, fields = _fine_table(one.is_traffic), TRAFFIC_FIELDS if one.is_traffic else FIELDS
-    inside = fine.c.series_id == one.id, *_within(fine, span)
-    query = sa.select(fine.c.bucket_start, fine.c.final, slices.c.dimension, slices.c.value)
-    query = query.add_columns(*(fine.c[name] for name in fields), fine.c.slice_id)
-    rows = connection.execute(query.join(slices, slices.c.id == fine.c.slice_id).where(*inside)).all()
-    if not rows:
-        return None
-    *columns, ids = zip(*rows, strict=True)
-    found, coarse = History.of(columns, len(fields)), _coarse_table(one.is_traffic)
-    if lacking := _lacking(connection, one, span, found):
-        return lacking
-    numbers = dict(zip(zip(columns[2], columns[3], strict=True), ids, strict=True))
+    coarse = _coarse_table(one.is_traffic)
     connection.execute(coarse.delete().where(coarse.c.series_id == one.id, coarse.c.bucket_start == span[0]))
     place = {"series_id": one.id, "bucket_start": span[0], "seconds": span[1] - span[0]}
     connection.execute(coarse.insert(), [place | row for row in _summed(found, numbers, fields, one.is_traffic)])
-    connection.execute(fine.delete().where(*inside))
+    connection.execute(fine.delete().where(fine.c.series_id == one.id, *_within(fine, span)))
     if one.is_traffic:
         _gather_refusals(connection, one.id, span)
-    return ""
+    return True
+
+
+def _found(connection: sa.Connection, one: _Series, span: Span) -> tuple[History, dict[SliceKey, int]]:
+    """The buckets of a series in a span, and the numbers of their slices."""
+    fine, fields = _fine_table(one.is_traffic), TRAFFIC_FIELDS if one.is_traffic else FIELDS
+    query = sa.select(fine.c.bucket_start, fine.c.final, slices.c.dimension, slices.c.value)
+    query = query.add_columns(*(fine.c[name] for name in fields), fine.c.slice_id)
+    query = query.join(slices, slices.c.id == fine.c.slice_id)
+    rows = connection.execute(query.where(fine.c.series_id == one.id, *_within(fine, span))).all()
+    *columns, ids = zip(*rows, strict=True) if rows else [()] * (5 + len(fields))
+    numbers = dict(zip(zip(columns[2], columns[3], strict=True), ids, strict=True))
+    return History.of(columns, len(fields)), numbers
 
 
 def _lacking(connection: sa.Connection, one: _Series, span: Span, found: History) -> str:
@@ -256,7 +278,7 @@ def _is_even(found: History) -> bool:
 
 
 def _summed(
-    found: History, numbers: Mapping[tuple[str, str], int], fields: Sequence[str], is_traffic: bool
+    found: History, numbers: Mapping[SliceKey, int], fields: Sequence[str], is_traffic: bool
 ) -> list[dict[str, Any]]:
     sums = found.sums.sum(axis=0)
     kind = np.int64 if is_traffic else np.float64
@@ -281,6 +303,11 @@ def _series(connection: sa.Connection, monitor: str) -> list[_Series]:
     query = sa.select(series.c.id, series.c.bucket_seconds, series.c.kernel, series.c.definition)
     rows = connection.execute(query.where(series.c.monitor == monitor))
     return [_Series(number, width, kernel == TRAFFIC, definition) for number, width, kernel, definition in rows]
+
+
+def _finer(connection: sa.Connection, monitor: str, seconds: int) -> list[_Series]:
+    """The series of a monitor of which several buckets make one of so many seconds."""
+    return [one for one in _series(connection, monitor) if seconds % one.width == 0 and one.width < seconds]
 
 
 def _count(connection: sa.Connection, table: sa.Table, ids: Sequence[int]) -> int:

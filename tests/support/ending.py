@@ -8,14 +8,20 @@ from collections.abc import Callable
 
 from monitor.source.engine import Database
 
+BEGIN_SECONDS = 60.0
+
 
 def raised_at_the_end(
-    read: Callable[[], object], database: Database, ending: threading.Event, after: float, within: float
+    read: Callable[[], object],
+    database: Database,
+    ending: threading.Event,
+    is_under_way: Callable[[], object],
+    within: float,
 ) -> list[str]:
     """The class of what a read raises.
 
-    It runs for `after` seconds until its process is to end; then its database is asked to end it, for at most `within`
-    seconds, as the daemon does. Nothing if it goes on.
+    Once its server works on its statement, as `is_under_way` says, its process is to end; then its database is asked to
+    end it, for at most `within` seconds, as the daemon does. Nothing if it goes on.
     """
     raised: list[str] = []
 
@@ -27,7 +33,11 @@ def raised_at_the_end(
 
     thread = threading.Thread(target=reading, daemon=True)
     thread.start()
-    time.sleep(after)
+    deadline = time.monotonic() + BEGIN_SECONDS
+    while not is_under_way():
+        assert thread.is_alive(), raised
+        assert time.monotonic() < deadline, "the statement never came to its server"
+        time.sleep(0.02)
     ending.set()
     began = time.monotonic()
     while thread.is_alive() and time.monotonic() < began + within:

@@ -11,7 +11,7 @@ import numpy as np
 
 from monitor.core.drift.evidence import Sums, factors, grow, score
 from monitor.core.drift.noise import Noise, units
-from monitor.core.drift.series import Bools, Floats, Ints
+from monitor.core.drift.series import HOUR, Bools, Floats, Ints
 
 CLOSING = 6.0
 """Logarithm of the evidence for being back that closes an alarm."""
@@ -79,6 +79,7 @@ class Seen:
 
     Attributes:
         ends: T seconds.
+        length: of a step, seconds.
         factor: (T, U, 3) of the evidence.
         middle: (T, U) logarithm of the middle stake's.
         has: (T, U) whether there was a request.
@@ -90,6 +91,7 @@ class Seen:
     """
 
     ends: list[int]
+    length: int
     factor: Floats
     middle: Floats
     has: Bools
@@ -119,6 +121,7 @@ def see(
     fell[:, 0] = total[:, 0] < (1 - noise.tolerated[0] - sums.doubt) * expected[:, 0]
     return Seen(
         ends,
+        round(hours * HOUR),
         np.exp(factor),
         factor[:, :, 1],
         whole.requests > 0,
@@ -136,7 +139,8 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     evidence = np.where(has[:, None], grow(was.evidence, seen.factor[row], threshold), was.evidence)
     run = was.run + seen.middle[row]
     anew = (run <= 0) & ~is_open
-    since = np.where(anew, end, was.since)
+    begins = (was.run <= 0) & ~is_open
+    since = np.where(anew, end, np.where(begins, end - seen.length, was.since))
     fallen = np.where(anew[:, None], 0.0, was.fallen + seen.sums[row] * (was.back <= 0)[:, None])
     fires = seen.judged & seen.fell[row] & ~is_open & (score(evidence) > threshold)
     opened_at = np.where(fires, end, was.opened_at)

@@ -11,6 +11,7 @@ import numpy as np
 
 from monitor.core.drift import levels as lv
 from monitor.core.drift.baseline import LEAST_REQUESTS, Baseline
+from monitor.core.drift.levels import Levels
 from monitor.core.drift.noise import units
 from monitor.core.drift.series import DAY, Floats
 from monitor.core.drift.settings import Settings
@@ -20,6 +21,9 @@ SETTLING_DAYS = 2
 """Whole days that it takes to know a new level."""
 LEAST_COVERAGE = 0.5
 """Share of the labels of before below which a level is none: they are broken, and it is waited for them."""
+
+LEAST_USABLE = 0.5
+"""Share of a day's requests that must be fit to be learnt from."""
 
 
 def begun_anew(settings: Settings, state: State, start: int, slices: tuple[str, ...]) -> State:
@@ -36,7 +40,12 @@ def begun_anew(settings: Settings, state: State, start: int, slices: tuple[str, 
     levels = replace(new.levels, ratios=state.levels.ratios, memory=memory)
     was = state.trouble
     trouble = replace(
-        new.trouble, suspect_since=was.suspect_since, suspect_until=was.suspect_until, collapsed=was.collapsed
+        new.trouble,
+        suspect_since=was.suspect_since,
+        suspect_until=was.suspect_until,
+        collapsed=was.collapsed,
+        lost_since=was.lost_since,
+        lost_until=was.lost_until,
     )
     return replace(new, baseline=state.baseline, levels=levels, misses=state.misses, trouble=trouble, settled=False)
 
@@ -52,9 +61,9 @@ def settle(settings: Settings, state: State, found: Baseline, now: int) -> State
     Quality is expected on the new level from here on; coverage and traffic follow by their ratios. Thin slices lean on
     what became of all of them together.
     """
-    state, days = _without_broken_days(state)
+    state = _without_broken_days(state, found)
     sums = state.levels.every()
-    if min(days, days_since(state, now)) < SETTLING_DAYS or sums[lv.REQUESTS].sum() < LEAST_REQUESTS:
+    if days_known(state, now) < SETTLING_DAYS or sums[lv.REQUESTS].sum() < LEAST_REQUESTS:
         return state
     prior = LEAST_REQUESTS * found.quality.level
     total, expected = sums[lv.TOTAL] * found.known, sums[lv.EXPECTED] * found.known
@@ -69,20 +78,33 @@ def settle(settings: Settings, state: State, found: Baseline, now: int) -> State
     return replace(state, baseline=replace(found, quality=quality), levels=levels, recent=recent, settled=True)
 
 
-def _without_broken_days(state: State) -> tuple[State, int]:
-    """Without the days that had lost most of their labels, and how many there are of the others."""
+def days_known(state: State, now: int) -> int:
+    """Whole days of the new level that count, of a state whose broken days were left out when its day began.
+
+    The day that it goes on in counts at its very end.
+    """
+    levels = state.levels
+    remembered = SETTLING_DAYS if levels.memory.sums[lv.REQUESTS].any() else 0
+    ended = now // DAY - levels.today.number
+    return min(len(levels.pending) + remembered + ended, days_since(state, now))
+
+
+def _without_broken_days(state: State, found: Baseline) -> State:
     levels, reference = state.levels, state.reference
-    broken = [d.number for d in levels.pending if _is_broken(d.sums)]
+    broken = [d.number for d in levels.pending if _is_broken(d.sums, levels, found)]
     if broken and reference is not None:
         good = np.where(np.isin(reference.starts // DAY, broken), 0.0, reference.good)
         reference = replace(reference, good=good)
     pending = tuple(d for d in levels.pending if d.number not in broken)
-    days = len(pending) + (SETTLING_DAYS if levels.memory.sums[lv.REQUESTS].any() else 0)
-    return replace(state, levels=replace(levels, pending=pending), reference=reference), days
+    return replace(state, levels=replace(levels, pending=pending), reference=reference)
 
 
-def _is_broken(sums: Floats) -> bool:
-    return bool(sums[lv.LABELLED].sum() < LEAST_COVERAGE * sums[lv.EXPECTED_LABELLED].sum())
+def _is_broken(sums: Floats, levels: Levels, found: Baseline) -> bool:
+    """Whether a day had lost most of its labels, or most of it could not be used, so that the rest says too little."""
+    usual = (sums[lv.EXPECTED_LABELLED] * levels.ratios[lv.COVERAGE]).sum()
+    whole = (sums[lv.REQUESTS] * found.quality.level * found.known).sum()
+    usable = (sums[lv.EXPECTED] * found.known).sum()
+    return bool(sums[lv.LABELLED].sum() < LEAST_COVERAGE * usual or usable < LEAST_USABLE * whole)
 
 
 def with_level_error(settings: Settings, state: State, found: Baseline, now: int) -> Baseline:

@@ -19,6 +19,8 @@ from monitor.core.drift.state import State
 from monitor.core.drift.tolerance import doubt
 
 SHORT_HOURS, DAY_HOURS = 3, 24
+THIN_HOURS = (6, 12, 24)
+"""In which thin slices show that their labels are lost."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,14 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     ends: list[int] = (hours.starts + settings.step).tolist()
     few, spread = settings.steps(SHORT_HOURS), gates.Spread(found.coverage_noise, found.volume_noise)
     by_slice = gates.rolling(window, few, count)
-    flagged = gates.slices_unlabelled(window[:, -count:], by_slice, spread)
-    lost_until, sound = _left_out(state, flagged, ends, (few - 1) * settings.step)
+    longer = tuple(settings.steps(hours) for hours in THIN_HOURS)
+    flagged = gates.slices_unlabelled(window, count, by_slice, longer, spread)
+    lasting = (few - 1) * settings.step
+    was = state.trouble.lost_until >= state.until + lasting
+    if was.any() or flagged.any():
+        day = gates.rolling(window[gates.REQUESTS :][:1], settings.steps(DAY_HOURS), count)[0]
+        flagged = gates.slices_left_out(flagged, was, by_slice, day)
+    lost_until, sound = _left_out(state, flagged, ends, lasting)
     kept = without_lost(window, sound)
     by_slice = by_slice if kept is window else gates.rolling(kept, few, count)
     gated = _gated(settings, state, kept, by_slice, crowd, spread, lost_until)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,11 @@ TRAFFIC_Z, TRAFFIC_RATIO, TRAFFIC_EXPECTED, TRAFFIC_THIN = -3.5, 0.5, 50, 20
 MISSING_EXPECTED, MISSING_Z, MISSING_RATIO = 50, -5.0, 0.02
 REFUSED_Z, REFUSED_RATIO, REFUSED_ROWS, REFUSED_SHARE = 6.0, 3.0, 20, 0.1
 """The last is of requests: fewer rows, one for each of them at the most, move the mean by less than is tolerated."""
+SLICE_CHANCE = 11.0
+"""Logarithm of one over the chance (Chernoff's bound) below which it is none that a slice lacks most of its labels."""
+SLICE_FEWER, SLICE_Z, LEAST_OF_OTHERS = 0.85, 4.0, 0.5
+"""Of a slice's usual labels, what is still usual where its lists got worse; standard deviations of the usual spread
+beyond which they are missing; and the least share of theirs that the others are taken to have."""
 MOST_LOST = 0.5
 """Share of the requests up to which slices without labels are slices; more of them, and it is all traffic."""
 
@@ -84,20 +90,72 @@ def _labels(sums: Floats, spread: Spread, most: float) -> Bools:
     return found
 
 
-def slices_unlabelled(step: Floats, short: Floats, spread: Spread) -> Bools:
-    """(T, S) whether a slice has lost most of its labels while the others have theirs.
+def slices_unlabelled(window: Floats, count: int, short: Floats, spans: Sequence[int], spread: Spread) -> Bools:
+    """(T, S) whether a slice has lost most of its labels, of which the others have not lost as many.
 
     Args:
-        step, short: (7, T, S) sums of a step and of three hours.
+        window: (7, N, S) sums of the steps before, and of the `count` steps T.
+        short: (7, T, S) sums of three hours.
+        spans: longer ones, in steps, the longest last: for thin slices, and only as long as labels are missing in the
+            last three hours too.
     """
-    most = LABELS_RATIO_DEGRADED
-    few: Bools = (step[LABELLED] < most * step[EXPECTED_LABELLED]) | (short[LABELLED] < most * short[EXPECTED_LABELLED])
+    most, step = LABELS_RATIO_DEGRADED, window[:, -count:]
+    still = short[LABELLED] < most * short[EXPECTED_LABELLED]
+    few: Bools = still | (step[LABELLED] < most * step[EXPECTED_LABELLED])
     if not few.any():
         return few
-    found: Bools = _labels(step, spread, most) | _labels(short, spread, most)
-    size = short[REQUESTS]
-    is_all = (size * found).sum(axis=1) > MOST_LOST * size.sum(axis=1)
-    found &= ~is_all[:, None]
+    longer = [rolling(window, length, count) for length in spans]
+    usual = SLICE_FEWER * _of_others(longer[-1])
+    found = _lost(step, usual, spread) | _lost(short, usual, spread)
+    for sums in longer:
+        found |= still & _lost(sums, usual, spread)
+    return found
+
+
+def _of_others(sums: Floats) -> Floats:
+    """(T, S) share of the expected labels that all other slices have."""
+    labelled, expected = (
+        sums[field].sum(axis=1, keepdims=True) - sums[field] for field in (LABELLED, EXPECTED_LABELLED)
+    )
+    found: Floats = np.clip(labelled / np.maximum(expected, 1e-9), LEAST_OF_OTHERS, 1.0)
+    return found
+
+
+def _lost(sums: Floats, usual: Floats, spread: Spread) -> Bools:
+    """Whether most labels are missing, at any number of requests: beyond chance, and beyond their usual spread.
+
+    Args:
+        usual: (T, S) share of the expected labels that would be nothing unusual.
+    """
+    size, labelled, expected = np.maximum(sums[JUDGED], 1e-9), sums[LABELLED], np.maximum(sums[EXPECTED_LABELLED], 1e-9)
+    share, seen = (np.clip(part / size, 1e-9, 1 - 1e-9) for part in (usual * expected, labelled))
+    surprise = size * (seen * np.log(seen / share) + (1 - seen) * np.log((1 - seen) / (1 - share)))
+    mean, ratio = sums[TOTAL] / np.maximum(sums[EXPECTED], 1e-9), labelled / expected
+    is_most = (ratio < LABELS_RATIO_DEGRADED) & (1 - ratio > SLICE_Z * spread.coverage)
+    explains = (mean < 1) & (ratio <= np.minimum(mean, 1.0) ** LABELS_EXPLAIN) & (sums[EXPECTED] > 0)
+    found: Bools = is_most & explains & (surprise > SLICE_CHANCE)
+    return found
+
+
+def slices_left_out(flagged: Bools, was: Bools, short: Floats, day: Floats) -> Bools:
+    """(T, S) whether a slice is without its labels while the others have theirs.
+
+    Once it has lost them it is so until they are seen again, however few its requests are at night. A day without any
+    request ends it too.
+
+    Args:
+        flagged: (T, S) of `slices_unlabelled`.
+        was: (S,) of the step before.
+        short: (7, T, S) sums of three hours.
+        day: (T, S) requests of a day.
+    """
+    still = (short[LABELLED] <= LABELS_RATIO_DEGRADED * short[EXPECTED_LABELLED]) & (day > 0)
+    size, found = short[REQUESTS], flagged.copy()
+    for row in range(len(found)):
+        found[row] |= was & still[row]
+        if (size[row] * found[row]).sum() > MOST_LOST * size[row].sum():  # it is all traffic
+            found[row] = False
+        was = found[row]
     return found
 
 

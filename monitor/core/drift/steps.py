@@ -9,7 +9,7 @@ import numpy as np
 from monitor.core.drift import alarms, gates
 from monitor.core.drift.alarms import Standing
 from monitor.core.drift.baseline import Baseline, mix_weight
-from monitor.core.drift.beginning import SETTLING_DAYS, days_since
+from monitor.core.drift.beginning import SETTLING_DAYS, days_known, days_since
 from monitor.core.drift.block import DAY_HOURS, SHORT_HOURS, Block, block_of, without_lost
 from monitor.core.drift.diagnosis import Split, split
 from monitor.core.drift.evidence import score
@@ -192,7 +192,8 @@ class _Going:
         steps = self._was.recent.sums.shape[1]
         day = self._block.window[:, row + 1 : row + 1 + steps].sum(axis=1)
         seen, usual = day[gates.REQUESTS], day[gates.EXPECTED_REQUESTS]
-        goes_on = seen.sum() >= gates.TRAFFIC_RATIO * usual[seen > 0].sum() > 0
+        is_whole = self._block.window[gates.EXPECTED_REQUESTS, row + 1].any()  # not so after a gap
+        goes_on = is_whole and seen.sum() >= gates.TRAFFIC_RATIO * usual[seen > 0].sum() > 0
         silent = (seen == 0) & (usual >= LEAST_OF_DAY) & goes_on
         which = is_open & np.concatenate([[False], silent])
         if which.any():
@@ -309,17 +310,23 @@ class _Going:
         days, whole = self._found.days, self._settings.reference / DAY
         since = days_since(self._was, self._block.ends[row])
         if not self._was.settled:
-            return (
-                f"{min(since, SETTLING_DAYS)} of {SETTLING_DAYS} whole days since the level began anew, labels included"
+            known = days_known(self._was, self._block.ends[row])
+            said = (
+                f"{min(known, SETTLING_DAYS)} of {SETTLING_DAYS} whole days since the level began anew, labels included"
             )
+            left_out = f"; {since - known} brought too few requests or labels to count"
+            return said + left_out * (since > known)
         if not self._day[row][gates.JUDGED]:
             least = self._settings.least_reference / DAY
             return f"requests in a slice with a baseline, for a day; a new one has its own after {least:.0f} days"
         if not self._was.fits:
             return f"a whole reference since the level began anew: {since} of {whole:.0f} days"
-        if self._reference is None and days >= ENOUGH_OF_REFERENCE * whole:
+        if self._reference is not None:
+            return f"a whole reference: {days:.0f} of {whole:.0f} days"
+        if days >= ENOUGH_OF_REFERENCE * whole:
             return ""
-        return f"a whole reference: {days:.0f} of {whole:.0f} days"
+        lost = f"{whole - days:.0f} of {whole:.0f} days of a reference, for good"
+        return f"{lost}: rankmon baseline begin has another one learnt"
 
     def _alarms(self) -> tuple[Alarm, ...]:
         now = self._standing

@@ -55,7 +55,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An alarm that opened or closed at this step; `withdrawn` as what it was compared with is no baseline any more.
+    """An alarm that opened or closed at this step; `withdrawn` as its baseline or its slice is there no more.
 
     Attributes:
         since: of what closed, start of the step from which on the evidence for that grew, seconds.
@@ -116,7 +116,8 @@ class Verdict:
     Attributes:
         end: of the step, seconds.
         kind: what is the matter, the gravest of the data's troubles before the model's.
-        alarms: that are open, overall first. They stay open, but neither grow nor close, while the data are bad.
+        alarms: that are open, overall first. While the data are bad they neither
+            grow nor close; that of a slice that is there no more is withdrawn.
         changes: alarms that opened or closed at this step.
         pending: units on their way to an alarm: half the threshold, as logarithms.
         observed, expected: mean of the last day's requests, and what the baseline expects under the present mix.

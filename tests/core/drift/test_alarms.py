@@ -48,6 +48,14 @@ def test_a_lasting_drop_opens_an_alarm_that_knows_since_when_and_by_how_much() -
     assert last.effect == pytest.approx(-0.08, abs=1e-9)
 
 
+def test_what_begins_behind_hours_that_were_not_judged_does_not_begin_before_them() -> None:
+    what, standing = seen(np.array([WELL] * 10 + [LOW] * 12)), Standing.empty(3, 0)
+    for row in [0, 1, 2, *range(14, 22)]:
+        standing = step(standing, what, row, THRESHOLD)
+    assert standing.open.all()
+    assert standing.since.tolist() == [14 * 3600] * 3
+
+
 def test_an_alarm_closes_when_the_mean_is_back_and_not_at_a_single_step() -> None:
     found = followed([WELL] * 10 + [LOW] * 8 + [WELL] + [LOW] * 5 + [WELL] * 6)
     assert all(s.open[0] for s in found[17:24])

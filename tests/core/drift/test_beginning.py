@@ -130,3 +130,30 @@ def test_days_of_zeros_are_no_new_level() -> None:
     assert kinds(on(found, 33.21, 34.2)) == {"labels_suspect"}
     assert kinds(on(found, 34.3)) == {"labels_collapsed"}
     assert all(v.expected is None or v.expected == v.expected for v in found)
+
+
+def test_a_day_without_most_of_its_hours_is_no_day_of_the_new_level() -> None:
+    anew = Settings(begun_anew=(START + 31 * DAY,))
+    found = verdicts(Ranking.of(40, peak=900).since(31.1, 33.4, coverage=0.0).draw(), anew)
+    assert kinds(on(found, 31.2, 33.3)) == {"labels_suspect", "labels_collapsed"}
+    assert kinds(on(found, 33.6, 36)) == {"not_enough_data"}
+    assert on(found, 34.5)[0].lacks == (
+        "0 of 2 whole days since the level began anew, labels included; 3 brought too few requests or labels to count"
+    )
+    assert kinds(on(found, 36)) == {"healthy"}
+
+
+def test_labels_that_have_become_fewer_slowly_settle_too() -> None:
+    slow = Ranking.of(215, peak=900)
+    for day in range(30, 200):
+        slow = slow.since(day, coverage=0.9974, mean=1 / 0.9974)
+    anew = Settings(begun_anew=(START + 210 * DAY,))
+    found = verdicts(slow.since(210, coverage=0.7).draw(), anew)
+    assert kinds(on(found, 20, 210)) == {"healthy"}
+    assert kinds(on(found, 212)) == {"healthy"}
+
+
+def test_a_slice_whose_labels_are_lost_stays_so() -> None:
+    anew = Settings(begun_anew=(START + 34 * DAY,))
+    found = verdicts(Ranking.of(40, 4, 2000.0).since(32, 38, coverage=0.0, slices=[1]).draw(), anew)
+    assert kinds(on(found, 33.2, 38)) == {"slice_labels_collapsed"}

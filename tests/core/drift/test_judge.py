@@ -407,3 +407,11 @@ def test_while_an_alarm_stays_open_the_reference_stays_bounded() -> None:
     long = Ranking.of(160, slices=1).since(20, mean=0.7).draw()
     assert known(long).standing.open.any()
     assert len(plain(known(long))) < 1.2 * len(plain(known(long.rows(0, 80 * 24))))
+
+
+@pytest.mark.parametrize("at", [14, 15])
+def test_a_drop_on_the_first_judged_day_takes_no_good_day_from_the_reference(at: int) -> None:
+    past = Ranking.of(42, 3, 2000.0).since(at, at + 0.5, mean=0.8).draw()
+    first = next(alarm for v in verdicts(past) for alarm in v.alarms)
+    assert START + at * DAY <= first.since < START + (at + 0.25) * DAY
+    assert verdicts(past)[-1].reference_days >= 27

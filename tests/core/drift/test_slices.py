@@ -40,6 +40,30 @@ def test_lost_labels_of_a_slice_are_no_worse_model(slices: int, peak: float) -> 
     assert units(found) == set()
 
 
+@pytest.mark.parametrize(("slices", "peak"), [(3, 60.0), (8, 160.0), (20, 400.0)])
+@pytest.mark.parametrize("since", [32, 32.4])
+def test_lost_labels_of_a_thin_slice_are_no_worse_model_at_night_either(slices: int, peak: float, since: float) -> None:
+    for seed in range(3):
+        past = Ranking.of(38, slices, peak, seed=seed).since(since, 35, coverage=0.0, slices=[1])
+        found = verdicts(past.draw(seed))
+        assert kinds(on(found, 15, since)) == {"healthy"}
+        assert kinds(on(found, since + 0.5, 35)) == {"slice_labels_suspect", "slice_labels_collapsed"}
+        assert kinds(on(found, 35.5)) == {"healthy"}
+        assert units(found) == set()
+
+
+def test_who_clicks_seldom_has_lost_no_labels() -> None:
+    thin = Ranking.of(60, 20, 400.0).since(0, coverage=0.3)
+    assert kinds(on(verdicts(thin.draw()), 15)) <= {"healthy", "not_enough_data"}
+
+
+def test_a_slice_that_went_silent_after_it_lost_its_labels_lacks_them_no_more() -> None:
+    past = Ranking.of(40, 4, 2000.0).since(32, coverage=0.0, slices=[1]).since(33, rate=0.0, slices=[1])
+    found = verdicts(past.draw())
+    assert kinds(on(found, 32.2, 34)) == {"slice_labels_suspect", "slice_labels_collapsed"}
+    assert kinds(on(found, 34.2, 35)) == {"slice_missing"}
+
+
 def test_the_others_are_judged_while_the_labels_of_one_are_lost() -> None:
     lost = Ranking.of(40, 8, 3000.0).since(32, 38, coverage=0.0, slices=[1])
     found = verdicts(lost.since(34, mean=0.8, slices=[5]).draw())
@@ -109,6 +133,14 @@ def test_the_alarm_of_a_slice_that_vanishes_is_withdrawn_after_a_day() -> None:
     assert units(on(found, 34.3)) == set()
 
 
+def test_it_stays_where_the_slice_comes_back_later_than_the_others() -> None:
+    past = Ranking.of(40, 20, 4000.0).since(32, mean=0.75, slices=[3]).since(33, 33.54, rate=0.0, slices=[3]).draw()
+    cut, back = 33 * 24, 33 * 24 + 12
+    first, state = judge(Settings(), None, past.rows(0, cut))
+    then, _ = judge(Settings(), state, past.rows(back, len(past.starts)))
+    assert [c.became for v in [*first, *then] for c in v.changes if c.unit == "slice 3"] == ["firing"]
+
+
 def test_it_stays_while_nothing_comes_at_all() -> None:
     past = Ranking.of(40, 20, 4000.0).since(32, mean=0.75, slices=[3]).since(33, 35, rate=0.0)
     found = verdicts(past.draw())
@@ -123,7 +155,7 @@ def test_what_was_thin_and_grows_pages_nobody_and_is_judged_by_itself_then() -> 
         found = verdicts(thin.since(50, mean=0.8, slices=[2]).draw(seed))
         pages += bool(units(on(found, 32, 50)))
         assert "slice 2" in units(on(found, 50)), seed
-    assert pages <= 1
+    assert pages == 0
 
 
 # ---- rows that are refused -------------------------------------------------------------------------------------------
