@@ -17,6 +17,8 @@ CLOSING = 6.0
 """Logarithm of the evidence for being back that closes an alarm."""
 CLOSING_STEPS = 3
 """Steps that it takes at least."""
+ALONG = -3.0
+"""Logarithm of the evidence that a slice has been back since overall may be, below which it does not close with it."""
 LEAST_DROP = 0.02
 """That "as expected again" is told from."""
 CLOSED = 0
@@ -36,6 +38,7 @@ class Standing:
         back: (U,) logarithm of the evidence that an alarm's drop is over.
         back_since: (U,) seconds, end of the first step of that; 0 where there is none.
         risen: (U, 3) sums like `fallen`, since then. Both stay as they were at the step at which an alarm closes.
+        along: (U,) logarithm of the evidence that it is over, since overall's may be.
     """
 
     evidence: Floats
@@ -46,13 +49,14 @@ class Standing:
     back: Floats
     back_since: Ints
     risen: Floats
+    along: Floats
 
     @classmethod
     def empty(cls, count: int, now: int) -> Standing:
         """Nothing known."""
         zeros, sums, never = np.zeros(count), np.zeros((count, 3)), np.zeros(count, np.int64)
         since, closed = np.full(count, now, np.int64), np.full(count, CLOSED, np.int64)
-        return cls(sums, zeros, since, sums, closed, zeros, never, sums)
+        return cls(sums, zeros, since, sums, closed, zeros, never, sums, zeros)
 
     def padded(self, count: int, now: int) -> Standing:
         """With new units at the end."""
@@ -88,6 +92,7 @@ class Seen:
         fell: (T, U) whether the last hours were lower than tolerated.
         tolerated: (U,)
         judged: (U,)
+        left_out: (T, S) slices whose labels are lost.
     """
 
     ends: list[int]
@@ -100,15 +105,24 @@ class Seen:
     fell: Bools
     tolerated: Floats
     judged: Bools
+    left_out: Bools
 
 
 def see(
-    sums: Sums, noise: Noise, judged: Bools, recent: Floats, threshold: Floats, ends: list[int], hours: float
+    sums: Sums,
+    noise: Noise,
+    judged: Bools,
+    left_out: Bools,
+    recent: Floats,
+    threshold: Floats,
+    ends: list[int],
+    hours: float,
 ) -> Seen:
     """What some steps say.
 
     Args:
         judged: (U,) units that may raise an alarm.
+        left_out: (T, S) slices whose labels are lost.
         recent: (2, T, S) observed and expected sums of the last hours.
         threshold: (U,) of the evidence.
         hours: of a step.
@@ -130,45 +144,53 @@ def see(
         fell,
         noise.tolerated,
         judged,
+        left_out,
     )
 
 
 def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
-    """The standing after one more step."""
-    has, end, is_open = seen.has[row], seen.ends[row], was.open
+    """The standing after one more step.
+
+    While slices with an alarm are left out, overall says nothing either: it would be well without them.
+    """
+    has, sums, end, is_open = seen.has[row], seen.sums[row], seen.ends[row], was.open
+    if is_open[0] and (seen.left_out[row] & is_open[1:]).any():
+        has, sums = has.copy(), sums.copy()
+        has[0], sums[0] = False, 0.0
     evidence = np.where(has[:, None], grow(was.evidence, seen.factor[row], threshold), was.evidence)
     run = was.run + seen.middle[row]
     anew = (run <= 0) & ~is_open
     begins = (was.run <= 0) & ~is_open
     since = np.where(anew, end, np.where(begins, end - seen.length, was.since))
-    fallen = np.where(anew[:, None], 0.0, was.fallen + seen.sums[row] * (was.back <= 0)[:, None])
+    fallen = np.where(anew[:, None], 0.0, was.fallen + sums * (was.back <= 0)[:, None])
     fires = seen.judged & seen.fell[row] & ~is_open & (score(evidence) > threshold)
     opened_at = np.where(fires, end, was.opened_at)
     now = replace(was, evidence=evidence, run=np.maximum(run, 0.0), since=since, fallen=fallen, opened_at=opened_at)
-    return _closing(now, seen, row) if is_open.any() else now
+    return _closing(now, seen, row, has, sums) if is_open.any() else now
 
 
-def _closing(now: Standing, seen: Seen, row: int) -> Standing:
+def _closing(now: Standing, seen: Seen, row: int, has: Bools, sums: Floats) -> Standing:
     """Weigh "as expected again" against "as low as since it began"; what is open closes when the first is clear.
 
-    Overall's end is that of its slices, but for those that are still low.
+    Overall's end is that of its slices, but for those that have rather been as low as ever since it began.
     """
     low = np.maximum(-now.effect, np.maximum(2 * seen.tolerated, LEAST_DROP))
-    moved = seen.sums[row, :, TOTAL] / np.maximum(seen.sums[row, :, EXPECTED], 1e-9) - 1
+    moved = sums[:, TOTAL] / np.maximum(sums[:, EXPECTED], 1e-9) - 1
     favour = low * (moved + low / 2) / seen.spread[row]
-    favour = np.where(seen.has[row], np.clip(favour, -CLOSING, CLOSING / CLOSING_STEPS), 0.0)
+    favour = np.where(has, np.clip(favour, -CLOSING, CLOSING / CLOSING_STEPS), 0.0)
     is_open = now.open & (now.opened_at < seen.ends[row])
     back = np.where(is_open, np.maximum(now.back + favour, 0.0), 0.0)
     rises, rose = back > 0, now.back > 0
     back_since = np.where(rises, np.where(rose, now.back_since, seen.ends[row]), 0)
-    risen = (now.risen * rose[:, None] + seen.sums[row]) * rises[:, None]
+    risen = (now.risen * rose[:, None] + sums) * rises[:, None]
     begins, is_none = (is_open & rises & ~rose)[:, None], (is_open & rose & ~rises)[:, None]
     # What may be the end is no part of the drop, until it is seen to be none.
-    fallen = now.fallen - seen.sums[row] * begins + (now.risen + seen.sums[row]) * is_none
+    fallen = now.fallen - sums * begins + (now.risen + sums) * is_none
     closes = is_open & (back >= CLOSING)
+    along = np.where(is_open & rises[0], now.along + favour, 0.0)
     if closes[0]:
-        closes |= is_open & (rises | ~seen.fell[row])
-    after = replace(now, fallen=fallen, back=back, back_since=back_since, risen=risen)
+        closes |= is_open & (along >= ALONG)
+    after = replace(now, fallen=fallen, back=back, back_since=back_since, risen=risen, along=along)
     return _closed(after, closes, seen.ends[row]) if closes.any() else after
 
 

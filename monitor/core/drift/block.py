@@ -100,14 +100,8 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     ends: list[int] = (hours.starts + settings.step).tolist()
     few, spread = settings.steps(SHORT_HOURS), gates.Spread(found.coverage_noise, found.volume_noise)
     by_slice = gates.rolling(window, few, count)
-    longer = tuple(settings.steps(hours) for hours in THIN_HOURS)
-    flagged = gates.slices_unlabelled(window, count, by_slice, longer, spread)
-    lasting = (few - 1) * settings.step
-    was = state.trouble.lost_until >= state.until + lasting
-    if was.any() or flagged.any():
-        day = gates.rolling(window[gates.REQUESTS :][:1], settings.steps(DAY_HOURS), count)[0]
-        flagged = gates.slices_left_out(flagged, was, by_slice, day)
-    lost_until, sound = _left_out(state, flagged, ends, lasting)
+    flagged = _unlabelled(settings, state, window, by_slice, spread)
+    lost_until, sound = _left_out(state, flagged, ends, (few - 1) * settings.step)
     kept = without_lost(window, sound)
     by_slice = by_slice if kept is window else gates.rolling(kept, few, count)
     gated = _gated(settings, state, kept, by_slice, crowd, spread, lost_until)
@@ -116,7 +110,8 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     beyond, variance = doubt(found, judged * mean, usual * mean), found.quality.variance * known
     sums = Sums(size * part, hours.total * part, hours.squares * part, mean * known, variance, beyond)
     recent = by_slice[gates.TOTAL : gates.EXPECTED + 1]
-    seen = alarms.see(sums, found.noise, of_units, recent, threshold, ends, settings.hours)
+    left_out = sound[-count:] == 0
+    seen = alarms.see(sums, found.noise, of_units, left_out, recent, threshold, ends, settings.hours)
     tracked = np.array([hours.total, size * base[0], hours.squares, hours.labelled, size * base[1], size, base[2]])
     tracked[:REQUESTS] *= sound[-count:]
     mix = mix_effects(judged, usual, mean).tolist()
@@ -155,6 +150,21 @@ def _with_day_before(state: State, hours: Hours, fields: list[Floats]) -> tuple[
     crowd = np.array([hours.events, hours.unmatched, hours.refused])
     recent = state.recent
     return np.concatenate([recent.sums, np.array(fields)], axis=1), np.concatenate([recent.crowd, crowd], axis=1)
+
+
+def _unlabelled(settings: Settings, state: State, window: Floats, short: Floats, spread: gates.Spread) -> Bools:
+    """(T, S) slices whose labels are lost, by `window` and (7, T, S) `short` sums of three hours."""
+    count, was = short.shape[1], state.trouble.lost_since > 0
+    few = gates.slices_short_of_labels(window[:, -count:], short)
+    if not (few.any() or was.any()):  # as ever
+        return few
+    longer = [gates.rolling(window, settings.steps(hours), count) for hours in THIN_HOURS]
+    is_open = state.standing.open
+    whole = gates.SLICE_FEWER_DEGRADED if is_open[0] else gates.SLICE_FEWER
+    usual = np.where(is_open[1:], gates.SLICE_FEWEST, whole) * gates.labels_of_others(longer[-1])
+    found = gates.slices_unlabelled((window[:, -count:], short, *longer), spread, usual)
+    was &= state.trouble.lost_until >= state.until + (settings.steps(SHORT_HOURS) - 1) * settings.step
+    return gates.slices_left_out(found, was, is_open[1:], usual, short, longer[-1])
 
 
 def _left_out(state: State, flagged: Bools, ends: list[int], lasting: int) -> tuple[Ints, Floats]:

@@ -24,9 +24,15 @@ REFUSED_Z, REFUSED_RATIO, REFUSED_ROWS, REFUSED_SHARE = 6.0, 3.0, 20, 0.1
 """The last is of requests: fewer rows, one for each of them at the most, move the mean by less than is tolerated."""
 SLICE_CHANCE = 11.0
 """Logarithm of one over the chance (Chernoff's bound) below which it is none that a slice lacks most of its labels."""
-SLICE_FEWER, SLICE_Z, LEAST_OF_OTHERS = 0.85, 4.0, 0.5
-"""Of a slice's usual labels, what is still usual where its lists got worse; standard deviations of the usual spread
-beyond which they are missing; and the least share of theirs that the others are taken to have."""
+SLICE_FEWER, SLICE_FEWER_DEGRADED, SLICE_FEWEST = 0.85, 0.5, 0.25
+"""Of a slice's usual labels, what may be usual where its lists got worse; while an alarm is open on all traffic; and
+while one is open on the slice itself, where people who find nothing leave none."""
+SEEN_AGAIN, CLEARLY_FEWER = 0.8, 0.75
+"""Share of the usual labels from where on a slice has them again; of the expected ones below which a day shows whether
+they explain its fall."""
+SLICE_Z, LEAST_OF_OTHERS = 4.0, 0.5
+"""Standard deviations of the usual spread beyond which labels are missing; the least share of theirs that the others
+are taken to have."""
 MOST_LOST = 0.5
 """Share of the requests up to which slices without labels are slices; more of them, and it is all traffic."""
 
@@ -67,7 +73,10 @@ def labels_suspect(spans: tuple[Floats, Floats, Floats], spread: Spread, most: f
         most: of the expected labels, from where on none are missing.
     """
     # All at once, for three times over would take three times as long.
-    step, short, day = _labels(np.concatenate(spans, axis=1), spread, most).reshape(3, -1)
+    every = np.concatenate(spans, axis=1)
+    if not (every[LABELLED] <= most * every[EXPECTED_LABELLED]).any():  # as ever
+        return np.zeros(spans[0].shape[1], bool)
+    step, short, day = _labels(every, spread, most).reshape(3, -1)
     thin = spans[1][REQUESTS] < LABELS_REQUESTS
     lately = spans[1]
     few = lately[LABELLED] - lately[EXPECTED_LABELLED] < LABELS_STILL * np.sqrt(lately[EXPECTED_LABELLED])
@@ -90,29 +99,30 @@ def _labels(sums: Floats, spread: Spread, most: float) -> Bools:
     return found
 
 
-def slices_unlabelled(window: Floats, count: int, short: Floats, spans: Sequence[int], spread: Spread) -> Bools:
+def slices_short_of_labels(step: Floats, short: Floats) -> Bools:
+    """(T, S) whether a slice has few labels, be it by chance, in (7, T, S) sums of a step or of three hours."""
+    now, lately = (span[LABELLED] < LABELS_RATIO_DEGRADED * span[EXPECTED_LABELLED] for span in (step, short))
+    found: Bools = now | lately
+    return found
+
+
+def slices_unlabelled(spans: Sequence[Floats], spread: Spread, usual: Floats) -> Bools:
     """(T, S) whether a slice has lost most of its labels, of which the others have not lost as many.
 
     Args:
-        window: (7, N, S) sums of the steps before, and of the `count` steps T.
-        short: (7, T, S) sums of three hours.
-        spans: longer ones, in steps, the longest last: for thin slices, and only as long as labels are missing in the
-            last three hours too.
+        spans: (7, T, S) sums of a step, of three hours, and of longer times up to a day: the longer ones for thin
+            slices, and only as long as labels are missing in the last three hours too.
+        usual: (T, S) share of the expected labels that would be nothing unusual.
     """
-    most, step = LABELS_RATIO_DEGRADED, window[:, -count:]
-    still = short[LABELLED] < most * short[EXPECTED_LABELLED]
-    few: Bools = still | (step[LABELLED] < most * step[EXPECTED_LABELLED])
-    if not few.any():
-        return few
-    longer = [rolling(window, length, count) for length in spans]
-    usual = SLICE_FEWER * _of_others(longer[-1])
+    step, short, *longer = spans
     found = _lost(step, usual, spread) | _lost(short, usual, spread)
+    still = short[LABELLED] < LABELS_RATIO_DEGRADED * short[EXPECTED_LABELLED]
     for sums in longer:
         found |= still & _lost(sums, usual, spread)
     return found
 
 
-def _of_others(sums: Floats) -> Floats:
+def labels_of_others(sums: Floats) -> Floats:
     """(T, S) share of the expected labels that all other slices have."""
     labelled, expected = (
         sums[field].sum(axis=1, keepdims=True) - sums[field] for field in (LABELLED, EXPECTED_LABELLED)
@@ -122,37 +132,43 @@ def _of_others(sums: Floats) -> Floats:
 
 
 def _lost(sums: Floats, usual: Floats, spread: Spread) -> Bools:
-    """Whether most labels are missing, at any number of requests: beyond chance, and beyond their usual spread.
-
-    Args:
-        usual: (T, S) share of the expected labels that would be nothing unusual.
-    """
+    """Whether most labels are missing, at any number of requests: beyond chance, and beyond their usual spread."""
     size, labelled, expected = np.maximum(sums[JUDGED], 1e-9), sums[LABELLED], np.maximum(sums[EXPECTED_LABELLED], 1e-9)
     share, seen = (np.clip(part / size, 1e-9, 1 - 1e-9) for part in (usual * expected, labelled))
     surprise = size * (seen * np.log(seen / share) + (1 - seen) * np.log((1 - seen) / (1 - share)))
-    mean, ratio = sums[TOTAL] / np.maximum(sums[EXPECTED], 1e-9), labelled / expected
-    is_most = (ratio < LABELS_RATIO_DEGRADED) & (1 - ratio > SLICE_Z * spread.coverage)
-    explains = (mean < 1) & (ratio <= np.minimum(mean, 1.0) ** LABELS_EXPLAIN) & (sums[EXPECTED] > 0)
-    found: Bools = is_most & explains & (surprise > SLICE_CHANCE)
+    ratio, few = labelled / expected, np.where(size < LABELS_REQUESTS, LABELS_GONE, LABELS_RATIO_DEGRADED)
+    is_most = (ratio < few) & (1 - ratio > SLICE_Z * spread.coverage)
+    found: Bools = is_most & _explain(sums) & (seen < share) & (surprise > SLICE_CHANCE)
     return found
 
 
-def slices_left_out(flagged: Bools, was: Bools, short: Floats, day: Floats) -> Bools:
+def _explain(sums: Floats) -> Bools:
+    """Whether missing labels explain the fall of the mean: those that are left are worth about what they were."""
+    ratio = sums[LABELLED] / np.maximum(sums[EXPECTED_LABELLED], 1e-9)
+    mean = sums[TOTAL] / np.maximum(sums[EXPECTED], 1e-9)
+    found: Bools = (mean < 1) & (ratio <= np.minimum(mean, 1.0) ** LABELS_EXPLAIN) & (sums[EXPECTED] > 0)
+    return found
+
+
+def slices_left_out(flagged: Bools, was: Bools, is_open: Bools, usual: Floats, short: Floats, day: Floats) -> Bools:
     """(T, S) whether a slice is without its labels while the others have theirs.
 
-    Once it has lost them it is so until they are seen again, however few its requests are at night. A day without any
-    request ends it too.
+    Once it has lost them it is so until most are seen again, however few its requests are at night. A day that shows
+    that they do not explain its fall says that they are not lost, unless it had fallen before; one without any request
+    ends it too.
 
     Args:
         flagged: (T, S) of `slices_unlabelled`.
         was: (S,) of the step before.
-        short: (7, T, S) sums of three hours.
-        day: (T, S) requests of a day.
+        is_open: (S,) whether an alarm is open on it.
+        usual: (T, S) share of the expected labels that would be nothing unusual.
+        short, day: (7, T, S) sums of three hours and of a day.
     """
-    still = (short[LABELLED] <= LABELS_RATIO_DEGRADED * short[EXPECTED_LABELLED]) & (day > 0)
-    size, found = short[REQUESTS], flagged.copy()
+    still = (short[LABELLED] <= SEEN_AGAIN * usual * short[EXPECTED_LABELLED]) & (day[REQUESTS] > 0)
+    may_be: Bools = is_open | _explain(day) | (day[LABELLED] >= CLEARLY_FEWER * day[EXPECTED_LABELLED])
+    size, found = short[REQUESTS], flagged & may_be
     for row in range(len(found)):
-        found[row] |= was & still[row]
+        found[row] |= was & still[row] & may_be[row]
         if (size[row] * found[row]).sum() > MOST_LOST * size[row].sum():  # it is all traffic
             found[row] = False
         was = found[row]
@@ -164,8 +180,11 @@ def traffic_low(short: Floats, day: Floats, spread: Spread) -> Bools:
     # Both at once, for twice would take twice as long.
     both = np.array([short, day])
     requests, expected = both[:, REQUESTS], both[:, EXPECTED_REQUESTS]
+    few: Bools = requests < TRAFFIC_RATIO * expected
+    if not few.any():  # as ever
+        return np.zeros(few.shape[1], bool)
     error = np.sqrt(expected + (spread.volume * expected) ** 2)
-    fell = (requests < TRAFFIC_RATIO * expected) & (requests - expected < TRAFFIC_Z * error)
+    fell = few & (requests - expected < TRAFFIC_Z * error)
     of_hours, of_day = fell
     is_thick = expected[0] >= TRAFFIC_EXPECTED
     found: Bools = np.where(is_thick, of_hours, of_day & (expected[1] >= TRAFFIC_THIN))
@@ -174,6 +193,9 @@ def traffic_low(short: Floats, day: Floats, spread: Spread) -> Bools:
 
 def slices_missing(requests: Floats, expected: Floats) -> Bools:
     """(T, S) whether a slice has lost as good as all requests while the others go on, from sums of a few hours."""
+    few: Bools = requests < MISSING_RATIO * expected
+    if not few.any():  # as ever
+        return few
     size, whole = requests.sum(axis=1, keepdims=True), expected.sum(axis=1, keepdims=True)
     present = size / np.maximum(whole, 1e-9)
     usual = expected * np.minimum(present, 1.0)

@@ -31,10 +31,18 @@ ENOUGH_OF_REFERENCE = 0.9
 
 
 def follow(settings: Settings, state: State, found: Baseline, hours: Hours) -> tuple[list[Verdict], State]:
-    """Judge the steps of one block; the state knows their slices."""
+    """Judge the steps of one block; the state knows their slices.
+
+    What is open at its beginning goes into a block, so it is cut where an alarm opens or closes.
+    """
     block = block_of(settings, state, found, hours)
-    going = _Going(settings, state, found, block)
-    verdicts = [going.step(row) for row in range(len(block.ends))]
+    going, verdicts, last = _Going(settings, state, found, block), list[Verdict](), len(block.ends) - 1
+    for row in range(last + 1):
+        verdicts.append(going.step(row))
+        if verdicts[-1].changes and row < last:
+            first, then = follow(settings, state, found, hours.rows(0, row + 1))
+            rest, end = follow(settings, then, found, hours.rows(row + 1, last + 1))
+            return [*first, *rest], end
     return verdicts, going.state(hours)
 
 

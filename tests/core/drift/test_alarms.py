@@ -24,7 +24,16 @@ def seen(values: Floats, requests: float = 2000.0) -> Seen:
     common = np.full(3, 0.005**2)
     noise = Noise(common, 3 * common, np.zeros(3), np.full(3, 0.01), common)
     recent = np.stack([size * values, size * mean])
-    return see(sums, noise, JUDGED, recent, THRESHOLD, [3600 * (i + 1) for i in range(len(values))], 1.0)
+    return see(
+        sums,
+        noise,
+        JUDGED,
+        np.zeros(values.shape, bool),
+        recent,
+        THRESHOLD,
+        [3600 * (i + 1) for i in range(len(values))],
+        1.0,
+    )
 
 
 def followed(values: list[tuple[float, float]]) -> list[Standing]:

@@ -12,6 +12,7 @@ from monitor.core.drift.series import Hours
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import State
 from monitor.core.drift.verdicts import Verdict
+from tests.support import drift
 from tests.support.drift import Ranking, known, on, verdicts
 
 
@@ -55,6 +56,30 @@ def test_lost_labels_of_a_thin_slice_are_no_worse_model_at_night_either(slices: 
 def test_who_clicks_seldom_has_lost_no_labels() -> None:
     thin = Ranking.of(60, 20, 400.0).since(0, coverage=0.3)
     assert kinds(on(verdicts(thin.draw()), 15)) <= {"healthy", "not_enough_data"}
+
+
+@pytest.mark.parametrize(("slices", "peak"), [(3, 60.0), (3, 170.0), (8, 400.0)])
+@pytest.mark.parametrize(("left", "by"), [(0.6, 32.5), (0.5, 32.5), (0.4, 34)])
+def test_a_slice_that_got_so_bad_that_few_click_is_degraded_to_the_end(
+    slices: int, peak: float, left: float, by: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its labels may be what is missing, that is said first: at 40 % of them it takes two days at the most."""
+    monkeypatch.setattr(drift, "UNLABELLED", 0.25)
+    for seed in range(3):
+        worse = Ranking.of(40, slices, peak, seed=seed).since(31.75, mean=0.72, coverage=left, slices=[1])
+        found = verdicts(worse.draw(seed))
+        opened = next(i for i, v in enumerate(found) if "slice 1" in units([v]))
+        assert opened < by * 24
+        assert kinds(found[opened:]) == {"degraded"}
+        assert all("slice 1" in units([v]) for v in found[opened:])
+
+
+def test_what_is_left_out_closes_no_alarm() -> None:
+    worse = Ranking.of(40, 3, 900.0).since(32, mean=0.7, slices=[1]).since(33, coverage=0.0, slices=[1])
+    found = verdicts(worse.draw())
+    assert kinds(on(found, 33.2, 34)) == {"slice_labels_suspect"}
+    late = on(found, 33.2)
+    assert all(units([v]) >= {"", "slice 1"} for v in late)
 
 
 def test_a_slice_that_went_silent_after_it_lost_its_labels_lacks_them_no_more() -> None:
