@@ -44,6 +44,9 @@ log = logging.getLogger(__name__)
 INTERRUPT_EVERY = 0.2
 """Seconds between attempts to end what is being read."""
 
+LONGEST_PROBLEM = 240
+"""Characters of a problem with the configuration that the page shows."""
+
 SOON = 0.5
 """Seconds until a monitor runs that had to wait for its former definition's run."""
 
@@ -300,9 +303,11 @@ class App:
 
 
 def refused_in_words(problems: Sequence[str], at: float) -> str:
-    """That a reload was refused at `at`, real seconds. What is wrong stays in the log: the page has other readers."""
-    found = counted(len(problems), "problem")
-    return f"The reload of {utc(int(at))} was refused, for {found} that the log names; what was loaded before goes on"
+    """That a reload was refused at `at`, real seconds, and the first reason; the log has all of it."""
+    first, more = problems[0], len(problems) - 1
+    shown = first if len(first) <= LONGEST_PROBLEM else f"{first[:LONGEST_PROBLEM]}…"
+    others = f" (the log names {counted(more, 'problem')} more)" if more else ""
+    return f"The reload of {utc(int(at))} was refused; what was loaded before goes on. {shown}{others}"
 
 
 def _has_something(snapshot: MonitorSnapshot | None) -> bool:

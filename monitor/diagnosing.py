@@ -1,9 +1,9 @@
 """Diagnoses of incidents: taken when one opens, for the source may have been purged by the time somebody asks.
 
-Each condition that begins to fire in an incident has one of its own, up to a number, overall before slices. What is
-read goes through the plain pull in bounded steps, after each of which whoever drives it may leave off. Nothing that
-fails here touches judging or paging: why it failed is stored, it is tried again with the cycles to come for as long as
-the incident is open, and what was found is stored once.
+Each condition that begins to fire in an incident has one of its own, up to a number, the gravest first. What is read
+goes through the plain pull in bounded steps, after each of which whoever drives it may leave off. Nothing that fails
+here touches judging or paging: why it failed is stored, it is tried again with the cycles to come for as long as the
+incident is open, and what was found is stored once.
 """
 
 from __future__ import annotations
@@ -151,31 +151,41 @@ class Fired:
 def fired(incident: StoredIncident, store: Store) -> list[Fired]:
     """The conditions that fired in an incident, as they began to, the first to be looked at first. Raises StoreError.
 
-    What fell comes before label coverage, overall before slices, what was first before what joined.
+    What still fires comes before what is over, what fell before label coverage; then as in a notification: what is
+    still down, the gravest, overall before slices, the largest fall.
     """
     about, found = incident.incident, dict[ConditionName, Fired]()
     for step in store.alerts.transitions(about.monitor, about.began_at, about.closed_at, MOST_TRANSITIONS):
         name = (step.rule, step.dimension, step.value)
         if step.incident == about.id and step.became == "firing" and step.evidence is not None:
             found.setdefault(name, Fired(name, step.at, step.evidence))
-    return sorted(found.values(), key=_order)
+    return sorted(found.values(), key=lambda one: _order(one, incident))
 
 
-def _order(one: Fired) -> tuple[object, ...]:
-    found = one.finding
+def _order(one: Fired, incident: StoredIncident) -> tuple[object, ...]:
+    is_over, found = is_over_by_now(one, incident), one.finding
+    if not is_over:
+        newest = {(f.rule, f.dimension, f.slice): f for f in incident.findings}
+        found = newest.get(one.name, found)
     if found is None:
-        return (True,)
+        return is_over, True
     grave = -SEVERITIES.index(found.severity)
-    return found.judged == COVERAGE, bool(found.dimension), one.at, grave, found.change or 0.0, one.name
+    fell = (found.is_recovering, grave, bool(found.dimension), found.change or 0.0, one.at, one.name)
+    return is_over, found.judged == COVERAGE, *fell
+
+
+def is_over_by_now(one: Fired, incident: StoredIncident) -> bool:
+    """Whether a condition of an incident does not fire any more."""
+    return one.name not in (incident.incident.firing or {})
 
 
 def first_fired(incident: StoredIncident, store: Store) -> Fired:
-    """The first of `fired`; where there is none any more, the gravest of what is known of the incident."""
+    """The first of `fired`; where there is none any more, the same of what is known of the incident."""
     if found := fired(incident, store):
         return found[0]
     at = incident.incident.opened_at
     known = [Fired((f.rule, f.dimension, f.slice), at, f) for f in incident.findings]
-    return min(known, key=_order, default=Fired(("", "", ""), at, None))
+    return min(known, key=lambda one: _order(one, incident), default=Fired(("", "", ""), at, None))
 
 
 def subject(monitor: Monitor, one: Fired, store: Store) -> d.Subject:
@@ -230,7 +240,11 @@ def capture(
     now, before = taken[0].sample, sum((t.sample for t in taken[1:]), NO_REQUESTS)
     with_text = monitor.drift is not None and monitor.drift.show_queries
     first = first_served(monitor, (*now.versions, *before.versions), store)
-    found = losses(now, before, monitor.bucket, with_text, first)
+    served = d.when_served(first, traffic, monitor)
+    # All requests of a slice are of one that fell.
+    by = wanted.by if wanted.only is None else None
+    fallen = None if by is None else d.fallen(document["slices_by_z"], by.dimension)
+    found = losses(now, before, monitor.bucket, with_text, served, fallen)
     notes = list(_notes(monitor, taken))
     document["captured"] = {"taken_at": taken_at, "periods": [t.plain() for t in taken], **found, "notes": notes}
     return document
@@ -336,8 +350,10 @@ class Diagnoser:
         """The conditions that have no diagnosis yet: the one under way first, last what failed most often."""
         id_ = incident.incident.id
         taken = self.store.verdicts.diagnosed(id_)
-        wanted = fired(incident, self.store)[:MOST] or [first_fired(incident, self.store)]
-        todo = [one for one in wanted if one.name not in taken]
+        first, *others = fired(incident, self.store) or [first_fired(incident, self.store)]
+        # What is the gravest changes with time: it has a diagnosis however many others have one.
+        todo = [one for one in others if one.name not in taken][: max(0, MOST - len(taken | {first.name}))]
+        todo = [*([] if first.name in taken else [first]), *todo]
         return sorted(todo, key=lambda one: (self._of != (id_, one.name), self._failed.get((id_, one.name), 0)))
 
     def _go_on(

@@ -266,7 +266,7 @@ def test_an_invalid_configuration_changes_nothing_and_says_where_it_is_wrong(
 
 
 def test_the_page_says_so_for_as_long_as_the_last_reload_was_refused(setting: Setting) -> None:
-    said = "was refused, for 1 problem that the log names; what was loaded before goes on"
+    said = "was refused; what was loaded before goes on. "
     with setting.running(of_shop("shop")) as app:
         eventually(has_run(app, "shop"))
         assert "The reload of" not in render(app)
@@ -274,7 +274,16 @@ def test_the_page_says_so_for_as_long_as_the_last_reload_was_refused(setting: Se
         app.reload({})
         assert said in render(app)
         assert said in (render_monitor(app, "shop") or "")
-        assert "refersh" not in render(app)
+        assert "monitors[0].refersh: there is no such key; did you mean &#39;refresh&#39;?" in render(app)
+        assert "more)" not in render(app)
+        setting.write(of_shop("shop").replace("refresh: 1s", "refersh: 1s").replace("name: shop", "nam: '<b>'"))
+        app.reload({})
+        assert "(the log names" in render(app)
+        assert "<b>" not in render(app)
+        setting.write(of_shop("shop").replace("refresh: 1s", "refresh: ${SECRET}"))
+        app.reload({"SECRET": "hunter-two"})
+        assert said in render(app)
+        assert "hunter" not in render(app)
         setting.write(of_shop("shop"))
         assert app.reload({}) == []
         assert "The reload of" not in render(app)

@@ -145,6 +145,20 @@ def test_one_rule_of_two_that_never_occurs_is_told(check: Check) -> None:
     assert said.startswith("rankmon: warning: 20: monitors[0].relevance.events.rules[1]: ")
 
 
+def test_types_that_no_rule_names_are_said_but_no_warning(check: Check) -> None:
+    _, out, err = check(("{type: tap, grade: 1}, ", ""))
+    assert err == []
+    assert any(line.endswith("; 93 % of all events are of types that no rule names: 'tap'") for line in out)
+    assert "no rule names" not in " ".join(check()[1])
+
+
+def test_a_remedy_keeps_its_e_g(check: Check, database_url: str) -> None:
+    if not database_url.startswith("sqlite"):
+        return  # others refuse to compare a text with a number
+    column = ("time: {column: served_at, format: epoch_s}", "time: {column: local_at, format: epoch_s}")
+    assert "declare e.g. format: '%Y-%m-%d %H:%M:%S'" in " ".join(check(column)[2])
+
+
 def test_events_that_match_nothing_are_told(check: Check) -> None:
     _, _, err = check(
         ("        request: request_id\n        item: item_id", "        request: item_id\n        item: item_id")
@@ -280,6 +294,97 @@ def test_requests_that_come_all_the_time_and_are_whole_hours_old_are_told(
     if said:
         assert "monitors[0].rankings.time: search: the newest request is 1 h old to the second" in said[0]
         assert "is 'local_at' written in Asia/Dhaka? If not, name its zone as `timezone`" in said[0]
+
+
+LAGOS = in_zone("Africa/Lagos")  # an hour ahead of UTC all year
+LATE = ("attribution: 1h", "attribution: 24h")
+
+
+def written_in_utc(url: str) -> None:
+    """Have `local_at` hold what the columns of whole seconds do, in UTC."""
+    for table, column in (("search_log", "served_at"), ("search_events", "occurred_at")):
+        in_sqlite, in_postgresql = f"datetime({column}, 'unixepoch')", f"to_timestamp({column}) AT TIME ZONE 'UTC'"
+        text = in_sqlite if url.startswith("sqlite") else f"to_char({in_postgresql}, 'YYYY-MM-DD HH24:MI:SS')"
+        execute(url, f"UPDATE {table} SET local_at = {text}")
+
+
+def of_zones(err: list[str]) -> list[str]:
+    return [line.partition("monitors[0].")[2] for line in err if "zone" in line]
+
+
+def test_events_that_are_read_an_hour_too_early_are_told_with_the_zone_that_mends_it(
+    check: Check, database_url: str
+) -> None:
+    written_in_utc(database_url)
+    for more in ([], [LATE]):
+        (said,) = [line for line in of_zones(check((HAPPENED, LAGOS), *more)[2]) if "same zone" not in line]
+        assert said.startswith(
+            "relevance.events.time: search: events begin to come 1 h before serving, half of them by "
+        )
+        assert "; what would mend it: `timezone: UTC` for 'local_at'; that would also be why only 0 % of the" in said
+        assert of_zones(check((HAPPENED, in_zone("UTC")), *more)[2]) == []
+
+
+def test_rankings_that_are_read_an_hour_too_early_are_told_by_their_events(check: Check, database_url: str) -> None:
+    written_in_utc(database_url)
+    for more in ([], [LATE]):
+        (said,) = of_zones(check((SERVED, LAGOS), *more)[2])
+        assert said.startswith("rankings.time: search: events begin to come 1 h after serving, half of them by 1 h")
+        assert "; what would mend it: `timezone: UTC` for 'local_at'" in said
+        assert of_zones(check((SERVED, in_zone("UTC")), *more)[2]) == []
+
+
+def test_where_either_zone_may_be_wrong_both_remedies_are_told(check: Check, database_url: str) -> None:
+    written_in_utc(database_url)
+    (said,) = of_zones(check((SERVED, LAGOS), (HAPPENED, in_zone("UTC")))[2])
+    assert said.startswith("rankings.time: ")
+    assert "mend it: `timezone: UTC` for 'local_at' or `timezone: Africa/Lagos` for 'local_at'; that would" in said
+
+
+def test_where_both_times_are_read_an_hour_too_early_the_age_of_the_newest_is_a_hint(
+    check: Check, database_url: str
+) -> None:
+    execute(database_url, "UPDATE search_log SET served_at = served_at - 120")
+    execute(database_url, "UPDATE search_events SET occurred_at = occurred_at - 120")
+    written_in_utc(database_url)
+    (said,) = of_zones(check((SERVED, LAGOS), (HAPPENED, LAGOS))[2])
+    assert said.startswith(
+        "rankings.time: search: the newest request is 1 h 2 min old, and Africa/Lagos is 1 h ahead of UTC"
+    )
+    assert of_zones(check((SERVED, LAGOS))[2])[0].startswith("rankings.time: search: events begin to come 1 h after")
+
+
+@pytest.mark.parametrize("age", [0, 2400, 7300])
+def test_a_log_that_lags_in_its_own_zone_is_no_matter_of_the_zone(check: Check, database_url: str, age: int) -> None:
+    execute(database_url, f"UPDATE search_log SET served_at = served_at - {age + 3600}")
+    execute(database_url, f"UPDATE search_events SET occurred_at = occurred_at - {age + 3600}")
+    written_in_utc(database_url)
+    zones = [in_zone("UTC")] if age == 0 else [in_zone("UTC"), LAGOS]
+    for zone in zones:
+        assert of_zones(check((SERVED, zone), (HAPPENED, zone))[2]) == []
+
+
+def test_events_that_just_come_late_are_no_matter_of_the_zone(check: Check, database_url: str) -> None:
+    execute(database_url, "UPDATE search_log SET served_at = served_at - 172800")
+    spread = (
+        "occurred_at - 172800 + 3700 + 40 * (occurred_at - 600 * (occurred_at / 600))"  # an hour to eight after serving
+    )
+    execute(database_url, f"UPDATE search_events SET occurred_at = {spread}")
+    written_in_utc(database_url)
+    assert of_zones(check((SERVED, in_zone("UTC")), (HAPPENED, in_zone("UTC")), LATE)[2]) == []
+
+
+def test_events_that_name_what_was_shown_at_other_times_are_told_where_labels_lack(
+    check: Check, database_url: str
+) -> None:
+    spread = "occurred_at - 10000 - 40 * (occurred_at - 600 * (occurred_at / 600))"
+    execute(database_url, f"UPDATE search_events SET occurred_at = {spread}")
+    (said,) = of_zones([line for line in check()[2] if "name what they showed" in line])
+    assert re.search(
+        r"time: search: only 0 of 540 requests have a label, though \d+ events name what they showed: half of them by "
+        r"\d h( \d+ min)? before serving, while the attribution is 1h; are both times in the same zone\?",
+        said,
+    )
 
 
 def test_a_load_that_ended_on_the_hour_is_no_matter_of_the_zone(check: Check, database_url: str) -> None:

@@ -520,8 +520,34 @@ def test_an_empty_password_is_none(read: Callable[..., Config]) -> None:
     assert read(url).source("shop").url.password is None
 
 
-def test_a_relative_sqlite_path_is_left_to_the_working_directory(read: Callable[..., Config]) -> None:
-    assert read().store.url.database == "rankmon.db"
+def test_a_relative_file_of_a_database_lies_beside_the_configuration(
+    read: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    config = read()
+    assert config.store.url.database == str(tmp_path / "rankmon.db")
+    assert config.source("shop").url.database == str(tmp_path / "shop.db")
+    deeper = read(("sqlite:///shop.db", "'duckdb:///data/../log.duckdb?access_mode=read_only'")).source("shop").url
+    assert (deeper.database, dict(deeper.query)) == (f"{tmp_path}/data/../log.duckdb", {"access_mode": "read_only"})
+    (tmp_path / "url").write_text("sqlite:///of-a-file.db")
+    in_file = read(("{url: sqlite:///shop.db}", "{url_file: url}")).source("shop").url
+    assert in_file.database == str(tmp_path / "of-a-file.db")
+
+
+@pytest.mark.parametrize(
+    ("url", "database"),
+    [
+        ("sqlite:////var/lib/shop.db", "/var/lib/shop.db"),
+        ("duckdb:////var/lib/log.duckdb", "/var/lib/log.duckdb"),
+        ("duckdb:///:memory:", ":memory:"),
+        ("duckdb:///md:shop", "md:shop"),
+        ("duckdb://", None),
+        ("postgresql://u@h/shop", "shop"),
+    ],
+)
+def test_what_is_no_relative_file_is_left_as_it_is(read: Callable[..., Config], url: str, database: str | None) -> None:
+    assert (read(("sqlite:///shop.db", f"'{url}'")).source("shop").url.database or None) == database
 
 
 @pytest.mark.parametrize("secret", ["hunter 2", "h 2"])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monitor.cli import status
+from monitor.cli import incidents, status
 from monitor.core.drift.series import DAY, HOUR
 from monitor.page import render
 from monitor.snapshot import take_snapshot
@@ -92,6 +92,9 @@ def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_
     assert re.search(r"device=slice 1 from (89|90)\.\d % to 0\.0 %\. The other slices are judged as ever\.", first.text)
     assert grown.title == "search: labels or relevance of slices collapsed: device=slice 1"
     assert (first.severity, grown.severity) == ("warning", "critical")
+    over = bench.notices[-1][1]
+    assert over.title == "search: resolved, labels or relevance of slices collapsed: device=slice 1 no more"
+    assert "labels or relevance of slices collapsed: device=slice 1" in incidents.line(bench.incidents[0])
     assert [s.incident.matter for s in bench.incidents] == ["data"]
     assert take_snapshot(bench.monitor, bench.store, day(34)).verdict is not None
 

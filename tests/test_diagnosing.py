@@ -36,7 +36,7 @@ from monitor.diagnosing import (
 from monitor.errors import SourceError, TooMany
 from monitor.judging import Telling, judge
 from monitor.runner import Runner
-from monitor.schema import transitions
+from monitor.schema import incidents, transitions
 from monitor.snapshot import Board
 from monitor.source.pull import Pull
 from monitor.store import Store
@@ -137,6 +137,15 @@ class Bench:
                 row |= {n: getattr(step, n) for n in ("incident", "rule", "was", "became", "recorded_at", "reason")}
                 row["evidence"] = json.dumps(found.plain())
                 connection.execute(transitions.insert().values(row))
+
+    def fire(self, *slices: str) -> None:
+        """Have the rule fire on nothing but these slices any more; "" is all traffic."""
+        with self.store.writing() as connection:
+            (summary,) = connection.execute(sa.select(incidents.c.summary)).scalars()
+            found = json.loads(summary)
+            first = found["firing"][0]
+            found["firing"] = [{**first, "dimension": "device" * bool(name), "value": name} for name in slices]
+            connection.execute(incidents.update().values(summary=json.dumps(found)))
 
     def capture(self) -> dict[str, Any]:
         source = self.open(detailed(self.monitor))
@@ -317,6 +326,43 @@ def test_without_a_query_column_that_is_said(bench: Bench) -> None:
     assert found["comparison"] is None
     assert any("name their column under `rankings: query`" in note for note in found["notes"])
     assert {r["by_query"] for r in found["requests"]} == {False}
+    assert {r["slice"] for r in found["requests"]} == {"mobile"}, "the others did not fall"
+
+
+def test_without_queries_a_request_with_nothing_relevant_is_not_one_that_lost(bench: Bench) -> None:
+    """Of healthy requests a quarter has no click either: in order of time they would fill the list."""
+    zero = parse("ndcg(empty=zero)@10")
+    bench.monitor = replace(
+        bench.monitor, rankings=replace(bench.monitor.rankings, query=None), measures=(zero,),
+        alerts=(replace(RULE, measure=zero),),
+    )  # fmt: skip
+    set_ = sa.update(transitions).values(
+        evidence=sa.func.json_set(transitions.c.evidence, "$.judged", "ndcg(empty=zero)@10")
+    )
+    with bench.store.writing() as connection:
+        connection.execute(set_.where(transitions.c.evidence.is_not(None)))
+    found = bench.capture()
+    assert found["measure"] == "ndcg(empty=zero)@10"
+    now, before = found["captured"]["left_out"]
+    assert 0.5 < now < 0.7
+    assert 0.2 < before < 0.4
+    lost = found["captured"]["requests"]
+    assert {r["slice"] for r in lost} == {"mobile"}
+    assert min(r["expected"] for r in lost) > 0.7, "of requests with something relevant"
+    with sa.create_engine(bench.source.source.database.url).connect() as connection:
+        clicked = set(connection.execute(sa.text("SELECT request_id FROM events")).scalars())
+    assert {r["request"] for r in lost} <= clicked
+
+
+def test_when_versions_served_is_from_the_store_and_not_the_hours_that_were_looked_at(bench: Bench) -> None:
+    """A day and the same hours of the weeks before know nothing of the time between them."""
+    rollout = LAST - 2 * DAY
+    found = bench.capture()
+    assert found["window"][0] not in (rollout, rollout - DAY), "or it would be right by chance"
+    one, other = (found["captured"]["comparison"][which] for which in ("first", "second"))
+    assert (one["version"], one["since"], one["until"]) == ("v1", FIRST, rollout)
+    assert (other["version"], other["since"]) == ("v2", rollout)
+    assert found["captured"]["comparison"]["resolution"] == HOUR
 
 
 def test_judgments_by_query_are_read_beside_the_query(database_url: str) -> None:
@@ -412,6 +458,46 @@ def test_what_the_store_knows_needs_no_source(bench: Bench) -> None:
 
 
 # ---- several conditions --------------------------------------------------------------------------------------------
+
+
+def test_what_still_fires_is_looked_at_before_what_is_over(bench: Bench) -> None:
+    bench.join("mobile", "desktop")
+    assert fired(bench.incident, bench.store)[0].name == ("drop", "", "")
+    bench.fire("mobile")
+    assert [one.name[2] for one in fired(bench.incident, bench.store)] == ["mobile", "", "desktop"]
+    assert bench.first.name == ("drop", "device", "mobile")
+    bench.fire("mobile", "")
+    assert bench.first.name == ("drop", "", ""), "overall before its slices"
+    with bench.store.writing() as connection:
+        grave = sa.func.json_set(transitions.c.evidence, "$.severity", "info")
+        connection.execute(sa.update(transitions).values(evidence=grave).where(transitions.c.dimension == ""))
+        connection.execute(
+            sa.update(incidents).values(summary=sa.func.json_set(incidents.c.summary, "$.findings", sa.func.json("[]")))
+        )
+    assert bench.first.name == ("drop", "device", "mobile"), "the gravest first"
+
+
+def test_what_is_the_gravest_has_a_diagnosis_however_many_others_have_one(bench: Bench) -> None:
+    bench.join(*(f"slice {n}" for n in range(2 * MOST)))
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    diagnoser.advance(never)
+    assert len(conditions(bench)) == MOST
+    late = f"slice {2 * MOST - 1}"
+    assert ("device", late) not in conditions(bench)
+    bench.fire(late)
+    diagnoser.advance(never)
+    assert ("device", late) in conditions(bench)
+    assert len(conditions(bench)) == MOST + 1
+
+
+def test_of_a_slice_its_versions_are_told_by_what_was_read(bench: Bench) -> None:
+    bench.join("mobile")
+    bench.fire("mobile")
+    found = bench.capture()
+    assert found["slice"] == "mobile"
+    told = {v["version"]: (v["requests"], v["requests_before"]) for v in found["captured"]["versions"]}
+    window, *weeks = found["captured"]["periods"]
+    assert told == {"v1": (0, sum(p["requests"] for p in weeks)), "v2": (window["requests"], 0)}
 
 
 def conditions(bench: Bench) -> list[tuple[str, str]]:

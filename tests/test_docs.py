@@ -1,6 +1,7 @@
 """What the documents say is so: every key, gauge, command and measure stands in them, and their examples work."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ import yaml
 from monitor.cli import _COMMANDS
 from monitor.config import load
 from monitor.config.reference import reference
+from monitor.core.drift.verdicts import Alarm, Verdict
 from monitor.core.measures import SPECS, parse
 from monitor.core.relevance import REASONS
-from monitor.core.types import format_duration
+from monitor.core.types import Drift, format_duration
 from monitor.exposition import registry
 from monitor.snapshot import Board
+from monitor.store.retention import Holding
 from monitor.telemetry import Telemetry
 from tests import test_exposition
 
@@ -62,14 +65,19 @@ def test_every_measure_written_in_the_readme_parses() -> None:
 def test_every_gauge_is_in_the_readme() -> None:
     families = {f.name for f in registry(_board(), Telemetry()).collect() if f.name.startswith("rankmon_")}
     assert len(families) > 25
+    assert {"rankmon_verdict", "rankmon_drift_effect_ratio", "rankmon_stored_rows"} <= families
     named = README.replace("`", " ")
     missing = {f for f in families if not _is_named(f, named)}
     assert missing == set()
 
 
 def _board() -> Board:
-    made = Board()
-    made.publish(test_exposition.snapshot(test_exposition.series("ndcg@10", test_exposition.point())))
+    """A monitor with everything that has a family: rules, verdicts with an alarm, and a look at the store."""
+    made, found = Board(), test_exposition.snapshot(test_exposition.series("ndcg@10", test_exposition.point()))
+    alarm = Alarm("", 0, 0, -0.1, 2.0, 0.02, 0.5, 0.6, 100)
+    verdict = Verdict(0, "degraded", (alarm,), observed=0.5, expected=0.6)
+    monitor = replace(found.monitor, drift=Drift(parse("ndcg@10")))
+    made.publish(replace(found, monitor=monitor, verdict=verdict, holding=Holding(2, 1, 0)))
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TypedDict
 
@@ -52,6 +53,10 @@ def test_a_drop_opens_one_incident_that_says_where_it_comes_from(bench: Bench) -
     assert day(32) < found.incident.opened_at < day(33)
     fired = [(target, kind) for target, kind, _ in bench.said if kind in ("firing", "retrain")]
     assert ("team", "firing") in fired
+    titles = [notice.title for target, notice in bench.notices if target == "team"]
+    assert re.match(r"search: ndcg\(empty=zero\)@10 of device=slice 1 fell 1\d\.\d %, ", titles[0])
+    told = r"search: ndcg\(empty=zero\)@10 fell \d\.\d %, .+; device=slice 1 by 1\d\.\d %$"
+    assert any(re.match(told, title) for title in titles[1:])
     assert not any(target == "data" for target, _ in fired)
 
 

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from monitor import cli
+from monitor.cli.explain_incident_versions import compared
 from monitor.demo.shop import Shop, Story, create_schema
 from tests.test_incidents_cli import CONFIG
 
@@ -83,11 +84,14 @@ def test_all_there_is_to_say_of_a_fall(folder: Path, name: str, capsys: pytest.C
     within, mix = (float(x) for x in re.findall(r"within slices ([-+.\d]+), from another mix ([-+.\d]+)", said)[0])
     change = float(re.findall(r"change ([-+.\d]+)", said)[0])
     assert within + mix == pytest.approx(change, abs=0.0002)
-    after = said.split("By z, the surest fall first, against the same hours of 2 weeks before:")[1].splitlines()
-    assert said.count("against the same hours of 2 weeks before:") == 7, "every table says what it is against"
+    after = said.split("By what they add to the change, against the same hours of 2 weeks before:")[1].splitlines()
+    assert said.count("against the same hours of 2 weeks before:") == 6, "every table says what it is against"
     assert after[2].startswith("device=mobile")
+    assert "By z, the surest fall first" not in said, "that would be the same table"
     assert re.search(r"requests with a label +\d\d\.\d % +\d\d\.\d %", said)
-    assert re.search(r"At different times: v1 until .* UTC, v2 from .* UTC; the difference may be of the time\.", said)
+    rollout = "2026-02-17 00:00 UTC"
+    assert f"At different times: v1 until {rollout}, v2 from {rollout} (by stored buckets of 1h); the diff" in said
+    assert re.search(r"requests with nothing relevant +\d\d\.\d % +\d\d\.\d %", said)
     assert re.search(r"\nv2 against v1, on \d+ queries that both got: -0\.\d+ \(95 %", said)
     assert re.search(r"\nv1 +0 +– +– +[\d,]+ +0\.", said)
     assert re.search(r"\nr\d{10}-\d{5} .* mobile +v2 ", said)
@@ -181,14 +185,14 @@ def test_a_terminal_obeys_nothing_that_a_database_says(
 # ---- several conditions, failures, restated data ---------------------------------------------------------------------
 
 
-def join(folder: Path, value: str = "mobile") -> None:
-    """Have the rule fire on a slice too, an hour after the incident opened."""
+def join(folder: Path, value: str = "mobile", later: int = 3600) -> None:
+    """Have the rule fire on a slice too, so many seconds after the incident opened."""
     execute(
         folder,
         f"""INSERT INTO transitions
         (monitor, incident, rule, dimension, value, was, became, at, recorded_at, reason, evidence)
-        SELECT monitor, incident, rule, 'device', '{value}', was, became, at + 3600, recorded_at, reason,
-        json_set(evidence, '$.dimension', 'device', '$.slice', '{value}', '$.end', at + 3600)
+        SELECT monitor, incident, rule, 'device', '{value}', was, became, at + {later}, recorded_at, reason,
+        json_set(evidence, '$.dimension', 'device', '$.slice', '{value}', '$.end', at + {later})
         FROM transitions WHERE became = 'firing' AND dimension = ''""",
     )
 
@@ -197,7 +201,11 @@ def test_of_each_condition_it_says_who_lost(folder: Path, name: str, capsys: pyt
     join(folder)
     said = explained(folder, name, capsys, "--capture")
     first, also = said.split("\nAlso, at 2026-02-")
-    assert re.match(r"\d\d \d\d:00 UTC, by rule drop: ndcg@10 of device=mobile over 24h fell from", also)
+    expected = r"\d\d \d\d:00 UTC, by rule drop, which is over by now: ndcg@10 of device=mobile over 24h fell from"
+    assert re.match(expected, also)
+    assert "Model versions in the window, of device=mobile, by the requests that were read, against" in also
+    assert "Labels and traffic of device=mobile, against" in also
+    assert "All traffic, split by device, against" in also
     assert also.count("Requests that lost most") == first.count("Requests that lost most") == 1
     lost = re.findall(r"\nr\d{10}-\d{5} +\S+ \S+ +(\w+) ", also)
     assert lost
@@ -208,6 +216,71 @@ def test_of_each_condition_it_says_who_lost(folder: Path, name: str, capsys: pyt
         (["drop", "device", "mobile"], "mobile", "")
     ]
     assert found["others"][0]["fired_at"] == found["fired_at"] + 3600
+
+
+def test_it_leads_with_what_still_fires_and_tells_the_others_by_when_they_fired(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    join(folder)
+    join(folder, "tablet", 7200)
+    fire = "json_set(summary, '$.firing[0].dimension', 'device', '$.firing[0].value', 'tablet')"
+    execute(folder, f"UPDATE incidents SET summary = {fire}")
+    found = json.loads(explained(folder, name, capsys, "--output", "json"))
+    assert (found["condition"], found["is_over"]) == (["drop", "device", "tablet"], False)
+    told = [(one["condition"][2], one["is_over"]) for one in found["others"]]
+    assert told == [("", True), ("mobile", True)]
+    said = explained(folder, name, capsys)
+    assert re.search(r"\nAt 2026-02-\d\d \d\d:00 UTC, by rule drop: ndcg@10 of device=tablet over 24h fell", said)
+    execute(folder, "UPDATE incidents SET state = 'resolved', closed_at = opened_at + 7200")
+    assert "over by now" not in explained(folder, name, capsys), "all of it is"
+
+
+def test_a_table_that_two_conditions_share_is_shown_once(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    join(folder, "mobile", 0)
+    join(folder, "tablet", 0)
+    said = explained(folder, name, capsys)
+    assert said.count("\nAlso, at ") == 2
+    assert said.count("\nBy what they add to the change") == 1
+    assert said.count("\nLabels and traffic") == 3
+
+
+def test_slices_are_shown_by_z_too_where_that_is_another_order(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explained(folder, name, capsys, "--capture")
+    execute(
+        folder,
+        """UPDATE diagnoses SET document = json_set(document, '$.slices_by_z[0]', json_extract(document, '$.slices[1]'),
+        '$.slices_by_z[1]', json_extract(document, '$.slices[0]'))""",
+    )
+    by_part, by_z = explained(folder, name, capsys).split("\nBy z, the surest fall first")
+    assert by_part.split("\nBy what they add")[1].splitlines()[2].startswith("device=mobile")
+    assert by_z.splitlines()[2].startswith("device=desktop")
+
+
+def test_edges_that_were_captured_as_a_version_s_ends_are_not_told(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of diagnoses that were taken before the store was asked."""
+    explained(folder, name, capsys, "--capture")
+    execute(folder, "UPDATE diagnoses SET document = json_remove(document, '$.captured.comparison.resolution')")
+    assert "At different times: the difference may be of the time." in explained(folder, name, capsys)
+
+
+def test_a_version_that_began_in_the_hour_of_the_fall_is_said_to() -> None:
+    one, other = ({"version": f"rk-{n}", "requests": 1, "value": 0.5} for n in (7, 8))
+    found = {
+        "first": one | {"since": 0, "until": 18 * 3600}, "second": other | {"since": 18 * 3600, "until": 24 * 3600},
+        "by": "request", "difference": -0.1, "lower": None, "upper": None, "at_one_time": False, "resolution": 3600,
+        "better": 1412, "worse": 1306, "unchanged": 0, "queries": None, "shared": None,
+    }  # fmt: skip
+    said = "\n".join(compared(found, 19 * 3600))
+    until = "rk-7 until 1970-01-01 18:00 UTC, rk-8 from 1970-01-01 18:00 UTC"
+    assert f"{until}, in the hour in which this began (by stored buckets of 1h); the difference" in said
+    assert "in the hour" not in "\n".join(compared(found, 20 * 3600))
+    assert "better" not in said, "half of its own requests are below the median one too"
 
 
 def test_why_a_capture_failed_is_said(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,6 +335,32 @@ def test_versions_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str])
     assert min(empty, empty2) > 0
     assert re.search(r"v2 against v1, on \d+ queries that both got: -0\.\d{4} \(95 %: -0\.\d+ to -0\.\d+\)", said)
     assert re.search(r"queries: \d+ better, \d+ worse, \d+ unchanged", said)
+    lines = said.split("\nv2 against v1 by device, the largest fall first:\n")[1].splitlines()
+    assert lines[1].startswith("mobile ")
+    apart = [re.findall(r"[-+]0\.\d{4}", line) for line in lines[1:]]
+    assert len(apart) == 3
+    assert float(apart[0][2]) < -0.1, "surely worse there"
+    assert all(float(upper) > 0 for _, _, upper in apart[1:]), "and nowhere else"
+
+
+def test_without_queries_versions_are_not_counted_against_a_median(
+    folder: Path, filled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, filled, "      query: query\n", "")
+    assert run(folder, "versions", "shop", "--to", "2026-02-19") == 0
+    said = capsys.readouterr().out
+    assert "v2 against v1, all requests, not paired: -0." in said
+    assert "median" not in said
+    assert "better" not in said
+
+
+def test_of_a_part_of_the_requests_versions_have_no_first_and_last(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("monitor.cli.versions.MOST", 500)
+    monkeypatch.setattr("monitor.core.sample.PIECE", 50)
+    assert run(folder, "versions", "shop", "--to", "2026-02-19") == 0
+    assert "At different times: the difference may be of the time." in capsys.readouterr().out
 
 
 def test_the_newer_is_compared_against_what_the_store_saw_first(
@@ -311,6 +410,7 @@ def test_a_time_of_one_version_has_nothing_to_compare(folder: Path, capsys: pyte
         (["shop", "--versions", "v1", "v1"], 2, "'v1' is one version; name two"),
         (["shop", "--measure", "mrr"], 2, "shop computes ndcg@10, not mrr"),
         (["shop", "--measure", "nonsense"], 2, "nonsense"),
+        (["shop", "--by", "country"], 2, "shop has no slices by 'country' to compare in; there are device"),
         (["shop", "--from", "2026-02-20", "--to", "2026-02-19"], 2, "is no period of whole buckets"),
         (
             ["shop", "--from", "2020-01-01", "--to", "2020-01-02"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -85,10 +86,15 @@ def name(filled: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_a_backfill_says_what_it_found_and_that_nobody_was_paged(
-    filled: Path, capsys: pytest.CaptureFixture[str]
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(filled, "backfill", "--from", "2026-02-05", "--to", "2026-02-10", "--again") == 0
-    assert "shop: 1 incident recorded, see rankmon incidents list; nobody was paged" in capsys.readouterr().out
+    told = "recorded{}, see rankmon incidents list; nobody was paged"
+    assert f"shop: 1 incident {told.format(', none of them new')}" in capsys.readouterr().out
+    write(tmp_path, "http://127.0.0.1:9/")
+    shutil.copy(filled / "shop.db", tmp_path)
+    assert run(tmp_path, "backfill", "--from", "2026-02-02", "--to", "2026-02-10") == 0
+    assert f"shop: 1 incident {told.format('')}" in capsys.readouterr().out
 
 
 def test_incidents_are_listed_a_line_each(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +160,7 @@ def test_what_is_unknown_is_said(filled: Path, capsys: pytest.CaptureFixture[str
 def test_status_names_rule_and_incident(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "status") == 0
     shown = capsys.readouterr().out
-    assert "alert drop: firing since 2026-02-08" in shown
+    assert "alert drop: firing, too low since 2026-02-08" in shown
     assert f"rankmon incidents show {name}" in shown
 
 
@@ -164,6 +170,27 @@ def test_check_config_says_who_is_told(filled: Path, capsys: pytest.CaptureFixtu
     assert "  alert drop: ndcg@10 over 24h, looks back 5d, tells team" in told.out
     missing = "web.external_url: is missing, so links in notifications lead to http://127.0.0.1:9184/"
     assert missing in told.err
+
+
+@pytest.mark.parametrize(
+    ("change", "is_warned_of"),
+    [
+        (("", ""), True),
+        (("notify: [team]", "notify: [log]"), False),  # where nobody is sent a link
+        (("monitors:\n", 'web: {listen: "10.0.0.5:9184"}\nmonitors:\n'), False),  # which others can open
+        (("monitors:\n", 'web: {listen: "[::1]:9184"}\nmonitors:\n'), True),
+        (("monitors:\n", 'web: {listen: "0.0.0.0:9184"}\nmonitors:\n'), True),
+    ],
+)
+def test_check_config_warns_of_links_that_nobody_else_could_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], is_warned_of: bool
+) -> None:
+    write(tmp_path, "http://127.0.0.1:9/")
+    text = (tmp_path / "rankmon.yaml").read_text(encoding="utf-8")
+    assert change[0] in text
+    (tmp_path / "rankmon.yaml").write_text(text.replace(*change, 1), encoding="utf-8")
+    assert run(tmp_path, "check-config") == 0
+    assert ("web.external_url" in capsys.readouterr().err) == is_warned_of
 
 
 def test_check_config_warns_of_a_baseline_that_is_still_to_come(

@@ -102,14 +102,17 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
                     raise Stopped
         except Stopped as error:
             raise Stopped(f"{name}: stopped after {outcome.stored} buckets; the same command goes on there") from error
+        before = {s.incident.id for s in app.store.alerts.incidents(name, most=100_000)}
         judgement = judge(monitor, now, app.store, lease, replace(app.telling(), real_now=time.time()))
     kept = f", {outcome.kept} final ones kept" if outcome.kept else ""
     click.echo(f"{name}: {counted(outcome.stored, 'bucket')} stored{kept}")
     if outcome.stored and (refused := _refused(app, monitor, span)):
         click.echo(f"{name}: left out of that time: {refused}")
     if judgement is not None and judgement.incidents:
-        incidents = counted(len(judgement.incidents), "incident")
-        click.echo(f"{name}: {incidents} recorded, see rankmon incidents list; nobody was paged")
+        every, new = len(judgement.incidents), sum(s.incident.id not in before for s in judgement.incidents)
+        of_them = "" if new == every else f", {new or 'none'} of them new"
+        told = f"{counted(every, 'incident')} recorded{of_them}, see rankmon incidents list; nobody was paged"
+        click.echo(f"{name}: {told}")
     return outcome.stored
 
 

@@ -58,7 +58,8 @@ def explain_incident(config_path: Path, incident: str, output: str, now: bool) -
 
 def _plain(one: Told) -> dict[str, Any]:
     names = {"condition": list(one.condition), "fired_at": one.fired_at}
-    return {**names, "diagnosis": one.document, "missing": one.missing, "restated": one.restated}
+    found = {"diagnosis": one.document, "missing": one.missing, "restated": one.restated}
+    return {**names, **found, "is_over": one.is_over}
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class _Teller:
         return next((m for m in self.config.monitors if m.name == self.found.incident.monitor), None)
 
     def all(self) -> list[Told]:
-        """Of each condition that fired, at least of one."""
+        """Of each condition that fired, at least of one: the gravest that still fires, then by when they fired."""
         from monitor.diagnosing import MOST, fired, first_fired
 
         first, began = first_fired(self.found, self.store), {f.name: f for f in fired(self.found, self.store)}
@@ -84,18 +85,22 @@ class _Teller:
             why = "it is about the data, not the model: no request or slice is to blame"
             return [Told(first.name, first.at, missing=why)]
         taken = {one.condition: one for one in self.store.verdicts.diagnoses(self.found.incident.id)}
-        wanted = [first, *list(began.values())[:MOST]]
+        wanted = [first, *list(began.values())[:MOST], *(one for one in began.values() if one.name in taken)]
         # As the data were read again since, others may have begun it.
         wanted += [replace(first, name=name) for name, one in taken.items() if one.document and name not in began]
-        return [self._told(f, taken.get(f.name), began) for f in {f.name: f for f in wanted}.values()]
+        others = sorted({f.name: f for f in wanted if f.name != first.name}.values(), key=lambda f: (f.at, f.name))
+        return [self._told(f, taken.get(f.name), began) for f in (first, *others)]
 
     def _told(self, one: Fired, taken: Diagnosis | None, began: Mapping[ConditionName, Fired]) -> Told:
         from monitor.core.diagnosis import moved
+        from monitor.diagnosing import is_over_by_now
 
         document, missing = self._document(one, taken)
         then = None if document is None or taken is None or taken.document is None else document["fell"]
         now = began[one.name].finding if one.name in began else None
-        return Told(one.name, one.at, document, missing, moved(then, now) if then is not None and began else None)
+        restated = moved(then, now) if then is not None and began else None
+        is_over = self.found.incident.is_open and is_over_by_now(one, self.found)
+        return Told(one.name, one.at, document, missing, restated, is_over)
 
     def _document(self, one: Fired, taken: Diagnosis | None) -> tuple[Mapping[str, Any] | None, str]:
         """(the diagnosis, or what of it the store knows; why there is no more of it, empty if there is all)."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from monitor.cli.explain_incident_versions import compared, shown, versions
 from monitor.cli.incidents import line
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.diagnosis import BASELINE, BEFORE
@@ -13,7 +14,6 @@ from monitor.core.findings import Finding
 from monitor.core.messages import sentence
 from monitor.core.thresholds import ConditionName
 from monitor.core.verdict_words import NAMES
-from monitor.core.versions import ALL_THE_TIME
 from monitor.core.words import lasting, utc
 
 if TYPE_CHECKING:
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 Document = Mapping[str, Any]
 
 FAILED = "could not be captured"
-LONGEST = 60
 DAY, WEEK = 86_400, 604_800
+
+LEADING = 3
+"""Slices that must stand in another order for a second table of them."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Told:
         fired_at: when it began to fire, seconds.
         document: the diagnosis, or what of it the store knows.
         missing: why there is no more of it.
+        is_over: it does not fire any more, though the incident goes on.
         restated: what has become of its figures since it was taken, see `diagnosis.moved`; None: nothing.
     """
 
@@ -42,18 +45,20 @@ class Told:
     document: Document | None = None
     missing: str = ""
     restated: Document | None = None
+    is_over: bool = False
 
 
 def lines(found: StoredIncident, told: Sequence[Told], steps: Sequence[Transition]) -> list[str]:
-    """All of it, a line each."""
+    """All of it, a line each; a table that a condition shares with one before it is shown once."""
     first, *others = told
+    said: set[tuple[str, ...]] = set()
     return [
         line(found),
         *_fell(found, first.document),
         *_restated(first),
-        *(() if first.document is None else _parts(first.document)),
+        *_parts(first.document, said),
         *_missing(first),
-        *(text for one in others for text in _other(one, first.missing)),
+        *(text for one in others for text in _other(one, first.missing, said)),
         *_steps(steps),
     ]
 
@@ -82,30 +87,34 @@ def _restated(one: Told) -> Iterator[str]:
     )
 
 
-def _other(one: Told, said: str) -> Iterator[str]:
-    """A condition that fired beside the first, with what single requests say of it; `said` why the first lacks that."""
+def _other(one: Told, missing: str, said: set[tuple[str, ...]]) -> Iterator[str]:
+    """A condition that fired beside the first; `missing` is why the first lacks what single requests say."""
     document = one.document
     fell = None if document is None or document["fell"] is None else Finding.of(document["fell"])
     rule, dimension, value = one.condition
     what = f"{rule} of {dimension}={value}" if dimension else rule
-    yield f"\nAlso, at {utc(one.fired_at)}, {shown(what) if fell is None else _by(fell)}:" + (
+    over = ", which is over by now" if one.is_over else ""
+    yield f"\nAlso, at {utc(one.fired_at)}, {shown(what) if fell is None else _by(fell)}{over}:" + (
         "" if fell is None else f" {shown(sentence(fell), 1000)}"
     )
     yield from _restated(one)
-    if document is not None and document.get("captured") is not None:
-        yield from _captured(document)
-    if one.missing != said:
+    yield from _parts(document, said)
+    if one.missing != missing:
         yield from _missing(one)
 
 
-def _parts(document: Document) -> Iterator[str]:
-    yield from _split(document)
-    yield from _slices(document)
-    yield from _labels(document)
-    yield from _versions(document)
+def _parts(document: Document | None, said: set[tuple[str, ...]]) -> Iterator[str]:
+    """All of a diagnosis but what is in `said`, to which it is added."""
+    if document is None:
+        return
+    parts = [_split(document), *_slices(document), _labels(document), versions(document, _against(document, BEFORE))]
     if document.get("captured") is not None:
-        yield from compared(document["captured"]["comparison"])
-        yield from _captured(document)
+        began = document["began_at"] if document["fell"] is None else document["fell"]["since"]
+        parts += [compared(document["captured"]["comparison"], began), _captured(document)]
+    for part in map(tuple, parts):
+        if part not in said:
+            yield from part
+        said.add(part)
 
 
 def _captured(document: Document) -> Iterator[str]:
@@ -143,8 +152,9 @@ def _split(document: Document) -> Iterator[str]:
         yield f"\nNo split: {why}."
         return
     against = _against(document, BASELINE if found["from"] == "verdict" else BEFORE)
+    split = "All traffic, split" if document["dimension"] else "Split"
     yield (
-        f"\nSplit by {shown(found['by'])}, {against}: {number(found['before'])} -> {number(found['value'])}, "
+        f"\n{split} by {shown(found['by'])}, {against}: {number(found['before'])} -> {number(found['value'])}, "
         f"change {found['value'] - found['before']:+.4f}"
     )
     yield f"  within slices {found['within']:+.4f}, from another mix {found['mix']:+.4f}"
@@ -169,14 +179,17 @@ def _before(document: Document) -> str:
     return f"the same hours of {number_} {unit} before" if number_ > 1 else f"the same hours {apart // DAY} days before"
 
 
-def _slices(document: Document) -> Iterator[str]:
+def _slices(document: Document) -> Iterator[Iterator[str]]:
+    """Slices by what they add, and by z where that is another order, each against what it is compared with."""
+    told: dict[str, list[Any]] = {}
     for title, name in (("By what they add to the change", "slices"), ("By z, the surest fall first", "slices_by_z")):
         for what in (BASELINE, BEFORE):
             # Slices of the two are in tables of their own: a fall against the one is none against the other.
             parts = [p for p in document[name] if p.get("against", BEFORE) == what]
-            if parts:
-                yield f"\n{title}, {_against(document, what)}:"
-                yield from _table(parts)
+            leading = [(p["dimension"], p["slice"]) for p in parts[:LEADING]]
+            if parts and told.get(what) != leading:
+                yield iter([f"\n{title}, {_against(document, what)}:", *_table(parts)])
+            told[what] = leading
 
 
 def _table(parts: Sequence[Document]) -> list[str]:
@@ -200,7 +213,8 @@ def _table(parts: Sequence[Document]) -> list[str]:
 
 def _labels(document: Document) -> Iterator[str]:
     c = document["coverage"]
-    yield f"\nLabels and traffic, {_against(document, BEFORE)}:"
+    of_slice = f" of {shown(document['dimension'] + '=' + document['slice'])}" if document["dimension"] else ""
+    yield f"\nLabels and traffic{of_slice}, {_against(document, BEFORE)}:"
     name, of = (
         ("judged", "items with a judgment") if document["by_judgments"] else ("labelled", "requests with a label")
     )
@@ -208,86 +222,16 @@ def _labels(document: Document) -> Iterator[str]:
         (of, percent(c[f"{name}_before"]), percent(c[name])),
         ("events per request", number(c["events_before"]), number(c["events"])),
         ("events that match nothing", percent(c["unmatched_before"]), percent(c["unmatched"])),
+        ("requests with nothing relevant", percent(c.get("empty_before")), percent(c.get("empty"))),
         ("requests", count(c["requests_before"] / max(1, len(document["compared"]))), count(c["requests"])),
     ]
     yield from table(("", "before", "now"), rows)
 
 
-def _versions(document: Document) -> Iterator[str]:
-    found = document["versions"]
-    if found:
-        yield f"\nModel versions in the window, of all traffic, {_against(document, BEFORE)}:"
-        yield from table(
-            ("version", "requests", "value", "95 % interval", "requests before", "before"),
-            [
-                (
-                    shown(v["version"]),
-                    count(v["requests"]),
-                    number(v["value"]),
-                    interval(v),
-                    count(v["requests_before"]),
-                    number(v["before"]),
-                )
-                for v in found
-            ],
-        )
-
-
-def interval(found: Document) -> str:
-    """`0.7000 – 0.7500`; a dash where there is none."""
-    return "–" if found["lower"] is None else f"{number(found['lower'])} – {number(found['upper'])}"
-
-
-def compared(found: Document | None) -> Iterator[str]:
-    """Two versions against each other."""
-    if found is None:
-        return
-    one, other = found["first"], found["second"]
-    first, second = shown(one["version"]), shown(other["version"])
-    surely = "" if found["lower"] is None else f" (95 %: {found['lower']:+.4f} to {found['upper']:+.4f})"
-    is_paired = found["by"] == "query"
-    on = f"on {found['shared']:,} queries that both got" if is_paired else "all requests, not paired"
-    is_one_time = found.get("at_one_time", True)
-    yield "" if is_one_time else f"\nAt different times: {_times(one, other)}the difference may be of the time."
-    yield f"{second} against {first}, {on}{_together(found)}: {found['difference']:+.4f}{surely}"
-    what = "queries" if is_paired else f"requests of {second} against the median one of {first}"
-    yield f"  {what}: {_signs(found)}"
-    if not is_paired and found.get("queries"):
-        yield f"  the {found['shared']:,} queries that both got: {_signs(found['queries'])}"
-    empty = [f"{shown(v['version'])} {v['empty']:,} of {v['read']:,}" for v in (one, other) if v.get("read")]
-    if empty:
-        yield f"  requests with nothing relevant: {', '.join(empty)}"
-
-
-def _signs(found: Document) -> str:
-    return "{better:,} better, {worse:,} worse, {unchanged:,} unchanged".format(**found)
-
-
-def _times(one: Document, other: Document) -> str:
-    """When two versions served that did not do so together, with a semicolon at its end."""
-    if one.get("since") is None or other.get("since") is None:
-        return ""
-    before, after = sorted((one, other), key=lambda version: int(version["since"]))
-    names = shown(before["version"]), shown(after["version"])
-    if before["until"] <= after["since"]:
-        return f"{names[0]} until {utc(before['until'])}, {names[1]} from {utc(after['since'])}; "
-    return "{} from {} to {}, {} from {} to {}; ".format(
-        names[0], utc(before["since"]), utc(before["until"]), names[1], utc(after["since"]), utc(after["until"])
-    )
-
-
-def _together(found: Document) -> str:
-    """Of how much of each version's requests it is, where that is not all."""
-    shares = found.get("together", (1.0, 1.0))
-    if not found.get("at_one_time", True) or min(shares) >= ALL_THE_TIME:
-        return ""
-    names = (shown(found[which]["version"]) for which in ("first", "second"))
-    told = ", ".join(f"{percent(share)} of {name}" for name, share in zip(names, shares, strict=True))
-    return f", while both served ({told})"
-
-
 def _requests(document: Document) -> Iterator[str]:
     captured = document["captured"]
+    if captured.get("why"):
+        yield f"\nNo requests are named: {captured['why']}."
     if captured["requests"]:
         yield f"\nRequests that lost most, {_against(document, BEFORE)}:"
         yield from table(
@@ -305,6 +249,9 @@ def _requests(document: Document) -> Iterator[str]:
             ],
             left=(0, 1, 2, 3),
         )
+    now, before = captured.get("left_out", (None, None))
+    if now or before:
+        yield f"  Requests with nothing relevant are no part of this: {percent(now)}, before {percent(before)}."
 
 
 def _queries(document: Document) -> Iterator[str]:
@@ -345,9 +292,3 @@ def _steps(steps: Sequence[Transition]) -> Iterator[str]:
     for step in steps:
         where = f" of {step.dimension}={step.value}" if step.dimension else ""
         yield f"  {utc(step.at)}  {step.rule}{shown(where)}: {step.was} -> {step.became}, {shown(step.reason, 200)}"
-
-
-def shown(text: object, longest: int = LONGEST) -> str:
-    """Text that comes out of a database, on one line; a terminal obeys control characters."""
-    plain = "".join(c if c.isprintable() else "?" for c in str(text))
-    return plain if len(plain) <= longest else plain[:longest] + "..."

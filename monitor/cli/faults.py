@@ -14,7 +14,7 @@ _MISSING = (
     (re.compile(r"no such table: (\S+?)(?=[;,]|\s|$)|relation (\S+) does not exist|Table '([^']+)' doesn't"), False),
 )
 _STATEMENT = re.compile(r" LINE \d+: .*?\^")
-_ALIAS = re.compile(r"(?<![\w.])([re])\.(?=[\w\"`])")
+_ALIAS = re.compile(r"(?<![\w.])([re])\.(?=[\w\"`])(?!g\.)")  # but not of an "e.g."
 
 
 def plainly(text: str) -> str:
@@ -22,6 +22,8 @@ def plainly(text: str) -> str:
 
     >>> plainly("no such column: r.skuu; compare the table")
     'no such column: skuu; compare the table'
+    >>> plainly("it names no zone, so declare e.g. timezone: UTC")
+    'it names no zone, so declare e.g. timezone: UTC'
     """
     return _ALIAS.sub("", _STATEMENT.sub("", text))
 

@@ -12,7 +12,7 @@ import click
 from monitor.cli.common import Span, by_option, config_option, load_config, pick_monitors, stored
 from monitor.cli.listing import Listing
 from monitor.core.messages import About, notification, sentence
-from monitor.core.verdict_words import NAMES
+from monitor.core.verdict_words import topic
 from monitor.core.words import lasting, utc
 from monitor.errors import InputError
 
@@ -149,7 +149,7 @@ def line(stored_: StoredIncident) -> str:
     end = incident.closed_at if incident.closed_at is not None else max((f.end for f in stored_.findings), default=0)
     length = lasting(max(end, incident.began_at) - incident.began_at)
     first = next(iter(stored_.findings), None)
-    fell = "" if first is None else first.judged if incident.matter == "quality" else NAMES[first.verdict]
+    fell = "" if first is None else first.judged if incident.matter == "quality" else topic(first)
     ack_ = "" if stored_.acknowledged_at is None else f", acknowledged by {stored_.acknowledged_by}"
     ack_ += f": {stored_.note}" if stored_.note else ""
     return (

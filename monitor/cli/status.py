@@ -215,7 +215,7 @@ def _alert(alert: dict[str, Any]) -> str:
     from monitor.core.words import utc
 
     where = f" of {alert['dimension']}={alert['value']}" if alert["dimension"] else ""
-    since = "" if alert["since"] is None else f" since {utc(alert['since'])}"
+    since = "" if alert["since"] is None else f", too low since {utc(alert['since'])}"
     name, why = f"alert {alert['rule']}{where}", alert["not_judged_because"]
     if why and alert["state"] == "ok":
         return f"{name}: not judged: {why}"

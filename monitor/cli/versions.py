@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.common import Instant, config_option, load_config, pick_monitors, stored
-from monitor.cli.explain_incident_page import compared, interval, shown
+from monitor.cli.explain_incident_versions import compared, interval, shown
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.measures import Measure, parse
-from monitor.core.types import Monitor
+from monitor.core.types import Monitor, Slice
 from monitor.core.words import utc
 from monitor.errors import InputError
 
@@ -41,6 +41,7 @@ MOST = 200_000
     help="Compare B against A; without it the two busiest, the newer against the older.",
 )
 @click.option("--measure", "text", help="One of the monitor's measures; the first without it.")
+@click.option("--by", "dimension", help="Slices in which they are compared too; the first dimension without it.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def versions(
     config_path: Path,
@@ -49,24 +50,25 @@ def versions(
     until: int | None,
     pair: tuple[str, str] | None,
     text: str | None,
+    dimension: str | None,
     output: str,
 ) -> None:
     """Compare two versions of a model that served in one period, and show all of them with their intervals.
 
     Single requests are read from the source, in bounded steps. Where both versions got the same queries, they are
     compared query by query; else all requests of one against all of the other. Of versions that served one after the
-    other it says so: the difference may be of the time then.
+    other it says so: the difference may be of the time then. Then the same in each slice.
     """
     config = load_config(config_path)
     (wanted,) = pick_monitors(config, (monitor,))
     _check(wanted)
-    measure = _measure(wanted, text)
+    measure, by = _measure(wanted, text), _by(wanted, dimension)
     with stored(config) as store:
         span = _span(wanted, since, until, store)
         table_ = _stored(wanted, measure, span, store)
-        sample, of = _read(config, wanted, measure, span, store)
+        sample, of = _read(config, wanted, measure, by, span, store)
         two = pair or _newer_against_older(wanted, sample, store)
-    found = _compare(wanted, sample, two)
+    found = _compare(wanted, sample, two, of)
     document = {
         "monitor": monitor,
         "measure": str(measure),
@@ -76,6 +78,8 @@ def versions(
         "requests": len(sample),
         "stored_requests": of,
         "comparison": found,
+        "by": None if by is None else by.dimension,
+        "slices": [] if found is None or by is None else _slices(wanted, sample, two),
     }
     click.echo(json.dumps(document, indent=2) if output == "json" else "\n".join(_lines(document)))
 
@@ -98,6 +102,18 @@ def _measure(monitor: Monitor, text: str | None) -> Measure:
         known = ", ".join(map(str, monitor.measures))
         raise InputError(f"{monitor.name} computes {known}, not {measure.kernel}")
     return measure
+
+
+def _by(monitor: Monitor, dimension: str | None) -> Slice | None:
+    """The dimension by whose slices versions are compared; None where there is none."""
+    from monitor.core.diagnosis import dimensions
+
+    known = {one.dimension: one for one in dimensions(monitor)}
+    if dimension is None:
+        return next(iter(known.values()), None)
+    if dimension not in known:
+        raise InputError(f"{monitor.name} has no slices by {dimension!r} to compare in; there are {', '.join(known)}")
+    return known[dimension]
 
 
 def _span(monitor: Monitor, since: int | None, until: int | None, store: Store) -> tuple[int, int]:
@@ -131,7 +147,7 @@ def _stored(monitor: Monitor, measure: Measure, span: tuple[int, int], store: St
 
 
 def _read(
-    config: Config, monitor: Monitor, measure: Measure, span: tuple[int, int], store: Store
+    config: Config, monitor: Monitor, measure: Measure, by: Slice | None, span: tuple[int, int], store: Store
 ) -> tuple[Sample, int | None]:
     """(requests of the period, how many are stored). Raises SourceError, InputError if there are none."""
     from monitor.core.sample import Wanted
@@ -143,7 +159,9 @@ def _read(
     traffic = store.history(monitor.traffic, *span, overall_only=True)
     known = stock(traffic, OVERALL)
     requests = None if known is None else known.every
-    wanted = Wanted(measure, None if monitor.rankings.query is None else QUERY, VERSION, None)
+    query = None if monitor.rankings.query is None else QUERY
+    slices = set() if by is None else store.known_slices(monitor.name).get(by.dimension, set())
+    wanted = Wanted(measure, query, VERSION, by, frozenset(slices))
     source = config.source(monitor.source)
     database = Database(source.name, source.url, source.statement_timeout)
     steps = read_sample(Pull(detailed(monitor), database), wanted, span, monitor.bucket, known, MOST)
@@ -175,7 +193,7 @@ def _newer_against_older(monitor: Monitor, sample: Sample, store: Store) -> Sequ
     return in_order(sample, busiest, monitor.bucket, first_served(monitor, busiest, store))
 
 
-def _compare(monitor: Monitor, sample: Sample, two: Sequence[str]) -> dict[str, Any] | None:
+def _compare(monitor: Monitor, sample: Sample, two: Sequence[str], of: int | None) -> dict[str, Any] | None:
     from monitor.core.versions import compare, names
 
     known = names(sample)
@@ -186,7 +204,20 @@ def _compare(monitor: Monitor, sample: Sample, two: Sequence[str]) -> dict[str, 
         return None
     if two[0] == two[1]:
         raise InputError(f"{two[0]!r} is one version; name two")
-    return compare(sample, two[0], two[1], monitor.bucket).plain()
+    found = compare(sample, two[0], two[1], monitor.bucket)
+    # Of a part of the requests, the first and the last are not those of a version.
+    is_whole = len(sample) < MOST and (of is None or of <= MOST)
+    return (found if is_whole else found.served({}, monitor.bucket)).plain()
+
+
+def _slices(monitor: Monitor, sample: Sample, two: Sequence[str]) -> list[dict[str, Any]]:
+    from monitor.core.versions import by_place
+
+    found = by_place(sample, two[0], two[1], monitor.bucket)
+    for one in found:  # when each served is told of all traffic
+        for which in ("first", "second"):
+            one[which] = {n: v for n, v in one[which].items() if n not in ("since", "until", "read", "empty")}
+    return found
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -203,6 +234,28 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     if document["comparison"] is None:
         yield "\nOne version served in this period; there is nothing to compare."
     yield from compared(document["comparison"])
+    if document["slices"]:
+        yield from _slice_lines(document)
+
+
+def _slice_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    one, other = (shown(document["comparison"][which]["version"]) for which in ("first", "second"))
+    yield f"\n{other} against {one} by {shown(document['by'])}, the largest fall first:"
+    rows = [
+        (
+            shown(s["slice"]),
+            count(s["first"]["requests"]),
+            number(s["first"]["value"]),
+            count(s["second"]["requests"]),
+            number(s["second"]["value"]),
+            f"{s['difference']:+.4f}",
+            "–" if s["lower"] is None else f"{s['lower']:+.4f} to {s['upper']:+.4f}",
+            "queries" if s["by"] == "query" else "requests",
+        )
+        for s in document["slices"]
+    ]
+    head = ("slice", f"requests of {one}", "value", f"of {other}", "value", "difference", "95 % interval", "by")
+    yield from table(head, rows, left=(0, 7))
 
 
 def _stored_lines(document: Mapping[str, Any]) -> list[str]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from ipaddress import ip_address
 
-from monitor.config.values import Config
+from monitor.config.values import EVERYWHERE, Config
 from monitor.core.rules import Drop
 from monitor.core.types import Monitor
 
 
 def remarks(config: Config, now: float) -> Iterator[str]:
     """Each with its place in the file; `now` in seconds since 1970."""
-    if config.channels and not config.web.external_url:
+    if _tells_others(config) and not config.web.external_url and _is_for_few(config.web.host):
         text = (
             f"is missing, so links in notifications lead to {config.web.page_url()}; give the address that people use"
         )
@@ -19,6 +21,24 @@ def remarks(config: Config, now: float) -> Iterator[str]:
     for index, monitor in enumerate(config.monitors):
         for number, text in _not_yet(monitor, now):
             yield f"{config.place('monitors', index, 'alerts', number, 'baseline', 'pinned')}: {text}"
+
+
+def _tells_others(config: Config) -> bool:
+    """Whether anybody gets a notification, and with it a link, elsewhere than in the log."""
+    channels = {c.name for c in config.channels}
+    return any(
+        channels.intersection((*m.notify, *m.retrain_notify, *(m.drift.notify_data if m.drift else ())))
+        for m in config.monitors
+    )
+
+
+def _is_for_few(host: str) -> bool:
+    """Whether a link to that address leads nowhere from other machines, or by a name that they may not know."""
+    if host in EVERYWHERE or host == "localhost":
+        return True
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return False
 
 
 def _not_yet(monitor: Monitor, now: float) -> Iterator[tuple[int, str]]:

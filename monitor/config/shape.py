@@ -36,7 +36,11 @@ class Database(Shape):
 
     model_config = ConfigDict(json_schema_extra=one_required("url", "url_file"))
 
-    url: Maybe[Text] = Field(default=None, repr=False, description="SQLAlchemy URL of the database.")
+    url: Maybe[Text] = Field(
+        default=None,
+        repr=False,
+        description="SQLAlchemy URL of the database; a relative path of SQLite or DuckDB is relative to this file.",
+    )
     url_file: Maybe[Text] = Field(default=None, description="File that holds the URL, relative to this file.")
     password: Maybe[str] = Field(default=None, repr=False, description="Password; best written as ${NAME}.")
     password_file: Maybe[Text] = Field(default=None, description="File that holds the password, relative to this file.")
@@ -49,7 +53,7 @@ class Database(Shape):
 
 
 class Store(Database):
-    """Where rankmon keeps its own tables: SQLite (a relative path starts at the working directory) or PostgreSQL."""
+    """Where rankmon keeps its own tables: SQLite (a relative path starts at this file's folder) or PostgreSQL."""
 
     keep: PositiveDuration = Field(
         default="730d",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from sqlalchemy.engine import URL
 
 from monitor.config.report import Report, Where
@@ -32,7 +35,15 @@ def database_url(shape: Database, where: Where, report: Report) -> URL | None:
         password = secret(shape.password_file, (*where, "password_file"), report)
     if text is None or (password is None and shape.password_file is not None):
         return None
-    return _checked(text, password, _place(shape, where), report)
+    url = _checked(text, password, _place(shape, where), report)
+    return None if url is None else _beside(report.file.parent, url)
+
+
+def _beside(folder: Path, url: URL) -> URL:
+    """The URL with a relative file made one in `folder`; `:memory:`, `file:…` and `md:…` are no paths."""
+    if url.get_backend_name() not in ("sqlite", "duckdb") or not url.database or re.match(r"\w*:", url.database):
+        return url
+    return url.set(database=str(folder / url.database))
 
 
 def _place(shape: Database, where: Where) -> Where:

@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 Span = tuple[int, int]
 """[since, until) seconds."""
 
-VERSION = 2
+VERSION = 3
 """Of the document's form, raised when a field changes its meaning."""
 
 MOST_REQUESTS = 20_000
@@ -47,6 +47,9 @@ MODEL_VERSION = "model_version"
 
 BASELINE, BEFORE = "baseline", "before"
 """What a slice is compared with: the verdict's baseline of the same hours, or the same hours of the weeks before."""
+
+SURELY = -2.0
+"""Standard errors by which a slice must have changed to count as fallen."""
 
 SAME = 1e-9
 """Figures that differ by less are the same."""
@@ -198,6 +201,17 @@ def version_slice(monitor: Monitor) -> Slice | None:
     return None
 
 
+def when_served(first: Mapping[str, int], traffic: History, monitor: Monitor) -> dict[str, Span]:
+    """Version -> [start of its first stored bucket, as `first` has it; end of its last one in `traffic`), seconds."""
+    dimension, found = version_slice(monitor), {}
+    for version, since in first.items():
+        key = ("" if dimension is None else dimension.dimension, version)
+        busy = traffic.starts[traffic.slice(key)[:, 0] > 0]
+        if len(busy):
+            found[version] = since, int(busy[-1]) + monitor.bucket
+    return found
+
+
 def split_by(stored: Stored, dimension: str) -> Split | None:
     """The drop of the whole, split by a dimension; None where one of the two has no data, or no such slices.
 
@@ -274,8 +288,15 @@ def by_z(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return sorted(found, key=lambda part: (part["z"], part["dimension"], part["slice"]))
 
 
+def fallen(found: Iterable[Mapping[str, Any]], dimension: str) -> frozenset[str]:
+    """The slices of a dimension that surely fell, at least half as surely as the one that leads."""
+    here = [p for p in found if p["dimension"] == dimension and p["within"] < 0 and p["z"] <= SURELY]
+    lead = min((p["z"] for p in here), default=0.0)
+    return frozenset(p["slice"] for p in here if p["z"] <= lead / 2)
+
+
 def coverage(stored: Stored) -> dict[str, float | None]:
-    """Labels and events, in the window and before: shares, and events per request."""
+    """Labels, events and requests with nothing relevant, in the window and before: shares, and events per request."""
     now = [stored.traffic.between(*stored.subject.window)]
     before = [stored.traffic.between(*span) for span in stored.subject.before]
     found: dict[str, float | None] = {}
@@ -288,6 +309,9 @@ def coverage(stored: Stored) -> dict[str, float | None]:
         found[f"events{suffix}"] = _share(events, requests)
         found[f"unmatched{suffix}"] = _share(float(whole[5]), float(whole[4] + whole[5]))
         found[f"requests{suffix}"] = requests
+    for suffix, own in (("", [stored.window()]), ("_before", stored.before())):
+        scored = sum((p.slice(stored.subject.key).sum(axis=0) for p in own), np.zeros(len(b.FIELDS)))
+        found[f"empty{suffix}"] = _share(float(scored[b.EMPTY]), float(scored[b.REQUESTS]))
     return found
 
 

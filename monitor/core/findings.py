@@ -120,7 +120,7 @@ class Finding:
 
 def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: int) -> Finding:
     """All that there is to say of an evaluation. `view` reaches as far back as the rule, and a window more."""
-    spans = _reference(rule, view.width, evaluation.end, since)
+    spans = _reference(rule, evaluation.end, since)
     place, sums = view.history.slices.index(key), _sums(view, spans)
     before = float(read(rule, view, sums[[place]])[0][0]) if evaluation.baseline is None else evaluation.baseline
     lower, upper, method = bounds(rule, view, key, evaluation.end)
@@ -160,10 +160,10 @@ def compared_with(rule: Rule) -> str:
     return f"the {format_duration(baseline.trailing)} before it"
 
 
-def _reference(rule: Rule, width: int, end: int, since: int) -> Sequence[tuple[int, int]]:
+def _reference(rule: Rule, end: int, since: int) -> Sequence[tuple[int, int]]:
     if isinstance(rule.limit, Drop):
         return rule.limit.baseline.spans(end, rule.window)
-    fell_from = since - width
+    fell_from = since - rule.window  # the first window that was too low may have begun to fall at its very start
     return ((fell_from - rule.window, fell_from),)
 
 

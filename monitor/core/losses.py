@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.core.sample import Sample, by_query
-from monitor.core.versions import compare, in_order, names
+from monitor.core.versions import SAME, compare, in_order, mean, names
 
 MOST = 20
 """Requests and queries that are named."""
@@ -49,6 +49,53 @@ def lost_requests(now: Sample, before: Sample) -> list[dict[str, Any]]:
         }
         for i in order
     ]
+
+
+def lost_by_slice(now: Sample, before: Sample, fallen: Collection[str] | None) -> dict[str, Any]:
+    """The same where requests have no query, as JSON data: `requests`, `why` there are none, and the share `left_out`.
+
+    One request is harder than another, and nothing tells which. So those of a slice that did not fall lost nothing, and
+    of one with nothing relevant it is not known whether it ever was otherwise.
+
+    Args:
+        fallen: the slices that fell; None: all are of one.
+    """
+    if fallen is not None:
+        now, before = (s.where(np.fromiter((p in fallen for p in s.places), bool, len(s))) for s in (now, before))
+    left_out = [float(s.is_bare.mean()) if len(s) else None for s in (now, before)]
+    now, before = now.where(~now.is_bare), before.where(~before.is_bare)
+    means, past = _means(now, _by_place(now)), _means(before, _by_place(before))
+    fell = [place for place, value in means.items() if place in past and value < past[place] - SAME]
+    why = ""
+    if fallen is not None and not fallen:
+        why = "no slice fell surely, and without queries nothing tells who lost"
+    elif means and past and not fell:
+        why = "requests with something relevant are ranked no worse than before; more of them have nothing relevant"
+    chosen = now.where(np.fromiter((p in fell for p in now.places), bool, len(now)))
+    return {"requests": lost_requests(chosen, before), "why": why, "left_out": left_out}
+
+
+def by_version(now: Sample, before: Sample, width: int) -> list[dict[str, Any]]:
+    """Each version's requests, in the window and before, as JSON data, the busiest first.
+
+    Args:
+        width: of a bucket, seconds.
+    """
+    found = []
+    for version in names(now + before)[:MOST]:
+        one, past = mean(now, version, width), mean(before, version, width)
+        found.append(
+            {
+                "version": version,
+                "requests": one.requests,
+                "value": one.value if one.requests else None,
+                "lower": one.lower,
+                "upper": one.upper,
+                "requests_before": past.requests,
+                "before": past.value if past.requests else None,
+            }
+        )
+    return found
 
 
 def _by_place(sample: Sample) -> dict[str, NDArray[np.int64]]:
@@ -116,7 +163,12 @@ def _part(sample: Sample, at: NDArray[np.int64]) -> _Part:
 
 
 def losses(
-    now: Sample, before: Sample, width: int, with_text: bool, first: Mapping[str, int] = MappingProxyType({})
+    now: Sample,
+    before: Sample,
+    width: int,
+    with_text: bool,
+    served: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+    fallen: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """What single requests say of a fall, as JSON data.
 
@@ -126,15 +178,21 @@ def losses(
     Args:
         width: of a bucket, seconds.
         with_text: give the texts of queries too, not only their ids.
-        first: as `versions.in_order` takes it.
+        served: version -> [since, until) seconds by stored buckets. The samples are of some hours only, whose ends are
+            not those of a version.
+        fallen: as `lost_by_slice` takes it.
     """
     sample = now if len(names(now)) > 1 else now + before
+    first = {version: since for version, (since, _) in served.items()}
     both = in_order(sample, names(sample)[:2], width, first)
-    compared = compare(sample, both[0], both[1], width).plain() if both[1:] else None
+    compared = compare(sample, both[0], both[1], width).served(served, width).plain() if both[1:] else None
+    queries = lost_queries(now, before, with_text)
+    lost = {"requests": lost_requests(now, before)} if queries else lost_by_slice(now, before, fallen)
     return {
         "value": now.mean,
         "before": before.mean,
-        "requests": lost_requests(now, before),
-        "queries": lost_queries(now, before, with_text),
+        **lost,
+        "queries": queries,
         "comparison": compared,
+        "versions": by_version(now, before, width),
     }

@@ -15,8 +15,8 @@ from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident, Matter
 from monitor.core.rules import COVERAGE, SEVERITIES, Severity
 from monitor.core.types import format_duration
+from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.verdict_words import (
-    NAMES,
     first_on_data,
     headline,
     is_new_normal,
@@ -24,8 +24,8 @@ from monitor.core.verdict_words import (
     origin,
     sentences,
     taken_as_normal,
+    topic,
 )
-from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.words import lasting, utc
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "retrain", "test"]
@@ -168,7 +168,7 @@ def _title(kind: Kind, monitor: str, findings: Sequence[Finding]) -> str:
     if kind == "resolved":
         if first_on_data([first]) is not None:
             ended = "taken as the new normal" if any(is_new_normal(f) for f in findings) else "no more"
-            return f"{monitor}: resolved, {NAMES[first.verdict]} {ended}"
+            return f"{monitor}: resolved, {topic(first)} {ended}"
         if (low := next((f for f in findings if _rose_little(f)), None)) is not None:
             return f"{monitor}: resolved, but {_subject(low)} rose to {_number(low, low.value)} only{_below(low)}"
         if (lost := next((f for f in findings if f.still_below is not None), None)) is not None:
@@ -177,7 +177,19 @@ def _title(kind: Kind, monitor: str, findings: Sequence[Finding]) -> str:
             )
         back = "at" if first.verdict and _fires(first) else "back at"  # too low, but no more than chance explains
         return f"{monitor}: resolved, {_subject(first)} is {back} {_number(first, first.value)}"
-    return f"{monitor}: {_headline(first)}"
+    return f"{monitor}: {_headline(first)}{_worst(findings)}"
+
+
+def _worst(findings: Sequence[Finding]) -> str:
+    """The slice that fell furthest, where it fell further than the mean of all."""
+    first = findings[0]
+    if first.dimension or first.change is None or first.is_recovering:
+        return ""
+    of_slices = [f for f in findings if f.dimension and f.judged == first.judged and not f.is_recovering]
+    worst = min(of_slices, key=lambda f: f.change or 0.0, default=first)
+    if worst.change is None or worst.change >= min(first.change, 0.0):
+        return ""
+    return f"; {named(worst.dimension, worst.slice)} by {-100 * worst.change:.1f} %"
 
 
 def _headline(finding: Finding) -> str:

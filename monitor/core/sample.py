@@ -50,6 +50,7 @@ class Sample:
         versions: of the model that ranked each.
         read: requests with a value that were read, kept or not.
         empty: version -> (requests that were read, kept or not; those of them with nothing relevant).
+        bare: (n,) whether a request has nothing relevant; None: that is not known.
     """
 
     ids: tuple[str, ...]
@@ -61,6 +62,7 @@ class Sample:
     versions: tuple[str, ...]
     read: int
     empty: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    bare: Bools | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -70,6 +72,11 @@ class Sample:
         """(n,)"""
         found: Floats = self.over / self.under
         return found
+
+    @property
+    def is_bare(self) -> Bools:
+        """(n,) whether a request is known to have nothing relevant."""
+        return np.zeros(len(self), bool) if self.bare is None else self.bare
 
     @property
     def mean(self) -> float | None:
@@ -90,6 +97,7 @@ class Sample:
             tuple(self.versions[i] for i in places),
             self.read,
             self.empty,
+            None if self.bare is None else self.bare[at],
         )
 
     def of_version(self, version: str) -> Sample:
@@ -113,6 +121,7 @@ class Sample:
             self.versions + other.versions,
             self.read + other.read,
             _both(self.empty, other.empty),
+            np.concatenate([self.is_bare, other.is_bare]),
         )
 
     def at_most(self, most: int) -> Sample:
@@ -201,6 +210,7 @@ def sampled(reading: Reading, wanted: Wanted) -> Sample:
         tuple(versions[i] for i in rows),
         len(rows),
         _empty(versions, rankings.sampled, scores.empty),
+        scores.empty[kept],
     )
     return found if wanted.only is None else found.of_place(wanted.only)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE
+from monitor.core.drift.verdicts import SLICE_KINDS
 from monitor.core.findings import Finding
 from monitor.core.types import format_duration
 from monitor.core.verdict_findings import (
@@ -39,19 +40,20 @@ NAMES = {
 """Verdict -> its name for people."""
 
 
+def topic(finding: Finding) -> str:
+    """A verdict's name, with the slices that it is about."""
+    return f"{NAMES[finding.verdict]}: {_slices(finding)}" if finding.rule in SLICE_KINDS else NAMES[finding.verdict]
+
+
 def headline(finding: Finding) -> str:
     """A verdict on the data in a few words, for a title."""
     if finding.verdict in (SUSPECT, COLLAPSED):
         return f"{NAMES[finding.verdict]}, coverage {_from_to(_percent(finding.before), _percent(finding.value))}"
     if finding.verdict == "traffic_low":
         return f"traffic low, {_count(finding.value)} requests where {_count(finding.before)} are usual"
-    if finding.verdict == "slice_missing":
-        return f"slices missing: {_slices(finding)}"
-    if finding.verdict in (SLICE_SUSPECT, SLICE_COLLAPSED):
-        return f"{NAMES[finding.verdict]}: {_slices(finding)}"
     if finding.verdict in ARRIVALS:
         return f"{NAMES[finding.verdict]}, no {_SUBJECTS[finding.verdict]} for {lasting(finding.window)}"
-    return NAMES[finding.verdict]
+    return topic(finding)
 
 
 def sentences(finding: Finding) -> list[str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -41,6 +42,9 @@ as of one time."""
 
 ALL_THE_TIME = 0.9
 """The same share of both, from which on all of their requests are compared: now and then one is alone by chance."""
+
+MOST_PLACES = 20
+"""Slices in which two versions are compared."""
 
 NEAR = 600
 SPACINGS = 3
@@ -89,6 +93,7 @@ class Comparison:
         queries: of these, how many are better; None without any.
         at_one_time: they served together; else what the time brought is in the difference too.
         together: share of the requests of each that came while the other served.
+        resolution: seconds to which it is known when each served.
     """
 
     first: Mean
@@ -104,10 +109,22 @@ class Comparison:
     queries: Signs | None = None
     at_one_time: bool = True
     together: tuple[float, float] = (1.0, 1.0)
+    resolution: int = 1
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
         return asdict(self)
+
+    def served(self, times: Mapping[str, tuple[int, int]], resolution: int) -> Comparison:
+        """The same, with when the versions served from elsewhere: some hours of a time do not tell when one began.
+
+        Args:
+            times: version -> [since, until) seconds; of others it is not known.
+        """
+        both = (replace(m, since=since, until=until) for m in (self.first, self.second)
+                for since, until in [times.get(m.version, (None, None))])  # fmt: skip
+        first, second = both
+        return replace(self, first=first, second=second, resolution=resolution)
 
 
 def names(sample: Sample) -> list[str]:
@@ -172,6 +189,19 @@ def compare(sample: Sample, first: str, second: str, width: int) -> Comparison:
     means = _of_part(whole[0], one, width), _of_part(whole[1], other, width)
     found = _found(means, one, other, width)
     return replace(found, at_one_time=is_one_time, together=together)
+
+
+def by_place(sample: Sample, first: str, second: str, width: int) -> list[dict[str, Any]]:
+    """The second version against the first in each of the busiest slices that both served, the largest fall first.
+
+    As JSON data: each is a comparison, with its `slice`.
+    """
+    found = []
+    for place, _ in Counter(sample.places).most_common(MOST_PLACES):
+        part = sample.of_place(place)
+        if {first, second} <= set(part.versions):
+            found.append({"slice": place, **compare(part, first, second, width).plain()})
+    return sorted(found, key=lambda one: (one["difference"], one["slice"]))
 
 
 def _found(means: tuple[Mean, Mean], one: Sample, other: Sample, width: int) -> Comparison:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from monitor.border import beginning
+from monitor.core.drift.verdicts import SLICE_KINDS
 from monitor.core.findings import Finding
 from monitor.core.incidents import MATTERS, Firing, Incident, Matter, Placed, gather, matter_of
 from monitor.core.rules import Drop, worst
@@ -144,7 +145,8 @@ def described(work: Work, incident: Incident, placed: Iterable[Placed], followed
         known = _with_origin(former, _with_origin(changed, followed.newest))
         findings = [known[name] for name in incident.firing or {} if name in known]
     else:
-        findings = [f for name, f in changed.items() if last[name].was == "firing"] or list(former.values())
+        ended = [(former.get(name), f) for name, f in changed.items() if last[name].was == "firing"]
+        findings = [_of_slices(was_, f) for was_, f in ended] or list(former.values())
     fired = {name: f.before_when_fired for name, f in former.items()}
     fired |= {c.name: followed.findings[c].before for c in changes if c.became == "firing" and c in followed.findings}
     findings = [replace(f, before_when_fired=fired.get((f.rule, f.dimension, f.slice))) for f in findings]
@@ -163,6 +165,12 @@ def _still_below(monitor: Monitor, finding: Finding) -> float | None:
         return None
     below = fires_below(rule, then)
     return below if finding.value is not None and finding.value < below else None
+
+
+def _of_slices(was: Finding | None, now: Finding) -> Finding:
+    """What is over, with the slices whose data had been broken."""
+    is_over = now.rule in SLICE_KINDS and not now.slices and was is not None
+    return replace(now, slices=was.slices) if is_over and was is not None else now
 
 
 def _with_origin(

@@ -17,7 +17,7 @@ from monitor.core.messages import About, advice, notification, sentence
 from monitor.core.types import OVERALL, format_duration
 from monitor.core.verdict_findings import DEGRADED
 from monitor.core.verdict_hours import judged
-from monitor.core.verdict_words import NAMES
+from monitor.core.verdict_words import NAMES, topic
 from monitor.core.words import counted, lasting
 from monitor.page.figures import Budget, figures, overview_spark
 from monitor.page.state import State, coverage_of, main_trail, overall_point, states_of
@@ -198,7 +198,7 @@ def _refused(snapshot: MonitorSnapshot, incident: Incident) -> str:
 
 def _about(finding: Finding) -> str:
     if finding.verdict and finding.verdict != DEGRADED:
-        return NAMES[finding.verdict]
+        return topic(finding)
     by = f"verdict {NAMES[finding.verdict]}" if finding.verdict else f"rule {finding.rule}"
     return f"{finding.judged}{' of ' if finding.where else ''}{finding.where}, {by}"
 

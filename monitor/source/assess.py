@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import sqlalchemy as sa
 
 from monitor.core.relevance import REASONS
 from monitor.core.tally import Reading
 from monitor.core.types import Events, Judgments, Monitor, TimeColumn, format_duration
+from monitor.core.words import lasting
 from monitor.errors import SourceError, TooMany
 from monitor.source.engine import Database, Reader
 from monitor.source.pull import Pull
 from monitor.source.queries import Queries, between, kinds_of
 from monitor.source.times import CREDIBLE, to_micros
-from monitor.source.zones import FARTHEST, HOUR, ahead, behind
+from monitor.source.zones import FARTHEST, HOUR, Floats, ahead, apart, behind, lags_of, offset, perhaps_behind
 
 DAY = 86_400
 SPANS = (60, 600, 3600, DAY)
@@ -42,10 +44,15 @@ NOTABLE = 0.1
 LOW_LABELLED, LOW_MATCHED = 0.5, 0.95
 """Shares of requests with a label and of events that match, below which times in another zone would explain it."""
 
+TINY = 0.02
+"""Share of requests with a label, below which it is told when events name what was shown, but at other times."""
+
 LONGEST_TYPE = 40
 MICROS = 1_000_000
 
 Key = tuple[str | int, ...]
+
+_TIME_OF_EVENTS: Key = ("relevance", "events", "time")
 
 _KEYS: dict[str, Key] = {
     "null_request": ("rankings", "request"),
@@ -53,7 +60,7 @@ _KEYS: dict[str, Key] = {
     "bad_time": ("rankings", "time"),
     "ambiguous_time": ("rankings", "time"),
     "long_request": ("max_request_span",),
-    "early_event": ("relevance", "events", "time"),
+    "early_event": _TIME_OF_EVENTS,
     "late_event": ("relevance", "events", "attribution"),
 }
 _HINTS = {
@@ -109,20 +116,23 @@ def _newest(pull: Pull, now: float) -> int | None:
 
 
 def _assess(pull: Pull, end: int, now: float) -> Assessment:
-    began, low = time.monotonic(), list[str]()
+    began, low, of_zones = time.monotonic(), list[str](), list[Remark]()
+    monitor, recipe = pull.monitor, pull.monitor.recipe
     reading = _sample(pull, end)
     with pull.reading() as (reader, queries):
         found = [*_on_positions(queries, reader, reading), *_on_refusals(reading)]
-        found += _on_labels(pull.monitor, reading)
+        found += _on_labels(monitor, reading)
         seen = _requests_in_words(reading)
-        if isinstance(pull.monitor.recipe, Events):
-            events = _EventSample.of(queries, reader, pull.monitor.recipe, reading, end)
+        if isinstance(recipe, Events):
+            events = _EventSample.of(queries, reader, recipe, reading, end)
             found += events.remarks()
             seen += events.words
             low = [*_low_share(reading), *events.low_share()]
-        found += _on_zones(queries, reader, now + time.monotonic() - began, low)
-    if text := behind(pull.monitor.rankings.time, now + time.monotonic() - began, lambda: _newest_of(pull, now)):
-        found.append(Remark(("rankings", "time"), text))
+        of_zones += _on_zones(queries, reader, now + time.monotonic() - began, low)
+    lags = _lags(pull, reading) if isinstance(recipe, Events) else np.empty(0)
+    if isinstance(recipe, Events) and not of_zones:
+        of_zones += _on_lags(monitor, recipe, reading, lags, low)
+    found += of_zones or _on_age(pull, lags, now, lambda: now + time.monotonic() - began)
     return Assessment(seen, tuple(found))
 
 
@@ -132,10 +142,54 @@ def _on_zones(queries: Queries, reader: Reader, now: float, low: Sequence[str]) 
     shown: sa.ColumnElement[Any] = queries.time
     times: list[tuple[Key, sa.ColumnElement[Any], TimeColumn]] = [(("rankings", "time"), shown, monitor.rankings.time)]
     if isinstance(recipe, Events):
-        times.append((("relevance", "events", "time"), queries.labels.c[recipe.time.column], recipe.time))
+        times.append((_TIME_OF_EVENTS, queries.labels.c[recipe.time.column], recipe.time))
     for key, column, how in times:
         if text := ahead(reader, column, how, now):
-            yield Remark(key, f"{text}; that would also be why {' and '.join(low)}" if low else text)
+            yield Remark(key, _with_why(text, low))
+
+
+def _with_why(text: str, low: Sequence[str]) -> str:
+    return f"{text}; that would also be why {' and '.join(low)}" if low else text
+
+
+def _lags(pull: Pull, reading: Reading) -> Floats:
+    """As `zones.lags_of`; none where that takes too long or too much, for it may look at more than a read of labels."""
+    recipe = pull.monitor.recipe
+    assert isinstance(recipe, Events)
+    try:
+        with pull.reading() as (reader, queries):
+            return lags_of(queries, reader, recipe, reading.since, reading.until)
+    except SourceError as error:
+        if error.reason not in ("timeout", "resources"):
+            raise
+        return np.empty(0)
+
+
+def _on_lags(monitor: Monitor, recipe: Events, reading: Reading, lags: Floats, low: Sequence[str]) -> Iterator[Remark]:
+    """Events that come hours before or after their serving, by what is known of zones or else by the labels."""
+    is_of_rankings, text = apart(lags, monitor.rankings.time, recipe.time, reading.until)
+    if text:
+        yield Remark(("rankings", "time") if is_of_rankings else _TIME_OF_EVENTS, _with_why(text, low))
+        return
+    size, labelled = reading.rankings.size, int(reading.labelled.sum())
+    outside = (lags < 0) | (lags > recipe.attribution)
+    if size >= FEWEST and labelled < TINY * size and lags.size >= FEWEST and outside.mean() > 0.5:
+        half = float(np.median(lags))
+        when = f"{lasting(round(abs(half)))} {'before' if half < 0 else 'after'} serving"
+        within = f"while the attribution is {format_duration(recipe.attribution)}"
+        text = f"only {labelled:,} of {size:,} requests have a label, though {lags.size:,} events name what they showed"
+        yield Remark(_TIME_OF_EVENTS, f"{text}: half of them by {when}, {within}; are both times in the same zone?")
+
+
+def _on_age(pull: Pull, lags: Floats, began: float, now: Callable[[], float]) -> Iterator[Remark]:
+    """Requests that are read as if they were whole hours old. `lags`: events in another zone would show by them."""
+    how, recipe = pull.monitor.rankings.time, pull.monitor.recipe
+    text = behind(how, now(), lambda: _newest_of(pull, began))
+    of_events = recipe.time if isinstance(recipe, Events) and lags.size >= FEWEST else how
+    if not text and offset(of_events, began) == offset(how, began):
+        text = perhaps_behind(how, now(), _newest_of(pull, began))
+    if text:
+        yield Remark(("rankings", "time"), text)
 
 
 def _newest_of(pull: Pull, now: float) -> float | None:
@@ -257,9 +311,14 @@ class _EventSample:
     def words(self) -> str:
         """What share of them is of use."""
         told = f"; {self.happened:,} events of the rules' types in that time"
-        if self.unmatched is None or not self.happened:
+        if self.unmatched is not None and self.happened:
+            told += f", {_percent(self.happened - min(self.unmatched, self.happened), self.happened)} match"
+        others = [(type_, n) for type_, kind, n in self.types if kind is None]
+        if not others:
             return told
-        return f"{told}, {_percent(self.happened - min(self.unmatched, self.happened), self.happened)} match"
+        share = _percent(sum(n for _, n in others), sum(n for _, _, n in self.types))
+        named = ", ".join(_shown(type_) for type_, _ in others[:MOST_TYPES])
+        return f"{told}; {share} of all events are of types that no rule names: {named}{_more(others)}"
 
     def low_share(self) -> Iterator[str]:
         """That few of them match, if so."""
@@ -282,7 +341,7 @@ class _EventSample:
             return
         kinds, seen = kinds_of(self.recipe), {kind for _, kind, _ in self.types}
         there = ", ".join(f"{_shown(type_)} ({_percent(count, every)})" for type_, _, count in self.types[:MOST_TYPES])
-        more = ", …" if len(self.types) > MOST_TYPES else ""
+        more = _more(self.types)
         for index, rule in enumerate(self.recipe.rules):
             if rule.type is not None and kinds.index(rule.type) not in seen:
                 text = f"no event of the type {rule.type!r} among the {every:,} looked at; there are {there}{more}"
@@ -316,6 +375,10 @@ def _number(value: Any) -> float | None:
 def _shown(value: Any) -> str:
     text = str(value)
     return repr(text if len(text) <= LONGEST_TYPE else text[:LONGEST_TYPE] + "…")
+
+
+def _more(types: Sequence[object]) -> str:
+    return ", …" if len(types) > MOST_TYPES else ""
 
 
 def _of(some: int, every: Sequence[object]) -> str:

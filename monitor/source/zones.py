@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import numpy as np
 import sqlalchemy as sa
+from numpy.typing import NDArray
 
-from monitor.core.types import TimeColumn
+from monitor.core.types import Events, TimeColumn
 from monitor.core.words import lasting
 from monitor.source.engine import Reader
-from monitor.source.queries import MOST_COUNTED, between
+from monitor.source.queries import MOST_COUNTED, Queries, between
 from monitor.source.times import slack, to_micros
 
 HOUR = 3600
@@ -30,6 +34,15 @@ EXACT = 5.0
 
 LOOK_AGAIN = 3.0
 """Seconds after which it is seen whether the newest time moves on."""
+
+MOST_EVENTS = 10_000
+FIRST, EARLY = 0.02, 0.25
+"""Shares of the events: so many may be strays, and so many come within EDGE of the first where people act at once."""
+
+EDGE, UNTIDY = 600, 60
+"""Seconds after the first events in which many others follow, and before them in which some may lie."""
+
+Floats = NDArray[np.float64]
 
 
 def ahead(reader: Reader, column: sa.ColumnElement[Any], how: TimeColumn, now: float) -> str:
@@ -86,6 +99,92 @@ def behind(how: TimeColumn, now: float, newest: Callable[[], float | None]) -> s
         f"the newest request is {hours} h old to the second while they come all the time, so they are read as "
         f"{hours} h too old; {_remedy(how)}"
     )
+
+
+def perhaps_behind(how: TimeColumn, now: float, newest: float | None) -> str:
+    """That the newest row is as old as the declared zone is ahead of UTC, in words; empty where it is not."""
+    ahead_of_utc = offset(how, now)
+    if newest is None or ahead_of_utc < HOUR or not 0 <= now - newest - ahead_of_utc < CLOCK_ERROR:
+        return ""
+    return (
+        f"the newest request is {lasting(round(now - newest))} old, and {how.timezone} is {lasting(ahead_of_utc)} "
+        f"ahead of UTC: if requests come all the time, {how.column!r} is written in UTC, and wants `timezone: UTC`"
+    )
+
+
+def offset(how: TimeColumn, instant: float) -> int:
+    """Seconds by which a column's zone is ahead of UTC; 0 where it has none to declare."""
+    found = datetime.fromtimestamp(instant, ZoneInfo(how.timezone or "UTC")).utcoffset()
+    return 0 if found is None else round(found.total_seconds())
+
+
+def lags_of(queries: Queries, reader: Reader, recipe: Events, since: int, until: int) -> Floats:
+    """Seconds from serving to event, in order, of some events on what was shown in [since, until), shape (n,).
+
+    Events before the serving and past the attribution are among them, as far as two zones can be apart.
+
+    Raises:
+        SourceError: the source did not answer.
+    """
+    e, far = queries.labels, FARTHEST * HOUR
+    matches = sa.and_(e.c[recipe.request] == queries.request, e.c[recipe.item] == queries.item)
+    wanted = queries.usable(since, until), queries.happened(recipe, since - far, until + far)
+    times = sa.select(queries.time, e.c[recipe.time.column]).select_from(e.join(queries.rankings, matches))
+    columns = reader.columns(times.where(*wanted).limit(MOST_EVENTS))
+    served, happened = to_micros(queries.monitor.rankings.time, columns[0]), to_micros(recipe.time, columns[1])
+    known = ~(served.unreadable | served.doubtful | happened.unreadable | happened.doubtful)
+    return np.sort((happened.micros - served.micros)[known] / 1e6)
+
+
+def apart(lags: Floats, served: TimeColumn, happened: TimeColumn, at: float) -> tuple[bool, str]:
+    """That events begin to come whole hours before or after their serving, in words, with the zone that mends it.
+
+    People act at once or later, so that many events come soon after the first possible moment, and none before. Where
+    that lies hours away, one of the two times is read in another zone than its own. Events that just come late have no
+    such edge; and where no zone is declared, none can be wrong.
+
+    Args:
+        lags: seconds from serving to event, shape (n,), in order.
+        at: about when that was, seconds.
+
+    Returns:
+        Whether it is the rankings' zone that the first remedy names, and the words; empty if all is well.
+    """
+    if len(lags) < FEWEST or any(slack(how, at) for how in (served, happened)):
+        return False, ""
+    first, early, half = np.quantile(lags, [FIRST, EARLY, 0.5]).tolist()
+    zones = offset(served, at), offset(happened, at)
+    known = {*(h * HOUR for h in range(-FARTHEST, FARTHEST + 1)), zones[0], -zones[1]}
+    shifts = [s for s in known if abs(s) >= HOUR and first - s >= -UNTIDY and early - s <= EDGE]
+    remedies = sorted(_mending(served, happened, zones, min(shifts, key=lambda s: abs(first - s)))) if shifts else []
+    if not remedies:
+        return False, ""
+    told = " or ".join(text for _, _, text in remedies)
+    return remedies[0][1], (
+        f"events begin to come {_after(first)} serving, half of them by {_after(half)} it, so that one of the two "
+        f"times is read in another zone than its own; what would mend it: {told}"
+    )
+
+
+def _mending(
+    served: TimeColumn, happened: TimeColumn, zones: tuple[int, int], shift: int
+) -> Iterator[tuple[int, bool, str]]:
+    """(how far-fetched, whether it is of the rankings, what to write) for each time whose zone is declared."""
+    for how, other, needed in ((served, happened, zones[0] - shift), (happened, served, zones[1] + shift)):
+        if how.timezone is None:
+            continue
+        if needed == 0:
+            yield 0, how is served, f"`timezone: UTC` for {how.column!r}"
+        elif other.timezone is not None and needed == zones[how is served]:
+            yield 1, how is served, f"`timezone: {other.timezone}` for {how.column!r}"
+        else:
+            hours, minutes = divmod(abs(needed) // 60, 60)
+            name = f"UTC{'-' if needed < 0 else '+'}{hours:02}:{minutes:02}"
+            yield 2, how is served, f"for {how.column!r} a `timezone` that is {name} then"
+
+
+def _after(seconds: float) -> str:
+    return f"{lasting(round(abs(seconds)))} {'before' if seconds < 0 else 'after'}"
 
 
 def _hours(age: float) -> int:

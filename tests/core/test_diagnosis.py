@@ -224,6 +224,34 @@ def test_the_document_is_plain_data_with_slices_both_ways() -> None:
     assert found["split"]["window"] == found["window"] == list(made.subject.window)
 
 
+def test_fallen_are_the_slices_that_lead_by_z() -> None:
+    def part(slice_: str, z: float, within: float = -0.01, dimension: str = "device") -> dict[str, object]:
+        return {"dimension": dimension, "slice": slice_, "z": z, "within": within}
+
+    found = [part("ios", -9.0), part("tv", -5.0), part("web", -2.5), part("up", 3.0, 0.1), part("de", -9.0, -0.1, "c")]
+    assert d.fallen(found, "device") == {"ios", "tv"}
+    assert d.fallen([part("web", -1.5)], "device") == frozenset(), "as chance has it"
+
+
+def test_requests_with_nothing_relevant_are_told_now_and_before() -> None:
+    made = stored((EVEN, EVEN), (LEVEL, LEVEL))
+    now = made.history.starts >= END - DAY
+    made.history.sums[now, :, b.EMPTY] = made.history.sums[now, :, b.REQUESTS] / 2
+    found = d.coverage(made)
+    assert (found["empty"], found["empty_before"]) == (0.5, 0.0)
+
+
+def test_when_a_version_served_is_by_the_buckets_that_have_it() -> None:
+    rankings = replace(RANKINGS, model_version="model")
+    made = replace(monitor(), rankings=rankings, slices=(Slice("model_version", "model"),), bucket=HOUR)
+    starts = np.arange(0, 10 * HOUR, HOUR)
+    sums = np.zeros((10, 3, 6))
+    sums[:, 0, 0], sums[:6, 1, 0], sums[6:, 2, 0] = 5, 5, 5
+    traffic = History(starts, np.ones(10, bool), (OVERALL, ("model_version", "v1"), ("model_version", "v2")), sums)
+    first = {"v1": -50 * HOUR, "v2": 6 * HOUR, "v3": 0}
+    assert d.when_served(first, traffic, made) == {"v1": (-50 * HOUR, 6 * HOUR), "v2": (6 * HOUR, 10 * HOUR)}
+
+
 def of_verdict(before: float) -> d.OfVerdict:
     """What a verdict made of b's fall, against its baseline, over the last 5 hours."""
     share, means = np.array([0.5, 0.5]), (np.array([0.4, before]), np.array([0.4, 0.3]))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from monitor.core.losses import MOST, losses, lost_queries, lost_requests, query_id
-from monitor.core.sample import NO_REQUESTS
+from monitor.core.losses import MOST, by_version, losses, lost_by_slice, lost_queries, lost_requests, query_id
+from monitor.core.sample import NO_REQUESTS, Sample
 from tests.core.test_sample import requests
 
 HOUR = 3600
@@ -82,16 +83,25 @@ def test_the_versions_of_the_window_are_compared_the_older_first() -> None:
     found = losses(now, NO_REQUESTS, HOUR, with_text=False)["comparison"]
     assert (found["first"]["version"], found["second"]["version"]) == ("v1", "v2")
     assert (found["difference"], found["at_one_time"]) == (pytest.approx(-0.8), True)
-    found = losses(now, NO_REQUESTS, HOUR, with_text=False, first={"v1": HOUR, "v2": 0})["comparison"]
+    found = losses(now, NO_REQUESTS, HOUR, with_text=False, served={"v1": (HOUR, 9 * HOUR), "v2": (0, 9 * HOUR)})[
+        "comparison"
+    ]
     assert (found["first"]["version"], found["difference"]) == ("v2", pytest.approx(0.8)), "by what is stored"
     assert losses(requests([0.5]), NO_REQUESTS, HOUR, with_text=False)["comparison"] is None
 
 
 def test_versions_of_the_window_that_came_one_after_the_other_are_told_to() -> None:
     now = requests([0.9] * 30 + [0.1] * 30, None, ["v1"] * 30 + ["v2"] * 30)
-    found = losses(now, NO_REQUESTS, HOUR, with_text=False)["comparison"]
+    served = {"v1": (0, 28 * HOUR), "v2": (28 * HOUR, 80 * HOUR)}
+    found = losses(now, NO_REQUESTS, HOUR, with_text=False, served=served)["comparison"]
     assert not found["at_one_time"]
-    assert (found["first"]["until"], found["second"]["since"]) == (29 * HOUR, 30 * HOUR)
+    assert (found["first"]["until"], found["second"]["since"], found["resolution"]) == (28 * HOUR, 28 * HOUR, HOUR)
+
+
+def test_the_edges_of_what_was_looked_at_are_not_when_a_version_served() -> None:
+    now = requests([0.9] * 30 + [0.1] * 30, None, ["v1"] * 30 + ["v2"] * 30)
+    found = losses(now, NO_REQUESTS, HOUR, with_text=False)["comparison"]
+    assert {found[which][edge] for which in ("first", "second") for edge in ("since", "until")} == {None}
 
 
 def test_where_one_version_served_it_is_held_against_the_one_before_it() -> None:
@@ -99,3 +109,58 @@ def test_where_one_version_served_it_is_held_against_the_one_before_it() -> None
     found = losses(requests([0.5], None, ["v2"], first=9), before, HOUR, with_text=False)["comparison"]
     assert (found["first"]["version"], found["second"]["version"]) == ("v1", "v2")
     assert (found["difference"], found["at_one_time"]) == (pytest.approx(-0.4), False)
+
+
+# ---- without queries -------------------------------------------------------------------------------------------------
+
+
+def bare(sample: Sample) -> Sample:
+    """Requests of value 0 taken for ones with nothing relevant."""
+    return replace(sample, bare=sample.values == 0)
+
+
+def test_without_queries_only_requests_of_slices_that_fell_are_named() -> None:
+    """web is worse than the whole, as it ever was; ios fell."""
+    places = ["ios", "web"] * 20
+    before = requests([0.9, 0.2] * 20, places=places)
+    now = requests([0.6, 0.19] * 20, places=places, first=100)
+    found = losses(now, before, HOUR, with_text=False, fallen={"ios"})
+    assert {r["slice"] for r in found["requests"]} == {"ios"}
+    assert found["why"] == ""
+
+
+def test_without_queries_those_with_nothing_relevant_are_no_loss_and_their_share_is_told() -> None:
+    before = bare(requests([0.0, 0.8, 0.7, 0.9], places=["ios"] * 4))
+    now = bare(requests([0.0, 0.5, 0.0, 0.4], places=["ios"] * 4, first=10))
+    found = lost_by_slice(now, before, {"ios"})
+    assert [(r["request"], r["expected"]) for r in found["requests"]] == [
+        ("r13", pytest.approx(0.8)),
+        ("r11", pytest.approx(0.8)),
+    ]
+    assert found["left_out"] == [0.5, 0.25]
+
+
+def test_where_nothing_sound_remains_no_request_is_named_and_it_says_why() -> None:
+    before = bare(requests([0.0, 0.8, 0.8, 0.8], places=["ios"] * 4))
+    now = bare(requests([0.0, 0.0, 0.0, 0.8], places=["ios"] * 4, first=10))
+    found = lost_by_slice(now, before, {"ios"})
+    assert found["requests"] == []
+    assert "more of them have nothing relevant" in found["why"]
+    found = lost_by_slice(now, before, frozenset())
+    assert found["requests"] == []
+    assert "no slice fell surely" in found["why"]
+
+
+def test_with_queries_all_are_held_against_theirs() -> None:
+    before, now = requests([0.9, 0.8], ["a", "b"]), requests([0.1, 0.1], ["a", "b"], first=5)
+    assert len(losses(now, before, HOUR, with_text=False, fallen=frozenset())["requests"]) == 2
+
+
+def test_versions_side_by_side_by_what_was_read() -> None:
+    before = requests([0.9, 0.7], None, ["v1", "v1"])
+    now = requests([0.2, 0.4, 0.8], None, ["v2", "v2", "v1"], first=9)
+    found = by_version(now, before, HOUR)
+    assert [(v["version"], v["requests"], v["value"], v["requests_before"], v["before"]) for v in found] == [
+        ("v1", 1, pytest.approx(0.8), 2, pytest.approx(0.8)),
+        ("v2", 2, pytest.approx(0.3), 0, None),
+    ]

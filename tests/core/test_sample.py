@@ -88,6 +88,14 @@ def test_requests_with_nothing_relevant_are_counted_though_they_may_have_no_valu
     assert found.of_place("").empty == {}
 
 
+def test_what_has_nothing_relevant_is_known_of_each_request_in_whatever_parts_they_come() -> None:
+    read = reading([1, 2, 3, 4], ["v1", "v1", "v2", None], grades=[1, 0, 0, 2])
+    found = sampled(read, Wanted(parse("ndcg(empty=zero)@10"), None, "device", None))
+    assert found.is_bare.tolist() == [False, True, True, False]
+    assert (found.of_version("v1") + found.of_version("v2")).is_bare.tolist() == [False, True, True]
+    assert requests([0.0]).is_bare.tolist() == [False], "not known"
+
+
 def test_of_one_slice_nothing_else_is_kept() -> None:
     read = reading([1, 2, 3, 4], ["v1", "v1", "v2", None], grades=[1, 1, 1, 2])
     by = Slice("device", "device")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from monitor.core.sample import Sample
-from monitor.core.versions import FEWEST_PAIRS, Signs, compare, in_order, mean, names
+from monitor.core.versions import FEWEST_PAIRS, Signs, by_place, compare, in_order, mean, names
 from tests.core.test_sample import requests
 
 HOUR = 3600
@@ -195,3 +195,30 @@ def test_queries_are_counted_where_there_are_too_few_to_compare_by_them() -> Non
     found = compare(requests([0.5, 0.9, 0.5, 0.1, 0.2, 0.3], queries, ["v1", "v2"] * 3), "v1", "v2", HOUR)  # type: ignore[arg-type]
     assert (found.by, found.shared) == ("request", 2)
     assert found.queries == Signs(1, 1, 0)
+
+
+# ---- in slices -----------------------------------------------------------------------------------------------------
+
+
+def test_the_slice_in_which_a_version_is_worse_comes_first_and_the_others_are_as_ever() -> None:
+    rng = np.random.default_rng(7)
+    place = rng.choice(["android", "ios", "web"], 3_000)
+    version = rng.choice(["v1", "v2"], 3_000)
+    value = 0.5 - 0.1 * ((place == "ios") & (version == "v2")) + rng.normal(0, 0.1, 3_000)
+    every = requests(value.tolist(), None, version.tolist(), places=place.tolist()) + requests(
+        [0.1], None, ["v2"], first=3_000, places=["tv"]
+    )
+    found = by_place(every, "v1", "v2", 24 * HOUR)
+    assert found[0]["slice"] == "ios", "that of one version alone is left out"
+    assert {one["slice"] for one in found} == {"android", "ios", "web"}
+    assert found[0]["upper"] < -0.05
+    assert all(abs(one["difference"]) < 0.03 for one in found[1:])
+
+
+def test_when_versions_served_can_be_told_from_elsewhere() -> None:
+    sample = requests([0.5, 0.6] * 4, None, ["v1", "v2"] * 4)
+    found = compare(sample, "v1", "v2", HOUR)
+    assert (found.first.since, found.first.until, found.resolution) == (0, 6 * HOUR, 1)
+    found = found.served({"v2": (9, 99)}, 60)
+    assert (found.first.since, found.first.until) == (None, None)
+    assert (found.second.since, found.second.until, found.resolution) == (9, 99, 60)
