@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 
 from monitor.core.measures import parse
 from monitor.core.types import Column, Events
-from monitor.source.choice import _text
+from monitor.source.choice import in_full
 from monitor.source.queries import Queries
 from monitor.source.speech import Speech
 from monitor.source.summing import Summing
@@ -33,7 +33,7 @@ def main() -> None:
         found.append(
             queries.event_rows(recipe, *span) if isinstance(recipe, Events) else queries.graded_rows(*span, True)
         )
-    json.dump([_text(statement, dialect) for statement in found], sys.stdout)
+    json.dump([in_full(statement, dialect) for statement in found], sys.stdout)
 
 
 if __name__ == "__main__":
