@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -115,6 +116,16 @@ def test_a_withdrawal_says_that_the_baseline_was_begun_anew_and_by_whom(bench: B
     (said,) = [notice for _, notice in bench.notices if notice.kind == "withdrawn"]
     assert "its baseline was begun anew at " in said.text
     assert "by ann: new layout" in said.text
+
+
+def test_a_withdrawal_for_another_reason_blames_no_beginning(bench: Bench) -> None:
+    lived(bench, 31.5)
+    begin(bench, 5)
+    lived(bench, 32, since=31.5)
+    bench.monitor = replace(bench.monitor, drift=replace(bench.drift, baseline_from=day(31)))
+    bench.judge(day(32))
+    (said,) = [notice for _, notice in bench.notices if notice.kind == "withdrawn"]
+    assert "begun anew" not in said.text
 
 
 # ---- in replay -------------------------------------------------------------------------------------------------------

@@ -164,7 +164,8 @@ def _title(kind: Kind, monitor: str, findings: Sequence[Finding]) -> str:
     if kind == "retrain":
         return f"{monitor}: retraining recommended, {_headline(first)}"
     if kind == "withdrawn":
-        return f"{monitor}: withdrawn, the alert on {_subject(first)}"
+        about = f"the alert on {_subject(first)}" if first_on_data([first]) is None else topic(first)
+        return f"{monitor}: withdrawn, {about}"
     if kind == "resolved":
         if first_on_data([first]) is not None:
             ended = "taken as the new normal" if any(is_new_normal(f) for f in findings) else "no more"
@@ -181,13 +182,13 @@ def _title(kind: Kind, monitor: str, findings: Sequence[Finding]) -> str:
 
 
 def _worst(findings: Sequence[Finding]) -> str:
-    """The slice that fell furthest, where it fell further than the mean of all."""
+    """The slice that fell furthest, where it fell by half as much again as the mean of all."""
     first = findings[0]
     if first.dimension or first.change is None or first.is_recovering:
         return ""
     of_slices = [f for f in findings if f.dimension and f.judged == first.judged and not f.is_recovering]
     worst = min(of_slices, key=lambda f: f.change or 0.0, default=first)
-    if worst.change is None or worst.change >= min(first.change, 0.0):
+    if worst.change is None or worst.change > 1.5 * min(first.change, 0.0):
         return ""
     return f"; {named(worst.dimension, worst.slice)} by {-100 * worst.change:.1f} %"
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from monitor.border import identity_of
 from monitor.core.arrivals import ARRIVALS
-from monitor.core.drift.series import DAY
 from monitor.core.findings import find
 from monitor.core.rules import Rule
 from monitor.core.thresholds import Change, Condition, ConditionName, View, evaluate, follow
-from monitor.core.types import OVERALL
+from monitor.core.types import OVERALL, Monitor
 from monitor.core.verdict_findings import FOLDED, VERDICTS
 from monitor.core.windows import SliceKey
 from monitor.core.words import utc
@@ -146,18 +145,19 @@ def _orphaned(work: Work, store: Store) -> dict[Change, str]:
         if condition.state == "firing" and not is_judged:
             change = Change(name, "info", False, "firing", "withdrawn", condition.since or at, at)
             is_changed = rule is None and name[0] in names
-            gone[change] = (_begun_since(begun, name, at) or CHANGED) if is_changed else GONE
+            gone[change] = (_begun_since(monitor, begun, name, kept.identity) or CHANGED) if is_changed else GONE
     return gone
 
 
-def _begun_since(begun: Sequence[Baseline], name: ConditionName, at: int) -> str:
-    """That a verdict's baseline was begun anew since what ended at `at` seconds was judged; empty if it was not."""
-    said = [s for s in begun if s.judged_until is not None and s.judged_until + DAY > at] if name[0] in FOLDED else []
-    if not said:
+def _begun_since(monitor: Monitor, begun: Sequence[Baseline], name: ConditionName, identity: str) -> str:
+    """That a verdict of this identity was judged by a baseline that was begun anew since; empty if that is not all."""
+    if monitor.drift is None or name[0] not in FOLDED:
         return ""
-    last = max(said, key=lambda s: s.judged_until or 0)
-    note = f": {last.note}" if last.note else ""
-    return f"its baseline was begun anew at {utc(last.since)} by {last.author}{note}"
+    for said in begun:
+        if identity == identity_of(monitor, monitor.drift, [other for other in begun if other is not said]):
+            note = f": {said.note}" if said.note else ""
+            return f"its baseline was begun anew at {utc(said.since)} by {said.author}{note}"
+    return ""
 
 
 def _judges(rule: Rule, name: ConditionName) -> bool:

@@ -151,10 +151,11 @@ def see(
 def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     """The standing after one more step.
 
-    While slices with an alarm are left out, overall says nothing either: it would be well without them.
+    While slices with an alarm are left out that make most of its fall, overall says nothing either: it would be well
+    without them.
     """
     has, sums, end, is_open = seen.has[row], seen.sums[row], seen.ends[row], was.open
-    if is_open[0] and (seen.left_out[row] & is_open[1:]).any():
+    if is_open[0] and _lacks_most(was, seen.left_out[row] & is_open[1:]):
         has, sums = has.copy(), sums.copy()
         has[0], sums[0] = False, 0.0
     evidence = np.where(has[:, None], grow(was.evidence, seen.factor[row], threshold), was.evidence)
@@ -167,6 +168,14 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     opened_at = np.where(fires, end, was.opened_at)
     now = replace(was, evidence=evidence, run=np.maximum(run, 0.0), since=since, fallen=fallen, opened_at=opened_at)
     return _closing(now, seen, row, has, sums) if is_open.any() else now
+
+
+def _lacks_most(was: Standing, left_out: Bools) -> bool:
+    """Whether (S,) slices that are left out make at least half of what all have fallen short of since it began."""
+    if not left_out.any():
+        return False
+    short = was.fallen[:, EXPECTED] - was.fallen[:, TOTAL]
+    return bool(short[1:][left_out].sum() >= short[0] / 2)
 
 
 def _closing(now: Standing, seen: Seen, row: int, has: Bools, sums: Floats) -> Standing:

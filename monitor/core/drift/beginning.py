@@ -11,7 +11,7 @@ import numpy as np
 
 from monitor.core.drift import levels as lv
 from monitor.core.drift.baseline import LEAST_REQUESTS, Baseline
-from monitor.core.drift.levels import Levels
+from monitor.core.drift.levels import Day, Levels
 from monitor.core.drift.noise import units
 from monitor.core.drift.series import DAY, Floats
 from monitor.core.drift.settings import Settings
@@ -61,7 +61,6 @@ def settle(settings: Settings, state: State, found: Baseline, now: int) -> State
     Quality is expected on the new level from here on; coverage and traffic follow by their ratios. Thin slices lean on
     what became of all of them together.
     """
-    state = _without_broken_days(state, found)
     sums = state.levels.every()
     if days_known(state, now) < SETTLING_DAYS or sums[lv.REQUESTS].sum() < LEAST_REQUESTS:
         return state
@@ -79,7 +78,7 @@ def settle(settings: Settings, state: State, found: Baseline, now: int) -> State
 
 
 def days_known(state: State, now: int) -> int:
-    """Whole days of the new level that count, of a state whose broken days were left out when its day began.
+    """Whole days of the new level that count, of a state without its broken days.
 
     The day that it goes on in counts at its very end.
     """
@@ -89,14 +88,18 @@ def days_known(state: State, now: int) -> int:
     return min(len(levels.pending) + remembered + ended, days_since(state, now))
 
 
-def _without_broken_days(state: State, found: Baseline) -> State:
+def without_broken_days(state: State, found: Baseline) -> State:
+    """Without the days that ended by now and that had lost their labels: they are no part of a new level."""
     levels, reference = state.levels, state.reference
-    broken = [d.number for d in levels.pending if _is_broken(d.sums, levels, found)]
+    days = (*levels.pending, levels.today)
+    broken = [d.number for d in days if _is_broken(d.sums, levels, found)]
     if broken and reference is not None:
         good = np.where(np.isin(reference.starts // DAY, broken), 0.0, reference.good)
         reference = replace(reference, good=good)
     pending = tuple(d for d in levels.pending if d.number not in broken)
-    return replace(state, levels=replace(levels, pending=pending), reference=reference)
+    today = levels.today
+    today = Day.empty(today.number, today.sums.shape[1]) if today.number in broken else today
+    return replace(state, levels=replace(levels, pending=pending, today=today), reference=reference)
 
 
 def _is_broken(sums: Floats, levels: Levels, found: Baseline) -> bool:

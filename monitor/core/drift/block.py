@@ -33,6 +33,7 @@ class Gated:
         suspect, refused, low: T gates.
         missing: (T, S) slices that have lost their requests.
         lost_until: (T, S) end of the last step that lost labels of a slice make unusable, as known by then, seconds.
+        most_lost: T, slices with most of the requests have lost their labels.
     """
 
     per_step: Floats
@@ -44,6 +45,7 @@ class Gated:
     low: list[bool]
     missing: Bools
     lost_until: Ints
+    most_lost: list[bool]
 
     @cached_property
     def suspect_degraded(self) -> list[bool]:
@@ -100,11 +102,11 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     ends: list[int] = (hours.starts + settings.step).tolist()
     few, spread = settings.steps(SHORT_HOURS), gates.Spread(found.coverage_noise, found.volume_noise)
     by_slice = gates.rolling(window, few, count)
-    flagged = _unlabelled(settings, state, window, by_slice, spread)
+    flagged, most_lost = _unlabelled(settings, state, window, by_slice, spread)
     lost_until, sound = _left_out(state, flagged, ends, (few - 1) * settings.step)
     kept = without_lost(window, sound)
     by_slice = by_slice if kept is window else gates.rolling(kept, few, count)
-    gated = _gated(settings, state, kept, by_slice, crowd, spread, lost_until)
+    gated = _gated(settings, state, kept, by_slice, crowd, spread, lost_until, most_lost)
     of_units, part = judged_units(found), known * sound[-count:]
     threshold = settings.thresholds(of_units)
     beyond, variance = doubt(found, judged * mean, usual * mean), found.quality.variance * known
@@ -126,6 +128,7 @@ def _gated(
     crowd: Floats,
     spread: gates.Spread,
     lost_until: Ints,
+    most_lost: list[bool],
 ) -> Gated:
     """What steps say of the data, by (7, R + T, S) `kept` sums, and (7, T, S) those of three hours."""
     few, many, count = settings.steps(SHORT_HOURS), settings.steps(DAY_HOURS), by_slice.shape[1]
@@ -142,6 +145,7 @@ def _gated(
         gates.traffic_low(short, day, spread).tolist(),
         gates.slices_missing(by_slice[gates.REQUESTS], by_slice[gates.EXPECTED_REQUESTS]),
         lost_until,
+        most_lost,
     )
 
 
@@ -152,19 +156,23 @@ def _with_day_before(state: State, hours: Hours, fields: list[Floats]) -> tuple[
     return np.concatenate([recent.sums, np.array(fields)], axis=1), np.concatenate([recent.crowd, crowd], axis=1)
 
 
-def _unlabelled(settings: Settings, state: State, window: Floats, short: Floats, spread: gates.Spread) -> Bools:
-    """(T, S) slices whose labels are lost, by `window` and (7, T, S) `short` sums of three hours."""
+def _unlabelled(
+    settings: Settings, state: State, window: Floats, short: Floats, spread: gates.Spread
+) -> tuple[Bools, list[bool]]:
+    """(T, S) slices whose labels are lost, and T whether most are, by (7, T, S) `short` sums of three hours."""
     count, was = short.shape[1], state.trouble.lost_since > 0
     few = gates.slices_short_of_labels(window[:, -count:], short)
     if not (few.any() or was.any()):  # as ever
-        return few
+        return few, [False] * count
     longer = [gates.rolling(window, settings.steps(hours), count) for hours in THIN_HOURS]
     is_open = state.standing.open
-    whole = gates.SLICE_FEWER_DEGRADED if is_open[0] else gates.SLICE_FEWER
-    usual = np.where(is_open[1:], gates.SLICE_FEWEST, whole) * gates.labels_of_others(longer[-1])
+    fewer = np.where(is_open[1:], gates.SLICE_FEWEST, gates.SLICE_FEWER)
+    usual = fewer * gates.labels_of_others(longer[-1])
     found = gates.slices_unlabelled((window[:, -count:], short, *longer), spread, usual)
     was &= state.trouble.lost_until >= state.until + (settings.steps(SHORT_HOURS) - 1) * settings.step
-    return gates.slices_left_out(found, was, is_open[1:], usual, short, longer[-1])
+    was_most = state.trouble.most_lost
+    left_out, most = gates.slices_left_out(found, was, was_most, is_open[1:], usual, short, longer[-1])
+    return left_out, most.tolist()
 
 
 def _left_out(state: State, flagged: Bools, ends: list[int], lasting: int) -> tuple[Ints, Floats]:

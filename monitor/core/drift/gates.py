@@ -24,17 +24,18 @@ REFUSED_Z, REFUSED_RATIO, REFUSED_ROWS, REFUSED_SHARE = 6.0, 3.0, 20, 0.1
 """The last is of requests: fewer rows, one for each of them at the most, move the mean by less than is tolerated."""
 SLICE_CHANCE = 11.0
 """Logarithm of one over the chance (Chernoff's bound) below which it is none that a slice lacks most of its labels."""
-SLICE_FEWER, SLICE_FEWER_DEGRADED, SLICE_FEWEST = 0.85, 0.5, 0.25
-"""Of a slice's usual labels, what may be usual where its lists got worse; while an alarm is open on all traffic; and
-while one is open on the slice itself, where people who find nothing leave none."""
+SLICE_FEWER, SLICE_FEWEST = 0.85, 0.25
+"""Of a slice's usual labels, what may be usual where its lists got worse; and while an alarm is open on it, for people
+who find nothing leave none."""
 SEEN_AGAIN, CLEARLY_FEWER = 0.8, 0.75
 """Share of the usual labels from where on a slice has them again; of the expected ones below which a day shows whether
 they explain its fall."""
 SLICE_Z, LEAST_OF_OTHERS = 4.0, 0.5
 """Standard deviations of the usual spread beyond which labels are missing; the least share of theirs that the others
 are taken to have."""
-MOST_LOST = 0.5
-"""Share of the requests up to which slices without labels are slices; more of them, and it is all traffic."""
+MOST_LOST, MOST_LOST_GOES_ON, MOST_LOST_BEGINS = 0.5, 0.4, 0.6
+"""Share of the requests up to which slices without labels are slices; more of them, and it is all traffic. The others
+are while it is all traffic, and while slices are left out."""
 
 REQUESTS, JUDGED, TOTAL, EXPECTED, LABELLED, EXPECTED_LABELLED, EXPECTED_REQUESTS = range(7)
 FIELDS = 7
@@ -150,8 +151,10 @@ def _explain(sums: Floats) -> Bools:
     return found
 
 
-def slices_left_out(flagged: Bools, was: Bools, is_open: Bools, usual: Floats, short: Floats, day: Floats) -> Bools:
-    """(T, S) whether a slice is without its labels while the others have theirs.
+def slices_left_out(
+    flagged: Bools, was: Bools, was_most: bool, is_open: Bools, usual: Floats, short: Floats, day: Floats
+) -> tuple[Bools, Bools]:
+    """(T, S) whether a slice is without its labels while the others have theirs; (T,) whether most are without.
 
     Once it has lost them it is so until most are seen again, however few its requests are at night. A day that shows
     that they do not explain its fall says that they are not lost, unless it had fallen before; one without any request
@@ -159,20 +162,21 @@ def slices_left_out(flagged: Bools, was: Bools, is_open: Bools, usual: Floats, s
 
     Args:
         flagged: (T, S) of `slices_unlabelled`.
-        was: (S,) of the step before.
+        was, was_most: (S,) and whether, of the step before.
         is_open: (S,) whether an alarm is open on it.
         usual: (T, S) share of the expected labels that would be nothing unusual.
         short, day: (7, T, S) sums of three hours and of a day.
     """
     still = (short[LABELLED] <= SEEN_AGAIN * usual * short[EXPECTED_LABELLED]) & (day[REQUESTS] > 0)
     may_be: Bools = is_open | _explain(day) | (day[LABELLED] >= CLEARLY_FEWER * day[EXPECTED_LABELLED])
-    size, found = short[REQUESTS], flagged & may_be
+    size, found, most = short[REQUESTS], flagged & may_be, np.zeros(len(flagged), bool)
     for row in range(len(found)):
         found[row] |= was & still[row] & may_be[row]
-        if (size[row] * found[row]).sum() > MOST_LOST * size[row].sum():  # it is all traffic
-            found[row] = False
+        least = MOST_LOST_GOES_ON if was_most else MOST_LOST_BEGINS if was.any() else MOST_LOST
+        if was_most := bool((size[row] * found[row]).sum() > least * size[row].sum()):
+            most[row], found[row] = True, False
         was = found[row]
-    return found
+    return found, most
 
 
 def traffic_low(short: Floats, day: Floats, spread: Spread) -> Bools:

@@ -14,7 +14,7 @@ import numpy as np
 from monitor.core.drift import baseline as b
 from monitor.core.drift import levels as lv
 from monitor.core.drift.baseline import LEAST_REQUESTS, Baseline, Reference
-from monitor.core.drift.beginning import begun_anew, settle, with_level_error
+from monitor.core.drift.beginning import begun_anew, settle, with_level_error, without_broken_days
 from monitor.core.drift.levels import Day, Levels
 from monitor.core.drift.seasons import slots
 from monitor.core.drift.series import DAY, GAP, Hours
@@ -82,6 +82,8 @@ def _ready(
 
 def _new_day(settings: Settings, state: State, day: int) -> State:
     """What is due at the beginning of a day."""
+    if state.baseline is not None and not state.settled:
+        state = without_broken_days(state, state.baseline)
     state = replace(state, levels=state.levels.on(day))
     if state.baseline is not None and state.settled and not state.standing.open.any():
         state = replace(state, misses=state.misses.after(state.levels, state.baseline))

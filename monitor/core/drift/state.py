@@ -62,6 +62,7 @@ class Trouble:
         low: steps in a row with little traffic.
         missing: (S,) steps in a row without a request of a slice that had many.
         lost_since, lost_until: (S,) as `suspect_since` and `suspect_until`, of slices that have lost their labels.
+        most_lost: slices with most of the requests have, so that it is all traffic.
     """
 
     suspect_since: int
@@ -72,12 +73,13 @@ class Trouble:
     missing: Ints
     lost_since: Ints
     lost_until: Ints
+    most_lost: bool
 
     @classmethod
     def empty(cls, slices: int) -> Trouble:
         """Nothing is the matter."""
         never = np.zeros(slices, np.int64)
-        return cls(0, 0, False, 0, 0, never, never, never)
+        return cls(0, 0, False, 0, 0, never, never, never, False)
 
     def padded(self, more: int) -> Trouble:
         """With so many new slices."""

@@ -21,6 +21,8 @@ from monitor.core.drift.verdicts import SLICE_KINDS, Alarm, Change, Kind, Labels
 
 COLLAPSED = DAY
 """Labels that have been suspect for so long are no passing fault."""
+LEAST_FELT = 0.1
+"""Share of a day's requests from which on slices whose lists got worse may have changed the labels of all."""
 LEAST_OF_DAY = 10
 """Requests of a slice that a day must usually bring, for none of them to say that it is gone."""
 GONE = 7 * DAY
@@ -135,9 +137,12 @@ class _Going:
         was, block, end = self._trouble, self._block, self._block.ends[row]
         few, settled = self._settings.steps(SHORT_HOURS), self._was.settled
         lasting = (few - 1) * self._settings.step
-        suspect, refused = self._suspects()[row], settled and block.gated.refused[row]
+        most_lost = block.gated.most_lost[row]
+        suspect, refused = most_lost or self._suspects(row)[row], settled and block.gated.refused[row]
         until = end + lasting if suspect else was.suspect_until
-        since = (was.suspect_since or end) if end <= until else 0
+        since = 0
+        if end <= until:
+            since = was.suspect_since or min(was.lost_since[was.lost_since > 0].tolist(), default=end)
         collapsed = since > 0 and (was.collapsed or (suspect and end - since >= COLLAPSED and self._lacks_labels(row)))
         low = was.low + 1 if settled and block.gated.low[row] else 0
         missing = was.missing
@@ -146,9 +151,11 @@ class _Going:
             missing = np.where(still, missing + 1, 0)
         refused_until = end + lasting if refused else was.refused_until
         lost = end <= block.gated.lost_until[row]
-        lost_since = np.where(lost, np.where(was.lost_since > 0, was.lost_since, end), 0) if lost.any() else self._never
+        lost_since = self._never
+        if lost.any():
+            lost_since = np.where(lost, np.where(was.lost_since > 0, was.lost_since, was.suspect_since or end), 0)
         lost_until = block.gated.lost_until[row]
-        self._trouble = Trouble(since, until, collapsed, refused_until, low, missing, lost_since, lost_until)
+        self._trouble = Trouble(since, until, collapsed, refused_until, low, missing, lost_since, lost_until, most_lost)
         if since:
             return "labels_collapsed" if collapsed else "labels_suspect"
         if end <= refused_until:
@@ -160,11 +167,18 @@ class _Going:
             return "slice_labels_collapsed" if is_long else "slice_labels_suspect"
         return "slice_missing" if self._missing() else None
 
-    def _suspects(self) -> list[bool]:
+    def _suspects(self, row: int) -> list[bool]:
         gated = self._block.gated
         if not self._was.settled:
             return gated.suspect_settling
-        return gated.suspect_degraded if self._is_open else gated.suspect
+        return gated.suspect_degraded if self._is_open and self._is_felt(row) else gated.suspect
+
+    def _is_felt(self, row: int) -> bool:
+        """Whether what is open may be felt in the labels of all: not an alarm on a slice with next to no requests."""
+        is_open = self._standing.open
+        steps = self._was.recent.sums.shape[1]
+        size = self._block.window[gates.REQUESTS, row + 1 : row + 1 + steps].sum(axis=0)
+        return bool(is_open[0] or size[is_open[1:]].sum() >= LEAST_FELT * size.sum())
 
     def _lacks_labels(self, row: int) -> bool:
         """Whether labels are missing in the step alone: what is suspect may be so for the hours before."""

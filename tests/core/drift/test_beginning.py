@@ -157,3 +157,15 @@ def test_a_slice_whose_labels_are_lost_stays_so() -> None:
     anew = Settings(begun_anew=(START + 34 * DAY,))
     found = verdicts(Ranking.of(40, 4, 2000.0).since(32, 38, coverage=0.0, slices=[1]).draw(), anew)
     assert kinds(on(found, 33.2, 38)) == {"slice_labels_collapsed"}
+
+
+def test_a_broken_day_before_a_gap_is_no_level_either() -> None:
+    anew = Settings(begun_anew=(START + 31 * DAY,))
+    past = Ranking.of(45, peak=900).since(31, 31 + 20 / 24, coverage=0.0).since(31 + 20 / 24, 32, coverage=0.6).draw()
+    before, state = judge(anew, None, past.rows(0, 32 * 24))
+    after, _ = judge(anew, state, past.rows(37 * 24, len(past.starts)))
+    assert kinds(on(before, 31.2)) == {"labels_suspect"}
+    assert kinds(on(after, 37, 39)) == {"not_enough_data"}
+    settled = on(after, 39.5)
+    assert kinds(settled) == {"healthy"}
+    assert settled[0].expected == pytest.approx(0.55, abs=0.02)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -72,6 +73,38 @@ def test_a_slice_that_got_so_bad_that_few_click_is_degraded_to_the_end(
         assert opened < by * 24
         assert kinds(found[opened:]) == {"degraded"}
         assert all("slice 1" in units([v]) for v in found[opened:])
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2])
+def test_a_slice_that_is_left_out_holds_up_no_end_of_overall(share: float) -> None:
+    shares = [0.5, 0.5 - share, share]
+    worse = Ranking.of(38, 3, 2400.0).since(32, 34, mean=0.8).since(33, coverage=0.0, slices=[2])
+    for column, part in enumerate(shares):
+        worse = worse.since(0, rate=3 * part, slices=[column])
+    found = verdicts(worse.draw())
+    assert "" in units(on(found, 33.5, 34))
+    assert "" not in units(on(found, 34.3))
+
+
+@pytest.mark.parametrize("slices", [[0], [0, 1, 2]])
+def test_lost_labels_are_no_worse_model_while_a_tiny_slice_is_degraded(slices: list[int]) -> None:
+    worse = Ranking.of(36, 3, 2400.0)
+    for column, part in enumerate([0.55, 0.43, 0.02]):
+        worse = worse.since(0, rate=3 * part, slices=[column])
+    lost = worse.since(32, mean=0.6, slices=[2]).since(33, coverage=0.0 if slices == [0] else 0.45, slices=slices)
+    found = verdicts(lost.draw())
+    assert units(on(found, 32.5, 33)) == {"slice 2"}
+    assert kinds(on(found, 33.1)) == {"labels_suspect", "labels_collapsed"}
+    assert units(on(found, 33.1)) == {"slice 2"}
+
+
+@pytest.mark.parametrize("peak", [200.0, 600.0, 3000.0])
+def test_labels_of_half_the_traffic_are_lost_for_a_day_only_once(peak: float) -> None:
+    found = verdicts(Ranking.of(38, 6, peak).since(32, coverage=0.0, slices=[0, 1, 2]).draw())
+    during = [v.kind for v in on(found, 32.1)]
+    assert units(found) == set()
+    assert sum(a != b for a, b in itertools.pairwise(during)) <= 2
+    assert {kind.rsplit("_", 1)[1] for kind in during[24:]} == {"collapsed"}
 
 
 def test_what_is_left_out_closes_no_alarm() -> None:
