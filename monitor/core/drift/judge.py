@@ -192,6 +192,9 @@ def _gather(settings: Settings, state: State, block: Hours) -> tuple[list[Verdic
         )
         for end, size, share in came
     ]
-    busy = np.flatnonzero(requests)
-    busy_at = ends[busy[-1]] if len(busy) else state.busy_at
-    return verdicts, replace(state, until=ends[-1], reference=reference, busy_at=busy_at)
+    busy, began, busy_at = np.flatnonzero(requests), state.began, state.busy_at
+    if len(busy):
+        # What was stored before there was any traffic is no part of a reference.
+        began = int(block.starts[busy[0]]) if busy_at == began else began
+        busy_at = ends[busy[-1]]
+    return verdicts, replace(state, until=ends[-1], reference=reference, began=began, busy_at=busy_at)

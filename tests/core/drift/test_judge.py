@@ -415,3 +415,13 @@ def test_a_drop_on_the_first_judged_day_takes_no_good_day_from_the_reference(at:
     first = next(alarm for v in verdicts(past) for alarm in v.alarms)
     assert START + at * DAY <= first.since < START + (at + 0.25) * DAY
     assert verdicts(past)[-1].reference_days >= 27
+
+
+def test_days_before_there_was_any_traffic_are_no_part_of_a_reference() -> None:
+    late = Ranking.of(52, 3, 900.0).since(0, 9.5, rate=0.0)
+    found = verdicts(late.draw())
+    assert {v.kind for v in on(found, 0, 24)} == {"not_enough_data"}
+    assert {v.kind for v in on(found, 24)} == {"healthy"}
+    assert on(found, 30)[0].lacks == "a whole reference: 15 of 28 days"
+    assert found[-1].lacks == ""
+    assert found[-1].reference_days >= 27
