@@ -30,21 +30,15 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture
 def postgres_url(postgres: PostgresServer) -> Iterator[str]:
     """The URL of an empty PostgreSQL database, dropped afterwards; the server is up, whatever ran before."""
-    postgres.start()
-    url = postgres.create_database()
-    yield url
-    postgres.start()
-    postgres.drop_database(url)
+    with postgres.database() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
 def shared_url(postgres: PostgresServer) -> Iterator[str]:
     """One database on PostgreSQL, whose tables each test makes anew: to create a database takes long."""
-    postgres.start()
-    url = postgres.create_database()
-    yield url
-    postgres.start()
-    postgres.drop_database(url)
+    with postgres.database() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -107,6 +107,15 @@ class PostgresServer:
         name = url.rpartition("/")[2]
         self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """The URL of an empty database, dropped afterwards; the server is up at both ends, whatever ran meanwhile."""
+        self.start()
+        url = self.create_database()
+        yield url
+        self.start()
+        self.drop_database(url)
+
     def _initialise(self) -> None:
         where: list[str | Path] = [self._binaries / "initdb", "-D", self._data, "-U", "postgres"]
         options = ["-E", "UTF8", "--locale=C", "-A", "trust", "--no-sync"]
