@@ -580,15 +580,18 @@ def test_an_alertmanager_is_reminded_of_the_newest_of_what_goes_on(post: Post, r
 
 
 def test_a_late_end_of_a_former_incident_does_not_end_its_successor(post: Post, receiver: Receiver) -> None:
-    def once(got: Got) -> Reply:
-        is_end = got.document[0]["annotations"]["state"] == "resolved"
-        return Reply(500 if is_end and len(receiver.taken) < 2 else 200)
+    takes_ends = threading.Event()
 
-    receiver.behave = once
+    def behave(got: Got) -> Reply:
+        is_end = got.document[0]["annotations"]["state"] == "resolved"
+        return Reply(500 if is_end and not takes_ends.is_set() else 200)
+
+    receiver.behave = behave
     incident(post.store, "b")
     post.sender(*alertmanager(receiver))
     post.put("am", FIRING, RESOLVED, notice(incident="b"))
-    eventually(lambda: len(receiver.taken) == 2)
+    eventually(lambda: len(receiver.taken) == 2 and post.attempts() == 1)
+    takes_ends.set()
     post.later(10)
     eventually(lambda: len(receiver.taken) == 4)
     assert [
