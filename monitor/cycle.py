@@ -16,7 +16,7 @@ from typing import Protocol
 
 from monitor.core.arrivals import NOTHING_YET, Arrived
 from monitor.core.buckets import bucket_of, runs, starts
-from monitor.core.summed import Answer, tallied
+from monitor.core.summed import Answer, effort, tallied
 from monitor.core.tally import Tally
 from monitor.core.types import Definition, Events, Monitor
 from monitor.core.watermark import BucketState, believed, due_buckets, is_final, is_over
@@ -29,9 +29,6 @@ States = Mapping[Definition, Mapping[int, BucketState]]
 
 
 DAY = 86_400
-
-SUMMED_AS_ONE = 20
-"""Rows that a source sums up by itself take about as long as one that it sends."""
 
 
 class Freshness(Protocol):
@@ -275,7 +272,7 @@ def _read_and_store(plan: _Plan, source: Source, store: Store, lease: Lease, str
     yield outcome
     for since, until in _stretches(plan.due, monitor.bucket, stride):
         found = read_tally(monitor, source, since, until, store.known_slices(monitor.name))
-        stride.learn(found.rows + found.summed // SUMMED_AS_ONE, (until - since) // monitor.bucket)
+        stride.learn(effort(found), (until - since) // monitor.bucket)
         written = _write(plan, found, store, lease)
         outcome = outcome.plus(found, written)
         yield outcome

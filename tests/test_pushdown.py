@@ -12,6 +12,7 @@ from monitor.core.tally import Tally
 from monitor.core.types import EventRule, Monitor, Recipe
 from monitor.database_url import parse_url
 from monitor.source.engine import Database
+from monitor.source.halves import InHalves
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
 from tests.support.examples import times
@@ -102,13 +103,19 @@ def case(url: str, kind: str, seed: int) -> tuple[Monitor, str]:
 
 
 def both(monitored: Monitor, database: Database, since: int, until: int) -> tuple[Tally, Tally, int]:
-    """(partials by the database, partials by the pull, how many buckets the database summed up)"""
+    """(partials by the database, partials by the pull, how many buckets the database summed up)
+
+    That it adds up to the same in halves at the same time is checked here.
+    """
     kernels = dict.fromkeys(m.kernel for m in monitored.measures)
+    pushdown = PushDown(monitored, database, is_bound=True)
     answers = (
-        PushDown(monitored, database, is_bound=True).read(since, until),
+        pushdown.read(since, until),
         Pull(monitored, database).read(since, until),
+        InHalves(pushdown, worth=0).read(since, until),
     )
-    one, other = (tallied(a, monitored.bucket, kernels, monitored.slices, {}) for a in answers)
+    one, other, halves = (tallied(a, monitored.bucket, kernels, monitored.slices, {}) for a in answers)
+    assert_same(halves, other, f"in halves, {monitored.recipe}")
     read = sum(r.until - r.since for r in answers[0].read) if isinstance(answers[0], Summed) else until - since
     return one, other, (until - since - read) // monitored.bucket
 

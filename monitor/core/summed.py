@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -50,8 +52,23 @@ class Summed:
     summed: int = 0
 
 
-Answer = Reading | Summed
-"""What a source says of a stretch of time."""
+Part = Reading | Summed
+"""What a source says of a stretch of time in one transaction."""
+
+Answer = Part | tuple[Part, ...]
+"""What a source says of a stretch of time, or of its parts one after the other."""
+
+SUMMED_AS_ONE = 20
+"""Rows that a source sums up by itself take about as long as one that it sends."""
+
+
+def effort(answer: Answer | Tally) -> int:
+    """What it took to read this, in rows that were sent."""
+    if isinstance(answer, tuple):
+        return sum(map(effort, answer))
+    read = answer.read if isinstance(answer, Summed) else ()
+    summed = 0 if isinstance(answer, Reading) else answer.summed
+    return answer.rows + summed // SUMMED_AS_ONE + sum(map(effort, read))
 
 
 def tallied(
@@ -61,6 +78,9 @@ def tallied(
     if isinstance(answer, Reading):
         return tally(answer, width, kernels, slices, known)
     kernels, admitted = list(kernels), {d: set(values) for d, values in known.items()}
+    if isinstance(answer, tuple):
+        parts = (_learned(tallied(part, width, kernels, slices, admitted), admitted) for part in answer)
+        return functools.reduce(operator.add, parts)
     found = Tally(answer.since, answer.since, measures={str(k): {} for k in kernels})
     edge = answer.since
     for reading in (*answer.read, None):

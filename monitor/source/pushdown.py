@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from monitor.core.buckets import TRAFFIC_FIELDS, runs
 from monitor.core.summable import obstacle
-from monitor.core.summed import Answer, Summed
+from monitor.core.summed import Part, Summed
 from monitor.core.tally import Reading
 from monitor.core.types import MIXED, Events, Monitor
 from monitor.errors import SourceError, TooMany
@@ -91,6 +92,7 @@ class PushDown:
         self.is_bound = is_bound
         self.pull = Pull(monitor, database, most_rows)
         self._record = _Record()
+        self._weighing = threading.Lock()
         self._known: tuple[Queries, Summing] | None = None
 
     @property
@@ -102,7 +104,7 @@ class PushDown:
         """How new the source is; see `Pull.freshness`."""
         return self.pull.freshness(since, now)
 
-    def read(self, since: int, until: int) -> Answer:
+    def read(self, since: int, until: int) -> Part:
         """The sums of the requests whose earliest row is in [since, until) seconds, with their labels as they are now.
 
         Raises:
@@ -152,7 +154,8 @@ class PushDown:
 
     def _summing(self, reader: Reader, queries: Queries) -> Summing:
         """What makes the statements; once it is known of which types the columns are."""
-        if self._known is None or self._known[0] is not queries:
+        known = self._known
+        if known is None or known[0] is not queries:
             names = [s.column for s in self.monitor.slices]
             kinds = reader.types(sa.select(*(queries.rankings.c[n] for n in names))) if names else []
             truths = frozenset(n for n, kind in zip(names, kinds, strict=True) if is_boolean([kind]))
@@ -165,8 +168,8 @@ class PushDown:
             self._check_logarithm(reader)
             is_postgres = reader.dialect.name == "postgresql"
             ordered = not is_postgres or reader.types(sa.select(queries.item))[0] in _PG_ORDERED
-            self._known = queries, Summing(queries, Speech(reader.dialect.name), truths, ordered)
-        return self._known[1]
+            known = self._known = queries, Summing(queries, Speech(reader.dialect.name), truths, ordered)
+        return known[1]
 
     def _check_values(self, reader: Reader, queries: Queries) -> None:
         recipe = self.monitor.recipe
@@ -182,7 +185,7 @@ class PushDown:
 
     # ---- reading -----------------------------------------------------------------------------------------------
 
-    def _read(self, since: int, until: int) -> Answer:
+    def _read(self, since: int, until: int) -> Part:
         recipe, most = self.monitor.recipe, self.pull.most_rows
         with self.pull.reading() as (reader, queries):
             summing = self._summing(reader, queries)
@@ -200,10 +203,9 @@ class PushDown:
         return found.summed([self.pull.read(*stretch) for stretch in self._stretches(odd, since, until)])
 
     def _weigh(self, summed: int, odd: int) -> None:
-        had_failed = bool(self._record.failed)
-        record = self._record = replace(
-            self._counted, summed=self._counted.summed + summed, odd=self._counted.odd + odd
-        )
+        with self._weighing:
+            had_failed, so_far = bool(self._record.failed), self._counted
+            record = self._record = replace(so_far, summed=so_far.summed + summed, odd=so_far.odd + odd)
         if had_failed:
             log.info("monitor %s: read by sums again", self.monitor.name)
         if not self.is_bound and record.summed >= TRIAL and record.odd > WORTH * record.summed:

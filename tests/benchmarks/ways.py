@@ -18,6 +18,7 @@ from monitor.core.types import OVERALL, Events, Monitor, TimeColumn
 from monitor.cycle import Stride, run_backfill
 from monitor.database_url import parse_url
 from monitor.source.engine import Database
+from monitor.source.halves import InHalves
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
 from monitor.store import Store
@@ -91,7 +92,8 @@ def backfill(
     database = Database("log", parse_url(place.url, None), statement_timeout=600)
     span, now = (log.since, log.until), log.until + 2 * DAY
     with store.hold(place.monitor.name) as lease:
-        *_, done = run_backfill(place.monitor, now, span, way(place.monitor, database), store, lease, Stride())
+        source = InHalves(way(place.monitor, database))
+        *_, done = run_backfill(place.monitor, now, span, source, store, lease, Stride())
     history = store.history(place.monitor.definition(NDCG), *span)
     value = float(read_as(NDCG, history.slice(OVERALL).sum(axis=0)))
     database.close()
