@@ -31,9 +31,8 @@ from monitor.runner import Runner
 from monitor.scheduler import Scheduler
 from monitor.sender import Sender
 from monitor.snapshot import Board, MonitorSnapshot
-from monitor.source.choice import open_source
+from monitor.source.choice import open_reader
 from monitor.source.engine import Database
-from monitor.source.halves import InHalves
 from monitor.source.pull import Pull
 from monitor.store import Store
 from monitor.telemetry import Telemetry
@@ -251,13 +250,13 @@ class App:
         return Database(source.name, source.url, source.statement_timeout, stop, source.max_concurrent)
 
     def _runner(self, monitor: Monitor, database: Database) -> Runner:
-        source = InHalves(open_source(monitor, database))
+        source = open_reader(monitor, database)
         parts = (self.store, self.board, self.telemetry, self.clock, self.stopping, self)
         return Runner(monitor, source, *parts, open_detailed=lambda detailed: Pull(detailed, database))
 
     def source_of(self, monitor: Monitor) -> Source:
         """The reader of a monitor's source."""
-        return InHalves(open_source(monitor, self._databases[monitor.source]))
+        return open_reader(monitor, self._databases[monitor.source])
 
     def _schedule(self, name: str) -> None:
         runner = self.runners[name]

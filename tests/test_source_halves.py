@@ -9,38 +9,27 @@ from types import MethodType
 
 import pytest
 
-from monitor.core.summed import Answer, effort, tallied
-from monitor.core.tally import Tally
-from monitor.core.types import Monitor
+from monitor.core.summed import Answer, effort
 from monitor.database_url import parse_url
 from monitor.errors import TooMany
 from monitor.source.engine import Database
 from monitor.source.halves import InHalves
-from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
-from tests.support.examples import times
 from tests.support.logs import BUCKET, END, START
 from tests.test_pushdown_ways import fill, small
-from tests.test_source import Dense, assert_same, case
 
 MIDDLE = (START + END) // 2
 
 
-def partials(monitored: Monitor, answer: Answer) -> Tally:
-    """What becomes of an answer."""
-    kernels = dict.fromkeys(m.kernel for m in monitored.measures)
-    return tallied(answer, monitored.bucket, kernels, monitored.slices, {})
-
-
 class Watched:
-    """A pull that notes what it is asked for, and does beforehand what a test wants."""
+    """A reader by sums that notes what it is asked for, and does beforehand what a test wants."""
 
     def __init__(self, url: str, most: int = 4, before: Callable[[int, int], object] = lambda *_: None) -> None:
         self.asked: list[tuple[int, int]] = []
-        self.source = Pull(small(), Database("s", parse_url(url, None), 60, max_concurrent=most))
+        self.source = PushDown(small(), Database("s", parse_url(url, None), 60, max_concurrent=most), is_bound=True)
         whole = self.source.read
 
-        def read(_: Pull, since: int, until: int) -> Answer:
+        def read(_: PushDown, since: int, until: int) -> Answer:
             self.asked.append((since, until))
             before(since, until)
             return whole(since, until)
@@ -54,17 +43,6 @@ def url(tmp_path: Path) -> str:
     found = f"sqlite:///{tmp_path}/log.db"
     fill(found)
     return found
-
-
-@pytest.mark.parametrize("kind", ["events", "judgments", "column"])
-def test_halves_read_row_by_row_add_up_to_the_whole(database_url: str, kind: str) -> None:
-    database = Database("s", parse_url(database_url, None), 60)
-    for seed in range(100, 100 + times(6)):
-        log, made, style, what = case(database_url, kind, seed)
-        answer = InHalves(Pull(made, database), worth=0).read(START, END)
-        assert isinstance(answer, tuple)
-        assert_same(partials(made, answer), Dense(log, made, style, START, END), what)
-    database.close()
 
 
 def test_both_halves_are_read_at_the_same_time(url: str) -> None:
@@ -96,6 +74,14 @@ def test_a_read_is_halved_once_those_before_it_took_long(url: str) -> None:
 
 def test_where_one_transaction_is_allowed_a_read_is_one(url: str) -> None:
     watched = Watched(url, most=1)
+    InHalves(watched.source, worth=0).read(START, END)
+    assert watched.asked == [(START, END)]
+
+
+def test_what_is_left_to_the_pull_is_read_in_one_part(url: str) -> None:
+    watched = Watched(url)
+    watched.source.is_bound = False
+    watched.source._yield(60, "it could not sum up")
     InHalves(watched.source, worth=0).read(START, END)
     assert watched.asked == [(START, END)]
 

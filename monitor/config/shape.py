@@ -73,8 +73,8 @@ class Source(Database):
         default=4,
         ge=1,
         le=64,
-        description="Queries that run on it at the same time, at most; the monitors take turns. A long read is made in two "
-        "halves at the same time where this allows it. Default: 4.",
+        description="Queries that run on it at the same time, at most; the monitors take turns. Above 1, a long "
+        "read by push-down may be made in two halves at the same time. Default: 4.",
     )
 
 

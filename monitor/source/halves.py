@@ -1,11 +1,11 @@
-"""The halves of a long read at the same time, from databases in which a statement keeps one processor busy."""
+"""The halves of a long read by sums at the same time, in databases that work on a statement with one processor."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
 from monitor.core.summed import Answer, effort
-from monitor.source.pull import Freshness, Pull
+from monitor.source.pull import Freshness
 from monitor.source.pushdown import PushDown
 from monitor.source.speech import HABITS, family_of
 
@@ -14,13 +14,14 @@ WORTH_HALVING = 20_000
 
 
 class InHalves:
-    """A source that reads long stretches by two transactions at once; by `max_concurrent: 1` it never does.
+    """Reads long stretches by two transactions at once; by `max_concurrent: 1` it never does.
 
     How long a stretch is going to take it knows from the one before. No more transactions are open at the same time
-    than the source allows: a half that has no turn yet waits for it.
+    than the source allows: a half that has no turn yet waits for it. What is read row by row is read in one part, for
+    two would take more memory and hardly less time.
     """
 
-    def __init__(self, source: Pull | PushDown, worth: int = WORTH_HALVING) -> None:
+    def __init__(self, source: PushDown, worth: int = WORTH_HALVING) -> None:
         """`worth`: effort from which on a read is halved."""
         self._source = source
         self._worth = worth
@@ -31,10 +32,10 @@ class InHalves:
         return self._source.freshness(since, now)
 
     def read(self, since: int, until: int) -> Answer:
-        """As the source's own `read`, in one part or two. If one half fails, it is told when both are done."""
+        """As `PushDown.read`, in one part or two. If one half fails, it is told when both are done."""
         monitor = self._source.monitor
         middle = (since + until) // 2 // monitor.bucket * monitor.bucket
-        if middle <= since or not self._are_faster or self._per_second * (until - since) < self._worth:
+        if middle <= since or not self._is_faster or self._per_second * (until - since) < self._worth:
             found: Answer = self._source.read(since, until)
         else:
             with ThreadPoolExecutor(1, f"second half of {monitor.name}") as other:
@@ -45,7 +46,7 @@ class InHalves:
         return found
 
     @property
-    def _are_faster(self) -> bool:
+    def _is_faster(self) -> bool:
         database = self._source.database
         habits = HABITS.get(family_of(database.dialect))
-        return database.max_concurrent > 1 and habits is not None and habits.by_one
+        return database.max_concurrent > 1 and habits is not None and habits.by_one and not self._source.yields

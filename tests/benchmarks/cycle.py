@@ -19,7 +19,6 @@ from monitor.core.types import OVERALL, EventRule, Events, Monitor, Rankings, Re
 from monitor.cycle import Stride, run_backfill
 from monitor.database_url import parse_url
 from monitor.source.engine import Database
-from monitor.source.halves import InHalves
 from monitor.source.pull import Pull
 from monitor.store import Store
 from tests.benchmarks.data import ATTRIBUTION, LENGTH, Ids, Log, write_log
@@ -72,7 +71,7 @@ def backfill(log: Log, store_path: Path) -> Backfilled:
     database = Database("log", parse_url(f"sqlite:///{log.path}", None), statement_timeout=600)
     span, now = (log.since, log.until), log.until + 2 * DAY
     with store.hold(MONITOR.name) as lease:
-        *_, done = run_backfill(MONITOR, now, span, InHalves(Pull(MONITOR, database)), store, lease, Stride())
+        *_, done = run_backfill(MONITOR, now, span, Pull(MONITOR, database), store, lease, Stride())
     history = store.history(MONITOR.definition(NDCG), *span)
     value = float(read_as(NDCG, history.slice(OVERALL).sum(axis=0)))
     database.close()

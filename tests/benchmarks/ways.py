@@ -92,8 +92,9 @@ def backfill(
     database = Database("log", parse_url(place.url, None), statement_timeout=600)
     span, now = (log.since, log.until), log.until + 2 * DAY
     with store.hold(place.monitor.name) as lease:
-        source = InHalves(way(place.monitor, database))
-        *_, done = run_backfill(place.monitor, now, span, source, store, lease, Stride())
+        source = way(place.monitor, database)
+        reader = InHalves(source) if isinstance(source, PushDown) else source
+        *_, done = run_backfill(place.monitor, now, span, reader, store, lease, Stride())
     history = store.history(place.monitor.definition(NDCG), *span)
     value = float(read_as(NDCG, history.slice(OVERALL).sum(axis=0)))
     database.close()

@@ -1,6 +1,21 @@
 """Labels that are missing, told apart from people who leave fewer of them because they find less."""
 
-from monitor.core.drift.series import HOUR
+import numpy as np
+import pytest
+
+from monitor.core.drift.gates import (
+    EXPECTED,
+    EXPECTED_LABELLED,
+    EXPECTED_REQUESTS,
+    FIELDS,
+    JUDGED,
+    LABELLED,
+    REQUESTS,
+    TOTAL,
+    Spread,
+    labels_suspect,
+)
+from monitor.core.drift.series import HOUR, Floats
 from tests.support.drift import Ranking, on, verdicts
 
 
@@ -28,3 +43,21 @@ def test_on_thin_traffic_an_outage_ends_soon_after_its_labels_are_back() -> None
     ends = next(v.end for v in on(found, 32.0) if v.kind == "healthy")
     assert ends <= on(found, 32.0)[0].end + 6 * HOUR
     assert max(lost) < ends
+
+
+def sums(requests: float, labelled: float) -> Floats:
+    """A span in which nine of ten requests are expected to have a label, and each label is worth .5."""
+    found = np.zeros((FIELDS, 1))
+    found[[REQUESTS, JUDGED, EXPECTED_REQUESTS]] = requests
+    found[EXPECTED_LABELLED], found[LABELLED] = 0.9 * requests, labelled
+    found[EXPECTED], found[TOTAL] = 0.45 * requests, 0.5 * labelled
+    return found
+
+
+@pytest.mark.parametrize(("lately", "is_suspect"), [(0, True), (26, True), (28, False), (36, False)])
+def test_on_thin_traffic_a_day_without_labels_counts_only_while_they_are_missing_still(
+    lately: int, is_suspect: bool
+) -> None:
+    """Of 36 labels expected in the last three hours 1.5 standard errors, nine, must be missing."""
+    spans = sums(10, lately / 4), sums(40, lately), sums(400, 180)
+    assert labels_suspect(spans, Spread(0.02, 0.1)).tolist() == [is_suspect]
