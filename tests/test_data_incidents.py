@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from monitor.cli import incidents, status
+from monitor.cli.explain_incident_hours import hour_by_hour, hours_of
 from monitor.core.drift.series import DAY, HOUR
 from monitor.page import render
 from monitor.snapshot import take_snapshot
@@ -73,6 +74,40 @@ def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench
     titles = [title for target, _, title in bench.said if target == "data"]
     assert titles[1].startswith("search: labels suspect")
     assert len(titles) == 5  # missing, suspect, collapsed, missing still, over
+
+
+def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench) -> None:
+    past = Ranking.of(40).since(33, 34, coverage=0.0).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=1)
+    (incident,) = bench.incidents
+    hours = hours_of(bench.monitor, incident, bench.store)
+    closed_at = incident.incident.closed_at
+    assert closed_at is not None
+    assert [h["start"] for h in hours] == list(range(day(33) - 2 * HOUR, closed_at + 3 * HOUR, HOUR))
+    lost = [h for h in hours if day(33) <= h["start"] < day(34)]
+    assert {h["labelled"] for h in lost} == {0.0}
+    assert min(h["labelled"] for h in hours if h not in lost) > 0.5
+    assert {h["verdict"] for h in lost[3:]} <= {"labels_suspect", "labels_collapsed"}
+    assert hours[0]["verdict"] == hours[-1]["verdict"] == "healthy"
+    assert len(list(hour_by_hour(hours))) == 2 + len(hours)
+    longer = [{**h, "requests": None} for h in hours for _ in range(3)]
+    (*_, told) = [line for line in hour_by_hour(longer) if line.startswith("…")]
+    assert told == f"… {len(longer) - 48} more"
+
+
+def test_the_hours_of_a_slice_s_lost_labels_are_those_of_the_slice(bench: Bench) -> None:
+    past = Ranking.of(36, 8, 3000.0).since(32, 33, coverage=0.0, slices=[1]).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=3)
+    (incident,) = bench.incidents
+    hours = hours_of(bench.monitor, incident, bench.store)
+    (slice_,) = {(h["dimension"], h["slice"]) for h in hours}
+    assert slice_ == (incident.findings[0].slices[0].dimension, incident.findings[0].slices[0].slice)
+    assert {h["labelled"] for h in hours if day(32) <= h["start"] < day(33)} == {0.0}
+    assert {h["unmatched"] for h in hours} == {None}, "events on nothing are of no slice"
 
 
 def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_the_team(bench: Bench) -> None:

@@ -44,16 +44,19 @@ def explain_incident(config_path: Path, incident: str, output: str, now: bool) -
         found = store.alerts.incident(incident)
         if found is None:
             raise InputError(f"there is no incident {incident!r}; rankmon incidents list names them")
-        told = _Teller(config, found, store, now).all()
+        teller = _Teller(config, found, store, now)
+        told, hours = teller.all(), teller.hours()
         about = found.incident
         steps = store.alerts.transitions(about.monitor, about.began_at, about.closed_at)
     steps = [step for step in steps if step.incident in (None, about.id)]
     if output == "json":
         first, *others = (_plain(one) for one in told)
         history = [asdict(step) for step in steps]
-        click.echo(json.dumps({**plain(found), **first, "others": others, "transitions": history}, indent=2))
+        click.echo(
+            json.dumps({**plain(found), **first, "others": others, "hours": hours, "transitions": history}, indent=2)
+        )
         return
-    click.echo("\n".join(lines(found, told, steps)))
+    click.echo("\n".join(lines(found, told, steps, hours)))
 
 
 def _plain(one: Told) -> dict[str, Any]:
@@ -90,6 +93,14 @@ class _Teller:
         wanted += [replace(first, name=name) for name, one in taken.items() if one.document and name not in began]
         others = sorted({f.name: f for f in wanted if f.name != first.name}.values(), key=lambda f: (f.at, f.name))
         return [self._told(f, taken.get(f.name), began) for f in (first, *others)]
+
+    def hours(self) -> list[dict[str, Any]]:
+        """The hours of an incident on the data, as JSON data."""
+        from monitor.cli.explain_incident_hours import hours_of
+
+        if self.found.incident.matter == "quality" or self._monitor is None:
+            return []
+        return hours_of(self._monitor, self.found, self.store)
 
     def _told(self, one: Fired, taken: Diagnosis | None, began: Mapping[ConditionName, Fired]) -> Told:
         from monitor.core.diagnosis import moved

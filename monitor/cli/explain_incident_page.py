@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from monitor.cli.explain_incident_hours import hour_by_hour
 from monitor.cli.explain_incident_versions import compared, shown, versions
 from monitor.cli.incidents import line
 from monitor.cli.tables import count, number, percent, table
@@ -48,8 +49,14 @@ class Told:
     is_over: bool = False
 
 
-def lines(found: StoredIncident, told: Sequence[Told], steps: Sequence[Transition]) -> list[str]:
-    """All of it, a line each; a table that a condition shares with one before it is shown once."""
+def lines(
+    found: StoredIncident, told: Sequence[Told], steps: Sequence[Transition], hours: Sequence[Document] = ()
+) -> list[str]:
+    """All of it, a line each; a table that a condition shares with one before it is shown once.
+
+    Args:
+        hours: of an incident on the data, see `explain_incident_hours`.
+    """
     first, *others = told
     said: set[tuple[str, ...]] = set()
     return [
@@ -58,6 +65,7 @@ def lines(found: StoredIncident, told: Sequence[Told], steps: Sequence[Transitio
         *_restated(first),
         *_parts(first.document, said),
         *_missing(first),
+        *hour_by_hour(hours),
         *(text for one in others for text in _other(one, first.missing, said)),
         *_steps(steps),
     ]
