@@ -97,7 +97,7 @@ def test_after_the_answer_no_connection_and_no_thread_is_left(receiver: Receiver
 def timed(url: str, seconds: float = 0.5, ca_file: Path | None = None) -> str:
     began = time.monotonic()
     said = refusal(url, seconds, ca_file)
-    assert time.monotonic() - began < seconds + 0.5
+    assert time.monotonic() - began < seconds + 2
     return said
 
 

@@ -229,7 +229,10 @@ def test_a_look_into_a_long_queue_is_cheap_and_brings_no_more_than_fits(store: S
         took.append(time.perf_counter() - began)
         assert len(found) == AT_ONCE
     assert min(took) < 0.05, took
-    began = time.perf_counter()
-    assert sum(n for n, _ in store.outbox.queues().values()) == 5_000
-    assert store.outbox.strangers([f"t{n}" for n in range(9)]) == {"t9": 1.0}
-    assert time.perf_counter() - began < 0.2
+    took.clear()
+    for _ in range(5):
+        began = time.perf_counter()
+        assert sum(n for n, _ in store.outbox.queues().values()) == 5_000
+        assert store.outbox.strangers([f"t{n}" for n in range(9)]) == {"t9": 1.0}
+        took.append(time.perf_counter() - began)
+    assert min(took) < 0.2, took

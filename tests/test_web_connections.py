@@ -142,7 +142,7 @@ def test_fifty_idle_connections_hold_up_no_scrape_and_are_closed(
 @pytest.mark.parametrize("kind", IDLE)
 def test_each_kind_of_idle_connection_is_closed(server: Server, kind: Callable[[Server], socket.socket]) -> None:
     with kind(server) as connection:
-        assert is_closed(connection, QUICK.request_time + 1.5)
+        assert is_closed(connection, QUICK.request_time + 5)
 
 
 def test_a_request_that_trickles_in_does_not_gain_time(server: Server) -> None:
@@ -151,7 +151,7 @@ def test_a_request_that_trickles_in_does_not_gain_time(server: Server) -> None:
         while time.monotonic() < began + 10:
             connection.sendall(b"G")
             time.sleep(0.05)
-    assert QUICK.request_time * 0.5 < time.monotonic() - began < QUICK.request_time + 1
+    assert QUICK.request_time * 0.5 < time.monotonic() - began < QUICK.request_time + 5
 
 
 def deaf(server: Server) -> socket.socket:
