@@ -15,6 +15,7 @@ from monitor.page import render
 from monitor.snapshot import take_snapshot
 from tests.support.bench import Bench
 from tests.support.drift import START, Ranking, day
+from tests.support.logs import Style, events
 from tests.support.pages import Pictured
 
 
@@ -78,6 +79,7 @@ def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench
 
 def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench) -> None:
     past = Ranking.of(40).since(33, 34, coverage=0.0).draw()
+    bench.monitor = replace(bench.monitor, recipe=events(Style("bigint", "epoch_ms", None, lambda micros: micros)))
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
     bench.live(past, 31 * 24, step=1)
@@ -85,16 +87,40 @@ def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench)
     hours = hours_of(bench.monitor, incident, bench.store)
     closed_at = incident.incident.closed_at
     assert closed_at is not None
-    assert [h["start"] for h in hours] == list(range(day(33) - 2 * HOUR, closed_at + 3 * HOUR, HOUR))
+    assert [h["start"] for h in hours] == list(range(day(33) - 3 * HOUR, closed_at + 3 * HOUR, HOUR))
     lost = [h for h in hours if day(33) <= h["start"] < day(34)]
-    assert {h["labelled"] for h in lost} == {0.0}
-    assert min(h["labelled"] for h in hours if h not in lost) > 0.5
-    assert {h["verdict"] for h in lost[3:]} <= {"labels_suspect", "labels_collapsed"}
-    assert hours[0]["verdict"] == hours[-1]["verdict"] == "healthy"
+    sound = [h for h in hours if h not in lost]
+    assert {h["labelled"] for h in lost} == {h["events"] for h in lost} == {0.0}
+    assert min(h["labelled"] for h in sound) > 0.5
+    assert all(h["events"] == pytest.approx(2 * h["labelled"]) for h in sound)
+    assert all(0.03 < h["unmatched"] < 0.05 for h in sound), "one for twenty events, as whole numbers are stored"
+    opened = [h["start"] for h in hours if h["verdict"] == "labels_suspect"]
+    assert opened[0] == day(33), "the verdict of the first hour without labels stands beside it"
+    assert [h["verdict"] for h in lost] == ["labels_suspect"] * 24
+    assert {h["verdict"] for h in hours if h["start"] >= closed_at} == {"healthy"}
+    assert hours[0]["verdict"] == "healthy"
+    assert {(h["whole"], h["final"], h["refused"]) for h in hours} == {(True, True, 0)}
     assert len(list(hour_by_hour(hours))) == 2 + len(hours)
     longer = [{**h, "requests": None} for h in hours for _ in range(3)]
     (*_, told) = [line for line in hour_by_hour(longer) if line.startswith("…")]
     assert told == f"… {len(longer) - 48} more"
+    marked = list(hour_by_hour([{**hours[0], "final": False, "whole": False}, {**hours[0], "requests": None}]))
+    assert marked[2].endswith("healthy, stored in part, labels still coming")
+    assert marked[3].endswith("–  healthy")
+
+
+def test_an_incident_on_all_traffic_and_on_slices_shows_both(bench: Bench) -> None:
+    past = Ranking.of(40, slices=4, peak=2000).since(32, rate=0.0, slices=[1]).since(33, coverage=0.0).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past.rows(0, 34 * 24), 31 * 24, step=3)
+    (incident,) = bench.incidents
+    assert {f.rule for f in incident.findings} > {"slice_missing"}
+    hours = hours_of(bench.monitor, incident, bench.store)
+    slices = list(dict.fromkeys((h["dimension"], h["slice"]) for h in hours))
+    assert slices[0] == ("", "")
+    assert len(slices) == 2
+    assert {h["requests"] for h in hours if h["slice"] and h["start"] >= day(32)} == {0}
 
 
 def test_the_hours_of_a_slice_s_lost_labels_are_those_of_the_slice(bench: Bench) -> None:

@@ -136,12 +136,22 @@ def test_an_incident_on_the_data_blames_no_request(folder: Path, name: str, caps
     said = explained(folder, name, capsys, "--capture")
     assert "Not captured: it is about the data, not the model: no request or slice is to blame." in said
     table = said.split("Hour by hour; events are for each request:\n")[1].split("\n\n")[0].splitlines()
-    assert table[0].split() == ["hour", "(UTC)", "requests", "labelled", "events", "on", "nothing", "verdict"]
+    assert table[0].split() == [
+        "from",
+        "(UTC)",
+        "requests",
+        "labelled",
+        "events",
+        "on",
+        "nothing",
+        "refused",
+        "verdict",
+    ]
     found = json.loads(explained(folder, name, capsys, "--output", "json"))
     assert found["diagnosis"] is None
     assert len(found["hours"]) >= len(table) - 1
     assert table[1].split()[:2] == str(datetime.fromtimestamp(found["hours"][0]["start"], UTC))[:16].split()
-    assert found["hours"][0]["start"] == found["began_at"] // 3600 * 3600 - 3 * 3600
+    assert found["hours"][0]["start"] == found["began_at"] // 3600 * 3600 - 4 * 3600
 
 
 def test_of_a_monitor_that_is_gone_the_records_are_left(

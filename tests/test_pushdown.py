@@ -112,7 +112,7 @@ def both(monitored: Monitor, database: Database, since: int, until: int) -> tupl
     answers = (
         pushdown.read(since, until),
         Pull(monitored, database).read(since, until),
-        InHalves(pushdown, worth=0).read(since, until),
+        InHalves(pushdown, halved_from=0).read(since, until),
     )
     one, other, halves = (tallied(a, monitored.bucket, kernels, monitored.slices, {}) for a in answers)
     assert_same(halves, other, f"in halves, {monitored.recipe}")

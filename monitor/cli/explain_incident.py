@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.common import config_option, load_config, stored
+from monitor.cli.explain_incident_hours import hours_of
 from monitor.cli.explain_incident_page import FAILED, Told, lines
 from monitor.cli.incidents import plain
 from monitor.core.types import Monitor
@@ -96,9 +97,7 @@ class _Teller:
 
     def hours(self) -> list[dict[str, Any]]:
         """The hours of an incident on the data, as JSON data."""
-        from monitor.cli.explain_incident_hours import hours_of
-
-        if self.found.incident.matter == "quality" or self._monitor is None:
+        if self.found.incident.matter != "data" or self._monitor is None:
             return []
         return hours_of(self._monitor, self.found, self.store)
 

@@ -8,30 +8,34 @@ from typing import TYPE_CHECKING, Any
 from monitor.cli.explain_incident_versions import shown
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.buckets import TRAFFIC_FIELDS
+from monitor.core.drift.verdicts import SLICE_KINDS
 from monitor.core.types import OVERALL, Events, Judgments, Monitor
 from monitor.core.verdict_hours import step_of
 from monitor.core.verdict_words import NAMES
-from monitor.core.words import utc
+from monitor.core.words import lasting, utc
 
 if TYPE_CHECKING:
     from monitor.core.windows import SliceKey
     from monitor.store import Store
     from monitor.store.alerts import StoredIncident
 
-BEFORE, AFTER = 3, 3
-"""Steps shown of the time before it and after it, for comparison."""
+BEFORE, AFTER = 4, 3
+"""Steps shown from before an incident began and from after it closed. It began with the end of its first step."""
 
 FIRST, LAST = 24, 24
 """Steps shown of a long one."""
 
-MOST_SLICES = 3
+HOUR = 3600
+STILL_COMING, IN_PART = "labels still coming", "stored in part"
 
 
 def hours_of(monitor: Monitor, incident: StoredIncident, store: Store) -> list[dict[str, Any]]:
-    """Each step of an incident, as JSON data; of a slice where it is about slices, else of all traffic.
+    """Each step (an hour, or a longer bucket) of an incident as far as anything is stored, as JSON data.
 
-    Columns: dimension, slice, start (seconds), requests (None: not stored), labelled (share of the requests, or of the
-    items shown where labels are judgments), events (a request), unmatched (share of the events), verdict.
+    Of all traffic, and of slices where it is about such. Columns: dimension, slice, start and seconds, requests (None:
+    not stored, or in coarser buckets alone), labelled (share of the requests, or of the items shown where labels are
+    judgments), events (a request), unmatched (share of the events, where they are counted), refused (rows), whole
+    (all buckets of the step are stored), final (no more labels are waited for), verdict.
 
     Raises:
         StoreError: out of reach.
@@ -44,30 +48,40 @@ def hours_of(monitor: Monitor, incident: StoredIncident, store: Store) -> list[d
         until = min(until, about.closed_at + AFTER * step)
     verdicts = {v.end: v.kind for v in store.verdicts.between(monitor.name, since, until + step)}
     history = store.history(monitor.traffic, since, until + step)
+    refused = store.refused_by_bucket(monitor.traffic, since, until + step)
     found = []
     for key in _units(incident):
         sums = history.slice(key)
         for start in range(since, until, step):
             rows = history.rows(start, start + step)
             came = dict(zip(TRAFFIC_FIELDS, sums[rows].sum(axis=0).tolist(), strict=True))
-            is_read = rows.stop > rows.start
-            unit = {"dimension": key[0], "slice": key[1], "start": start}
-            found.append(unit | _figures(monitor, came, is_read, key) | {"verdict": verdicts.get(start + step)})
+            stored = rows.stop - rows.start
+            unit = {"dimension": key[0], "slice": key[1], "start": start, "seconds": step}
+            of_all = key == OVERALL and stored > 0
+            more = {
+                "refused": sum(refused.get(s, 0) for s in history.starts[rows].tolist()) if of_all else None,
+                "whole": stored * monitor.bucket >= step,
+                "final": bool(history.final[rows].all()) and stored > 0,
+                "verdict": verdicts.get(start + step),
+            }
+            found.append(unit | _figures(monitor, came, stored > 0, key) | more)
     return found
 
 
 def _units(incident: StoredIncident) -> list[SliceKey]:
-    """What it is about: the slices that its findings name, or all traffic."""
-    named = [(s.dimension, s.slice) for f in incident.findings if f.rule.startswith("slice_") for s in f.slices]
-    return list(dict.fromkeys(named))[:MOST_SLICES] or [OVERALL]
+    """What it is about: all traffic, the slices that its findings name, or both."""
+    named = [(s.dimension, s.slice) for f in incident.findings if f.rule in SLICE_KINDS for s in f.slices]
+    is_about_all = not named or any(f.rule not in SLICE_KINDS for f in incident.findings)
+    return list(dict.fromkeys([OVERALL] * is_about_all + named))
 
 
-def _figures(monitor: Monitor, came: Mapping[str, float], is_read: bool, key: SliceKey) -> dict[str, Any]:
-    of, label = ("impressions", "judged") if isinstance(monitor.recipe, Judgments) else ("requests", "labelled")
-    by_events, every = isinstance(monitor.recipe, Events), came["events"] + came["unmatched"]
-    counts_unmatched = by_events and key == OVERALL and every > 0
+def _figures(monitor: Monitor, came: Mapping[str, float], is_stored: bool, key: SliceKey) -> dict[str, Any]:
+    recipe, every = monitor.recipe, came["events"] + came["unmatched"]
+    of, label = ("impressions", "judged") if isinstance(recipe, Judgments) else ("requests", "labelled")
+    by_events = isinstance(recipe, Events)
+    counts_unmatched = isinstance(recipe, Events) and recipe.count_unmatched and key == OVERALL and every > 0
     return {
-        "requests": int(came["requests"]) if is_read else None,
+        "requests": int(came["requests"]) if is_stored else None,
         "labelled": came[label] / came[of] if came[of] else None,
         "events": came["events"] / came["requests"] if by_events and came["requests"] else None,
         "unmatched": came["unmatched"] / every if counts_unmatched else None,
@@ -75,26 +89,32 @@ def _figures(monitor: Monitor, came: Mapping[str, float], is_read: bool, key: Sl
 
 
 def hour_by_hour(hours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The steps for people, a table for each slice."""
-    units = dict.fromkeys((h["dimension"], h["slice"]) for h in hours)
-    head = ("hour (UTC)", "requests", "labelled", "events", "on nothing", "verdict")
-    for dimension, value in units:
-        rows = [_row(h) for h in hours if (h["dimension"], h["slice"]) == (dimension, value)]
-        of = f" of {shown(f'{dimension}={value}')}" if dimension else ""
-        yield f"\nHour by hour{of}; events are for each request:"
+    """The steps for people, a table for all traffic and one for each slice."""
+    head = ("from (UTC)", "requests", "labelled", "events", "on nothing", "refused", "verdict")
+    for dimension, value in dict.fromkeys((h["dimension"], h["slice"]) for h in hours):
+        mine = [h for h in hours if (h["dimension"], h["slice"]) == (dimension, value)]
+        step = mine[0]["seconds"]
+        title = "Hour by hour" if step == HOUR else f"In steps of {lasting(step)}"
+        of = f", {shown(f'{dimension}={value}')}" if dimension else ""
+        yield f"\n{title}{of}; events are for each request:"
+        rows = [_row(h) for h in mine]
         if len(rows) > FIRST + LAST:
             left_out = (f"… {len(rows) - FIRST - LAST} more", *[""] * (len(head) - 1))
             rows = [*rows[:FIRST], left_out, *rows[-LAST:]]
-        yield from table(head, rows, left=(0, 5))
+        yield from table(head, rows, left=(0, 6))
 
 
 def _row(hour: Mapping[str, Any]) -> tuple[str, ...]:
-    verdict = hour["verdict"]
+    is_stored, verdict = hour["requests"] is not None, hour["verdict"]
+    said = [] if verdict is None else [NAMES.get(verdict, verdict)]
+    if is_stored:
+        said += [IN_PART] * (not hour["whole"]) + [STILL_COMING] * (not hour["final"])
     return (
         utc(hour["start"]).removesuffix(" UTC"),
-        "not stored" if hour["requests"] is None else count(hour["requests"]),
+        count(hour["requests"]),
         percent(hour["labelled"]),
         number(hour["events"]),
         percent(hour["unmatched"]),
-        "–" if verdict is None else NAMES.get(verdict, verdict),
+        count(hour["refused"]),
+        ", ".join(said) or ("–" if is_stored else "not stored by itself"),
     )

@@ -53,7 +53,7 @@ class Summed:
 
 
 Part = Reading | Summed
-"""What a source says of a stretch of time in one transaction."""
+"""What one read of a source says of a stretch of time."""
 
 Answer = Part | tuple[Part, ...]
 """What a source says of a stretch of time, or of its parts one after the other."""

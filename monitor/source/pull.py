@@ -136,7 +136,8 @@ class Pull:
 
     def _prepared(self, reader: Reader) -> Queries:
         """The statements, once it is known that the tables and columns exist and of which types they are."""
-        if self._queries is None:
+        queries = self._queries
+        if queries is None:
             monitor = self.monitor
             by_length = [m.k for m in monitor.measures if m.needs_list_length]
             plain = Queries(monitor, tuple(dict.fromkeys([monitor.depth, *by_length, None])), reader.dialect)
@@ -144,13 +145,15 @@ class Pull:
             if plain.grade_column is None:
                 reader.types(sa.select(*plain.labels.c))
             grade, position = plain.grade, reader.types(sa.select(plain.position))
-            self._queries = replace(
+            queries = replace(
                 plain,
                 boolean_grade=grade is not None and is_boolean(reader.types(sa.select(grade))),
                 whole_position=_is_whole(plain.dialect.name, position[0]),
                 events_have_rowid=_have_rowid(plain, reader),
             )
-        return self._queries
+            _ = queries.rankings  # made before several threads ask for it: it must be one
+            self._queries = queries
+        return queries
 
     def look_at_times(self, recipe: Events | None) -> None:
         """Where nothing was found, see whether that is because times are written in another way than declared."""

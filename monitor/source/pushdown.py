@@ -92,7 +92,7 @@ class PushDown:
         self.is_bound = is_bound
         self.pull = Pull(monitor, database, most_rows)
         self._record = _Record()
-        self._weighing = threading.Lock()
+        self._lock = threading.Lock()
         self._known: tuple[Queries, Summing] | None = None
 
     @property
@@ -115,7 +115,7 @@ class PushDown:
         """
         if reason := why_not(self.monitor, self.database.dialect):
             raise SourceError(f"engine: pushdown cannot serve this monitor: {reason}; take engine: auto", "query")
-        if self.yields or self._has_clock_changes(since, until):
+        if not self.sums_up(since, until):
             return self.pull.read(since, until)
         try:
             return self._read(since, until)
@@ -131,10 +131,15 @@ class PushDown:
 
     def _yield(self, seconds: float, why: str) -> None:
         """Leave everything to the pull for so long; then it is tried anew, for databases and their logs change."""
-        self._record = _Record(failed=why, until=time.monotonic() + seconds)
+        with self._lock:
+            self._record = _Record(failed=why, until=time.monotonic() + seconds)
         log.warning(
             "monitor %s: read row by row for %.0f h, then by sums anew; %s", self.monitor.name, seconds / HOUR, why
         )
+
+    def sums_up(self, since: int, until: int) -> bool:
+        """Whether [since, until) is read by sums, as far as one can tell beforehand."""
+        return not (self.yields or self._has_clock_changes(since, until))
 
     def statements(self, since: int, until: int) -> list[tuple[Statement, sa.Dialect]]:
         """What `read` would send. Raises SourceError, as `read` does, if the source does not answer."""
@@ -203,7 +208,9 @@ class PushDown:
         return found.summed([self.pull.read(*stretch) for stretch in self._stretches(odd, since, until)])
 
     def _weigh(self, summed: int, odd: int) -> None:
-        with self._weighing:
+        with self._lock:
+            if self.yields:
+                return  # found out by whoever read another part meanwhile
             had_failed, so_far = bool(self._record.failed), self._counted
             record = self._record = replace(so_far, summed=so_far.summed + summed, odd=so_far.odd + odd)
         if had_failed:

@@ -49,7 +49,7 @@ class _Habits(NamedTuple):
         casts: whether a constant must be cast to be a binary number, and not a decimal one.
         ln: name of the natural logarithm.
         by_hash: whether it looks pairs up in a table of its own making; else it goes by its indexes.
-        by_one: whether one processor does most of the work of one statement.
+        by_one_processor: whether one processor does most of the work of one statement.
         slow: why the pull is the faster way; empty if it is not.
     """
 
@@ -58,17 +58,17 @@ class _Habits(NamedTuple):
     casts: bool = True
     ln: str = "ln"
     by_hash: bool = False
-    by_one: bool = False
+    by_one_processor: bool = False
     slow: str = ""
 
 
 _SORTS = "it sorts where others hash, so that to sum up takes longer than to send the rows"
 
 HABITS: dict[str, _Habits] = {
-    "sqlite": _Habits(True, _interval("{}"), casts=False, by_one=True, slow=_SORTS),
-    "postgresql": _Habits(True, _interval("INTERVAL '{} seconds'"), by_hash=True, by_one=True),
+    "sqlite": _Habits(True, _interval("{}"), casts=False, by_one_processor=True, slow=_SORTS),
+    "postgresql": _Habits(True, _interval("INTERVAL '{} seconds'"), by_hash=True, by_one_processor=True),
     "duckdb": _Habits(True, _interval("INTERVAL '{} seconds'"), casts=False, by_hash=True),
-    "mysql": _Habits(True, _interval("INTERVAL {} SECOND"), casts=False, by_one=True, slow=_SORTS),
+    "mysql": _Habits(True, _interval("INTERVAL {} SECOND"), casts=False, by_one_processor=True, slow=_SORTS),
     "clickhouse": _Habits(True, _interval("INTERVAL {} SECOND"), casts=False),
     "redshift": _Habits(False, _interval("INTERVAL '{} seconds'")),
     "databricks": _Habits(False, _interval("INTERVAL '{}' SECOND"), casts=False),
