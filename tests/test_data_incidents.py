@@ -104,9 +104,11 @@ def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench)
     longer = [{**h, "requests": None} for h in hours for _ in range(3)]
     (*_, told) = [line for line in hour_by_hour(longer) if line.startswith("…")]
     assert told == f"… {len(longer) - 48} more"
-    marked = list(hour_by_hour([{**hours[0], "final": False, "whole": False}, {**hours[0], "requests": None}]))
+    marked = list(
+        hour_by_hour([{**hours[0], "final": False, "whole": False}, {**hours[0], "requests": None, "verdict": None}])
+    )
     assert marked[2].endswith("healthy, stored in part, labels still coming")
-    assert marked[3].endswith("–  healthy")
+    assert marked[3].endswith("  not stored by itself")
 
 
 def test_an_incident_on_all_traffic_and_on_slices_shows_both(bench: Bench) -> None:
