@@ -78,11 +78,11 @@ def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench
 
 
 def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench) -> None:
-    past = Ranking.of(40).since(33, 34, coverage=0.0).draw()
+    past = Ranking.of(35).since(33, 34, coverage=0.0).draw()
     bench.monitor = replace(bench.monitor, recipe=events(Style("bigint", "epoch_ms", None, lambda micros: micros)))
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past, 31 * 24, step=1)
+    bench.live(past, 31 * 24, step=4)
     (incident,) = bench.incidents
     hours = hours_of(bench.monitor, incident, bench.store)
     closed_at = incident.incident.closed_at
@@ -112,10 +112,10 @@ def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench)
 
 
 def test_an_incident_on_all_traffic_and_on_slices_shows_both(bench: Bench) -> None:
-    past = Ranking.of(40, slices=4, peak=2000).since(32, rate=0.0, slices=[1]).since(33, coverage=0.0).draw()
+    past = Ranking.of(34, slices=4, peak=2000).since(32, rate=0.0, slices=[1]).since(33, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past.rows(0, 34 * 24), 31 * 24, step=3)
+    bench.live(past, 31 * 24, step=4)
     (incident,) = bench.incidents
     assert {f.rule for f in incident.findings} > {"slice_missing"}
     hours = hours_of(bench.monitor, incident, bench.store)
@@ -126,10 +126,10 @@ def test_an_incident_on_all_traffic_and_on_slices_shows_both(bench: Bench) -> No
 
 
 def test_the_hours_of_a_slice_s_lost_labels_are_those_of_the_slice(bench: Bench) -> None:
-    past = Ranking.of(36, 8, 3000.0).since(32, 33, coverage=0.0, slices=[1]).draw()
+    past = Ranking.of(34, 8, 3000.0).since(32, 33, coverage=0.0, slices=[1]).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past, 31 * 24, step=3)
+    bench.live(past, 31 * 24, step=4)
     (incident,) = bench.incidents
     hours = hours_of(bench.monitor, incident, bench.store)
     (slice_,) = {(h["dimension"], h["slice"]) for h in hours}
