@@ -13,12 +13,13 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.core.types import Monitor, Slice
-from monitor.cycle import Stride
+from monitor.cycle import Stride, read_tally
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
 from monitor.source import session
-from monitor.source.choice import open_source
+from monitor.source.choice import open_reader
 from monitor.source.engine import Database
+from monitor.source.halves import InHalves
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
 from monitor.store import Store
@@ -30,6 +31,7 @@ from tests.support.postgres import PostgresServer
 from tests.support.proxy import proxy
 from tests.support.tallies import rows
 from tests.test_runner import Bench, Faulty, Hand
+from tests.test_source import assert_same
 
 EPOCH = Style("bigint", "epoch_ms", None, lambda micros: micros // 1000)
 WAYS = ("pull", "pushdown")
@@ -142,8 +144,8 @@ class Reading:
 
     def __post_init__(self) -> None:
         self.database = Database("s", parse_url(self.url or self.scene.url, None), 50)
-        source = open_source(watched(self.way), self.database)
-        assert isinstance(source, Pull if self.way == "pull" else PushDown)
+        source = open_reader(watched(self.way), self.database)
+        assert isinstance(source, Pull if self.way == "pull" else InHalves)
         self.bench = Bench(watched(self.way), Faulty(source), self.store, clock=Hand(END + 3600))
         self.bench.source.before_reading = self._before
         self.bench.runner._stride = Stride(buckets=1, most=1)
@@ -264,6 +266,33 @@ def test_a_statement_that_somebody_ended_is_read_again(
     reading.cut_off_by(lambda pid: scene.execute(f"SELECT {function}({pid})"))
     recovers(reading, expected, "connect", *words)
     reading.database.close()
+
+
+def test_both_halves_of_a_read_are_under_way_at_once_and_read_again_when_somebody_ended_them(scene: OnPostgres) -> None:
+    database = Database("s", parse_url(scene.url, None), 50)
+    made = watched("pushdown")
+    source = InHalves(PushDown(made, database, is_bound=True), halved_from=0)
+    expected, ended = read_tally(made, source, START, END, {}), list[int]()
+
+    def end_them() -> None:
+        deadline = time.monotonic() + 30
+        while len(ended) < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+            ended[:] = scene.hanging()
+        scene.hang(0)
+        for pid in ended:
+            scene.execute(f"SELECT pg_terminate_backend({pid})")
+
+    scene.hang(40)
+    ending = threading.Thread(target=end_them)
+    ending.start()
+    with pytest.raises(SourceError, match="the server ended it") as caught:
+        read_tally(made, source, START, END, {})
+    ending.join()
+    assert len(ended) == 2
+    assert caught.value.reason == "connect"
+    assert_same(read_tally(made, source, START, END, {}), expected, "read again")
+    database.close()
 
 
 @pytest.mark.parametrize("way", WAYS)
