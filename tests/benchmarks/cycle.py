@@ -4,10 +4,11 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from math import isclose
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
@@ -65,9 +66,8 @@ class Backfilled:
 
 
 def backfill(log: Log, store_path: Path) -> Backfilled:
-    """All of a log into a fresh store, by the code that the daemon and the command line run."""
-    store = Store(make_url(f"sqlite:///{store_path}"))
-    store.schema.migrate()
+    """All of a log into an empty store, by the code that the daemon and the command line run."""
+    store = empty_store(store_path)
     database = Database("log", parse_url(f"sqlite:///{log.path}", None), statement_timeout=600)
     span, now = (log.since, log.until), log.until + 2 * DAY
     with store.hold(MONITOR.name) as lease:
@@ -77,6 +77,22 @@ def backfill(log: Log, store_path: Path) -> Backfilled:
     database.close()
     store.close()
     return Backfilled(done.rows, done.stored, value)
+
+
+def empty_store(path: Path) -> Store:
+    """A store of its own. It is a copy, for to make one is no part of a cycle: that happens once."""
+    path.write_bytes(_made_before())
+    return Store(make_url(f"sqlite:///{path}"))
+
+
+@cache
+def _made_before() -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        store = Store(make_url(f"sqlite:///{path}"))
+        store.schema.migrate()
+        store.close()
+        return path.read_bytes()
 
 
 def scan(log: Log, statement: str = SCAN) -> Any:
@@ -128,10 +144,10 @@ def sections(folder: Path, requests: int, rounds: int) -> Iterator[Section]:
 
 REMARKS = f"""\
 {DENSITY} requests of {LENGTH} items an hour, each tenth item clicked; the primary key is (request, position), and there
-is an index on each time. rankmon computes ndcg@10 and mrr@10 of each hour, overall and by device, into a fresh store on
-SQLite. A scan is a single SELECT of sums and maxima over the columns that this needs, without any order or join. The
-pandas way reads both tables whole, merges them and goes through the requests with groupby.apply; its mean NDCG and
-rankmon's are the same, which is checked."""
+is an index on each time. rankmon computes ndcg@10 and mrr@10 of each hour, overall and by device, into an empty store
+on SQLite that was made before. A scan is a single SELECT of sums and maxima over the columns that this needs, without
+any order or join. The pandas way reads both tables whole, merges them and goes through the requests with groupby.apply;
+its mean NDCG and rankmon's are the same, which is checked."""
 
 
 def compare(log: Log, folder: Path, rounds: int, with_pandas: bool) -> Iterator[Line]:

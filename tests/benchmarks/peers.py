@@ -54,6 +54,8 @@ _GRADED = (
     "ON g.request_id = r.request_id AND g.item_id = r.item_id WHERE r.request_id <= {most}"
 )
 _FIRST = " AND position <= 10"
+SHORTENED = "fed the first 10 of each list"
+"""In the names of those that are given less than what rankmon reads."""
 
 Job = Callable[[Feed, int], float]
 """The mean NDCG of the requests with an id up to that, from what the feed brings."""
@@ -110,18 +112,18 @@ def _ranx(feed: Feed, most: int) -> float:
 
 PEERS = (
     Peer("pytrec_eval", "pytrec_eval", _trec),
-    Peer("pytrec_eval, fed the first 10 of each list", "pytrec_eval", partial(_trec, run=_RUN + _FIRST)),
+    Peer(f"pytrec_eval, {SHORTENED}", "pytrec_eval", partial(_trec, run=_RUN + _FIRST)),
     Peer("ir_measures", "ir_measures", _ir_measures),
     Peer("ranx", "ranx", _ranx),
 )
 REMARKS = """\
 A tenth of the items is relevant. All come to the mean NDCG@10 over the requests with something relevant, and agree on
 it to 1e-9, which is checked. rankmon does its whole cycle by push-down, of ndcg@10 by the hour and without slices, into
-a fresh store. pytrec_eval (dicts), ir_measures (DataFrames) and ranx (`from_df`, compiled beforehand) get the lists and
-the relevant items by two queries, with ids as text, as they want them; that NDCG@10 asks for the first ten of a list
-alone is used once, for the fastest of them. Evidently gets one table with a grade in each row, in a process and
+an empty store. pytrec_eval (dicts), ir_measures (DataFrames) and ranx (`from_df`, compiled beforehand) get the lists
+and the relevant items by two queries, with ids as text, as they want them; that NDCG@10 asks for the first ten of a
+list alone is used once, for the fastest of them. Evidently gets one table with a grade in each row, in a process and
 environment of its own (it cannot be imported with pandas 3), and works out NDCG at 1 to 9 as well. The aims are for the
-fastest of all by each feed."""
+fastest by each feed: of those that are fed what rankmon reads, and of all."""
 
 
 class Evidently:
@@ -211,8 +213,10 @@ def _lines(
     yield from (_beside(what, taken, what) for what in means if what != "rankmon")
     for feed, aim in AIMS.items():
         by_feed = [what for what in means if what.endswith(f", by {feed}")]
-        if by_feed:
-            yield _beside(f"the fastest of them by {feed}", taken, min(by_feed, key=taken.__getitem__), aim)
+        whole = [what for what in by_feed if SHORTENED not in what]
+        for which, names in ((", fed whole lists", whole), ("", by_feed)):
+            if names:
+                yield _beside(f"the fastest of them{which}, by {feed}", taken, min(names, key=taken.__getitem__), aim)
     for name in [peer.name for peer in peers if not _is_there(peer.module)] + ["Evidently"] * (evidently is None):
         yield Line(name, "not installed")
 

@@ -74,7 +74,7 @@ class Copied:
         return Place("PostgreSQL", self.url, native("postgresql"), floors(self), COPY_AIM)
 
     def backfill(self, store: Path, way: str = "push-down") -> float:
-        """All of it into a fresh store; the mean NDCG."""
+        """All of it into an empty store; the mean NDCG."""
         return backfill(self.place, self.log, store, WAYS[way])[1]
 
 

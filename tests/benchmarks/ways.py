@@ -11,18 +11,16 @@ from typing import Any
 
 import pandas as pd
 import sqlalchemy as sa
-from sqlalchemy.engine import make_url
 
 from monitor.core.buckets import read_as
 from monitor.core.types import OVERALL, Events, Monitor, TimeColumn
 from monitor.cycle import Stride, run_backfill
 from monitor.database_url import parse_url
 from monitor.source.engine import Database
-from monitor.source.halves import InHalves
+from monitor.source.pieces import InPieces
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
-from monitor.store import Store
-from tests.benchmarks.cycle import BOUNDED, DAY, DENSITY, ISO, MONITOR, NDCG, SCAN, scan
+from tests.benchmarks.cycle import BOUNDED, DAY, DENSITY, ISO, MONITOR, NDCG, SCAN, empty_store, scan
 from tests.benchmarks.data import Log, write_log
 from tests.benchmarks.report import Line, Section, duration
 from tests.benchmarks.timing import interleaved
@@ -86,14 +84,13 @@ def _lines(place: Place, log: Log, folder: Path, rounds: int) -> Iterator[Line]:
 def backfill(
     place: Place, log: Log, store_path: Path, way: Callable[[Monitor, Database], Pull | PushDown]
 ) -> tuple[int, float]:
-    """(rows sent, mean NDCG) of a backfill of all into a fresh store."""
-    store = Store(make_url(f"sqlite:///{store_path}"))
-    store.schema.migrate()
+    """(rows sent, mean NDCG) of a backfill of all into an empty store."""
+    store = empty_store(store_path)
     database = Database("log", parse_url(place.url, None), statement_timeout=600)
     span, now = (log.since, log.until), log.until + 2 * DAY
     with store.hold(place.monitor.name) as lease:
         source = way(place.monitor, database)
-        reader = InHalves(source) if isinstance(source, PushDown) else source
+        reader = InPieces(source) if isinstance(source, PushDown) else source
         *_, done = run_backfill(place.monitor, now, span, reader, store, lease, Stride())
     history = store.history(place.monitor.definition(NDCG), *span)
     value = float(read_as(NDCG, history.slice(OVERALL).sum(axis=0)))
