@@ -59,16 +59,21 @@ class Source(Protocol):
 
 @dataclass
 class Stride:
-    """How many buckets are read at once: as many as keep one read near `rows`. Learns from each read."""
+    """How many buckets are read at once: as many as keep one read near `rows`. Learns from each read.
+
+    Attributes:
+        growth: times as many at the most as before, for what comes next may hold more than what was read.
+    """
 
     rows: int = 200_000
     most: int = 168
     buckets: int = 12
+    growth: int = 16
 
     def learn(self, rows: int, buckets: int) -> None:
         """Adjust to a read of so many buckets that brought so many rows."""
         fitting = int(self.rows * buckets / max(rows, 1))
-        self.buckets = max(1, min(fitting, self.most, 4 * self.buckets))
+        self.buckets = max(1, min(fitting, self.most, self.growth * self.buckets))
 
 
 @dataclass

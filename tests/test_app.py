@@ -91,9 +91,10 @@ class Setting:
         self.store = f"sqlite:///{folder / 'store.db'}"
         self.head = 'web: {listen: "127.0.0.1:0"}'
         self.scheduler = "{lease: 3s}"
+        self.limits = "statement_timeout: 50s"
 
     def write(self, *monitors: str) -> None:
-        sources = "".join(f'\n  {n}: {{url: "{u}", statement_timeout: 50s}}' for n, u in self.sources.items())
+        sources = "".join(f'\n  {n}: {{url: "{u}", {self.limits}}}' for n, u in self.sources.items())
         self.path.write_text(
             f'store: {{url: "{self.store}"}}\n{self.head}\nscheduler: {self.scheduler}\n'
             f"sources:{sources}\nmonitors:{''.join(monitors)}",
@@ -426,6 +427,7 @@ def test_a_source_that_moved_is_read_at_its_new_place_at_once(
 ) -> None:
     log_searches(postgres_url, hours=70)
     setting.sources["search"] = postgres_url.replace("postgres@", "nobody@")
+    setting.limits += ", max_concurrent: 1"
     with setting.running(of_search("search", refresh="1h"), of_shop("shop")) as app:
         eventually(lambda: count(app, "evaluation_failures", "search", "connect"))
         unmoved = app._databases["shop"]

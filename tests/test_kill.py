@@ -3,9 +3,11 @@
 import os
 import random
 import signal
+import sqlite3
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -106,6 +108,17 @@ def backfill(path: Path) -> list[str | Path]:
     return ["backfill", "-c", path, "--from", START.isoformat(), "--to", END.isoformat()]
 
 
+def has_partials(store: Path) -> bool:
+    """Whether a backfill is under way, and not only its process."""
+    if not store.exists():
+        return False
+    with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
+        try:
+            return connection.execute("SELECT 1 FROM partials LIMIT 1").fetchone() is not None
+        except sqlite3.OperationalError:  # its tables are not made yet
+            return False
+
+
 def finish(child: Child) -> str:
     assert child.wait() == 0, child.output
     return child.output
@@ -195,7 +208,10 @@ def test_sigterm_ends_a_backfill_quickly_and_it_goes_on_where_it_was(zygote: Zyg
     calm, ended = configuration(shop_folder, "calm-term"), configuration(shop_folder, "ended")
     finish(zygote.start(*backfill(calm)))
     child = zygote.start(*backfill(ended))
-    time.sleep(0.4)
+    deadline = time.monotonic() + 30
+    while not has_partials(shop_folder / "ended.db"):
+        assert time.monotonic() < deadline, child.output
+        time.sleep(0.005)
     began = time.monotonic()
     child.send(signal.SIGTERM)
     code = child.wait(30)

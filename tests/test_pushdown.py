@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -12,7 +13,7 @@ from monitor.core.tally import Tally
 from monitor.core.types import EventRule, Monitor, Recipe
 from monitor.database_url import parse_url
 from monitor.source.engine import Database
-from monitor.source.halves import InHalves
+from monitor.source.pieces import InPieces
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
 from monitor.source.speech import HABITS, family_of
@@ -106,7 +107,8 @@ def case(url: str, kind: str, seed: int) -> tuple[Monitor, str]:
 def both(monitored: Monitor, database: Database, since: int, until: int) -> tuple[Tally, Tally, int]:
     """(partials by the database, partials by the pull, how many buckets the database summed up)
 
-    That it adds up to the same in halves at the same time is checked here, for databases that are asked so.
+    That it adds up to the same in pieces at the same time is checked here, for databases that are asked so; and that
+    it does by the statement that counts how often an item was logged, which is sent only where one was logged twice.
     """
     kernels = dict.fromkeys(m.kernel for m in monitored.measures)
     pushdown = PushDown(monitored, database, is_bound=True)
@@ -116,9 +118,13 @@ def both(monitored: Monitor, database: Database, since: int, until: int) -> tupl
     )
     one, other = (tallied(a, monitored.bucket, kernels, monitored.slices, {}) for a in answers)
     if HABITS[family_of(database.dialect)].by_one_processor:
-        halves = InHalves(pushdown, halved_from=0).read(since, until)
-        added_up = tallied(halves, monitored.bucket, kernels, monitored.slices, {})
-        assert_same(added_up, other, f"in halves, {monitored.recipe}")
+        pieces = InPieces(pushdown, cut_from=0, margins=0).read(since, until)
+        added_up = tallied(pieces, monitored.bucket, kernels, monitored.slices, {})
+        assert_same(added_up, other, f"in pieces, {monitored.recipe}")
+    thorough = PushDown(monitored, database, is_bound=True)
+    thorough._thorough_until = math.inf
+    counted = tallied(thorough.read(since, until), monitored.bucket, kernels, monitored.slices, {})
+    assert_same(counted, other, f"thoroughly, {monitored.recipe}")
     read = sum(r.until - r.since for r in answers[0].read) if isinstance(answers[0], Summed) else until - since
     return one, other, (until - since - read) // monitored.bucket
 

@@ -6,6 +6,7 @@ import importlib.util
 import random
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -19,7 +20,7 @@ from monitor.source.pushdown import PushDown, why_not
 from tests.support.ending import raised_at_the_end
 from tests.support.engines import Kind, clickhouse, duckdb_over_parquet, mariadb
 from tests.support.examples import times
-from tests.support.logs import BUCKET, END, START, Dirt, Log, Soiled, column, events, monitor
+from tests.support.logs import BUCKET, END, START, Dirt, Log, Soiled, Style, column, events, monitor
 from tests.support.mariadb import MariaServer
 from tests.support.requirements import missing
 from tests.test_pushdown import Mild, both, measures, recipe_of
@@ -83,6 +84,25 @@ def test_what_is_never_null_is_still_missing_where_nothing_was_joined(engine: Ki
     assert_same(one, other, "never null")
     assert buckets == 4
     assert one.traffic[START, "", ""].tolist() == [1, 1, 2, 1, 1, 1]
+    database.close()
+
+
+def test_ids_that_cannot_be_compared_are_told_at_once_and_not_when_one_is_logged_twice(tmp_path: Path) -> None:
+    url = f"duckdb:///{tmp_path}/unlike.duckdb"
+    writer = sa.create_engine(url)
+    with writer.begin() as writing:
+        shown = (
+            'request VARCHAR, item BIGINT, position BIGINT, "at" BIGINT, query VARCHAR, device VARCHAR, country VARCHAR'
+        )
+        writing.exec_driver_sql(f"CREATE TABLE rankings ({shown})")
+        writing.exec_driver_sql(
+            'CREATE TABLE events (request VARCHAR, item VARCHAR, "at" BIGINT, type VARCHAR, value DOUBLE)'
+        )
+    writer.dispose()  # or the file stays locked
+    style = Style("BIGINT", "epoch_ms", None, lambda micros: micros // 1000)
+    database = Database("s", parse_url(url, None), 60)
+    with pytest.raises(SourceError, match="Cannot compare values of type BIGINT and VARCHAR"):
+        PushDown(monitor(events(style), style, ("ndcg@3",)), database, is_bound=True).read(START, END)
     database.close()
 
 

@@ -19,16 +19,18 @@ from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
 from monitor.core.summable import grades, obstacle
 from monitor.core.summed import Summed
 from monitor.core.types import EventRule, Monitor, Rankings, Slice, TimeColumn
-from monitor.cycle import Stride, run_backfill
+from monitor.cycle import Stride, read_tally, run_backfill
 from monitor.database_url import parse_url
 from monitor.errors import SourceError, TooMany
 from monitor.source.choice import choose, explained, open_source
 from monitor.source.engine import Database, Reader
+from monitor.source.pieces import InPieces
 from monitor.source.pull import Freshness, Pull
 from monitor.source.pushdown import TRIAL, PushDown, why_not
 from monitor.source.queries import Queries
 from monitor.source.speech import HABITS, Speech, family_of
-from monitor.source.summing import Summing
+from monitor.source.summing import REPEATED, Summing
+from monitor.source.template import Ready
 from monitor.store import Store
 from tests.support.ending import raised_at_the_end
 from tests.support.logs import (
@@ -244,6 +246,102 @@ def test_only_buckets_with_oddities_are_read_row_by_row(database_url: str) -> No
     assert [(r.since, r.until) for r in answer.read] == [(START, START + 2 * BUCKET)]
     assert set(answer.bucket.tolist()) == {START + 2 * BUCKET, START + 3 * BUCKET}
     assert answer.rows < sum(r.rows for r in answer.read)
+
+
+def statements_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that sum up, as they are sent from now on."""
+    sent: list[str] = []
+    whole = Reader.rows_of
+
+    def noted(self: Reader, query: Any, most: int) -> Any:
+        sent.append(query.text if isinstance(query, Ready) else str(query.compile(dialect=self.dialect)))
+        return whole(self, query, most)
+
+    monkeypatch.setattr(Reader, "rows_of", noted)
+    return sent
+
+
+def test_how_often_items_were_logged_is_counted_only_once_one_was_logged_twice(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(postgres_url)
+    made, sent, clock = small(engine="pushdown"), statements_of(monkeypatch), Clock()
+    monkeypatch.setattr("monitor.source.pushdown.time", clock)
+    reader = source(postgres_url, made)
+    clean = reader.read(START, END)
+    assert ["copies" in statement for statement in sent] == [False]
+
+    with sa.create_engine(parse_url(postgres_url, None)).begin() as writing:
+        again = "INSERT INTO rankings SELECT * FROM rankings WHERE request = 'r2-1' AND item = 2"
+        writing.exec_driver_sql(again)
+    sent.clear()
+    with caplog.at_level("INFO"):
+        twice = reader.read(START, END)
+    assert ["copies" in statement for statement in sent] == [False, True], "asked again, counting"
+    assert caplog.text.count("for 24 h it is counted how often each item was logged") == 1
+    assert isinstance(clean, Summed)
+    assert isinstance(twice, Summed)
+    assert [(r.since, r.until) for r in twice.read] == [(START + 2 * BUCKET, START + 3 * BUCKET)]
+    assert twice.traffic.tolist() == [
+        row for row, at in zip(clean.traffic.tolist(), clean.bucket.tolist(), strict=True) if at != START + 2 * BUCKET
+    ]
+
+    sent.clear()
+    reader.read(START, END)
+    assert ["copies" in statement for statement in sent] == [True], "it is known now"
+    sent.clear()
+    clock.now += 86_400
+    reader.read(START, END)
+    assert ["copies" in statement for statement in sent] == [False, True], "logs change"
+
+
+@pytest.mark.parametrize("reason", ["timeout", "resources"])
+def test_a_bucket_for_which_to_suppose_that_takes_too_much_is_read_in_parts_and_then_by_counting(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, reason: str
+) -> None:
+    fill(postgres_url)
+    made = small(events(EPOCH, attribution=300))
+    reader, whole = source(postgres_url, made), Reader.rows_of
+
+    def too_much(self: Reader, query: Any, most: int) -> Any:
+        text = query.text if isinstance(query, Ready) else str(query.compile(dialect=self.dialect))
+        if f"{REPEATED} AS bucket" in text:
+            raise SourceError("it took more than it may", reason)
+        return whole(self, query, most)
+
+    monkeypatch.setattr(Reader, "rows_of", too_much)
+    with pytest.raises(TooMany, match="it took more than it may"):
+        reader.read(START, START + 2 * BUCKET)
+    assert "it is counted" not in caplog.text, "a shorter range may do"
+    with caplog.at_level("INFO"):
+        kernels = [m.kernel for m in made.measures]
+        found = read_tally(made, reader, START, START + BUCKET, {})
+    assert found.traffic[START, "", ""][0] == 3
+    assert {*found.measures} == {str(k) for k in kernels}
+    assert "it is counted how often each item was logged, which takes longer; a bucket could not" in caplog.text
+    assert isinstance(reader.read(START, END), Summed), "by counting"
+
+
+def test_that_items_are_counted_now_is_told_once(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(postgres_url, odd=BUCKETS)
+    reader, together = source(postgres_url, small()), threading.Barrier(2, timeout=20)
+    assert isinstance(reader, PushDown)
+    whole = Reader.rows_of
+
+    def at_once(self: Reader, query: Any, most: int) -> Any:
+        found = whole(self, query, most)
+        if any(row["bucket"] == REPEATED for row in found):
+            together.wait()
+        return found
+
+    monkeypatch.setattr(Reader, "rows_of", at_once)
+    with caplog.at_level("INFO"):
+        answer = InPieces(reader, cut_from=0, margins=0).read(START, END)
+    assert isinstance(answer, tuple)
+    assert [len(part.read) for part in answer if isinstance(part, Summed)] == [1, 1], "all is odd"
+    assert caplog.text.count("it is counted how often each item was logged") == 1
 
 
 def test_auto_goes_back_to_the_pull_where_most_buckets_are_odd(postgres_url: str) -> None:

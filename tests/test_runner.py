@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.core.types import Monitor
+from monitor.cycle import Stride
 from monitor.errors import LeaseLost, SourceError, Stopped, StoreError
 from monitor.judging import Telling
 from monitor.runner import LONGEST_RETRY, REASONS, Runner
@@ -119,6 +120,7 @@ def test_every_counter_is_there_from_the_start(bench: Bench) -> None:
 def test_the_deadline_leaves_the_rest_to_the_next_run_but_never_all_of_it(shop_url: str, store: Store) -> None:
     monitor = shop(deadline=0)
     hurried = Bench(monitor, Faulty(pull(monitor, shop_url)), store)
+    hurried.runner._stride = Stride(most=48)
     left = []
     while not left or left[-1]:
         assert hurried.run() is None
@@ -185,6 +187,7 @@ def test_what_was_stored_before_a_failure_is_counted_and_shown(bench: Bench) -> 
             raise SourceError("gone", "connect")
 
     bench.source.before_reading = fail_at_the_third
+    bench.runner._stride = Stride(most=48)
     assert isinstance(bench.run(), SourceError)
     assert bench.count("buckets_stored") == 60
     assert bench.shown.due_buckets == 168 - 1 - 60

@@ -19,7 +19,7 @@ from monitor.errors import SourceError
 from monitor.source import session
 from monitor.source.choice import open_reader
 from monitor.source.engine import Database
-from monitor.source.halves import InHalves
+from monitor.source.pieces import InPieces
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
 from monitor.store import Store
@@ -145,7 +145,7 @@ class Reading:
     def __post_init__(self) -> None:
         self.database = Database("s", parse_url(self.url or self.scene.url, None), 50)
         source = open_reader(watched(self.way), self.database)
-        assert isinstance(source, Pull if self.way == "pull" else InHalves)
+        assert isinstance(source, Pull if self.way == "pull" else InPieces)
         self.bench = Bench(watched(self.way), Faulty(source), self.store, clock=Hand(END + 3600))
         self.bench.source.before_reading = self._before
         self.bench.runner._stride = Stride(buckets=1, most=1)
@@ -268,10 +268,10 @@ def test_a_statement_that_somebody_ended_is_read_again(
     reading.database.close()
 
 
-def test_both_halves_of_a_read_are_under_way_at_once_and_read_again_when_somebody_ended_them(scene: OnPostgres) -> None:
+def test_both_pieces_of_a_read_are_under_way_at_once_and_read_again_when_somebody_ended_them(scene: OnPostgres) -> None:
     database = Database("s", parse_url(scene.url, None), 50)
     made = watched("pushdown")
-    source = InHalves(PushDown(made, database, is_bound=True), halved_from=0)
+    source = InPieces(PushDown(made, database, is_bound=True), cut_from=0, margins=0)
     expected, ended = read_tally(made, source, START, END, {}), list[int]()
 
     def end_them() -> None:

@@ -231,9 +231,8 @@ def test_a_daemon_of_many_monitors_keeps_to_the_limit_and_all_of_them_run(tmp_pa
     engine.dispose()
     setting, names = Setting(tmp_path, {"search": postgres_url}), [f"m{n}" for n in range(8)]
     setting.scheduler = "{lease: 3s, workers: 8}"
+    setting.limits += ", max_concurrent: 2"
     setting.write(*(of_search(name, refresh="1h", table="slow") for name in names))
-    text = setting.path.read_text().replace("statement_timeout: 50s", "statement_timeout: 50s, max_concurrent: 2")
-    setting.path.write_text(text)
     app = App(load(setting.path, {}), ReplayClock(SETTLED))
     with Watching(postgres_url) as seen:
         try:
@@ -251,9 +250,9 @@ def test_a_daemon_of_many_monitors_keeps_to_the_limit_and_all_of_them_run(tmp_pa
 @pytest.mark.parametrize(("key", "expected"), [("", MOST_AT_ONCE), ("max_concurrent: 7", 7)])
 def test_the_limit_is_a_sources_own_and_4_by_default(tmp_path: Path, key: str, expected: int) -> None:
     setting = Setting(tmp_path, {"search": f"sqlite:///{tmp_path}/none.db"})
-    setting.write(of_search("m"))
     if key:
-        setting.path.write_text(setting.path.read_text().replace("statement_timeout: 50s", key))
+        setting.limits = key
+    setting.write(of_search("m"))
     app = App(load(setting.path, {}))
     app.prepare()
     assert app._databases["search"].max_concurrent == expected

@@ -74,7 +74,7 @@ class Source(Database):
         ge=1,
         le=64,
         description="Queries that run on it at the same time, at most; the monitors take turns. Above 1, a long "
-        "read by push-down may be made in two halves at the same time. Default: 4.",
+        "read by push-down may be made in pieces, two at the same time. Default: 4.",
     )
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from monitor.core.tally import MICROS
 from monitor.core.types import Events, Monitor
+from monitor.source.template import rounded_down, rounded_up
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -42,7 +43,12 @@ class Blocks:
 
     def reach(self, since: int, until: int) -> tuple[int, int]:
         """[since, until) of the rows that some event in that range may fall on; seconds as these."""
-        return since - since % self.width - self.before, until + -until % self.width + self.after
+        return rounded_down(since, self.width) - self.before, rounded_up(until, self.width) + self.after
+
+    @property
+    def around(self) -> int:
+        """Seconds that are gone through before and after what is read, for the rows of its events and their events."""
+        return self.before + self.after
 
     def is_near(self, event: Ints, row: Ints) -> Bools:
         """(n,) whether each event may fall on its row, by the microseconds of both."""

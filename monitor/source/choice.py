@@ -12,7 +12,7 @@ from sqlalchemy.sql.visitors import replacement_traverse
 from monitor.core.types import Events, Judgments, Monitor
 from monitor.errors import SourceError
 from monitor.source.engine import Database, Statement
-from monitor.source.halves import InHalves
+from monitor.source.pieces import InPieces
 from monitor.source.pull import Pull, open_pull
 from monitor.source.pushdown import PushDown, why_not
 from monitor.source.speech import HABITS, family_of
@@ -57,14 +57,14 @@ def open_source(monitor: Monitor, database: Database) -> Pull | PushDown:
     return PushDown(monitor, database, is_bound=monitor.engine == "pushdown")
 
 
-def open_reader(monitor: Monitor, database: Database) -> Pull | InHalves:
+def open_reader(monitor: Monitor, database: Database) -> Pull | InPieces:
     """The same, for whoever reads long stretches too.
 
     Raises:
         SourceError: as of `open_source`.
     """
     source = open_source(monitor, database)
-    return InHalves(source) if isinstance(source, PushDown) else source
+    return InPieces(source) if isinstance(source, PushDown) else source
 
 
 def explained(monitor: Monitor, database: Database, since: int, until: int) -> tuple[Choice, list[str]]:

@@ -24,6 +24,7 @@ from monitor.source.drivers import driver_help
 from monitor.source.faults import SILENT, by_own_limits, fault_of, grant_for, is_of_the_way, lateness, looked_for
 from monitor.source.pooling import give_back, pooling, watched
 from monitor.source.session import CONNECT_TIMEOUT as CONNECT_TIMEOUT
+from monitor.source.template import Ready
 from monitor.source.turns import Turns
 from monitor.source.watch import ASKED_FOR, Watch
 
@@ -283,7 +284,7 @@ class Reader:
         """Of the connected database."""
         return self._connection.dialect
 
-    def rows_of(self, query: Statement, most: int) -> list[dict[str, Any]]:
+    def rows_of(self, query: Statement | Ready, most: int) -> list[dict[str, Any]]:
         """The answer as one dict a row.
 
         It is not streamed, for PostgreSQL works with one processor alone for whoever fetches bit by bit.
@@ -292,9 +293,8 @@ class Reader:
             TooMany: there are more than `most` rows.
         """
         self.began = time.monotonic()
-        uncached = {"compiled_cache": None}  # these statements are long, and each is sent once
         with self._watch.step():
-            result = self._connection.execute(query, execution_options=uncached).mappings()
+            result = self._sent(query).mappings()
             found = [dict(row) for row in result.fetchmany(most + 1)]
             result.close()
         self.rows += len(found)
@@ -302,18 +302,25 @@ class Reader:
             raise TooMany(f"more than {most} rows")
         return found
 
+    def _sent(self, query: Statement | Ready) -> sa.CursorResult[Any]:
+        if isinstance(query, Ready):
+            return self._connection.exec_driver_sql(query.text, query.parameters)
+        uncached = {"compiled_cache": None}  # these statements are long, and each is sent once
+        return self._connection.execute(query, execution_options=uncached)
+
     def prepare_to_sum(self) -> None:
         """Set PostgreSQL up for statements that sum up, for the rest of the transaction.
 
         It would take to its disk early. And it cannot tell how many groups there will be, takes them for few, and
-        would go through all of one side of a join for each row of the other. These statements are long and each is
-        sent once, so that to compile them takes longer than what it saves.
+        would go through all of one side of a join for each row of the other. These statements are long, so that to
+        compile them for each time that they are sent takes longer than what it saves.
         """
         if self.dialect.name == "postgresql":
-            ways = [f"enable_{way} = off" for way in ("nestloop", "mergejoin", "sort")]
-            for setting in ("jit = off", f"work_mem = '{WORK_MEMORY}MB'", *ways):
-                with self._watch.step():
-                    self._connection.exec_driver_sql(f"SET LOCAL {setting}")
+            wanted = {"jit": "off", "work_mem": f"{WORK_MEMORY}MB"}
+            wanted |= {f"enable_{way}": "off" for way in ("nestloop", "mergejoin", "sort")}
+            settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in wanted.items())
+            with self._watch.step():  # all at once, for each statement is a way there and back
+                self._connection.exec_driver_sql(f"SELECT {settings}")
 
     def columns(self, query: sa.Select[Any] | sa.TextClause, most: int | None = None) -> list[list[Any]]:
         """The columns of the answer, as lists.

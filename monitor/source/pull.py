@@ -5,6 +5,7 @@ Where a gain table gives grade 0 a gain, every row is read instead.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -63,6 +64,7 @@ class Pull:
         self.database = database
         self.most_rows = most_rows
         self._queries: Queries | None = None
+        self._preparing = threading.Lock()
 
     def freshness(self, since: float, now: float) -> Freshness:
         """How new the source is, looking at [since, now); clocks that run ahead do not count.
@@ -136,23 +138,27 @@ class Pull:
 
     def _prepared(self, reader: Reader) -> Queries:
         """The statements, once it is known that the tables and columns exist and of which types they are."""
-        queries = self._queries
-        if queries is None:
-            monitor = self.monitor
-            by_length = [m.k for m in monitor.measures if m.needs_list_length]
-            plain = Queries(monitor, tuple(dict.fromkeys([monitor.depth, *by_length, None])), reader.dialect)
-            reader.types(sa.select(*plain.rankings.c))
-            if plain.grade_column is None:
-                reader.types(sa.select(*plain.labels.c))
-            grade, position = plain.grade, reader.types(sa.select(plain.position))
-            queries = replace(
-                plain,
-                boolean_grade=grade is not None and is_boolean(reader.types(sa.select(grade))),
-                whole_position=_is_whole(plain.dialect.name, position[0]),
-                events_have_rowid=_have_rowid(plain, reader),
-            )
-            _ = queries.rankings  # made before several threads ask for it: it must be one
-            self._queries = queries
+        with self._preparing:
+            queries = self._queries
+            if queries is None:
+                queries = self._queries = self._made(reader)
+            return queries
+
+    def _made(self, reader: Reader) -> Queries:
+        monitor = self.monitor
+        by_length = [m.k for m in monitor.measures if m.needs_list_length]
+        plain = Queries(monitor, tuple(dict.fromkeys([monitor.depth, *by_length, None])), reader.dialect)
+        reader.types(sa.select(*plain.rankings.c))
+        if plain.grade_column is None:
+            reader.types(sa.select(*plain.labels.c))
+        grade, position = plain.grade, reader.types(sa.select(plain.position))
+        queries = replace(
+            plain,
+            boolean_grade=grade is not None and is_boolean(reader.types(sa.select(grade))),
+            whole_position=_is_whole(plain.dialect.name, position[0]),
+            events_have_rowid=_have_rowid(plain, reader),
+        )
+        _ = queries.rankings  # made before several threads ask for it: it must be one
         return queries
 
     def look_at_times(self, recipe: Events | None) -> None:

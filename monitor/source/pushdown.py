@@ -29,7 +29,7 @@ from monitor.source.formulas import needs_logarithm
 from monitor.source.pull import MOST_ROWS, Freshness, Pull, is_boolean
 from monitor.source.queries import Queries
 from monitor.source.speech import HABITS, Speech, changes_clocks, family_of
-from monitor.source.summing import NOWHERE, PARTS, Summing
+from monitor.source.summing import NOWHERE, PARTS, REPEATED, Summing
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,8 @@ class PushDown:
         self.is_bound = is_bound
         self.pull = Pull(monitor, database, most_rows)
         self._record = _Record()
-        self._lock = threading.Lock()
+        self._thorough_until = -math.inf
+        self._lock, self._preparing = threading.Lock(), threading.Lock()
         self._known: tuple[Queries, Summing] | None = None
 
     @property
@@ -108,8 +109,8 @@ class PushDown:
         """The sums of the requests whose earliest row is in [since, until) seconds, with their labels as they are now.
 
         Raises:
-            TooMany: more than `most_rows` cells, or rows in what is read row by row, or more than one bucket that take
-                longer than a statement may; a shorter range is to be read.
+            TooMany: more than `most_rows` cells, or rows in what is read row by row, or what takes longer or more
+                memory than a statement may and can be asked for in another way; a shorter range is to be read.
             SourceError: the source did not answer, or holds other types than configured.
             Stopped: the process is to end.
         """
@@ -120,14 +121,23 @@ class PushDown:
         try:
             return self._read(since, until)
         except SourceError as error:
-            self._known = None
-            if error.reason in ("timeout", "resources") and until - since > self.monitor.bucket:
+            known, self._known = self._known, None
+            if error.reason in ("timeout", "resources") and self._has_another_way(since, until, known):
                 raise TooMany(f"more than can be summed up in time or memory: {error}") from error
             if self.is_bound or error.reason not in ("query", "data"):
                 raise
             reading = self.pull.read(since, until)  # or it is the data that are wrong
             self._yield(DAY if error.lasting else HOUR, f"the database could not sum up: {error}")
             return reading
+
+    def _has_another_way(self, since: int, until: int, known: tuple[Queries, Summing] | None) -> bool:
+        """Whether parts of what took too much may take less. A single bucket's may: in these nothing is supposed."""
+        if until - since > self.monitor.bucket:
+            return True
+        supposed = known is not None and self._for_now(known[1]).supposes(since, until)
+        if supposed:
+            self._be_thorough("a bucket could not be summed up in time or memory")
+        return supposed
 
     def _yield(self, seconds: float, why: str) -> None:
         """Leave everything to the pull for so long; then it is tried anew, for databases and their logs change."""
@@ -142,10 +152,14 @@ class PushDown:
         return not (self.yields or self._has_clock_changes(since, until))
 
     def statements(self, since: int, until: int) -> list[tuple[Statement, sa.Dialect]]:
-        """What `read` would send. Raises SourceError, as `read` does, if the source does not answer."""
+        """What `read` would send if it finds nothing that is to be asked for in another way.
+
+        Raises:
+            SourceError: the source does not answer, as of `read`.
+        """
         recipe = self.monitor.recipe
         with self.pull.reading() as (reader, queries):
-            summing = self._summing(reader, queries)
+            summing = self._for_now(self._summing(reader, queries))
             more = summing.unmatched(recipe, since, until) if isinstance(recipe, Events) else None
             return [(s, reader.dialect) for s in (summing.cells(since, until), more) if s is not None]
 
@@ -159,22 +173,25 @@ class PushDown:
 
     def _summing(self, reader: Reader, queries: Queries) -> Summing:
         """What makes the statements; once it is known of which types the columns are."""
-        known = self._known
-        if known is None or known[0] is not queries:
-            names = [s.column for s in self.monitor.slices]
-            kinds = reader.types(sa.select(*(queries.rankings.c[n] for n in names))) if names else []
-            truths = frozenset(n for n, kind in zip(names, kinds, strict=True) if is_boolean([kind]))
-            unordered = [
-                f"{n!r} is {_PG_UNORDERED[k]}" for n, k in zip(names, kinds, strict=True) if k in _PG_UNORDERED
-            ]
-            if unordered and reader.dialect.name == "postgresql":
-                raise SourceError(f"column {unordered[0]}, of which no value is the least", "data", lasting=True)
-            self._check_values(reader, queries)
-            self._check_logarithm(reader)
-            is_postgres = reader.dialect.name == "postgresql"
-            ordered = not is_postgres or reader.types(sa.select(queries.item))[0] in _PG_ORDERED
-            known = self._known = queries, Summing(queries, Speech(reader.dialect.name), truths, ordered)
-        return known[1]
+        with self._preparing:
+            known = self._known
+            if known is None or known[0] is not queries:
+                known = self._known = queries, self._prepared(reader, queries)
+            return known[1]
+
+    def _prepared(self, reader: Reader, queries: Queries) -> Summing:
+        names = [s.column for s in self.monitor.slices]
+        kinds = reader.types(sa.select(*(queries.rankings.c[n] for n in names))) if names else []
+        truths = frozenset(n for n, kind in zip(names, kinds, strict=True) if is_boolean([kind]))
+        unordered = [f"{n!r} is {_PG_UNORDERED[k]}" for n, k in zip(names, kinds, strict=True) if k in _PG_UNORDERED]
+        if unordered and reader.dialect.name == "postgresql":
+            raise SourceError(f"column {unordered[0]}, of which no value is the least", "data", lasting=True)
+        self._check_values(reader, queries)
+        self._check_pairs(reader, queries)
+        self._check_logarithm(reader)
+        is_postgres = reader.dialect.name == "postgresql"
+        ordered = not is_postgres or reader.types(sa.select(queries.item))[0] in _PG_ORDERED
+        return Summing(queries, Speech(reader.dialect.name), truths, ordered)
 
     def _check_values(self, reader: Reader, queries: Queries) -> None:
         recipe = self.monitor.recipe
@@ -183,6 +200,17 @@ class PushDown:
         kind = reader.types(sa.select(queries.labels.c[recipe.value]))[0]
         if (reader.dialect.name == "postgresql" and kind not in _PG_NUMBERS) or str(kind).lower() in _NOT_A_NUMBER:
             raise SourceError(f"column {recipe.value!r} is no number", "data", lasting=True)
+
+    def _check_pairs(self, reader: Reader, queries: Queries) -> None:
+        """See now whether ids can be compared once it is counted how often an item was logged: DuckDB is stricter then.
+
+        It does convert ids of other types in a join, but not where pairs of them are looked up.
+        """
+        recipe = self.monitor.recipe
+        if isinstance(recipe, Events) and reader.dialect.name == "duckdb":
+            pairs = sa.select(queries.labels.c[recipe.request], queries.labels.c[recipe.item])
+            shown = sa.tuple_(queries.request, queries.item)
+            reader.types(sa.select(queries.request).where(shown.in_(pairs)))
 
     def _check_logarithm(self, reader: Reader) -> None:
         if reader.dialect.name == "sqlite" and any(needs_logarithm(m) for m in self.monitor.measures):
@@ -193,9 +221,14 @@ class PushDown:
     def _read(self, since: int, until: int) -> Part:
         recipe, most = self.monitor.recipe, self.pull.most_rows
         with self.pull.reading() as (reader, queries):
-            summing = self._summing(reader, queries)
+            thorough = self._summing(reader, queries)
+            summing = self._for_now(thorough)
             reader.prepare_to_sum()
-            rows = reader.rows_of(summing.cells(since, until), most)
+            rows = reader.rows_of(summing.ready(since, until), most)
+            if any(row["bucket"] == REPEATED and row["odd"] for row in rows):
+                self._be_thorough("an item that events are on was logged more than once for a request")
+                summing = thorough
+                rows = reader.rows_of(summing.ready(since, until), most)
             nameless = any(row["bucket"] == NOWHERE for row in rows)
             strays = reader.rows_of(summing.nameless(since, until), most) if nameless else []
             more = summing.unmatched(recipe, since, until) if isinstance(recipe, Events) else None
@@ -206,6 +239,23 @@ class PushDown:
         odd = found.odd
         self._weigh(len(found.edges) - 1, len(odd))
         return found.summed([self.pull.read(*stretch) for stretch in self._stretches(odd, since, until)])
+
+    def _for_now(self, thorough: Summing) -> Summing:
+        """What makes the statements for now: items are supposed to be logged once for a request, till one is not."""
+        return replace(thorough, is_thorough=time.monotonic() < self._thorough_until)
+
+    def _be_thorough(self, why: str) -> None:
+        """Count how often items are logged, for so long; then it is supposed anew, for logs change."""
+        now = time.monotonic()
+        with self._lock:
+            was_thorough, self._thorough_until = now < self._thorough_until, now + DAY
+        if not was_thorough:
+            log.info(
+                "monitor %s: for %.0f h it is counted how often each item was logged, which takes longer; %s",
+                self.monitor.name,
+                DAY / HOUR,
+                why,
+            )
 
     def _weigh(self, summed: int, odd: int) -> None:
         with self._lock:
@@ -247,7 +297,7 @@ class _Found:
 
     @property
     def _cells(self) -> list[Mapping[str, Any]]:
-        return [row for row in self.rows if row["bucket"] != NOWHERE]
+        return [row for row in self.rows if row["bucket"] >= 0]
 
     @property
     def odd(self) -> set[int]:

@@ -13,6 +13,7 @@ from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.elements import ColumnElement
 
 from monitor.core.types import Events, Judgments, Monitor, Relation, TimeColumn
+from monitor.source.template import Instant, Mark
 from monitor.source.times import CREDIBLE, bound, slack
 
 Condition = ColumnElement[bool]
@@ -49,7 +50,12 @@ def at(time: TimeColumn, instant: float) -> ColumnElement[Any]:
     """An instant (seconds) as a column writes it, bound. BigQuery asks which times name their zone."""
     value = bound(time, instant)
     is_aware = isinstance(value, datetime) and value.tzinfo is not None
-    return sa.literal(value, sa.TIMESTAMP(timezone=True)) if is_aware else sa.literal(value)
+    kind: sa.types.TypeEngine[Any] | None = sa.TIMESTAMP(timezone=True) if is_aware else None
+    if isinstance(instant, Mark):
+        # Of numbers SQLAlchemy takes the type that this one needs; another may need a longer one.
+        kind = sa.BigInteger() if isinstance(value, int) else kind
+        return instant.parameter(time, lambda seconds: bound(time, seconds), kind)
+    return Instant("instant", value, kind, unique=True)
 
 
 def between(column: ColumnElement[Any], time: TimeColumn, since: float, until: float) -> Condition:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -13,6 +15,26 @@ from monitor.source.queries import Queries, kinds_of
 from monitor.source.speech import Condition, Expression, Speech, written
 
 _ZERO, _ONE = written("0"), written("1")
+
+
+class _Shown(NamedTuple):
+    """Rows of the rankings to be joined with events.
+
+    Attributes:
+        rows: what is joined.
+        rank: NULL where a row has none.
+        times: of the earliest and the latest of the rows that stand for one; one time where each row is for itself.
+        copies: how many rows stand for one; None where each is for itself.
+        within: what else must be met to be joined.
+    """
+
+    rows: sa.FromClause
+    request: Expression
+    item: Expression
+    rank: Expression
+    times: tuple[Expression, ...]
+    copies: Expression | None = None
+    within: Sequence[Condition] = ()
 
 
 @dataclass(frozen=True)
@@ -80,45 +102,64 @@ class Relevant:
     # ---- events ------------------------------------------------------------------------------------------------
 
     def events(
-        self, recipe: Events, requests: sa.FromClause, since: int, until: int, blocks: Blocks | None
+        self,
+        recipe: Events,
+        requests: sa.FromClause,
+        since: int,
+        until: int,
+        blocks: Blocks | None,
+        each_row: bool = False,
     ) -> sa.FromClause:
         """Each event once, with the row of its item and its request where there are such; named x.
 
-        With `blocks`, rows are looked for as far as these reach, and events on nothing stand here too.
+        Args:
+            blocks: rows are looked for as far as these reach, and events on nothing stand here too.
+            each_row: with blocks: an event stands here as many times as there are rows of its item, and it is not
+                told how many these are. That takes less, and is the same where no item is logged twice; see `surplus`.
         """
-        span = self.monitor.max_request_span
-        e = self._worthy(recipe, since - span, until + recipe.attribution + span)
-        wide = self.wide(since, until)
+        happened, wide = self._happened(recipe, since, until), self.wide(since, until)
+        e = self._worthy(recipe, *happened)
         reach = wide if blocks is None else blocks.reach(since, until)
-        shown = self._shown_items(recipe, (since - span, until + recipe.attribution + span), reach)
-        inside = sa.and_(shown.c.earliest >= self.time(wide[0]), shown.c.latest < self.time(wide[1]))
+        shown = self._shown_rows(reach) if each_row else self._shown_items(recipe, happened, reach)
+        inside = sa.and_(shown.times[0] >= self.time(wide[0]), shown.times[-1] < self.time(wide[1]))
         columns = [
             e.c.happened,
             e.c.worth,
             e.c.dirty,
-            self._ordered(shown.c.item).label("item"),
-            shown.c.copies,
-            shown.c.item_rank,
+            self._ordered(shown.item).label("item"),
+            *([] if shown.copies is None else [shown.copies.label("copies")]),
+            shown.rank.label("item_rank"),
             requests.c.request.label("request"),
             requests.c.first_at,
             sa.case((inside, _ONE), else_=_ZERO).label("inside"),
             (_ONE if blocks is None else self._matched(recipe, blocks, e, shown, since, until)).label("matched"),
         ]
-        same = sa.and_(e.c.request == shown.c.request, e.c.item == shown.c.item)
-        known = requests.c.request == shown.c.request
+        same = sa.and_(e.c.request == shown.request, e.c.item == shown.item, *shown.within)
+        known = requests.c.request == shown.request
         if blocks is None:
             return (
                 sa.select(*columns)
-                .select_from(e.join(shown, same).join(requests, known))
+                .select_from(e.join(shown.rows, same).join(requests, known))
                 .cte("x")
                 .prefix_with("MATERIALIZED", dialect="sqlite")
             )
         return (
             sa.select(*columns)
-            .select_from(e.outerjoin(shown, same).outerjoin(requests, known))
+            .select_from(e.outerjoin(shown.rows, same).outerjoin(requests, known))
             .cte("x")
             .prefix_with("MATERIALIZED", dialect="sqlite")
         )
+
+    def surplus(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> Expression:
+        """How many more rows `events` has by `each_row` than there are events; above 0 if an item was logged twice."""
+        found = sa.select(sa.func.count()).where(self.queries.happened(recipe, *self._happened(recipe, since, until)))
+        events = found.select_from(self.queries.labels).scalar_subquery()
+        return sa.select(sa.func.count()).select_from(x).scalar_subquery() - events
+
+    def _happened(self, recipe: Events, since: int, until: int) -> tuple[int, int]:
+        """[since, until) seconds that hold all events on the requests served in that range."""
+        span = self.monitor.max_request_span
+        return since - span, until + recipe.attribution + span
 
     def _ordered(self, item: Expression) -> Expression:
         """An item as something that has a least and a greatest value."""
@@ -150,8 +191,8 @@ class Relevant:
         found = sa.select(*named, worth.label("worth"), dirty.label("dirty"))
         return found.where(q.happened(recipe, since, until)).subquery("worthy")
 
-    def _shown_items(self, recipe: Events, happened: tuple[int, int], reach: tuple[int, int]) -> sa.FromClause:
-        """Requests and items of the rows that events are on, each once: rank, number and times of the rows; named i."""
+    def _shown_items(self, recipe: Events, happened: tuple[int, int], reach: tuple[int, int]) -> _Shown:
+        """The requests and items of the rows that events are on, each once; named i."""
         q, e = self.queries, self.queries.labels
         request, item = e.c[recipe.request], e.c[recipe.item]
         wanted = sa.select(request.label("request"), item.label("item")).where(q.happened(recipe, *happened))
@@ -165,38 +206,46 @@ class Relevant:
         ]
         found = sa.select(*columns).where(q.served(*reach)).group_by(q.request, q.item)
         if self.speech.habits.by_hash:
-            return found.where(sa.tuple_(q.request, q.item).in_(wanted)).subquery("i")
-        d = wanted.where(request.isnot(None), item.isnot(None)).distinct().subquery("d")
-        joined = d.join(q.rankings, sa.and_(q.request == d.c.request, q.item == d.c.item))
-        return found.select_from(joined).subquery("i")
+            found = found.where(sa.tuple_(q.request, q.item).in_(wanted))
+        else:
+            d = wanted.where(request.isnot(None), item.isnot(None)).distinct().subquery("d")
+            found = found.select_from(d.join(q.rankings, sa.and_(q.request == d.c.request, q.item == d.c.item)))
+        i = found.subquery("i")
+        return _Shown(i, i.c.request, i.c.item, i.c.item_rank, (i.c.earliest, i.c.latest), i.c.copies)
+
+    def _shown_rows(self, reach: tuple[int, int]) -> _Shown:
+        """All rows, each for itself. No subquery: PostgreSQL would work out its columns before it joins."""
+        q = self.queries
+        return _Shown(q.rankings, q.request, q.item, self._rank(), (q.time,), within=[q.served(*reach)])
 
     def _matched(
-        self, recipe: Events, blocks: Blocks, e: sa.FromClause, shown: sa.FromClause, since: int, until: int
+        self, recipe: Events, blocks: Blocks, e: sa.FromClause, shown: _Shown, since: int, until: int
     ) -> Expression:
         """1 if an event's item was shown within reach of its block, 0 if not, -1 if that depends on which row it is."""
-        near = self._near(recipe, blocks, e.c.happened, (shown.c.earliest, shown.c.latest), since, until)
-        minus = written("-1")
+        copies = shown.copies
+        near = self._near(recipe, blocks, e.c.happened, shown.times, since, until)
         # Most events come soon after their row; they need no look at the blocks.
-        first = self.speech.converted(shown.c.earliest, self.monitor.rankings.time, recipe.time)
+        first = self.speech.converted(shown.times[0], self.monitor.rankings.time, recipe.time)
         soon = e.c.happened >= first, e.c.happened < self.speech.later(first, recipe.time, recipe.attribution)
-        return sa.case(
-            (shown.c.request.is_(None), _ZERO),
-            (sa.and_(shown.c.copies == _ONE, *soon), _ONE),
+        is_one = [] if copies is None else [copies == _ONE]
+        cases: list[tuple[Condition, Expression]] = [
+            (shown.request.is_(None), _ZERO),
+            (sa.and_(*is_one, *soon), _ONE),
             (sa.and_(*near), _ONE),
-            (shown.c.copies > _ONE, minus),
-            else_=_ZERO,
-        )
+        ]
+        cases += [] if copies is None else [(copies > _ONE, written("-1"))]
+        return sa.case(*cases, else_=_ZERO)
 
     def _near(
         self,
         recipe: Events,
         blocks: Blocks,
         event: Expression,
-        rows: tuple[Expression, Expression],
+        rows: tuple[Expression, ...],
         since: int,
         until: int,
     ) -> list[Condition]:
-        """Whether each of two rows is within reach of the block of an event."""
+        """Whether each of some rows is within reach of the block of an event."""
         column = self.monitor.rankings.time
         at = self.speech.seconds(event, recipe.time)
         times = [t for row in rows if (t := self.speech.seconds(row, column)) is not None]
@@ -228,7 +277,9 @@ class Relevant:
         counts = sa.and_(is_worth, x.c.happened >= since, x.c.happened < end)
         early = sa.and_(is_worth, x.c.happened < since, x.c.happened >= near)
         late = sa.and_(is_worth, x.c.happened >= end, x.c.happened < far)
-        dirty = sa.case((sa.or_(x.c.copies > _ONE, x.c.dirty > _ZERO), one), else_=zero)
+        copies = x.c.get("copies")
+        repeated = [] if copies is None else [copies > _ONE]
+        dirty = sa.case((sa.or_(*repeated, x.c.dirty > _ZERO), one), else_=zero)
         item = sa.case((sa.and_(counts, x.c.item_rank.isnot(None)), x.c.item))
         several = sa.case((sa.func.min(item) < sa.func.max(item), one), else_=zero)
         return (
@@ -242,7 +293,7 @@ class Relevant:
                 ),
                 (sa.func.max(dirty) + several).label("odd"),
             )
-            .where(x.c.request.isnot(None), sa.or_(x.c.inside > _ZERO, x.c.copies > _ONE))
+            .where(x.c.request.isnot(None), sa.or_(x.c.inside > _ZERO, *repeated))
             .where(sa.or_(is_worth, x.c.dirty > _ZERO))
             .group_by(x.c.request, x.c.item_rank)
             .subquery("h")

@@ -14,6 +14,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from monitor.core.types import TimeColumn
 from monitor.source.queries import at
+from monitor.source.template import Mark
 from monitor.source.times import slack
 
 Expression = ColumnElement[Any]
@@ -49,6 +50,7 @@ class _Habits(NamedTuple):
         casts: whether a constant must be cast to be a binary number, and not a decimal one.
         ln: name of the natural logarithm.
         by_hash: whether it looks pairs up in a table of its own making; else it goes by its indexes.
+        keeps_parts: whether it works out once what is named in WITH, however many times that is used.
         by_one_processor: whether one processor does most of the work of one statement.
         slow: why the pull is the faster way; empty if it is not.
     """
@@ -58,6 +60,7 @@ class _Habits(NamedTuple):
     casts: bool = True
     ln: str = "ln"
     by_hash: bool = False
+    keeps_parts: bool = False
     by_one_processor: bool = False
     slow: str = ""
 
@@ -66,8 +69,10 @@ _SORTS = "it sorts where others hash, so that to sum up takes longer than to sen
 
 HABITS: dict[str, _Habits] = {
     "sqlite": _Habits(True, _interval("{}"), casts=False, by_one_processor=True, slow=_SORTS),
-    "postgresql": _Habits(True, _interval("INTERVAL '{} seconds'"), by_hash=True, by_one_processor=True),
-    "duckdb": _Habits(True, _interval("INTERVAL '{} seconds'"), casts=False, by_hash=True),
+    "postgresql": _Habits(
+        True, _interval("INTERVAL '{} seconds'"), by_hash=True, keeps_parts=True, by_one_processor=True
+    ),
+    "duckdb": _Habits(True, _interval("INTERVAL '{} seconds'"), casts=False, by_hash=True, keeps_parts=True),
     "mysql": _Habits(True, _interval("INTERVAL {} SECOND"), casts=False, by_one_processor=True, slow=_SORTS),
     "clickhouse": _Habits(True, _interval("INTERVAL {} SECOND"), casts=False),
     "redshift": _Habits(False, _interval("INTERVAL '{} seconds'")),
@@ -193,10 +198,17 @@ class Speech:
             return sa.func.unix_seconds(sa.cast(time, sa.TIMESTAMP))
         return sa.func.toUnixTimestamp(time) if self.family == "clickhouse" else None
 
+    def can_reckon(self, column: TimeColumn) -> bool:
+        """Whether `seconds` can tell them."""
+        return self.seconds(sa.null(), column) is not None
+
     def block(self, seconds: Expression, width: int, first: int = 0) -> Expression:
         """Which block of `width` seconds holds an instant, counted from the one that holds `first`."""
         number: Expression = sa.func.floor(self.double(seconds) / self.number(width), type_=sa.Double)
-        return number - self.number(first // width)
+        if not isinstance(first, Mark):
+            return number - self.number(first // width)
+        before = first.parameter(("block", width), lambda instant: instant // width, sa.BigInteger())
+        return number - self.double(before)
 
     def stretch(self, time: Expression, column: TimeColumn, edges: Sequence[int], width: int) -> Expression:
         """Which of the stretches between `edges` (seconds) holds a time of one of them, as a number from 0 on.

@@ -9,9 +9,9 @@ No window function, and no order over all rows. What SQL would treat otherwise t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -25,9 +25,13 @@ from monitor.source.formulas import Formula, Formulas
 from monitor.source.queries import Queries, counted
 from monitor.source.relevant import Relevant
 from monitor.source.speech import Condition, Expression, Speech, written
+from monitor.source.template import Ends, Ready, Template, Templates
 
 NOWHERE = -1
 """Number of the bucket under which rows without a request stand."""
+
+REPEATED = -2
+"""Number of the bucket under which it stands, as `odd`, in how many more rows events were found than there are."""
 
 COUNTS = (
     "requests",
@@ -68,12 +72,16 @@ class Summing:
     Attributes:
         truths: columns to slice by that are boolean.
         has_ordered_items: whether items are of a type of which every database can tell the least.
+        is_thorough: whether to count how often an item was logged for its request. That takes longer.
+            Else `cells` supposes once, where it can tell by `REPEATED` that it was mistaken: its answer is wrong then.
     """
 
     queries: Queries
     speech: Speech
     truths: frozenset[str] = frozenset()
     has_ordered_items: bool = True
+    is_thorough: bool = True
+    _templates: Templates = field(default_factory=Templates, compare=False, repr=False)
 
     @cached_property
     def relevant(self) -> Relevant:
@@ -105,8 +113,8 @@ class Summing:
     def cells(self, since: int, until: int) -> Statement:
         """Sums of the requests served in [since, until) seconds, by bucket and slices.
 
-        Columns: bucket, the number of a stretch between `edges` or `NOWHERE`; `places`; `COUNTS`; for each of
-        `kernels` its `PARTS`.
+        Columns: bucket, the number of a stretch between `edges`, `NOWHERE` or `REPEATED`; `places`; `COUNTS`; for
+        each of `kernels` its `PARTS`.
         """
         requests = self._requests(since, until)
         recipe = self.monitor.recipe
@@ -114,9 +122,53 @@ class Summing:
             return self._cells(requests, self.relevant.by_column(since, until), since, until)
         blocks = Blocks.of(self.monitor, recipe)
         counts_here = recipe.count_unmatched and until - since >= blocks.width
-        events = self.relevant.events(recipe, requests, since, until, blocks if counts_here else None)
-        cells = self._cells(requests, self.relevant.by_events(recipe, events), since, until)
-        return sa.union_all(cells, self._on_nothing(recipe, events, since, until)) if counts_here else cells
+        if not counts_here:
+            events = self.relevant.events(recipe, requests, since, until, None)
+            return self._cells(requests, self.relevant.by_events(recipe, events), since, until)
+        each_row = self.supposes(since, until)
+        events = self.relevant.events(recipe, requests, since, until, blocks, each_row)
+        parts = [self._cells(requests, self.relevant.by_events(recipe, events), since, until)]
+        parts.append(self._on_nothing(recipe, events, since, until))
+        if each_row:
+            surplus = self.relevant.surplus(recipe, events, since, until)
+            parts.append(sa.select(*self._filled(written(str(REPEATED)).label("bucket"), {"odd": surplus})))
+        return sa.union_all(*parts)
+
+    def supposes(self, since: int, until: int) -> bool:
+        """Whether `cells` supposes that no item that events are on was logged twice."""
+        recipe = self.monitor.recipe
+        if self.is_thorough or not self.speech.habits.keeps_parts or not isinstance(recipe, Events):
+            return False
+        return recipe.count_unmatched and until - since >= Blocks.of(self.monitor, recipe).width
+
+    def ready(self, since: int, until: int) -> Statement | Ready:
+        """`cells`, or the same as the driver takes it: made once for all reads that differ in parameters alone."""
+        shape = self._shape(since, until)
+        if shape is None:
+            return self.cells(since, until)
+        template = self._templates.of((self.is_thorough, shape), partial(self._template, since, until))
+        return self.cells(since, until) if template is None else template.ready(since, until)
+
+    def _template(self, since: int, until: int) -> Template | None:
+        ends = Ends((since, until))
+        return Template.of(self.cells(*ends.marks), self.queries.dialect, ends)
+
+    def _shape(self, since: int, until: int) -> tuple[bool, bool] | None:
+        """What `cells` of two reads must have in common that these differ in parameters alone.
+
+        None where they may differ in more: where a range is cut into its buckets one by one, or clocks are changed; and
+        where it was not tried whether the driver takes a text as SQLAlchemy would have sent it.
+        """
+        if not self.speech.habits.is_proven:
+            return None
+        recipe, width = self.monitor.recipe, self.monitor.bucket
+        columns = [self.monitor.rankings.time]
+        if isinstance(recipe, Events):
+            columns.append(recipe.time)
+            width = Blocks.of(self.monitor, recipe).width
+        if any(c.timezone not in (None, "UTC") or not self.speech.can_reckon(c) for c in columns):
+            return None
+        return len(self.edges(since, until)) > 2, until - since >= width
 
     def unmatched(self, recipe: Events, since: int, until: int) -> sa.Select[Any] | None:
         """Stretch, and number of the events in it that are on nothing; None where `cells` counts them too.
@@ -188,16 +240,20 @@ class Summing:
         )
         placed = sa.select(stretch.label("bucket"), doubt.label("doubt"), alone.label("alone")).where(*inside)
         n = placed.subquery("n")
+        sums = {"odd": self.speech.total(n.c.doubt), "unmatched": self.speech.total(n.c.alone)}
+        return sa.select(*self._filled(n.c.bucket, sums)).group_by(n.c.bucket)
+
+    def _filled(self, bucket: Expression, known: Mapping[str, Expression]) -> list[Expression]:
+        """The columns of `cells`: a bucket, some of `COUNTS`, and nothing in all others."""
         zero = self.speech.number(0)
-        sums = {"odd": n.c.doubt, "unmatched": n.c.alone}
-        counts = [self.speech.total(sums[name]).label(name) if name in sums else zero.label(name) for name in COUNTS]
         slices = [
             column
             for place in self.places.values()
             for column in (sa.null().label(place.value), _ZERO.label(place.mixed))
         ]
+        counts = [known.get(name, zero).label(name) for name in COUNTS]
         parts = [zero.label(f"{name}_{part}") for name in self.kernels.values() for part in PARTS]
-        return sa.select(n.c.bucket, *slices, *counts, *parts).group_by(n.c.bucket)
+        return [bucket, *slices, *counts, *parts]
 
     # ---- cells -------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Long reads in two halves at the same time: the same result, no more transactions than allowed, and plain failures."""
+"""Long reads in pieces, two at a time: the same result, no more transactions than allowed, and plain failures."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from monitor.cycle import read_tally
 from monitor.database_url import parse_url
 from monitor.errors import RankmonError, SourceError, TooMany
 from monitor.source.engine import Database
-from monitor.source.halves import InHalves
+from monitor.source.pieces import MARGINS, InPieces
 from monitor.source.pushdown import TRIAL, PushDown
-from tests.support.logs import BUCKET, END, START
-from tests.test_pushdown_ways import fill, small
+from tests.support.logs import ATTRIBUTION, BUCKET, END, SPAN, START, events
+from tests.test_pushdown_ways import EPOCH, fill, small
 
 MIDDLE = (START + END) // 2
 
@@ -50,10 +50,10 @@ def url(tmp_path: Path) -> str:
     return found
 
 
-def test_both_halves_are_read_at_the_same_time(url: str) -> None:
+def test_two_pieces_are_read_at_the_same_time(url: str) -> None:
     together = threading.Barrier(2, timeout=20)
     watched = Watched(url, before=lambda *_: together.wait())
-    found = InHalves(watched.source, halved_from=0).read(START, END)
+    found = InPieces(watched.source, cut_from=0, margins=0).read(START, END)
     assert sorted(watched.asked) == [(START, MIDDLE), (MIDDLE, END)]
     assert isinstance(found, tuple)
     assert [(part.since, part.until) for part in found] == [(START, MIDDLE), (MIDDLE, END)]
@@ -61,7 +61,7 @@ def test_both_halves_are_read_at_the_same_time(url: str) -> None:
 
 def test_a_read_is_cut_at_the_edge_of_a_bucket_and_never_into_less_than_a_block(url: str) -> None:
     watched = Watched(url)
-    source = InHalves(watched.source, halved_from=0)
+    source = InPieces(watched.source, cut_from=0, margins=0)
     source.read(START + 1, END)
     assert sorted(watched.asked) == [(START + 1, MIDDLE), (MIDDLE, END)]
     for until in (START + BUCKET, START + 3 * BUCKET):  # of which a half is shorter than the attribution
@@ -69,20 +69,47 @@ def test_a_read_is_cut_at_the_edge_of_a_bucket_and_never_into_less_than_a_block(
         assert watched.asked.pop() == (START, until)
 
 
-def test_a_read_is_halved_once_those_before_it_took_long(url: str) -> None:
+def test_a_read_is_cut_if_it_is_the_first_or_will_take_long(url: str) -> None:
     watched, part = Watched(url), (START, START + 3 * BUCKET)
-    source = InHalves(watched.source, halved_from=effort(watched.source.read(*part)) + 1)
-    watched.asked.clear()
-    source.read(*part)
-    source.read(*part)
-    assert watched.asked == [part, part], "nothing is known of it, then it is too short"
-    source.read(START, END)
-    assert sorted(watched.asked[2:]) == [(START, MIDDLE), (MIDDLE, END)]
+    source = InPieces(watched.source, cut_from=effort(watched.source.read(START, END)) + 1, margins=0)
+
+    def asked(since: int, until: int) -> list[tuple[int, int]]:
+        watched.asked.clear()
+        source.read(since, until)
+        return sorted(watched.asked)
+
+    assert asked(START, END) == [(START, MIDDLE), (MIDDLE, END)], "nothing is known of it"
+    assert asked(START, END) == [(START, END)], "too short"
+    assert asked(*part) == [part], "and too short a piece"
+    assert len(asked(START - BUCKET, END)) == 2
+
+
+@pytest.mark.parametrize("since", [START, START + 1, START + BUCKET - 1])
+@pytest.mark.parametrize("length", [3, 5, 24, 61])
+@pytest.mark.parametrize("pieces", [0.3, 2, 3, 4.9, 11, 400])
+def test_the_pieces_are_of_one_length_and_none_is_too_short(url: str, since: int, length: int, pieces: float) -> None:
+    until = START + length * BUCKET
+    found = InPieces(Watched(url).source, piece=100, margins=0)._cut(since, until, 100 * pieces)
+    assert [found[0][0], *(end for _, end in found)] == [*(start for start, _ in found), until]
+    assert all(end % BUCKET == 0 for _, end in found[:-1])
+    lengths = [end - start for start, end in found]
+    assert len(found) == 1 or min(lengths) >= ATTRIBUTION
+    assert max(lengths) <= min(lengths) + 2 * BUCKET
+    wanted, room = 2 * max(1, round(pieces / 2)), (until - since) // (ATTRIBUTION + BUCKET)
+    assert min(wanted, room) <= len(found) <= wanted, "an even number, for two are read at once"
+
+
+@pytest.mark.parametrize(("attribution", "pieces"), [(0, 8), (900, 8), (1800, 4), (9000, 1)])
+def test_what_is_gone_through_around_a_piece_is_a_small_part_of_it(url: str, attribution: int, pieces: int) -> None:
+    source = PushDown(small(events(EPOCH, attribution=attribution)), Database("s", parse_url(url, None), 60))
+    found = InPieces(source, piece=100)._cut(START, START + 64 * BUCKET, 800)
+    assert len(found) == pieces
+    assert all(end - start >= MARGINS * (attribution + 2 * SPAN) for start, end in found) or pieces == 1
 
 
 def test_where_one_transaction_is_allowed_a_read_is_one(url: str) -> None:
     watched = Watched(url, most=1)
-    InHalves(watched.source, halved_from=0).read(START, END)
+    InPieces(watched.source, cut_from=0, margins=0).read(START, END)
     assert watched.asked == [(START, END)]
 
 
@@ -90,7 +117,7 @@ def test_what_is_left_to_the_pull_is_read_in_one_part(url: str) -> None:
     watched = Watched(url)
     watched.source.is_bound = False
     watched.source._yield(60, "it could not sum up")
-    InHalves(watched.source, halved_from=0).read(START, END)
+    InPieces(watched.source, cut_from=0, margins=0).read(START, END)
     assert watched.asked == [(START, END)]
 
 
@@ -103,7 +130,7 @@ def test_a_database_that_works_with_all_processors_by_itself_is_left_to_it() -> 
         return ()
 
     source.read = MethodType(read, source)  # type: ignore[method-assign]
-    InHalves(source, halved_from=0).read(START, END)
+    InPieces(source, cut_from=0, margins=0).read(START, END)
     assert asked == [(START, END)]
 
 
@@ -117,20 +144,38 @@ def test_a_database_that_works_with_all_processors_by_itself_is_left_to_it() -> 
         (SourceError("out of memory", "resources"), TooMany),
     ],
 )
-def test_a_half_that_fails_fails_the_read_when_the_other_is_done(
+def test_a_piece_that_fails_fails_the_read_when_the_other_is_done(
     url: str, failing: tuple[int, int], other: tuple[int, int], error: RankmonError, becomes: type[RankmonError]
 ) -> None:
+    under_way = threading.Barrier(2, timeout=20)
+
     def before(since: int, until: int) -> None:
+        under_way.wait()
         if (since, until) == failing:
             raise error
 
     watched = Watched(url, before=before)
     with pytest.raises(becomes, match=str(error)):
-        InHalves(watched.source, halved_from=0).read(START, END)
+        InPieces(watched.source, cut_from=0, margins=0).read(START, END)
     assert watched.done == [other]
 
 
-def test_a_half_in_which_a_bucket_takes_too_long_beside_the_other_is_read_alone(url: str) -> None:
+def test_after_a_failure_no_more_pieces_are_begun(url: str) -> None:
+    def before(since: int, _: int) -> None:
+        if since == START:
+            raise SourceError("the server is away", "connect")
+        time.sleep(0.2)
+
+    watched = Watched(url, before=before)
+    source = InPieces(watched.source, cut_from=0, piece=1, margins=0)
+    source._per_second = 1.0
+    with pytest.raises(SourceError, match="the server is away"):
+        source.read(START, START + 60 * BUCKET)
+    assert len(watched.asked) <= 2
+    assert len(watched.done) <= 1
+
+
+def test_a_piece_in_which_a_bucket_takes_too_long_beside_another_is_read_alone(url: str) -> None:
     beside = threading.Semaphore(1)
 
     def before(since: int, until: int) -> None:
@@ -140,12 +185,12 @@ def test_a_half_in_which_a_bucket_takes_too_long_beside_the_other_is_read_alone(
         beside.release()
 
     watched = Watched(url, before=before)
-    found = read_tally(small(), InHalves(watched.source, halved_from=0), START, END, {})
+    found = read_tally(small(), InPieces(watched.source, cut_from=0, margins=0), START, END, {})
     assert {(START, MIDDLE), (MIDDLE, END)} <= {*watched.done}
     assert found.traffic.keys() >= {(start, "", "") for start in range(START, END, BUCKET)}
 
 
-def test_what_one_half_found_out_the_other_does_not_take_back(url: str) -> None:
+def test_what_was_found_out_in_one_piece_is_not_taken_back_in_another(url: str) -> None:
     source = PushDown(small(), Database("s", parse_url(url, None), 60))
     source._yield(60, "it could not sum up")
     source._weigh(TRIAL, 0)
