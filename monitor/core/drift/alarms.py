@@ -6,12 +6,15 @@ well --evidence above the threshold, and lower in the last hours--> open --evide
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
+from monitor.core.drift import sudden
 from monitor.core.drift.evidence import Sums, factors, grow, score
 from monitor.core.drift.noise import Noise, units
 from monitor.core.drift.series import HOUR, Bools, Floats, Ints
+from monitor.core.drift.sudden import Course, Foretold
 
 CLOSING = 6.0
 """Logarithm of the evidence for being back that closes an alarm."""
@@ -21,6 +24,10 @@ ALONG = -3.0
 """Logarithm of the evidence that a slice has been back since overall may be, below which it does not close with it."""
 LEAST_DROP = 0.02
 """That "as expected again" is told from."""
+SUDDEN = 0.5
+"""Times what evidence of a sudden fall counts beside that which gathers."""
+LEAST_LABELS = 0.4
+"""Of those expected. A sudden fall with fewer may be one of the labels, also where there are too few to say so."""
 CLOSED = 0
 REQUESTS, TOTAL, EXPECTED = range(3)
 
@@ -39,6 +46,8 @@ class Standing:
         back_since: (U,) seconds, end of the first step of that; 0 where there is none.
         risen: (U, 3) sums like `fallen`, since then. Both stay as they were at the step at which an alarm closes.
         along: (U,) logarithm of the evidence that it is over, since overall's may be.
+        sudden: (U,) logarithm of the evidence of a sudden fall; its highest while an alarm is open.
+        course: what that rests on.
     """
 
     evidence: Floats
@@ -50,23 +59,35 @@ class Standing:
     back_since: Ints
     risen: Floats
     along: Floats
+    sudden: Floats
+    course: Course
 
     @classmethod
     def empty(cls, count: int, now: int) -> Standing:
         """Nothing known."""
         zeros, sums, never = np.zeros(count), np.zeros((count, 3)), np.zeros(count, np.int64)
         since, closed = np.full(count, now, np.int64), np.full(count, CLOSED, np.int64)
-        return cls(sums, zeros, since, sums, closed, zeros, never, sums, zeros)
+        return cls(sums, zeros, since, sums, closed, zeros, never, sums, zeros, zeros, Course.empty(count, now))
 
     def padded(self, count: int, now: int) -> Standing:
         """With new units at the end."""
         new = Standing.empty(count - len(self.run), now)
-        return Standing(*(np.concatenate([getattr(self, n), getattr(new, n)]) for n in self.__dataclass_fields__))
+        both = {n: np.concatenate([getattr(self, n), getattr(new, n)]) for n in self._of_arrays()}
+        return Standing(**both, course=self.course.padded(count))
+
+    def _of_arrays(self) -> list[str]:
+        return [name for name in self.__dataclass_fields__ if name != "course"]
 
     @property
     def open(self) -> Bools:
         """(U,) whether an alarm is open."""
         found: Bools = self.opened_at != CLOSED
+        return found
+
+    @cached_property
+    def score(self) -> Floats:
+        """(U,) evidence of a fall, slow or sudden, to be held against the threshold."""
+        found: Floats = score(self.evidence) + SUDDEN * np.exp(self.sudden)
         return found
 
     @property
@@ -93,6 +114,8 @@ class Seen:
         tolerated: (U,)
         judged: (U,)
         left_out: (T, S) slices whose labels are lost.
+        foretold: what shows a sudden fall.
+        labelled: (T, U) whether the last hours had enough labels for a sudden fall to be one of the model.
     """
 
     ends: list[int]
@@ -106,6 +129,8 @@ class Seen:
     tolerated: Floats
     judged: Bools
     left_out: Bools
+    foretold: Foretold
+    labelled: Bools
 
 
 def see(
@@ -123,14 +148,14 @@ def see(
     Args:
         judged: (U,) units that may raise an alarm.
         left_out: (T, S) slices whose labels are lost.
-        recent: (2, T, S) observed and expected sums of the last hours.
+        recent: (4, T, S) observed and expected sums of the last hours, of values and then of labels.
         threshold: (U,) of the evidence.
         hours: of a step.
     """
     factor = factors(sums, noise, threshold, hours)
     whole = sums.whole
     spread = whole.variance / whole.size / np.maximum(whole.level, 1e-9) ** 2 + noise.long_run
-    total, expected = units(recent)
+    total, expected, labelled, usual = units(recent)
     fell = total < (1 - noise.tolerated) * expected
     fell[:, 0] = total[:, 0] < (1 - noise.tolerated[0] - sums.doubt) * expected[:, 0]
     return Seen(
@@ -145,6 +170,8 @@ def see(
         noise.tolerated,
         judged,
         left_out,
+        Foretold.of(noise, whole.total, whole.expected, units(sums.requests * noise.variance[1:])),
+        labelled >= LEAST_LABELS * usual,
     )
 
 
@@ -164,10 +191,29 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     begins = (was.run <= 0) & ~is_open
     since = np.where(anew, end, np.where(begins, end - seen.length, was.since))
     fallen = np.where(anew[:, None], 0.0, was.fallen + sums * (was.back <= 0)[:, None])
-    fires = seen.judged & seen.fell[row] & ~is_open & (score(evidence) > threshold)
-    opened_at = np.where(fires, end, was.opened_at)
-    now = replace(was, evidence=evidence, run=np.maximum(run, 0.0), since=since, fallen=fallen, opened_at=opened_at)
+    course = _followed(was.course, seen, row, has)
+    found = course.evidence(seen.length / HOUR)
+    now = replace(
+        was,
+        evidence=evidence,
+        run=np.maximum(run, 0.0),
+        since=since,
+        fallen=fallen,
+        sudden=np.where(is_open, np.maximum(was.sudden, found), found),
+        course=course,
+    )
+    fires = seen.judged & seen.fell[row] & ~is_open & (now.score > threshold)
+    if fires.any():
+        now = replace(now, opened_at=np.where(fires, end, was.opened_at))
     return _closing(now, seen, row, has, sums) if is_open.any() else now
+
+
+def _followed(was: Course, seen: Seen, row: int, has: Bools) -> Course:
+    """The course after one more step: what has too few labels is forgotten, and not followed."""
+    labelled, known = seen.labelled[row], was.left_out(seen.left_out[row])
+    if not labelled.all():
+        known, has = known.without(~labelled), has & labelled
+    return sudden.follow(known, seen.foretold, row, has, seen.ends[row], seen.length)
 
 
 def _lacks_most(was: Standing, left_out: Bools) -> bool:
@@ -203,6 +249,11 @@ def _closing(now: Standing, seen: Seen, row: int, has: Bools, sums: Floats) -> S
     return _closed(after, closes, seen.ends[row]) if closes.any() else after
 
 
+def unfit(was: Standing, end: int) -> Standing:
+    """The standing after a step that ends at `end` and is not fit to be judged: nor were those right before, maybe."""
+    return replace(was, sudden=np.where(was.open, was.sudden, 0.0), course=Course.empty(len(was.run), end))
+
+
 def withdrawn(now: Standing, which: Bools, end: int) -> Standing:
     """Without the alarms of some of the U units, at `end` seconds: there is nothing left that they could be about."""
     return _closed(replace(now, risen=np.zeros_like(now.risen), back_since=np.zeros_like(now.back_since)), which, end)
@@ -210,5 +261,6 @@ def withdrawn(now: Standing, which: Bools, end: int) -> Standing:
 
 def _closed(now: Standing, which: Bools, end: int) -> Standing:
     new = replace(Standing.empty(len(which), end), back_since=now.back_since, risen=now.risen)
-    both = ((getattr(new, name), getattr(now, name)) for name in now.__dataclass_fields__)
-    return Standing(*(np.where(which if a.ndim == 1 else which[:, None], a, b) for a, b in both))
+    both = ((name, getattr(new, name), getattr(now, name)) for name in now._of_arrays())
+    arrays = {name: np.where(which if a.ndim == 1 else which[:, None], a, b) for name, a, b in both}
+    return Standing(**arrays, course=now.course.without(which))

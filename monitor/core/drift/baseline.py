@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -199,7 +199,7 @@ class Baseline:
 
 
 def _columns(found: Noise) -> tuple[Floats, ...]:
-    return found.step_variance, found.long_run, found.level_error, found.tolerated, found.common
+    return tuple(getattr(found, f.name) for f in fields(found))
 
 
 def _typical(of_units: Floats, known: Bools) -> float:

@@ -111,7 +111,7 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     threshold = settings.thresholds(of_units)
     beyond, variance = doubt(found, judged * mean, usual * mean), found.quality.variance * known
     sums = Sums(size * part, hours.total * part, hours.squares * part, mean * known, variance, beyond)
-    recent = by_slice[gates.TOTAL : gates.EXPECTED + 1]
+    recent = by_slice[gates.TOTAL : gates.EXPECTED_LABELLED + 1]
     left_out = sound[-count:] == 0
     seen = alarms.see(sums, found.noise, of_units, left_out, recent, threshold, ends, settings.hours)
     tracked = np.array([hours.total, size * base[0], hours.squares, hours.labelled, size * base[1], size, base[2]])

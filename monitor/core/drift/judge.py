@@ -95,7 +95,7 @@ def _new_day(settings: Settings, state: State, day: int) -> State:
     found, levels = _admitted(settings, state, state.baseline, day * DAY)
     if not state.fits:
         found = with_level_error(settings, state, found, day * DAY)
-    found = found.with_noise(state.misses.noise(settings, found))
+    found = found.with_noise(state.misses.noise(settings, found, levels))
     return replace(state, baseline=found, levels=levels, improved=_improved(state, found))
 
 

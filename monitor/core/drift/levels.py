@@ -87,6 +87,15 @@ class Levels:
         found: Floats = sum((d.sums for d in self.pending), self.memory.sums.copy())
         return found
 
+    def variance(self, level: Floats) -> Floats:
+        """(S,) of a request's value, from what is remembered; 0 where nothing is. (S,) `level` is the baseline's."""
+        total, expected, squares = self.memory.sums[:LABELLED]
+        size = np.divide(expected, level, out=np.zeros(len(level)), where=level > 0)
+        has = size > 1
+        scale = np.where(has, size, 1.0)
+        found: Floats = np.where(has, np.maximum(squares / scale - (total / scale) ** 2, 0.0), 0.0)
+        return found
+
     def without(self, since_day: int, slices: Floats) -> Levels:
         """From a day on, what the model did left out of the slices where (S,) `slices` is 0: a drop began there."""
         pending = tuple(d.without(slices) if d.number >= since_day else d for d in self.pending)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from monitor.core.drift import wander
 from monitor.core.drift.series import Floats, Ints
 
 FLOOR = 0.004
@@ -30,6 +31,9 @@ class Noise:
         level_error: (U,) variance of the level itself.
         tolerated: (U,) drop that is none.
         common: (U,) step_variance, or more where the level wanders by more than a day's noise explains.
+        persistence: (U,) share of a deviation that is left after a step.
+        wander: (U,) variance of such deviations.
+        variance: (U,) of a request's value, by slice, or more where it has grown since; overall's stands for nothing.
     """
 
     step_variance: Floats
@@ -37,6 +41,9 @@ class Noise:
     level_error: Floats
     tolerated: Floats
     common: Floats
+    persistence: Floats
+    wander: Floats
+    variance: Floats
 
 
 def units(sums: Floats) -> Floats:
@@ -60,12 +67,14 @@ def measure(row: Ints, hours: float, requests: Floats, total: Floats, expected: 
     with_data = (size > 0) & (fit > 0)
     scale = np.where(with_data, fit, 1.0)
     off, sampling = np.where(with_data, off / scale, 0.0), np.where(with_data, sampling / scale**2, 0.0)
-    known = _dense(row, np.where(with_data, 1.0, 0.0))
-    over, long_run = _dispersion(_dense(row, off), _dense(row, sampling), known, hours)
+    known, off, sampling = _dense(row, np.where(with_data, 1.0, 0.0)), _dense(row, off), _dense(row, sampling)
+    over, long_run = _dispersion(off, sampling, known, hours)
     whole = np.maximum(fit.sum(axis=0), 1e-9)
     error = units(requests * variance).sum(axis=0) / whole**2 + long_run / len(row)
     common = np.maximum(over, long_run / SHARE_OF_LONG_RUN)
-    return Noise(common, long_run, error, np.zeros(len(error)), common)
+    persistence, wandering = wander.fit(off, sampling, known, hours)
+    tolerated, of_requests = np.zeros(len(error)), np.concatenate([[0.0], variance])
+    return Noise(common, long_run, error, tolerated, common, persistence, wandering, of_requests)
 
 
 def _dense(row: Ints, values: Floats) -> Floats:

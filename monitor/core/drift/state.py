@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import zlib
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -17,10 +18,10 @@ from monitor.core.drift.series import DAY, Floats, Ints
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.tolerance import Misses
 
-VERSION = 6
+VERSION = 7
 """Of how steps are judged. A change that could make another verdict raises it, and verdicts are found anew."""
 PLAIN = 64
-"""Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes."""
+"""Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes, compressed."""
 
 T = TypeVar("T")
 
@@ -202,7 +203,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         if value.size <= PLAIN:
             return {"shape": list(value.shape), "type": value.dtype.str, "numbers": value.ravel().tolist()}
-        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode("ascii")
+        data = base64.b64encode(zlib.compress(np.ascontiguousarray(value).tobytes(), 1)).decode("ascii")
         return {"shape": list(value.shape), "type": value.dtype.str, "base64": data}
     if is_dataclass(value):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
@@ -226,4 +227,4 @@ def _array(plain: dict[str, Any]) -> Any:
     kind = np.dtype(plain["type"])
     if "numbers" in plain:
         return np.array(plain["numbers"], dtype=kind).reshape(plain["shape"])
-    return np.frombuffer(base64.b64decode(plain["base64"]), dtype=kind).reshape(plain["shape"])
+    return np.frombuffer(zlib.decompress(base64.b64decode(plain["base64"])), dtype=kind).reshape(plain["shape"])

@@ -12,7 +12,6 @@ from monitor.core.drift.baseline import Baseline, mix_weight
 from monitor.core.drift.beginning import SETTLING_DAYS, days_known, days_since
 from monitor.core.drift.block import DAY_HOURS, SHORT_HOURS, Block, block_of, without_lost
 from monitor.core.drift.diagnosis import Split, split
-from monitor.core.drift.evidence import score
 from monitor.core.drift.levels import REQUESTS
 from monitor.core.drift.series import DAY, Floats, Hours
 from monitor.core.drift.settings import Settings
@@ -84,6 +83,7 @@ class _Going:
         before, was_open = self._standing, self._is_open
         if is_masked:
             self._good[row] = 0.0
+            self._standing = alarms.unfit(before, end)
         elif settled:  # else what comes is what it will be
             self._standing = alarms.step(before, self._block.seen, row, self._block.threshold)
             self._is_open = bool(self._standing.opened_at.any())
@@ -354,7 +354,7 @@ class _Going:
         now = self._standing
         if not self._is_open:
             return ()
-        weight, effect = score(now.evidence) / self._block.threshold, now.effect
+        weight, effect = now.score / self._block.threshold, now.effect
         tolerated = self._found.noise.tolerated
         return tuple(
             Alarm(
@@ -373,7 +373,7 @@ class _Going:
     def _pending(self) -> tuple[str, ...]:
         """Units with half the evidence, and no alarm."""
         now = self._standing
-        which = (score(now.evidence) >= self._half) & ~now.open & self._block.seen.judged
+        which = (now.score >= self._half) & ~now.open & self._block.seen.judged
         return tuple(self._names[u] for u in np.flatnonzero(which)) if which.any() else ()
 
     def _labels(self, row: int) -> Labels:

@@ -90,8 +90,8 @@ class Misses:
         weight, keep = np.where(has, 1 / (chance + TYPICAL**2), 0.0), float(np.exp(-1 / MEMORY_DAYS))
         return Misses(self.over * keep + weight * (miss**2 - chance), self.under * keep + weight, chance)
 
-    def noise(self, settings: Settings, found: Baseline) -> Noise:
-        """The baseline's noise with what the misses add.
+    def noise(self, settings: Settings, found: Baseline, levels: Levels) -> Noise:
+        """The baseline's noise with what the misses add, and what has become of the requests' variance.
 
         Tolerated are some standard deviations of the misses and of the level itself, less where sampling blurs a day
         anyway. The evidence of a step is tempered as if the misses came from independent noise of the steps.
@@ -102,4 +102,6 @@ class Misses:
         usual = np.clip(DEVIATIONS * np.sqrt(variance) * visible, LEAST, MOST) * wider
         tolerated = np.minimum(np.sqrt(usual**2 + LEVEL_ERRORS**2 * found.noise.level_error), ALL_BUT)
         slow = SHARE_OF_SLOW * variance * BLOCK_DAYS * DAY / settings.step
-        return replace(found.noise, tolerated=tolerated, common=np.maximum(found.noise.step_variance, slow))
+        common, of_requests = np.maximum(found.noise.step_variance, slow), found.noise.variance.copy()
+        of_requests[1:] = np.maximum(found.quality.variance, levels.variance(found.quality.level))
+        return replace(found.noise, tolerated=tolerated, common=common, variance=of_requests)

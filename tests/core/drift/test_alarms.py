@@ -22,8 +22,8 @@ def seen(values: Floats, requests: float = 2000.0) -> Seen:
     mean, variance = np.full(values.shape, 0.5), np.full(2, 0.05)
     sums = Sums(size, size * values, size * (values**2 + 0.05), mean, variance)
     common = np.full(3, 0.005**2)
-    noise = Noise(common, 3 * common, np.zeros(3), np.full(3, 0.01), common)
-    recent = np.stack([size * values, size * mean])
+    noise = Noise(common, 3 * common, np.zeros(3), np.full(3, 0.01), common, np.full(3, 0.9), common, np.full(3, 0.05))
+    recent = np.stack([size * values, size * mean, size, size])
     return see(
         sums,
         noise,

@@ -13,7 +13,8 @@ from monitor.core.drift.evidence import CAP_HOURS, Sums, factors, grow, score
 from monitor.core.drift.noise import Noise
 from monitor.core.drift.series import Floats
 
-NOISE = Noise(np.full(2, 0.004**2), np.full(2, 3 * 0.004**2), np.zeros(2), np.full(2, 0.01), np.full(2, 0.004**2))
+CALM = np.full(2, 0.004**2)
+NOISE = Noise(CALM, 3 * CALM, np.zeros(2), np.full(2, 0.01), CALM, np.full(2, 0.9), CALM, CALM)
 THRESHOLD = np.exp([9.0, 9.0])
 EXACT = replace(NOISE, tolerated=np.zeros(2))
 
@@ -55,7 +56,7 @@ def test_a_factor_has_an_expectation_of_at_most_one(
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(requests, 0, -1.0) / np.arange(1.0, requests + 1)))])
     weight = np.exp(logs + count * np.log(lower) + (requests - count) * np.log1p(-lower))
     common = np.full(2, (0.1 * spread) ** 2)
-    noise = Noise(common, np.full(2, 0.01), np.zeros(2), np.full(2, tolerated), common)
+    noise = Noise(common, np.full(2, 0.01), np.zeros(2), np.full(2, tolerated), common, np.full(2, 0.9), common, common)
     each = np.full((requests + 1, 1), float(requests))
     sums = Sums(each, count[:, None], count[:, None], np.full((requests + 1, 1), mean), np.array([mean * (1 - mean)]))
     expectation = (weight[:, None, None] * np.exp(factors(sums, noise, THRESHOLD, 1.0))).sum(axis=0)

@@ -1,0 +1,138 @@
+"""Evidence of a sudden fall: what a step differs by from what the steps before foretell, not from the baseline alone.
+
+A mean that wanders is in an hour nearly where it is now. So its deviation from the baseline is followed by a filter
+(Kalman, 1960), and what a step misses the forecast by is independent of what came before: a fall that the wander of
+days would hide stands out against that of an hour. The filter takes a fall in after a while, the faster the more
+requests there are; how much of it is still to be seen in each step is known (Willsky and Jones, 1976). For each step of
+the last day the evidence is added up that the fall began there, and what speaks most for one counts: the likelihood
+ratio against a fall of TOLERATED, of one whose size beyond that is drawn from a normal distribution. Single steps are
+clipped (Huber, 1981), so that neither the heavy tails of real noise nor a short blip make an alarm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.core.drift.noise import Noise
+from monitor.core.drift.series import HOUR, Bools, Floats
+
+STARTS = 24
+"""Beginnings that are weighed, an hour apart, or a step where that is longer."""
+LEAST_HOURS = 3.0
+"""That a fall has lasted."""
+CLIP = 2.5
+"""Standard errors that one step counts for at the most."""
+TOLERATED = 0.01
+TYPICAL = 0.1
+"""Standard deviation of falls beyond what is tolerated, relative."""
+
+
+ABSORBED, AGAINST, INFORMATION = range(3)
+
+
+@dataclass(frozen=True)
+class Course:
+    """Where the mean of U units is by the filter, and what speaks for a fall from each of the last starts.
+
+    Attributes:
+        until: end of the last step that was followed, seconds.
+        deviation: (U,) relative, from the baseline.
+        certainty: (U,) share of the wander's variance that is known.
+        starts: (3, U, STARTS) share of a fall that the filter has taken in, and the two sums that a likelihood ratio
+            rests on; the newest start is first.
+    """
+
+    until: int
+    deviation: Floats
+    certainty: Floats
+    starts: Floats
+
+    @classmethod
+    def empty(cls, count: int, now: int) -> Course:
+        """Nothing known."""
+        units = np.zeros(count)
+        return cls(now, units, units, np.zeros((3, count, STARTS)))
+
+    def padded(self, count: int) -> Course:
+        """With new units at the end."""
+        more = (0, count - len(self.deviation))
+        starts = np.pad(self.starts, [(0, 0), more, (0, 0)])
+        return Course(self.until, np.pad(self.deviation, more), np.pad(self.certainty, more), starts)
+
+    def without(self, which: Bools) -> Course:
+        """With nothing known of these of the U units."""
+        kept = ~which
+        return Course(self.until, self.deviation * kept, self.certainty * kept, self.starts * kept[:, None])
+
+    def left_out(self, slices: Bools) -> Course:
+        """Where labels of (S,) slices are lost: what they were just before is known to be none, nor what all were."""
+        if not slices.any():
+            return self
+        anew = slices & (self.certainty[1:] > 0)
+        return self.without(np.concatenate([[True], anew])) if anew.any() else self
+
+    def evidence(self, hours: float) -> Floats:
+        """(U,) logarithm of the evidence of a fall that has lasted for LEAST_HOURS at least, by steps of so long."""
+        first = max(int(np.ceil(LEAST_HOURS / max(hours, 1.0))) - 1, 0)
+        found: Floats = evidence(self.starts[AGAINST, :, first:], self.starts[INFORMATION, :, first:]).max(axis=1)
+        return found
+
+
+def evidence(against: Floats, information: Floats) -> Floats:
+    """Logarithm of the likelihood ratio: a fall beyond TOLERATED against one of just as much."""
+    beyond = np.maximum(against - TOLERATED * information, 0.0)
+    found: Floats = beyond * beyond / (2 * information + 2 * TYPICAL**-2)
+    return found
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """What T steps say of U units, beside the baseline.
+
+    Attributes:
+        persistence: (U,) share of a deviation that is left after a step.
+        wander: (U,) its variance.
+        moved: (T, U) relative deviation.
+        sampling: (T, U) its sampling variance.
+    """
+
+    persistence: Floats
+    wander: Floats
+    moved: Floats
+    sampling: Floats
+
+    @classmethod
+    def of(cls, noise: Noise, total: Floats, expected: Floats, chance: Floats) -> Foretold:
+        """From (T, U) observed and expected sums, and the sampling variance of the observed ones."""
+        scale = np.maximum(expected, 1e-9)
+        return cls(noise.persistence, noise.wander + noise.level_error, total / scale - 1, chance / scale**2)
+
+
+def follow(was: Course, seen: Foretold, row: int, has: Bools, end: int, length: int) -> Course:
+    """After one more step, of `length` seconds, that ends at `end`; (U,) `has` tells where there were requests."""
+    left = seen.persistence if end - was.until <= length else seen.persistence ** ((end - was.until) / length)
+    forecast = was.deviation * left
+    error = seen.wander * (1 - was.certainty * left**2)
+    whole = error + seen.sampling[row]
+    most = CLIP * np.sqrt(whole)
+    weight = has / whole
+    miss, gain = np.minimum(np.maximum(seen.moved[row] - forecast, -most), most), error * weight
+    begins = length >= HOUR or (end - length) % HOUR == 0
+    starts = _begun(was.starts) if begins else was.starts.copy()
+    absorbed, against, information = starts
+    absorbed *= left[:, None]
+    signature = 1 - absorbed
+    absorbed += gain[:, None] * signature
+    shown = weight[:, None] * signature
+    against -= miss[:, None] * shown
+    information += shown * signature
+    return Course(end, forecast + gain * miss, 1 - error * (1 - gain) / seen.wander, starts)
+
+
+def _begun(of_starts: Floats) -> Floats:
+    """With a new start before the others, the oldest left out."""
+    found = np.empty_like(of_starts)
+    found[..., 0], found[..., 1:] = 0.0, of_starts[..., :-1]
+    return found
