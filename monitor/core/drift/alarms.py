@@ -116,6 +116,7 @@ class Seen:
         left_out: (T, S) slices whose labels are lost.
         foretold: what shows a sudden fall.
         labelled: (T, U) whether the last hours had enough labels for a sudden fall to be one of the model.
+        past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
     """
 
     ends: list[int]
@@ -131,6 +132,7 @@ class Seen:
     left_out: Bools
     foretold: Foretold
     labelled: Bools
+    past: Floats
 
 
 def see(
@@ -139,6 +141,7 @@ def see(
     judged: Bools,
     left_out: Bools,
     recent: Floats,
+    past: Floats,
     threshold: Floats,
     ends: list[int],
     hours: float,
@@ -149,6 +152,7 @@ def see(
         judged: (U,) units that may raise an alarm.
         left_out: (T, S) slices whose labels are lost.
         recent: (4, T, S) observed and expected sums of the last hours, of values and then of labels.
+        past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
         threshold: (U,) of the evidence.
         hours: of a step.
     """
@@ -172,6 +176,7 @@ def see(
         left_out,
         Foretold.of(noise, whole.total, whole.expected, units(sums.requests * noise.variance[1:])),
         labelled >= LEAST_LABELS * usual,
+        past,
     )
 
 
@@ -192,7 +197,7 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     since = np.where(anew, end, np.where(begins, end - seen.length, was.since))
     fallen = np.where(anew[:, None], 0.0, was.fallen + sums * (was.back <= 0)[:, None])
     course = _followed(was.course, seen, row, has)
-    found = course.evidence(seen.length / HOUR)
+    found = course.evidence(seen.length)
     now = replace(
         was,
         evidence=evidence,
@@ -204,8 +209,22 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     )
     fires = seen.judged & seen.fell[row] & ~is_open & (now.score > threshold)
     if fires.any():
-        now = replace(now, opened_at=np.where(fires, end, was.opened_at))
+        now = _opened(replace(now, opened_at=np.where(fires, end, was.opened_at)), seen, row, fires)
     return _closing(now, seen, row, has, sums) if is_open.any() else now
+
+
+def _opened(now: Standing, seen: Seen, row: int, fires: Bools) -> Standing:
+    """With when it began and what has fallen since, for (U,) units whose fall is rather a sudden one."""
+    is_sudden = fires & (SUDDEN * np.exp(now.sudden) > score(now.evidence))
+    if not is_sudden.any():
+        return now
+    since, fallen = now.since.copy(), now.fallen.copy()
+    began, end = now.course.began(seen.ends[row], seen.length), seen.past.shape[1] - len(seen.ends) + row + 1
+    for unit in np.flatnonzero(is_sudden).tolist():
+        steps = min((seen.ends[row] - int(began[unit])) // seen.length, end)
+        since[unit] = seen.ends[row] - steps * seen.length
+        fallen[unit] = units(seen.past[:, end - steps : end].sum(axis=1))[:, unit]
+    return replace(now, since=since, fallen=fallen)
 
 
 def _followed(was: Course, seen: Seen, row: int, has: Bools) -> Course:

@@ -113,7 +113,8 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     sums = Sums(size * part, hours.total * part, hours.squares * part, mean * known, variance, beyond)
     recent = by_slice[gates.TOTAL : gates.EXPECTED_LABELLED + 1]
     left_out = sound[-count:] == 0
-    seen = alarms.see(sums, found.noise, of_units, left_out, recent, threshold, ends, settings.hours)
+    past = kept[gates.JUDGED : gates.EXPECTED + 1]
+    seen = alarms.see(sums, found.noise, of_units, left_out, recent, past, threshold, ends, settings.hours)
     tracked = np.array([hours.total, size * base[0], hours.squares, hours.labelled, size * base[1], size, base[2]])
     tracked[:REQUESTS] *= sound[-count:]
     mix = mix_effects(judged, usual, mean).tolist()

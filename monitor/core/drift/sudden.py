@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from monitor.core.drift.noise import Noise
-from monitor.core.drift.series import HOUR, Bools, Floats
+from monitor.core.drift.series import HOUR, Bools, Floats, Ints
 
 STARTS = 24
 """Beginnings that are weighed, an hour apart, or a step where that is longer."""
@@ -73,11 +73,26 @@ class Course:
         anew = slices & (self.certainty[1:] > 0)
         return self.without(np.concatenate([[True], anew])) if anew.any() else self
 
-    def evidence(self, hours: float) -> Floats:
-        """(U,) logarithm of the evidence of a fall that has lasted for LEAST_HOURS at least, by steps of so long."""
-        first = max(int(np.ceil(LEAST_HOURS / max(hours, 1.0))) - 1, 0)
-        found: Floats = evidence(self.starts[AGAINST, :, first:], self.starts[INFORMATION, :, first:]).max(axis=1)
+    def evidence(self, length: int) -> Floats:
+        """(U,) logarithm of the evidence of a fall that has lasted for LEAST_HOURS at least, by steps of `length`."""
+        found: Floats = self._by_start(length).max(axis=1)
         return found
+
+    def began(self, end: int, length: int) -> Ints:
+        """(U,) start of the fall that `evidence` speaks for, seconds; the last step ends at `end`."""
+        apart = max(length, HOUR)
+        newest = (end - length) // apart * apart
+        found: Ints = newest - (self._by_start(length).argmax(axis=1) + _youngest(length)) * apart
+        return found
+
+    def _by_start(self, length: int) -> Floats:
+        old = self.starts[:, :, _youngest(length) :]
+        return evidence(old[AGAINST], old[INFORMATION])
+
+
+def _youngest(length: int) -> int:
+    """Which of the starts is the first to be old enough."""
+    return max(-int(-LEAST_HOURS * HOUR // max(length, HOUR)) - 1, 0)
 
 
 def evidence(against: Floats, information: Floats) -> Floats:
