@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from monitor.core.drift import sudden
+from monitor.core.drift.alarms import SUDDEN
 from monitor.core.drift.baseline import Baseline
 from monitor.core.drift.block import judged_units
 from monitor.core.drift.evidence import CAP_HOURS, STAKES, odds
@@ -13,9 +15,12 @@ from monitor.core.drift.noise import units
 from monitor.core.drift.series import DAY, WEEK, Floats
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import State
+from monitor.core.drift.sudden import Course, Foretold
 
 HALVINGS = 20
 LARGEST = 0.95
+WARM = 2 * DAY
+"""After which a filter knows what it can."""
 ROUNDING = 1e-9
 """A single step of a day may bring just enough."""
 
@@ -64,8 +69,22 @@ class _Usual:
         shift = (np.maximum(drop - tolerated, 0) * level)[:, None]
         gain = tempered * size[:, None] * (bet * shift - kappa * bet**2 * (variance[:, None] + shift**2))
         capped = np.minimum(gain, cap[:, None] * min(1.0, settings.hours / CAP_HOURS))
-        of_all: Floats = np.logaddexp.reduce(capped * (DAY / settings.step), axis=1) - np.log(len(STAKES))
-        return of_all
+        of_all = np.logaddexp.reduce(capped * (DAY / settings.step), axis=1) - np.log(len(STAKES))
+        both: Floats = np.logaddexp(of_all, np.log(SUDDEN) + self._sudden(settings, found, drop))
+        return both
+
+    def _sudden(self, settings: Settings, found: Baseline, drop: Floats) -> Floats:
+        """(U,) evidence of a sudden fall, the highest of the day that it begins, as expected."""
+        noise, step = found.noise, settings.step
+        sampling = self.variance / np.maximum(self.requests, 1e-9) / np.maximum(self.level, 1e-9) ** 2
+        moved, always = np.stack([np.zeros(len(drop)), -drop]), np.ones(len(drop), bool)
+        seen = Foretold(noise.persistence, noise.wander + noise.level_error, moved, np.stack([sampling, sampling]))
+        course, highest = Course.empty(len(drop), 0), np.zeros(len(drop))
+        for end in range(step, WARM + DAY + 1, step):
+            course = sudden.follow(course, seen, int(end > WARM), always, end, step)
+            if end > WARM:
+                highest = np.maximum(highest, course.evidence(step))
+        return highest
 
 
 def _usual(settings: Settings, state: State, found: Baseline) -> _Usual:

@@ -20,7 +20,7 @@ FULL_DAYS = 28.0
 """Of a reference; on a shorter one more is tolerated, as the square root of what it lacks."""
 LEAST, MOST = 0.01, 0.04
 """Bounds of what is tolerated for the misses alone."""
-DEVIATIONS, LEVEL_ERRORS = 2.0, 2.0
+DEVIATIONS, LEVEL_ERRORS = 2.25, 2.0
 """Standard deviations of the misses, and standard errors of the level, that are tolerated."""
 ALL_BUT = 0.9
 """More than this is never tolerated, however little is known of a level."""
