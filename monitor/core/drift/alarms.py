@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from monitor.core.drift import sudden
-from monitor.core.drift.evidence import Sums, factors, grow, score
+from monitor.core.drift.evidence import BEYOND, Sums, factors, grow, score
 from monitor.core.drift.noise import Noise, units
 from monitor.core.drift.series import HOUR, Bools, Floats, Ints
 from monitor.core.drift.sudden import Course, Foretold
@@ -25,7 +25,7 @@ ALONG = -3.0
 LEAST_DROP = 0.02
 """That "as expected again" is told from."""
 SUDDEN = 0.5
-"""Times what evidence of a sudden fall counts beside that which gathers."""
+"""Times what evidence of a sudden fall counts beside that which gathers: with RESERVE, measured for the budget."""
 LEAST_LABELS = 0.4
 """Of those expected. A sudden fall with fewer may be one of the labels, also where there are too few to say so."""
 CLOSED = 0
@@ -197,7 +197,7 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     since = np.where(anew, end, np.where(begins, end - seen.length, was.since))
     fallen = np.where(anew[:, None], 0.0, was.fallen + sums * (was.back <= 0)[:, None])
     course = _followed(was.course, seen, row, has)
-    found = course.evidence(seen.length)
+    found = np.minimum(course.evidence(seen.length), np.log(threshold * BEYOND))
     now = replace(
         was,
         evidence=evidence,

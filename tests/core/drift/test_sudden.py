@@ -55,15 +55,17 @@ def test_the_sums_are_those_of_the_whole_covariance(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_fall_is_seen_that_the_wander_would_hide_from_its_level() -> None:
-    """3 % in a mean that wanders by 1.4 % for a day each time; and since when."""
+    """8 % in a mean that wanders by 2 % for a day each time: within 8 hours; and since when."""
     rng = np.random.default_rng(4)
-    moved = wandering(rng, 200, 0.95, 0.014, 50) + rng.normal(size=(200, 50)) * 0.005
-    moved[150:] -= 0.04
-    found = courses(foretold(moved, 0.005, 0.95, 0.014))
-    assert np.mean(found[148].evidence(HOUR) > 6) == 0
-    assert np.mean(found[158].evidence(HOUR) > 6) > 0.8
-    began = found[158].began(159 * HOUR, HOUR)
-    assert np.mean(np.abs(began - 150 * HOUR) <= HOUR) > 0.8
+    moved = wandering(rng, 200, 0.95, 0.02, 60) + rng.normal(size=(200, 60)) * 0.015
+    moved[150:] -= 0.08
+    found = courses(foretold(moved, 0.015, 0.95, 0.02))
+    lasting = 0.02**2 * 1.95 / 0.05 / 8 + 0.015**2 / 8
+    assert 0.07**2 / lasting / 2 < 1.5, "what 8 hours say by their level: next to nothing"
+    assert np.mean(found[149].evidence(HOUR) > 6) == 0
+    assert np.mean(found[157].evidence(HOUR) > 6) > 0.5
+    began = found[157].began(158 * HOUR, HOUR)
+    assert np.mean(np.abs(began - 150 * HOUR) <= HOUR) > 0.7
 
 
 def test_noise_as_it_was_fitted_makes_no_alarm() -> None:
