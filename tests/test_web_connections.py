@@ -155,7 +155,10 @@ def test_a_request_that_trickles_in_does_not_gain_time(server: Server) -> None:
 
 
 def deaf(server: Server) -> socket.socket:
-    """Asks for much and reads nothing."""
+    """Asks for much and reads nothing, of a server whose own buffer is full at once too."""
+    for listening in server.web._server.servers:
+        for listener in listening.sockets:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect(("127.0.0.1", server.web.port))
