@@ -13,7 +13,7 @@ import numpy as np
 from monitor.core.drift import sudden
 from monitor.core.drift.evidence import BEYOND, Sums, factors, grow, score
 from monitor.core.drift.noise import Noise, units
-from monitor.core.drift.series import HOUR, Bools, Floats, Ints
+from monitor.core.drift.series import HOUR, Bools, Floats, Ints, some
 from monitor.core.drift.sudden import Course, Foretold
 
 CLOSING = 6.0
@@ -78,11 +78,16 @@ class Standing:
     def _of_arrays(self) -> list[str]:
         return [name for name in self.__dataclass_fields__ if name != "course"]
 
-    @property
+    @cached_property
     def open(self) -> Bools:
         """(U,) whether an alarm is open."""
         found: Bools = self.opened_at != CLOSED
         return found
+
+    @cached_property
+    def is_any_open(self) -> bool:
+        """Whether any alarm is."""
+        return some(self.open)
 
     @cached_property
     def score(self) -> Floats:
@@ -187,15 +192,16 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     without them.
     """
     has, sums, end, is_open = seen.has[row], seen.sums[row], seen.ends[row], was.open
-    if is_open[0] and _lacks_most(was, seen.left_out[row] & is_open[1:]):
+    if was.is_any_open and is_open[0] and _lacks_most(was, seen.left_out[row] & is_open[1:]):
         has, sums = has.copy(), sums.copy()
         has[0], sums[0] = False, 0.0
-    evidence = np.where(has[:, None], grow(was.evidence, seen.factor[row], threshold), was.evidence)
-    run = was.run + seen.middle[row]
-    anew = (run <= 0) & ~is_open
-    begins = (was.run <= 0) & ~is_open
-    since = np.where(anew, end, np.where(begins, end - seen.length, was.since))
-    fallen = np.where(anew[:, None], 0.0, was.fallen + sums * (was.back <= 0)[:, None])
+    evidence = grow(was.evidence, seen.factor[row], threshold)
+    if some(is_silent := ~has):
+        evidence[is_silent] = was.evidence[is_silent]
+    run, is_well = was.run + seen.middle[row], ~is_open
+    anew, begins = (run <= 0) & is_well, (was.run <= 0) & is_well
+    since, fallen = was.since.copy(), was.fallen + (sums * (was.back <= 0)[:, None] if was.is_any_open else sums)
+    since[begins], since[anew], fallen[anew] = end - seen.length, end, 0.0
     course = _followed(was.course, seen, row, has)
     found = np.minimum(course.evidence(seen.length), np.log(threshold * BEYOND))
     now = replace(
@@ -204,19 +210,19 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
         run=np.maximum(run, 0.0),
         since=since,
         fallen=fallen,
-        sudden=np.where(is_open, np.maximum(was.sudden, found), found),
+        sudden=np.where(is_open, np.maximum(was.sudden, found), found) if was.is_any_open else found,
         course=course,
     )
     fires = seen.judged & seen.fell[row] & ~is_open & (now.score > threshold)
-    if fires.any():
+    if some(fires):
         now = _opened(replace(now, opened_at=np.where(fires, end, was.opened_at)), seen, row, fires)
-    return _closing(now, seen, row, has, sums) if is_open.any() else now
+    return _closing(now, seen, row, has, sums) if was.is_any_open else now
 
 
 def _opened(now: Standing, seen: Seen, row: int, fires: Bools) -> Standing:
     """With when it began and what has fallen since, for (U,) units whose fall is rather a sudden one."""
     is_sudden = fires & (SUDDEN * np.exp(now.sudden) > score(now.evidence))
-    if not is_sudden.any():
+    if not some(is_sudden):
         return now
     since, fallen = now.since.copy(), now.fallen.copy()
     began, end = now.course.began(seen.ends[row], seen.length), seen.past.shape[1] - len(seen.ends) + row + 1
@@ -230,14 +236,14 @@ def _opened(now: Standing, seen: Seen, row: int, fires: Bools) -> Standing:
 def _followed(was: Course, seen: Seen, row: int, has: Bools) -> Course:
     """The course after one more step: what has too few labels is forgotten, and not followed."""
     labelled, known = seen.labelled[row], was.left_out(seen.left_out[row])
-    if not labelled.all():
+    if some(~labelled):
         known, has = known.without(~labelled), has & labelled
     return sudden.follow(known, seen.foretold, row, has, seen.ends[row], seen.length)
 
 
 def _lacks_most(was: Standing, left_out: Bools) -> bool:
     """Whether (S,) slices that are left out make at least half of what all have fallen short of since it began."""
-    if not left_out.any():
+    if not some(left_out):
         return False
     short = was.fallen[:, EXPECTED] - was.fallen[:, TOTAL]
     return bool(short[1:][left_out].sum() >= short[0] / 2)
@@ -265,7 +271,7 @@ def _closing(now: Standing, seen: Seen, row: int, has: Bools, sums: Floats) -> S
     if closes[0]:
         closes |= is_open & (along >= ALONG)
     after = replace(now, fallen=fallen, back=back, back_since=back_since, risen=risen, along=along)
-    return _closed(after, closes, seen.ends[row]) if closes.any() else after
+    return _closed(after, closes, seen.ends[row]) if some(closes) else after
 
 
 def unfit(was: Standing, end: int) -> Standing:

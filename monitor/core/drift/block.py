@@ -13,7 +13,7 @@ from monitor.core.drift.baseline import Baseline, mix_effects
 from monitor.core.drift.evidence import Sums
 from monitor.core.drift.levels import REQUESTS, Levels
 from monitor.core.drift.seasons import slots
-from monitor.core.drift.series import Bools, Floats, Hours, Ints
+from monitor.core.drift.series import Bools, Floats, Hours, Ints, some
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import State
 from monitor.core.drift.tolerance import doubt
@@ -163,7 +163,7 @@ def _unlabelled(
     """(T, S) slices whose labels are lost, and T whether most are, by (7, T, S) `short` sums of three hours."""
     count, was = short.shape[1], state.trouble.lost_since > 0
     few = gates.slices_short_of_labels(window[:, -count:], short)
-    if not (few.any() or was.any()):  # as ever
+    if not (some(few) or some(was)):  # as ever
         return few, [False] * count
     longer = [gates.rolling(window, settings.steps(hours), count) for hours in THIN_HOURS]
     is_open = state.standing.open
@@ -179,14 +179,14 @@ def _unlabelled(
 def _left_out(state: State, flagged: Bools, ends: list[int], lasting: int) -> tuple[Ints, Floats]:
     """`lost_until` and `sound` of a block, whose labels are lost where (T, S) `flagged`, and for `lasting` seconds."""
     instants = np.array(ends)[:, None]
-    known = np.maximum.accumulate(np.where(flagged, instants + lasting, 0), axis=0)
+    known = np.maximum.accumulate((instants + lasting) * flagged, axis=0)
     lost_until = np.maximum(known, state.trouble.lost_until)
     return lost_until, np.concatenate([state.recent.sound, (lost_until < instants) * 1.0])
 
 
 def without_lost(window: Floats, sound: Floats) -> Floats:
     """(7, N, S) of N steps without what was judged where (N, S) `sound` is 0; the requests stay."""
-    if sound.all():
+    if not some(sound == 0):
         return window
     found = window.copy()
     found[gates.JUDGED : gates.EXPECTED_REQUESTS] *= sound

@@ -107,10 +107,10 @@ def _shortfall(sums: Sums, tolerated: Floats) -> tuple[Floats, Floats, Floats]:
     """((T, U) sum of m - y, (T, U) sum of (m - y)^2, (T, U) least m) for the mean m that is still tolerated."""
     n, s, squares = sums.requests, sums.total, sums.squares
     alone, together = (1 - tolerated[1:]) * sums.mean, (1 - tolerated[0] - sums.doubt)[:, None] * sums.mean
-    short, squared = units(np.array([n * together - s, n * together**2 - 2 * together * s + squares]))
-    short[:, 1:], squared[:, 1:] = n * alone - s, n * alone**2 - 2 * alone * s + squares
-    lowest = np.empty_like(short)
-    lowest[:, 0], lowest[:, 1:] = np.where(n > 0, together, 1.0).min(axis=1), alone
+    of_slices = np.array([n * alone - s, n * alone**2 - 2 * alone * s + squares, alone])
+    whole = np.array([n * together - s, n * together**2 - 2 * together * s + squares]).sum(axis=2)
+    least = np.where(n > 0, together, 1.0).min(axis=1)
+    short, squared, lowest = np.concatenate([np.array([*whole, least])[..., None], of_slices], axis=2)
     return short, squared, lowest
 
 

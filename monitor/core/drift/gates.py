@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monitor.core.drift.series import Bools, Floats
+from monitor.core.drift.series import Bools, Floats, some
 
 LABELS_Z, LABELS_RATIO, LABELS_EXPLAIN = -6.0, 0.9, 0.75
 LABELS_RATIO_DEGRADED = 0.4
@@ -75,7 +75,7 @@ def labels_suspect(spans: tuple[Floats, Floats, Floats], spread: Spread, most: f
     """
     # All at once, for three times over would take three times as long.
     every = np.concatenate(spans, axis=1)
-    if not (every[LABELLED] <= most * every[EXPECTED_LABELLED]).any():  # as ever
+    if not some(every[LABELLED] <= most * every[EXPECTED_LABELLED]):  # as ever
         return np.zeros(spans[0].shape[1], bool)
     step, short, day = _labels(every, spread, most).reshape(3, -1)
     thin = spans[1][REQUESTS] < LABELS_REQUESTS
@@ -185,7 +185,7 @@ def traffic_low(short: Floats, day: Floats, spread: Spread) -> Bools:
     both = np.array([short, day])
     requests, expected = both[:, REQUESTS], both[:, EXPECTED_REQUESTS]
     few: Bools = requests < TRAFFIC_RATIO * expected
-    if not few.any():  # as ever
+    if not some(few):  # as ever
         return np.zeros(few.shape[1], bool)
     error = np.sqrt(expected + (spread.volume * expected) ** 2)
     fell = few & (requests - expected < TRAFFIC_Z * error)
@@ -198,7 +198,7 @@ def traffic_low(short: Floats, day: Floats, spread: Spread) -> Bools:
 def slices_missing(requests: Floats, expected: Floats) -> Bools:
     """(T, S) whether a slice has lost as good as all requests while the others go on, from sums of a few hours."""
     few: Bools = requests < MISSING_RATIO * expected
-    if not few.any():  # as ever
+    if not some(few):  # as ever
         return few
     size, whole = requests.sum(axis=1, keepdims=True), expected.sum(axis=1, keepdims=True)
     present = size / np.maximum(whole, 1e-9)

@@ -18,6 +18,11 @@ GAP = 6 * HOUR
 """A pause after which the hours before are not the last hours any more."""
 
 
+def some(flags: Bools | Ints | Floats) -> bool:
+    """Whether any is true, or other than 0: as `any`, which for a few numbers takes ten times as long."""
+    return bool(np.count_nonzero(flags))
+
+
 @dataclass(frozen=True)
 class Hours:
     """T final steps of one monitor by S slices, oldest first. A step that is not known is left out.

@@ -13,7 +13,7 @@ from monitor.core.drift.beginning import SETTLING_DAYS, days_known, days_since
 from monitor.core.drift.block import DAY_HOURS, SHORT_HOURS, Block, block_of, without_lost
 from monitor.core.drift.diagnosis import Split, split
 from monitor.core.drift.levels import REQUESTS
-from monitor.core.drift.series import DAY, Floats, Hours
+from monitor.core.drift.series import DAY, Floats, Hours, some
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import Mix, Recent, State, Trouble
 from monitor.core.drift.verdicts import SLICE_KINDS, Alarm, Change, Kind, Labels, Lost, Verdict
@@ -59,7 +59,7 @@ class _Going:
         self._never = np.zeros(len(state.slices), np.int64)
         self._names = ("", *state.slices)
         self._standing = state.standing
-        self._is_open = bool(state.standing.opened_at.any())
+        self._is_open = state.standing.is_any_open
         self._trouble = state.trouble
         self._mix = state.mix
         self._levels = state.levels
@@ -86,7 +86,7 @@ class _Going:
             self._standing = alarms.unfit(before, end)
         elif settled:  # else what comes is what it will be
             self._standing = alarms.step(before, self._block.seen, row, self._block.threshold)
-            self._is_open = bool(self._standing.opened_at.any())
+            self._is_open = self._standing.is_any_open
             self._follow_mix(row)
         if self._requests[row] > 0:
             self._busy_at = end
@@ -146,13 +146,13 @@ class _Going:
         collapsed = since > 0 and (was.collapsed or (suspect and end - since >= COLLAPSED and self._lacks_labels(row)))
         low = was.low + 1 if settled and block.gated.low[row] else 0
         missing = was.missing
-        if missing.any() or (settled and block.gated.missing[row].any()):
+        if some(missing) or (settled and some(block.gated.missing[row])):
             still = block.gated.missing[row] | ((missing > 0) & (block.requests[row] == 0))
             missing = np.where(still, missing + 1, 0)
         refused_until = end + lasting if refused else was.refused_until
         lost = end <= block.gated.lost_until[row]
         lost_since = self._never
-        if lost.any():
+        if has_lost := some(lost):
             lost_since = np.where(lost, np.where(was.lost_since > 0, was.lost_since, was.suspect_since or end), 0)
         lost_until = block.gated.lost_until[row]
         self._trouble = Trouble(since, until, collapsed, refused_until, low, missing, lost_since, lost_until, most_lost)
@@ -162,7 +162,7 @@ class _Going:
             return "rows_refused"
         if low >= min(2, few):
             return "traffic_low"
-        if lost.any():
+        if has_lost:
             is_long = bool((end - lost_since[lost]).max() >= COLLAPSED)
             return "slice_labels_collapsed" if is_long else "slice_labels_suspect"
         return "slice_missing" if self._missing() else None
@@ -187,7 +187,7 @@ class _Going:
 
     def _missing(self) -> tuple[str, ...]:
         steps = self._trouble.missing
-        if not steps.any():
+        if not some(steps):
             return ()
         told = (steps >= 2) & (steps * self._settings.step < GONE)
         return tuple(self._names[i + 1] for i in np.flatnonzero(told))
@@ -195,7 +195,7 @@ class _Going:
     def _lost(self, row: int) -> tuple[Lost, ...]:
         """The slices that have lost their labels, with what is left of these."""
         trouble, block = self._trouble, self._block
-        if not trouble.lost_since.any():
+        if not some(trouble.lost_since):
             return ()
         past, found = self._was.recent.sums.shape[1], list[Lost]()
         for i in np.flatnonzero(trouble.lost_since).tolist():
@@ -209,7 +209,7 @@ class _Going:
     def _gone(self, row: int) -> tuple[int, ...]:
         """Withdraw the alarms of slices that have had no request for a day, while others had; which units these are."""
         is_open = self._standing.open
-        if not is_open[1:].any():
+        if not some(is_open[1:]):
             return ()
         steps = self._was.recent.sums.shape[1]
         day = self._block.window[:, row + 1 : row + 1 + steps].sum(axis=1)
@@ -218,9 +218,9 @@ class _Going:
         goes_on = is_whole and seen.sum() >= gates.TRAFFIC_RATIO * usual[seen > 0].sum() > 0
         silent = (seen == 0) & (usual >= LEAST_OF_DAY) & goes_on
         which = is_open & np.concatenate([[False], silent])
-        if which.any():
+        if some(which):
             self._standing = alarms.withdrawn(self._standing, which, self._block.ends[row])
-            self._is_open = bool(self._standing.opened_at.any())
+            self._is_open = self._standing.is_any_open
         return tuple(np.flatnonzero(which).tolist())
 
     def _follow_mix(self, row: int) -> None:
@@ -374,7 +374,7 @@ class _Going:
         """Units with half the evidence, and no alarm."""
         now = self._standing
         which = (now.score >= self._half) & ~now.open & self._block.seen.judged
-        return tuple(self._names[u] for u in np.flatnonzero(which)) if which.any() else ()
+        return tuple(self._names[u] for u in np.flatnonzero(which)) if some(which) else ()
 
     def _labels(self, row: int) -> Labels:
         """What has become of the labels since they are suspect, in a day at most."""

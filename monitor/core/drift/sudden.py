@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from monitor.core.drift.noise import Noise
-from monitor.core.drift.series import HOUR, Bools, Floats, Ints
+from monitor.core.drift.series import HOUR, Bools, Floats, Ints, some
 
 STARTS = 24
 """Beginnings that are weighed, an hour apart, or a step where that is longer."""
@@ -68,10 +68,10 @@ class Course:
 
     def left_out(self, slices: Bools) -> Course:
         """Where labels of (S,) slices are lost: what they were just before is known to be none, nor what all were."""
-        if not slices.any():
+        if not some(slices):
             return self
         anew = slices & (self.certainty[1:] > 0)
-        return self.without(np.concatenate([[True], anew])) if anew.any() else self
+        return self.without(np.concatenate([[True], anew])) if some(anew) else self
 
     def evidence(self, length: int) -> Floats:
         """(U,) logarithm of the evidence of a fall that has lasted for LEAST_HOURS at least, by steps of `length`."""

@@ -10,7 +10,7 @@ from monitor.core.drift import levels as lv
 from monitor.core.drift.baseline import Baseline
 from monitor.core.drift.levels import Levels
 from monitor.core.drift.noise import Noise, units
-from monitor.core.drift.series import DAY, Floats
+from monitor.core.drift.series import DAY, Floats, some
 from monitor.core.drift.settings import Settings
 
 BLOCK_DAYS = 3
@@ -42,7 +42,7 @@ def doubt(found: Baseline, present: Floats, usual: Floats) -> Floats:
     Args:
         present, usual: (T, S) expected sums of values by the requests that came, and by those that usually come.
     """
-    if not (found.known & ~found.alone).any():
+    if not some(found.known & ~found.alone):
         return np.zeros(1)
     variance = found.noise.level_error[1:]
     errors = np.sqrt((np.stack([present, usual]) ** 2 * variance).sum(axis=2))

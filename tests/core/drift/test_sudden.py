@@ -151,3 +151,14 @@ def test_a_unit_without_requests_is_supposed_to_wander_as_the_others() -> None:
     off[:, 3], known[:, 3] = 0.0, 0.0
     _, variance = wander.fit(off, np.full(off.shape, 0.004**2), known, 1.0)
     assert np.sqrt(variance[3]) == pytest.approx(0.02, rel=0.4)
+
+
+def test_units_without_requests_leave_what_the_others_share_as_it_is() -> None:
+    rng, steps = np.random.default_rng(9), 28 * 24
+    off, chance, known = wandering(rng, steps, 0.9, 0.01, 4), np.full((steps, 8), 0.03**2), np.ones((steps, 8))
+    off = np.pad(off + rng.normal(size=(steps, 4)) * 0.03, [(0, 0), (0, 4)])
+    known[:, 4:] = 0.0
+    alone = wander.fit(off[:, :4], chance[:, :4], known[:, :4], 1.0)
+    beside = wander.fit(off, chance, known, 1.0)
+    for without, with_silent in zip(alone, beside, strict=True):
+        assert with_silent[:4] == pytest.approx(without, rel=1e-9)
