@@ -16,6 +16,9 @@ from monitor.source.speech import Condition, Expression, Speech, written
 
 _ZERO, _ONE = written("0"), written("1")
 
+COUNTS, EARLY, LATE = (written(str(number)) for number in (1, 2, 3))
+"""What becomes of an event by its time; else it is none of its request's."""
+
 
 class _Shown(NamedTuple):
     """Rows of the rankings to be joined with events.
@@ -130,7 +133,7 @@ class Relevant:
             *([] if shown.copies is None else [shown.copies.label("copies")]),
             shown.rank.label("item_rank"),
             requests.c.request.label("request"),
-            requests.c.first_at,
+            self._becomes(recipe, e, requests).label("becomes"),
             sa.case((inside, _ONE), else_=_ZERO).label("inside"),
             (_ONE if blocks is None else self._matched(recipe, blocks, e, shown, since, until)).label("matched"),
         ]
@@ -148,6 +151,23 @@ class Relevant:
             .select_from(e.outerjoin(shown.rows, same).outerjoin(requests, known))
             .cte("x")
             .prefix_with("MATERIALIZED", dialect="sqlite")
+        )
+
+    def _becomes(self, recipe: Events, e: sa.FromClause, requests: sa.FromClause) -> Expression:
+        """What becomes of an event, by its time and that of its request: told once, for several sums ask for it."""
+        span = self.monitor.max_request_span
+        first = self.speech.converted(requests.c.first_at, self.monitor.rankings.time, recipe.time)
+        since, near, end, far = (
+            self.speech.later(first, recipe.time, seconds) if seconds else first
+            for seconds in (0, -span, recipe.attribution, recipe.attribution + span)
+        )
+        at = e.c.happened
+        return sa.case(
+            (e.c.worth.is_(None), _ZERO),
+            (sa.and_(at >= since, at < end), COUNTS),
+            (sa.and_(at < since, at >= near), EARLY),
+            (sa.and_(at >= end, at < far), LATE),
+            else_=_ZERO,
         )
 
     def surplus(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> Expression:
@@ -267,34 +287,25 @@ class Relevant:
 
         Odd if there are several items, or several rows of one.
         """
-        span, one, zero = self.monitor.max_request_span, self.speech.number(1), self.speech.number(0)
-        first = self.speech.converted(x.c.first_at, self.monitor.rankings.time, recipe.time)
-        since, near, end, far = (
-            self.speech.later(first, recipe.time, seconds) if seconds else first
-            for seconds in (0, -span, recipe.attribution, recipe.attribution + span)
-        )
-        is_worth = x.c.worth.isnot(None)
-        counts = sa.and_(is_worth, x.c.happened >= since, x.c.happened < end)
-        early = sa.and_(is_worth, x.c.happened < since, x.c.happened >= near)
-        late = sa.and_(is_worth, x.c.happened >= end, x.c.happened < far)
+        one, zero = self.speech.number(1), self.speech.number(0)
         copies = x.c.get("copies")
         repeated = [] if copies is None else [copies > _ONE]
         dirty = sa.case((sa.or_(*repeated, x.c.dirty > _ZERO), one), else_=zero)
-        item = sa.case((sa.and_(counts, x.c.item_rank.isnot(None)), x.c.item))
+        item = sa.case((sa.and_(x.c.becomes == COUNTS, x.c.item_rank.isnot(None)), x.c.item))
         several = sa.case((sa.func.min(item) < sa.func.max(item), one), else_=zero)
         return (
             sa.select(
                 x.c.request,
                 x.c.item_rank,
-                sa.func.max(sa.case((counts, x.c.worth))).label("grade"),
+                sa.func.max(sa.case((x.c.becomes == COUNTS, x.c.worth))).label("grade"),
                 *(
-                    sa.func.sum(sa.case((met, one), else_=zero)).label(name)
-                    for name, met in (("events", counts), ("early", early), ("late", late))
+                    sa.func.sum(sa.case((x.c.becomes == what, one), else_=zero)).label(name)
+                    for name, what in (("events", COUNTS), ("early", EARLY), ("late", LATE))
                 ),
                 (sa.func.max(dirty) + several).label("odd"),
             )
             .where(x.c.request.isnot(None), sa.or_(x.c.inside > _ZERO, *repeated))
-            .where(sa.or_(is_worth, x.c.dirty > _ZERO))
+            .where(sa.or_(x.c.worth.isnot(None), x.c.dirty > _ZERO))
             .group_by(x.c.request, x.c.item_rank)
             .subquery("h")
         )
