@@ -17,6 +17,30 @@ collect_ignore = ["benchmarks/evidently_peer.py"]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
+ALSO_ON_POSTGRES = {
+    "test_beginnings.py",
+    "test_border.py",
+    "test_data_incidents.py",
+    "test_drifting.py",
+    "test_hackernews.py",
+    "test_hn_incident.py",
+    "test_hn_verdicts.py",
+    "test_incremental.py",
+}
+"""Long tests of what is worked out of what is stored. That stores are alike is what other tests are about, so on a
+second engine these are run by `make test-engines`."""
+
+BENCHMARKS = {"test_benchmarks.py", "test_benchmarks_many.py"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make test-engines` is for, before pytest selects by marks."""
+    for item in items:
+        on_postgres = "[postgresql" in item.name and item.path.name in ALSO_ON_POSTGRES
+        if on_postgres or item.path.name in BENCHMARKS:
+            item.add_marker(pytest.mark.again)
+
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
