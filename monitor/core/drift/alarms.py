@@ -24,7 +24,7 @@ ALONG = -3.0
 """Logarithm of the evidence that a slice has been back since overall may be, below which it does not close with it."""
 LEAST_DROP = 0.02
 """That "as expected again" is told from."""
-SUDDEN = 0.5
+SUDDEN = 0.55
 """Times what evidence of a sudden fall counts beside that which gathers: with RESERVE, measured for the budget."""
 LEAST_LABELS = 0.4
 """Of those expected. A sudden fall with fewer may be one of the labels, also where there are too few to say so."""

@@ -19,8 +19,9 @@ from monitor.core.drift.series import Floats
 
 STAKES = np.array([0.5, 1.0, 2.0])
 """Drops that are bet on, in standard deviations of a step's mean."""
-CAP_HOURS = 4.0
-"""Hours that the strongest evidence takes to an alarm, so that a short blip raises none."""
+LEAST_HOURS, MOST_HOURS = 4.0, 7.0
+"""Hours that the strongest evidence takes to an alarm, so that a short blip raises none: the least where chance makes
+most of what a step moves by; the most where it makes hardly any, and every blip is seen."""
 BEYOND = 7.4
 """How many times the threshold evidence may grow to."""
 
@@ -84,8 +85,20 @@ def factors(sums: Sums, noise: Noise, threshold: Floats, hours: float) -> Floats
     short, squared, lowest = _shortfall(sums, noise.tolerated)
     bet, kappa, tempered = odds(whole.size, whole.level, whole.variance, lowest, noise)
     found = tempered * (bet * short[..., None] - kappa * bet**2 * squared[..., None])
-    capped: Floats = np.minimum(found, np.log(threshold)[:, None] * min(1.0, hours / CAP_HOURS))
+    capped: Floats = np.minimum(found, most(threshold, tempered, hours))
     return capped
+
+
+def most(threshold: Floats, tempered: Floats, hours: float) -> Floats:
+    """(..., U, 1) logarithm of the largest factor of a step of so many hours.
+
+    Args:
+        threshold: (U,) of the evidence.
+        tempered: (..., U, 1) share of chance in what a step moves by.
+    """
+    lasting = MOST_HOURS - (MOST_HOURS - LEAST_HOURS) * tempered
+    found: Floats = np.log(threshold)[:, None] * np.minimum(hours / lasting, 1.0)
+    return found
 
 
 def odds(size: Floats, level: Floats, variance: Floats, lowest: Floats, noise: Noise) -> tuple[Floats, Floats, Floats]:

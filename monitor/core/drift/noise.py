@@ -17,7 +17,7 @@ FLOOR = 0.004
 LAG_HOURS = 24
 LEAST_LONG_RUN, MOST_LONG_RUN = 3.0, 40.0
 """Of the over-dispersion."""
-SHARE_OF_LONG_RUN = 2.0
+SHARE_OF_LONG_RUN = 1.2
 """Of the long-run variance a step's evidence is tempered by one part in so many, for most alarms take a day or less."""
 
 

@@ -10,7 +10,7 @@ from monitor.core.drift import sudden
 from monitor.core.drift.alarms import SUDDEN
 from monitor.core.drift.baseline import Baseline
 from monitor.core.drift.block import judged_units
-from monitor.core.drift.evidence import CAP_HOURS, STAKES, odds
+from monitor.core.drift.evidence import STAKES, most, odds
 from monitor.core.drift.noise import units
 from monitor.core.drift.series import DAY, WEEK, Floats
 from monitor.core.drift.settings import Settings
@@ -36,13 +36,13 @@ def smallest_drops(settings: Settings, state: State) -> dict[str, float | None]:
         return dict.fromkeys(names, None)
     usual = _usual(settings, state, found)
     judged = judged_units(found) & (usual.requests > 0) & (usual.level > 0)
-    cap = np.log(settings.thresholds(judged))
-    needed = cap - ROUNDING
+    threshold = settings.thresholds(judged)
+    needed = np.log(threshold) - ROUNDING
     low, high = found.noise.tolerated, np.full(len(names), LARGEST)
-    reachable = judged & (usual.evidence(settings, found, high, cap) >= needed)
+    reachable = judged & (usual.evidence(settings, found, high, threshold) >= needed)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        enough = usual.evidence(settings, found, middle, cap) >= needed
+        enough = usual.evidence(settings, found, middle, threshold) >= needed
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     drops = [float(drop) if is_reachable else None for drop, is_reachable in zip(high, reachable, strict=True)]
     return dict(zip(names, drops, strict=True)) | {"": drops[0]}  # a single slice without a name is overall
@@ -60,7 +60,7 @@ class _Usual:
     level: Floats
     variance: Floats
 
-    def evidence(self, settings: Settings, found: Baseline, drop: Floats, cap: Floats) -> Floats:
+    def evidence(self, settings: Settings, found: Baseline, drop: Floats, threshold: Floats) -> Floats:
         """(U,) expected logarithm of a day's evidence, the mean over the stakes, at a relative drop of each unit."""
         tolerated, level = found.noise.tolerated, np.maximum(self.level, 1e-9)
         size, variance = np.maximum(self.requests, 1e-9), np.maximum(self.variance, 1e-9)
@@ -68,7 +68,7 @@ class _Usual:
         bet, kappa, tempered = odds(size, level, variance, lowest, found.noise)
         shift = (np.maximum(drop - tolerated, 0) * level)[:, None]
         gain = tempered * size[:, None] * (bet * shift - kappa * bet**2 * (variance[:, None] + shift**2))
-        capped = np.minimum(gain, cap[:, None] * min(1.0, settings.hours / CAP_HOURS))
+        capped = np.minimum(gain, most(threshold, tempered, settings.hours))
         of_all = np.logaddexp.reduce(capped * (DAY / settings.step), axis=1) - np.log(len(STAKES))
         both: Floats = np.logaddexp(of_all, np.log(SUDDEN) + self._sudden(settings, found, drop))
         return both

@@ -12,7 +12,7 @@ from monitor.core.drift.series import DAY, HOUR, Bools, Floats
 BUDGET_HOURS = 90 * 24
 OVERALL_SHARE = 0.5
 """Of the budget of false alarms."""
-RESERVE = 4.0
+RESERVE = 4.5
 """By how much the threshold may be lower, for the drop that is tolerated keeps most false alarms away by itself."""
 
 

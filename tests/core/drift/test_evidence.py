@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.core.drift.evidence import CAP_HOURS, Sums, factors, grow, score
+from monitor.core.drift.evidence import LEAST_HOURS, MOST_HOURS, Sums, factors, grow, score
 from monitor.core.drift.noise import Noise
 from monitor.core.drift.series import Floats
 
@@ -69,7 +69,8 @@ def test_a_step_without_requests_adds_nothing() -> None:
     assert (factors(nothing, NOISE, THRESHOLD, 1.0) == 0).all()
 
 
-def test_one_step_alone_never_raises_an_alarm() -> None:
+@pytest.mark.parametrize(("requests", "hours"), [(1e9, MOST_HOURS), (50, LEAST_HOURS)])
+def test_one_step_alone_never_raises_an_alarm_the_less_so_the_less_is_chance(requests: float, hours: float) -> None:
     all_zero: Floats = np.zeros((1, 1))
-    sums = Sums(np.full((1, 1), 1e6), all_zero, all_zero, np.full((1, 1), 0.5), np.array([0.25]))
-    assert factors(sums, NOISE, THRESHOLD, 1.0).max() == pytest.approx(9.0 / CAP_HOURS)
+    sums = Sums(np.full((1, 1), requests), all_zero, all_zero, np.full((1, 1), 0.5), np.array([0.25]))
+    assert factors(sums, NOISE, THRESHOLD, 1.0).max() == pytest.approx(9.0 / hours, rel=0.01)
