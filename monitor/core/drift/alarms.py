@@ -192,7 +192,7 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     without them.
     """
     has, sums, end, is_open = seen.has[row], seen.sums[row], seen.ends[row], was.open
-    if was.is_any_open and is_open[0] and _lacks_most(was, seen.left_out[row] & is_open[1:]):
+    if is_open[0] and _lacks_most(was, seen.left_out[row] & is_open[1:]):
         has, sums = has.copy(), sums.copy()
         has[0], sums[0] = False, 0.0
     evidence = grow(was.evidence, seen.factor[row], threshold)
