@@ -18,7 +18,11 @@ LABELS_RATIO_SETTLING = 0.5
 LABELS_STILL = -1.5
 """Standard errors by which labels must be missing in the last hours for a thin day's to be missing still."""
 LABELS_REQUESTS, LABELS_FEW_REQUESTS, LABELS_GONE, LABELS_FEW_Z = 100, 20, 0.3, -12.0
+LABELS_SOME_REQUESTS, LABELS_EXPLAIN_ALL = 50, 0.85
+"""Requests that are enough where labels explain as good as all of the fall: of a few, a bad list's may explain most."""
 TRAFFIC_Z, TRAFFIC_RATIO, TRAFFIC_EXPECTED, TRAFFIC_THIN = -3.5, 0.5, 50, 20
+TRAFFIC_STILL_Z, TRAFFIC_STILL_RATIO = -2.5, 0.6
+"""Once it was low, what tells that it still is: else it would be now and then what moves a little beside the others."""
 MISSING_EXPECTED, MISSING_Z, MISSING_RATIO = 50, -5.0, 0.02
 REFUSED_Z, REFUSED_RATIO, REFUSED_ROWS, REFUSED_SHARE = 6.0, 3.0, 20, 0.1
 """The last is of requests: fewer rows, one for each of them at the most, move the mean by less than is tolerated."""
@@ -93,10 +97,11 @@ def _labels(sums: Floats, spread: Spread, most: float) -> Bools:
     ratio = np.maximum(sums[LABELLED] / expected, 1e-6)
     mean = np.maximum(sums[TOTAL] / np.maximum(sums[EXPECTED], 1e-9), 1e-6)
     fell = (sums[LABELLED] - expected < LABELS_Z * error) & (ratio < most)
-    explains = (mean < 1) & (np.log(ratio) < LABELS_EXPLAIN * np.log(mean))
+    of_labels, of_mean = np.log(ratio), np.log(mean)
+    explain, explain_all = (of_labels < share * of_mean for share in (LABELS_EXPLAIN, LABELS_EXPLAIN_ALL))
     beyond_doubt = (ratio < LABELS_GONE) | (sums[LABELLED] - expected < LABELS_FEW_Z * error)
-    enough = (size >= LABELS_REQUESTS) | ((size >= LABELS_FEW_REQUESTS) & beyond_doubt)
-    found: Bools = fell & explains & enough & (sums[EXPECTED] > 0)
+    few = ((size >= LABELS_FEW_REQUESTS) & beyond_doubt) | ((size >= LABELS_SOME_REQUESTS) & explain_all)
+    found: Bools = fell & (mean < 1) & explain & ((size >= LABELS_REQUESTS) | few) & (sums[EXPECTED] > 0)
     return found
 
 
@@ -179,20 +184,29 @@ def slices_left_out(
     return found, most
 
 
-def traffic_low(short: Floats, day: Floats, spread: Spread) -> Bools:
-    """(T,) whether less than half of the expected requests came, of (7, T) sums of three hours or of a day."""
+def traffic_low(short: Floats, day: Floats, spread: Spread) -> tuple[Bools, Bools]:
+    """(T,) whether less than half of the expected requests came, (T,) whether as few that it goes on if it was so.
+
+    Args:
+        short, day: (7, T) sums of three hours or of a day; the latter are for thin traffic.
+    """
     # Both at once, for twice would take twice as long.
     both = np.array([short, day])
     requests, expected = both[:, REQUESTS], both[:, EXPECTED_REQUESTS]
-    few: Bools = requests < TRAFFIC_RATIO * expected
+    few: Bools = requests < TRAFFIC_STILL_RATIO * expected
     if not some(few):  # as ever
-        return np.zeros(few.shape[1], bool)
-    error = np.sqrt(expected + (spread.volume * expected) ** 2)
-    fell = few & (requests - expected < TRAFFIC_Z * error)
-    of_hours, of_day = fell
-    is_thick = expected[0] >= TRAFFIC_EXPECTED
-    found: Bools = np.where(is_thick, of_hours, of_day & (expected[1] >= TRAFFIC_THIN))
-    return found
+        none = np.zeros(few.shape[1], bool)
+        return none, none
+    lacking = (requests - expected) / np.maximum(np.sqrt(expected + (spread.volume * expected) ** 2), 1e-9)
+    is_thick, is_enough = expected[0] >= TRAFFIC_EXPECTED, expected[1] >= TRAFFIC_THIN
+
+    def fell(of_both: Bools) -> Bools:
+        of_hours, of_day = of_both
+        found: Bools = np.where(is_thick, of_hours, of_day & is_enough)
+        return found
+
+    still = few & (lacking < TRAFFIC_STILL_Z)
+    return fell(still & (requests < TRAFFIC_RATIO * expected) & (lacking < TRAFFIC_Z)), fell(still)
 
 
 def slices_missing(requests: Floats, expected: Floats) -> Bools:

@@ -144,7 +144,8 @@ class _Going:
         if end <= until:
             since = was.suspect_since or min(was.lost_since[was.lost_since > 0].tolist(), default=end)
         collapsed = since > 0 and (was.collapsed or (suspect and end - since >= COLLAPSED and self._lacks_labels(row)))
-        low = was.low + 1 if settled and block.gated.low[row] else 0
+        is_low = block.gated.low[row] or (was.low and block.gated.still_low[row])
+        low = was.low + 1 if settled and is_low else 0
         missing = was.missing
         if some(missing) or (settled and some(block.gated.missing[row])):
             still = block.gated.missing[row] | ((missing > 0) & (block.requests[row] == 0))

@@ -241,6 +241,14 @@ def test_traffic_that_is_lost_is_told_and_no_drop() -> None:
     assert not any(v.is_degraded for v in found)
 
 
+def test_traffic_that_was_low_and_is_little_more_is_still_low() -> None:
+    little = Ranking.of(33).since(30.75, 31.25, rate=0.55)
+    assert kinds(verdicts(little.draw())[30 * 24 :]) == {"healthy"}
+    found = verdicts(little.since(30.625, 30.75, rate=0.35).draw())
+    assert kinds(on(found, 30.75, 31.25)) == {"traffic_low"}
+    assert kinds(on(found, 31.375)) == {"healthy"}
+
+
 def test_traffic_that_stays_low_becomes_the_usual_in_time() -> None:
     found = verdicts(Ranking.of(90).since(30, rate=0.4).draw())
     assert kinds(on(found, 31, 36)) == {"traffic_low"}

@@ -45,12 +45,12 @@ def test_on_thin_traffic_an_outage_ends_soon_after_its_labels_are_back() -> None
     assert max(lost) < ends
 
 
-def sums(requests: float, labelled: float) -> Floats:
-    """A span in which nine of ten requests are expected to have a label, and each label is worth .5."""
+def sums(requests: float, labelled: float, worth: float = 0.5) -> Floats:
+    """A span in which nine of ten requests are expected to have a label, and each label to be worth .5."""
     found = np.zeros((FIELDS, 1))
     found[[REQUESTS, JUDGED, EXPECTED_REQUESTS]] = requests
     found[EXPECTED_LABELLED], found[LABELLED] = 0.9 * requests, labelled
-    found[EXPECTED], found[TOTAL] = 0.45 * requests, 0.5 * labelled
+    found[EXPECTED], found[TOTAL] = 0.45 * requests, worth * labelled
     return found
 
 
@@ -61,3 +61,22 @@ def test_on_thin_traffic_a_day_without_labels_counts_only_while_they_are_missing
     """Of 36 labels expected in the last three hours 1.5 standard errors, nine, must be missing."""
     spans = sums(10, lately / 4), sums(40, lately), sums(400, 180)
     assert labels_suspect(spans, Spread(0.02, 0.1)).tolist() == [is_suspect]
+
+
+@pytest.mark.parametrize(
+    ("requests", "worth", "is_suspect"),
+    [(60, 0.5, True), (60, 0.44, False), (600, 0.44, True), (48, 0.5, False)],
+    ids=["of few all", "of few most", "of many most", "of fewer"],
+)
+def test_a_third_of_few_labels_is_missing_only_if_that_explains_as_good_as_all_of_the_fall(
+    requests: int, worth: float, is_suspect: bool
+) -> None:
+    lately, nothing = sums(requests, 0.6 * requests, worth), sums(1, 1)
+    assert labels_suspect((nothing, lately, nothing), Spread(0.02, 0.1)).tolist() == [is_suspect]
+
+
+def test_a_night_in_which_some_labels_are_lost_is_told_before_anybody_is_paged() -> None:
+    thin = Ranking.of(33, peak=130.0, slices=1).since(30.375, 30.625, coverage=0.6)  # 25 to 40 requests an hour
+    found = verdicts(thin.draw())
+    assert {v.kind for v in on(found, 30.5, 30.625)} == {"labels_suspect"}
+    assert not any(v.is_degraded for v in found)
