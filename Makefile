@@ -21,7 +21,7 @@ EVIDENTLY := .venv-evidently
 help:
 	@echo "make demo [ARGS=--once]   set up, fill a simulated shop, monitor it"
 	@echo "make test                 set up, lint, type-check, run all tests"
-	@echo "make test-engines         long tests once more on PostgreSQL, benchmarks on a few rows, Spark (needs Java)"
+	@echo "make test-engines         further engines and their faults, long tests, on PostgreSQL too, Spark (needs Java)"
 	@echo "make check                ruff and mypy only"
 	@echo "make bench                benchmarks, as ratios against floors and peers"
 	@echo "make evaluate             the long runs (many kills, larger data); results under tests/benchmarks"
@@ -69,7 +69,7 @@ $(SPARK)/.done: tests/support/spark-requirements.txt $(UV)
 spark: $(SPARK)/.done
 
 test-engines: $(VENV)/.dev spark
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m again $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m engines $(ARGS)
 	$(BIN)/python -m pytest -m spark $(ARGS) tests/test_spark.py
 
 # Evidently cannot be imported with the pandas that we have.

@@ -18,19 +18,35 @@ collect_ignore = ["benchmarks/evidently_peer.py"]
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 ALSO_ON_POSTGRES = {
+    "test_arrivals.py",
     "test_beginnings.py",
     "test_border.py",
+    "test_check_data.py",
     "test_data_incidents.py",
     "test_drifting.py",
     "test_hackernews.py",
     "test_hn_incident.py",
     "test_hn_verdicts.py",
     "test_incremental.py",
+    "test_judging.py",
+    "test_judging_changes.py",
+    "test_kill.py",
+    "test_kill_alerts.py",
+    "test_notify_sender.py",
+    "test_retention.py",
 }
-"""Long tests of what is worked out of what is stored. That stores are alike is what other tests are about, so on a
-second engine these are run by `make test-engines`."""
+"""Long tests of what is worked out of what is stored, or is the same on each engine. That stores are alike is what
+other tests are about, so on a second engine these are run by `make test-engines`."""
 
-BENCHMARKS = {"test_benchmarks.py", "test_benchmarks_many.py"}
+FURTHER = {
+    "test_alert_quality.py",
+    "test_benchmarks.py",
+    "test_benchmarks_many.py",
+    "test_pushdown_engines.py",
+    "test_source_faults_live.py",
+    "test_source_silence.py",
+}
+"""Tests of several more engines, that wait for limits of time, of simulated months or of the benchmarks."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -38,8 +54,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what `make test-engines` is for, before pytest selects by marks."""
     for item in items:
         on_postgres = "[postgresql" in item.name and item.path.name in ALSO_ON_POSTGRES
-        if on_postgres or item.path.name in BENCHMARKS:
-            item.add_marker(pytest.mark.again)
+        if on_postgres or item.path.name in FURTHER:
+            item.add_marker(pytest.mark.engines)
 
 
 @pytest.fixture(scope="session")
