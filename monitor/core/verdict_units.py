@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from monitor.core.drift.baseline import Baseline
-from monitor.core.drift.block import judged_units
 from monitor.core.drift.levels import QUALITY
 from monitor.core.drift.power import smallest_drops
 from monitor.core.drift.series import DAY, Floats
@@ -59,7 +58,7 @@ def units_of(settings: Settings, state: State | None) -> list[Unit]:
         return [Unit(name, number, lacks=SETTLING) for name, number in dict(sizes).items()]
     with np.errstate(invalid="ignore", divide="ignore"):
         level = (mean * volume).sum(axis=0) / volume.sum(axis=0)
-    drops, judged = smallest_drops(settings, state), judged_units(found)
+    drops, judged = smallest_drops(settings, state), found.judged
     units = [_overall(found, requests, level, ratios[QUALITY])]
     units += [
         Unit(name, float(requests[i]), float(level[i]), float(ratios[QUALITY, i]) - 1) if found.known[i] else Unit(name)

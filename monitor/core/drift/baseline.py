@@ -152,6 +152,12 @@ class Baseline:
         found: Floats = np.stack([self.quality.table(self.step), shares, volume])
         return found
 
+    @cached_property
+    def judged(self) -> Bools:
+        """(U,) which units are judged: a single slice is overall."""
+        alone = self.alone if len(self.alone) > 1 else self.alone & False
+        return np.concatenate([[self.known.any()], alone])
+
     def padded(self, slices: int) -> Baseline:
         """With slices that have no baseline yet."""
         more = slices - len(self.known)
@@ -290,9 +296,13 @@ def _volume_noise(settings: Settings, reference: Reference, expected: Floats) ->
     return max(float(np.sqrt(max(excess, 0))), LEAST_VOLUME_NOISE)
 
 
-def mix_effects(size: Floats, expected: Floats, mean: Floats) -> Floats:
-    """(T,) relative change of the expected mean by the mix of the (T, S) requests, against the expected mix."""
-    seen, whole, fit, forecast = np.array([size * mean, size, expected * mean, expected]).sum(axis=2)
+def mix_effects(size: Floats, expected: Floats, worth: Floats, expected_worth: Floats) -> Floats:
+    """(T,) relative change of the expected mean by the mix of the (T, S) requests, against the expected mix.
+
+    Args:
+        worth, expected_worth: (T, S) what these requests, and those that were expected, are expected to sum up to.
+    """
+    seen, whole, fit, forecast = np.array([worth, size, expected_worth, expected]).sum(axis=2)
     now, usual = seen / np.maximum(whole, 1), fit / np.maximum(forecast, 1e-9)
     found: Floats = np.where((whole > 0) & (usual > 0), now / np.maximum(usual, 1e-9) - 1, 0.0)
     return found
@@ -305,7 +315,8 @@ def mix_weight(settings: Settings) -> float:
 
 def _mix_noise(settings: Settings, size: Floats, expected: Floats, mean: Floats) -> float:
     """Standard deviation of the smoothed effect of the mix."""
-    effects, whole, weight = mix_effects(size, expected, mean), size.sum(axis=1), mix_weight(settings)
+    effects = mix_effects(size, expected, size * mean, expected * mean)
+    whole, weight = size.sum(axis=1), mix_weight(settings)
     over = under = 0.0
     smoothed = []
     for effect, count in zip(effects.tolist(), whole.tolist(), strict=True):

@@ -99,7 +99,8 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     share = np.minimum(share, 1.0)
     size, known, count = hours.requests, found.known, len(hours.starts)
     judged, usual = size * known, volume * known
-    fields = [size, judged, hours.total * known, judged * mean, hours.labelled * known, judged * share, usual]
+    worth, usually = judged * mean, usual * mean
+    fields = [size, judged, hours.total * known, worth, hours.labelled * known, judged * share, usual]
     window, crowd = _with_day_before(state, hours, fields)
     ends: list[int] = (hours.starts + settings.step).tolist()
     few, spread = settings.steps(SHORT_HOURS), gates.Spread(found.coverage_noise, found.volume_noise)
@@ -109,17 +110,18 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     kept = without_lost(window, sound)
     by_slice = by_slice if kept is window else gates.rolling(kept, few, count)
     gated = _gated(settings, state, kept, by_slice, crowd, spread, lost_until, most_lost)
-    of_units, part = judged_units(found), known * sound[-count:]
+    of_units, part = found.judged, known * sound[-count:]
     threshold = settings.thresholds(of_units)
-    beyond, variance = doubt(found, judged * mean, usual * mean), found.quality.variance * known
-    sums = Sums(size * part, hours.total * part, hours.squares * part, mean * known, variance, beyond)
+    beyond, variance = doubt(found, worth, usually), found.quality.variance * known
+    observed = size * part, hours.total * part, hours.squares * part
+    sums = Sums(*observed, mean * known, variance, found.noise.variance[1:], beyond)
     recent = by_slice[gates.TOTAL : gates.EXPECTED_LABELLED + 1]
     left_out = sound[-count:] == 0
     past = kept[gates.JUDGED : gates.EXPECTED + 1]
     seen = alarms.see(sums, found.noise, of_units, left_out, recent, past, threshold, ends, settings.hours)
     tracked = np.array([hours.total, size * base[0], hours.squares, hours.labelled, size * base[1], size, base[2]])
     tracked[:REQUESTS] *= sound[-count:]
-    mix = mix_effects(judged, usual, mean).tolist()
+    mix = mix_effects(judged, usual, worth, usually).tolist()
     return Block(ends, window, sound, crowd, gated, tracked, mix, seen, size, threshold)
 
 
@@ -182,6 +184,9 @@ def _unlabelled(
 
 def _left_out(state: State, flagged: Bools, ends: list[int], lasting: int) -> tuple[Ints, Floats]:
     """`lost_until` and `sound` of a block, whose labels are lost where (T, S) `flagged`, and for `lasting` seconds."""
+    if not some(flagged) and state.trouble.lost_until.max(initial=0) < ends[0]:  # as ever
+        before = np.repeat(state.trouble.lost_until[None], len(ends), axis=0)
+        return before, np.concatenate([state.recent.sound, np.ones(flagged.shape)])
     instants = np.array(ends)[:, None]
     known = np.maximum.accumulate((instants + lasting) * flagged, axis=0)
     lost_until = np.maximum(known, state.trouble.lost_until)
@@ -195,12 +200,6 @@ def without_lost(window: Floats, sound: Floats) -> Floats:
     found = window.copy()
     found[gates.JUDGED : gates.EXPECTED_REQUESTS] *= sound
     return found
-
-
-def judged_units(found: Baseline) -> Bools:
-    """(U,) which units are judged: a single slice is overall."""
-    alone = found.alone if len(found.alone) > 1 else found.alone & False
-    return np.concatenate([[found.known.any()], alone])
 
 
 def _usual(levels: Levels, which: int) -> float:

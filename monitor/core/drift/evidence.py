@@ -34,6 +34,7 @@ class Sums:
         requests, total, squares: (T, S)
         mean: (T, S) expected mean of a request.
         variance: (S,) of a request's value.
+        of_late: (S,) the same, or more where it has grown since.
         doubt: (T,), or (1,) of every step, what overall tolerates more than usual, relative.
     """
 
@@ -42,18 +43,19 @@ class Sums:
     squares: Floats
     mean: Floats
     variance: Floats
+    of_late: Floats
     doubt: Floats = field(default_factory=lambda: np.zeros(1))
 
     @cached_property
     def whole(self) -> Whole:
         """The same by unit."""
         n, mean = self.requests, self.mean
-        found = units(np.array([n, self.total, n * mean, n * self.variance]))
-        requests, total, expected, within = found
+        found = units(np.array([n, self.total, n * mean, n * self.variance, n * self.of_late]))
+        requests, total, expected, within, chance = found
         size = np.maximum(requests, 1.0)
         level, variance = expected / size, within / size
         level[:, 1:], variance[:, 1:] = mean, self.variance
-        return Whole(requests, total, expected, size, level, np.maximum(variance, LEAST_VARIANCE))
+        return Whole(requests, total, expected, size, level, np.maximum(variance, LEAST_VARIANCE), chance)
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Whole:
         requests, total, expected: (T, U) sums.
         size: (T, U) requests, at least one.
         level, variance: (T, U) expected mean of a request, and variance of its value.
+        chance: (T, U) sampling variance of `total`, by what the requests' variance is of late.
     """
 
     requests: Floats
@@ -72,6 +75,7 @@ class Whole:
     size: Floats
     level: Floats
     variance: Floats
+    chance: Floats
 
 
 def factors(sums: Sums, noise: Noise, threshold: Floats, hours: float) -> Floats:
@@ -108,23 +112,26 @@ def odds(size: Floats, level: Floats, variance: Floats, lowest: Floats, noise: N
         size, level, variance: (..., U) of a step's requests: how many, mean and variance of their values.
         lowest: (..., U) least tolerated mean.
     """
-    sampling, common = variance / size, noise.common * level**2
-    stake = STAKES * np.sqrt(sampling + common)[..., None]
+    sampling = variance / size
+    whole = sampling + noise.common * level**2
+    stake = STAKES * np.sqrt(whole)[..., None]
     bet = np.minimum(stake / (variance[..., None] + stake**2), 0.9)
     loss = np.maximum(bet * (1 - lowest[..., None]), 1e-3)
     kappa = (-np.log1p(-loss) - loss) / loss**2
-    return bet, kappa, (sampling / (sampling + common))[..., None]
+    return bet, kappa, (sampling / whole)[..., None]
 
 
 def _shortfall(sums: Sums, tolerated: Floats) -> tuple[Floats, Floats, Floats]:
     """((T, U) sum of m - y, (T, U) sum of (m - y)^2, (T, U) least m) for the mean m that is still tolerated."""
-    n, s, squares = sums.requests, sums.total, sums.squares
-    alone, together = (1 - tolerated[1:]) * sums.mean, (1 - tolerated[0] - sums.doubt)[:, None] * sums.mean
-    of_slices = np.array([n * alone - s, n * alone**2 - 2 * alone * s + squares, alone])
-    whole = np.array([n * together - s, n * together**2 - 2 * together * s + squares]).sum(axis=2)
-    least = np.where(n > 0, together, 1.0).min(axis=1)
-    short, squared, lowest = np.concatenate([np.array([*whole, least])[..., None], of_slices], axis=2)
-    return short, squared, lowest
+    n, s = sums.requests, sums.total
+    # By overall's tolerance and by each slice's own, both at once.
+    mean = np.array([(1 - tolerated[0] - sums.doubt)[:, None] * sums.mean, (1 - tolerated[1:]) * sums.mean])
+    short, squared = n * mean - s, n * mean**2 - 2 * mean * s + sums.squares
+    found = np.empty((3, n.shape[0], n.shape[1] + 1))
+    found[0, :, 1:], found[1, :, 1:], found[2, :, 1:] = short[1], squared[1], mean[1]
+    found[0, :, 0], found[1, :, 0] = short[0].sum(axis=1), squared[0].sum(axis=1)
+    found[2, :, 0] = np.where(n > 0, mean[0], 1.0).min(axis=1)
+    return found[0], found[1], found[2]
 
 
 def grow(evidence: Floats, factor: Floats, threshold: Floats) -> Floats:

@@ -230,8 +230,10 @@ def rows_refused(short: Floats, refused: Floats, usual: float) -> Bools:
         refused: (T,) rows that were refused in them.
         usual: refused rows for each request.
     """
+    many: Bools = (refused >= REFUSED_ROWS) & (refused > REFUSED_SHARE * short[REQUESTS])
+    if not some(many):  # as ever
+        return many
     expected = usual * short[REQUESTS]
     error = np.sqrt(np.maximum(expected, 1.0) + (0.5 * expected) ** 2)
-    many = (refused >= REFUSED_ROWS) & (refused > REFUSED_SHARE * short[REQUESTS])
     found: Bools = many & (refused > REFUSED_RATIO * expected) & (refused - expected > REFUSED_Z * error)
     return found

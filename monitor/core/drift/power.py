@@ -9,7 +9,6 @@ import numpy as np
 from monitor.core.drift import sudden
 from monitor.core.drift.alarms import SUDDEN
 from monitor.core.drift.baseline import Baseline
-from monitor.core.drift.block import judged_units
 from monitor.core.drift.evidence import STAKES, most, odds
 from monitor.core.drift.noise import units
 from monitor.core.drift.series import DAY, WEEK, Floats
@@ -35,7 +34,7 @@ def smallest_drops(settings: Settings, state: State) -> dict[str, float | None]:
     if found is None:
         return dict.fromkeys(names, None)
     usual = _usual(settings, state, found)
-    judged = judged_units(found) & (usual.requests > 0) & (usual.level > 0)
+    judged = found.judged & (usual.requests > 0) & (usual.level > 0)
     threshold = settings.thresholds(judged)
     needed = np.log(threshold) - ROUNDING
     low, high = found.noise.tolerated, np.full(len(names), LARGEST)

@@ -20,7 +20,7 @@ def seen(values: Floats, requests: float = 2000.0) -> Seen:
     """Steps of two slices, expected at .5, that have these (T, 2) means."""
     size = np.full(values.shape, requests)
     mean, variance = np.full(values.shape, 0.5), np.full(2, 0.05)
-    sums = Sums(size, size * values, size * (values**2 + 0.05), mean, variance)
+    sums = Sums(size, size * values, size * (values**2 + 0.05), mean, variance, variance)
     common = np.full(3, 0.005**2)
     noise = Noise(common, 3 * common, np.zeros(3), np.full(3, 0.01), common, np.full(3, 0.9), common, np.full(3, 0.05))
     recent = np.stack([size * values, size * mean, size, size])
