@@ -20,8 +20,8 @@ EVIDENTLY := .venv-evidently
 
 help:
 	@echo "make demo [ARGS=--once]   set up, fill a simulated shop, monitor it"
-	@echo "make test                 set up, lint, type-check, run all tests"
-	@echo "make test-engines         further engines and their faults, long tests, on PostgreSQL too, Spark (needs Java)"
+	@echo "make test                 set up, lint, type-check, run the tests"
+	@echo "make test-engines         further engines, what takes long, benchmarks on a few rows, Spark (needs Java)"
 	@echo "make check                ruff and mypy only"
 	@echo "make bench                benchmarks, as ratios against floors and peers"
 	@echo "make evaluate             the long runs (many kills, larger data); results under tests/benchmarks"

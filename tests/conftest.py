@@ -43,10 +43,12 @@ FURTHER = {
     "test_benchmarks.py",
     "test_benchmarks_many.py",
     "test_pushdown_engines.py",
-    "test_source_faults_live.py",
     "test_source_silence.py",
 }
-"""Tests of several more engines, that wait for limits of time, of simulated months or of the benchmarks."""
+"""Tests of several more engines, that wait for limits of time, that simulate many months, and the benchmarks on a few
+rows; on MariaDB those of ON_MARIADB too."""
+
+ON_MARIADB = {"test_source_faults_live.py"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -54,7 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what `make test-engines` is for, before pytest selects by marks."""
     for item in items:
         on_postgres = "[postgresql" in item.name and item.path.name in ALSO_ON_POSTGRES
-        if on_postgres or item.path.name in FURTHER:
+        on_mariadb = "mariadb" in item.name and item.path.name in ON_MARIADB
+        if on_postgres or on_mariadb or item.path.name in FURTHER:
             item.add_marker(pytest.mark.engines)
 
 

@@ -31,7 +31,7 @@ class Gated:
         per_step, short, day: (7, T) sums of a step, of three hours, of a day, fields as in `gates`.
         spread: of coverage and traffic.
         suspect, refused, low: T gates.
-        still_low: T, whether traffic that was low goes on to be.
+        low_again: T, whether traffic that was low for a first step is so again.
         missing: (T, S) slices that have lost their requests.
         lost_until: (T, S) end of the last step that lost labels of a slice make unusable, as known by then, seconds.
         most_lost: T, slices with most of the requests have lost their labels.
@@ -44,7 +44,7 @@ class Gated:
     suspect: list[bool]
     refused: list[bool]
     low: list[bool]
-    still_low: list[bool]
+    low_again: list[bool]
     missing: Bools
     lost_until: Ints
     most_lost: list[bool]
@@ -140,7 +140,7 @@ def _gated(
     whole, short = kept.sum(axis=2), by_slice.sum(axis=2)
     per_step, day = whole[:, -count:], gates.rolling(whole, many, count)
     refused = gates.rolling(crowd[gates.REFUSED :], few, count)[0]
-    low, still_low = gates.traffic_low(short, day, spread)
+    low, low_again = gates.traffic_low(short, day, spread)
     return Gated(
         per_step,
         short,
@@ -149,7 +149,7 @@ def _gated(
         gates.labels_suspect((per_step, short, day), spread).tolist(),
         gates.rows_refused(short, refused, _usual(state.levels, 3)).tolist(),
         low.tolist(),
-        still_low.tolist(),
+        low_again.tolist(),
         gates.slices_missing(by_slice[gates.REQUESTS], by_slice[gates.EXPECTED_REQUESTS]),
         lost_until,
         most_lost,

@@ -19,10 +19,12 @@ LABELS_STILL = -1.5
 """Standard errors by which labels must be missing in the last hours for a thin day's to be missing still."""
 LABELS_REQUESTS, LABELS_FEW_REQUESTS, LABELS_GONE, LABELS_FEW_Z = 100, 20, 0.3, -12.0
 LABELS_SOME_REQUESTS, LABELS_EXPLAIN_ALL = 50, 0.85
-"""Requests that are enough where labels explain as good as all of the fall: of a few, a bad list's may explain most."""
+"""Requests that are enough where labels explain as good as all of the fall: of few requests, the labels that bad lists
+cost may by chance explain most of it."""
 TRAFFIC_Z, TRAFFIC_RATIO, TRAFFIC_EXPECTED, TRAFFIC_THIN = -3.5, 0.5, 50, 20
-TRAFFIC_STILL_Z, TRAFFIC_STILL_RATIO = -2.5, 0.6
-"""Once it was low, what tells that it still is: else it would be now and then what moves a little beside the others."""
+TRAFFIC_AGAIN_Z, TRAFFIC_AGAIN_RATIO = -2.5, 0.6
+"""What the step after a first one with so little traffic must show for it to be told: at about a half, two such steps
+in a row would be long in coming."""
 MISSING_EXPECTED, MISSING_Z, MISSING_RATIO = 50, -5.0, 0.02
 REFUSED_Z, REFUSED_RATIO, REFUSED_ROWS, REFUSED_SHARE = 6.0, 3.0, 20, 0.1
 """The last is of requests: fewer rows, one for each of them at the most, move the mean by less than is tolerated."""
@@ -185,7 +187,7 @@ def slices_left_out(
 
 
 def traffic_low(short: Floats, day: Floats, spread: Spread) -> tuple[Bools, Bools]:
-    """(T,) whether less than half of the expected requests came, (T,) whether as few that it goes on if it was so.
+    """(T,) whether less than half of the expected requests came, (T,) whether so few that it may be low again.
 
     Args:
         short, day: (7, T) sums of three hours or of a day; the latter are for thin traffic.
@@ -193,7 +195,7 @@ def traffic_low(short: Floats, day: Floats, spread: Spread) -> tuple[Bools, Bool
     # Both at once, for twice would take twice as long.
     both = np.array([short, day])
     requests, expected = both[:, REQUESTS], both[:, EXPECTED_REQUESTS]
-    few: Bools = requests < TRAFFIC_STILL_RATIO * expected
+    few: Bools = requests < TRAFFIC_AGAIN_RATIO * expected
     if not some(few):  # as ever
         none = np.zeros(few.shape[1], bool)
         return none, none
@@ -205,8 +207,8 @@ def traffic_low(short: Floats, day: Floats, spread: Spread) -> tuple[Bools, Bool
         found: Bools = np.where(is_thick, of_hours, of_day & is_enough)
         return found
 
-    still = few & (lacking < TRAFFIC_STILL_Z)
-    return fell(still & (requests < TRAFFIC_RATIO * expected) & (lacking < TRAFFIC_Z)), fell(still)
+    again = few & (lacking < TRAFFIC_AGAIN_Z)
+    return fell(again & (requests < TRAFFIC_RATIO * expected) & (lacking < TRAFFIC_Z)), fell(again)
 
 
 def slices_missing(requests: Floats, expected: Floats) -> Bools:

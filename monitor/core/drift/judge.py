@@ -76,7 +76,8 @@ def _ready(
             return State.begin(settings, start, slices), gone
         return begun_anew(settings, state, start, slices), gone
     if start - state.until > GAP:
-        state = replace(state, recent=Recent.empty(settings.steps(24), len(slices)))
+        trouble = replace(state.trouble, low=0)
+        state = replace(state, recent=Recent.empty(settings.steps(24), len(slices)), trouble=trouble)
     return (_new_day(settings, state, day) if is_new_day else state), ()
 
 

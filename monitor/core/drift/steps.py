@@ -144,7 +144,7 @@ class _Going:
         if end <= until:
             since = was.suspect_since or min(was.lost_since[was.lost_since > 0].tolist(), default=end)
         collapsed = since > 0 and (was.collapsed or (suspect and end - since >= COLLAPSED and self._lacks_labels(row)))
-        is_low = block.gated.low[row] or (was.low and block.gated.still_low[row])
+        is_low = block.gated.low[row] or (was.low == 1 and block.gated.low_again[row])
         low = was.low + 1 if settled and is_low else 0
         missing = was.missing
         if some(missing) or (settled and some(block.gated.missing[row])):

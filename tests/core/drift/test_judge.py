@@ -34,9 +34,12 @@ def first(found: list[Verdict], day: float) -> float:
 
 
 def eventful() -> Hours:
-    """A drop, an outage, a new slice, a gap of a week, another drop."""
+    """A drop, an outage, a new slice, a gap of a week, three hours of little traffic, another drop."""
     ranking = Ranking.of(60, slices=9, peak=900).since(0, 20.3, rate=0, slices=[7, 8]).since(31.2, 33.7, mean=0.8)
-    hours = ranking.since(35.1, 36.4, coverage=0).since(38, 38.3, rate=0.05).since(55, mean=0.85).draw()
+    ranking = ranking.since(35.1, 36.4, coverage=0).since(38, 38.3, rate=0.05)
+    # Little traffic that is told by a second step that alone would not be: see below.
+    ranking = ranking.since(53.5, 53.5 + 2 / 24, rate=0.1).since(53.5 + 2 / 24, 53.625, rate=1.15)
+    hours = ranking.since(55, mean=0.85).draw()
     kept = np.flatnonzero((hours.starts < START + 40 * DAY) | (hours.starts >= START + 47 * DAY))
     return replace(
         hours.rows(0, 0),
@@ -241,12 +244,30 @@ def test_traffic_that_is_lost_is_told_and_no_drop() -> None:
     assert not any(v.is_degraded for v in found)
 
 
-def test_traffic_that_was_low_and_is_little_more_is_still_low() -> None:
-    little = Ranking.of(33).since(30.75, 31.25, rate=0.55)
-    assert kinds(verdicts(little.draw())[30 * 24 :]) == {"healthy"}
-    found = verdicts(little.since(30.625, 30.75, rate=0.35).draw())
-    assert kinds(on(found, 30.75, 31.25)) == {"traffic_low"}
-    assert kinds(on(found, 31.375)) == {"healthy"}
+def three_hours(*rates: float) -> list[str]:
+    """The kinds of verdict on some hours of a day, each with so much of its traffic."""
+    changed = Ranking.of(32)
+    for hour, rate in enumerate(rates):
+        changed = changed.since(30.5 + hour / 24, 30.5 + (hour + 1) / 24, rate=rate)
+    return [v.kind for v in on(verdicts(changed.draw()), 30.5, 30.5 + len(rates) / 24)]
+
+
+def test_little_traffic_is_told_after_a_second_step_that_need_not_be_as_low() -> None:
+    # Of the usual traffic, three hours have .73, .47, .55, .88, 1.08.
+    assert three_hours(0.2, 0.2, 1.25, 1.2, 0.8) == ["healthy", "healthy", "traffic_low", "healthy", "healthy"]
+
+
+def test_a_bit_more_than_half_of_the_traffic_alone_is_never_told_and_after_it_was_only_once() -> None:
+    assert set(three_hours(*[0.56] * 24)) == {"healthy"}
+    found = three_hours(0.2, 0.2, *[0.58] * 22)  # .2 and .2 make less than half with the next one or two
+    assert found.index("traffic_low") == 2
+    assert set(found[5:]) == {"healthy"}
+
+
+def test_a_step_of_little_traffic_before_a_gap_makes_none_after_it_low() -> None:
+    dip = Ranking.of(40).since(30.5, 30.5 + 2 / 24, rate=0.2).since(33, 33.25, rate=0.55)
+    low = [v for v in verdicts(without(dip.draw(), 30.5 + 2 / 24, 33)) if v.kind == "traffic_low"]
+    assert not low
 
 
 def test_traffic_that_stays_low_becomes_the_usual_in_time() -> None:

@@ -65,8 +65,8 @@ def test_on_thin_traffic_a_day_without_labels_counts_only_while_they_are_missing
 
 @pytest.mark.parametrize(
     ("requests", "worth", "is_suspect"),
-    [(60, 0.5, True), (60, 0.44, False), (600, 0.44, True), (48, 0.5, False)],
-    ids=["of few all", "of few most", "of many most", "of fewer"],
+    [(50, 0.5, True), (60, 0.473, True), (60, 0.457, False), (60, 0.44, False), (600, 0.44, True), (48, 0.5, False)],
+    ids=["of few all", "of few 88 %", "of few 82 %", "of few most", "of many most", "of fewer"],
 )
 def test_a_third_of_few_labels_is_missing_only_if_that_explains_as_good_as_all_of_the_fall(
     requests: int, worth: float, is_suspect: bool
