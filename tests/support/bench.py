@@ -34,6 +34,10 @@ class Bench:
     notices: list[tuple[str, Notification]] = field(default_factory=list)
 
     @property
+    def is_on_postgres(self) -> bool:
+        return self.store.engine.dialect.name == "postgresql"
+
+    @property
     def drift(self) -> Drift:
         assert self.monitor.drift is not None
         return self.monitor.drift
