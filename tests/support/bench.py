@@ -35,7 +35,7 @@ class Bench:
 
     @property
     def is_on_postgres(self) -> bool:
-        return self.store.engine.dialect.name == "postgresql"
+        return self.store.dialect == "postgresql"
 
     @property
     def drift(self) -> Drift:
