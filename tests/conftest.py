@@ -46,9 +46,10 @@ FURTHER = {
     "test_source_silence.py",
 }
 """Tests of several more engines, that wait for limits of time, that simulate many months, and the benchmarks on a few
-rows; on MariaDB those of ON_MARIADB too."""
+rows."""
 
 ON_MARIADB = {"test_source_faults_live.py"}
+"""Whose tests on MariaDB are of further engines; those on PostgreSQL are not."""
 
 
 @pytest.hookimpl(tryfirst=True)

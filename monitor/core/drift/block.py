@@ -184,9 +184,6 @@ def _unlabelled(
 
 def _left_out(state: State, flagged: Bools, ends: list[int], lasting: int) -> tuple[Ints, Floats]:
     """`lost_until` and `sound` of a block, whose labels are lost where (T, S) `flagged`, and for `lasting` seconds."""
-    if not some(flagged) and state.trouble.lost_until.max(initial=0) < ends[0]:  # as ever
-        before = np.repeat(state.trouble.lost_until[None], len(ends), axis=0)
-        return before, np.concatenate([state.recent.sound, np.ones(flagged.shape)])
     instants = np.array(ends)[:, None]
     known = np.maximum.accumulate((instants + lasting) * flagged, axis=0)
     lost_until = np.maximum(known, state.trouble.lost_until)

@@ -37,7 +37,7 @@ def eventful() -> Hours:
     """A drop, an outage, a new slice, a gap of a week, three hours of little traffic, another drop."""
     ranking = Ranking.of(60, slices=9, peak=900).since(0, 20.3, rate=0, slices=[7, 8]).since(31.2, 33.7, mean=0.8)
     ranking = ranking.since(35.1, 36.4, coverage=0).since(38, 38.3, rate=0.05)
-    # Little traffic that is told by a second step that alone would not be: see below.
+    # Little traffic, told because of a second step that by itself would not be little enough.
     ranking = ranking.since(53.5, 53.5 + 2 / 24, rate=0.1).since(53.5 + 2 / 24, 53.625, rate=1.15)
     hours = ranking.since(55, mean=0.85).draw()
     kept = np.flatnonzero((hours.starts < START + 40 * DAY) | (hours.starts >= START + 47 * DAY))
@@ -244,8 +244,8 @@ def test_traffic_that_is_lost_is_told_and_no_drop() -> None:
     assert not any(v.is_degraded for v in found)
 
 
-def three_hours(*rates: float) -> list[str]:
-    """The kinds of verdict on some hours of a day, each with so much of its traffic."""
+def kinds_of_hours(*rates: float) -> list[str]:
+    """What is said of some hours in a row, each with so much of its usual traffic."""
     changed = Ranking.of(32)
     for hour, rate in enumerate(rates):
         changed = changed.since(30.5 + hour / 24, 30.5 + (hour + 1) / 24, rate=rate)
@@ -254,12 +254,12 @@ def three_hours(*rates: float) -> list[str]:
 
 def test_little_traffic_is_told_after_a_second_step_that_need_not_be_as_low() -> None:
     # Of the usual traffic, three hours have .73, .47, .55, .88, 1.08.
-    assert three_hours(0.2, 0.2, 1.25, 1.2, 0.8) == ["healthy", "healthy", "traffic_low", "healthy", "healthy"]
+    assert kinds_of_hours(0.2, 0.2, 1.25, 1.2, 0.8) == ["healthy", "healthy", "traffic_low", "healthy", "healthy"]
 
 
 def test_a_bit_more_than_half_of_the_traffic_alone_is_never_told_and_after_it_was_only_once() -> None:
-    assert set(three_hours(*[0.56] * 24)) == {"healthy"}
-    found = three_hours(0.2, 0.2, *[0.58] * 22)  # .2 and .2 make less than half with the next one or two
+    assert set(kinds_of_hours(*[0.56] * 24)) == {"healthy"}
+    found = kinds_of_hours(0.2, 0.2, *[0.58] * 22)  # .2 and .2 make less than half with the next one or two
     assert found.index("traffic_low") == 2
     assert set(found[5:]) == {"healthy"}
 
