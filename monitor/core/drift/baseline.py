@@ -117,7 +117,7 @@ class Baseline:
     """What is expected of S slices, with how far they wander from it by themselves.
 
     Attributes:
-        since, until: it was fitted on steps in [since, until), seconds.
+        since, until: it was fitted on steps in [since, until), seconds; the first one with requests begins at `since`.
         days: with requests, of those.
         requests: that it rests on.
         known: (S,) which slices have a baseline; the others borrow the common cycle until they have one.
@@ -242,12 +242,13 @@ def fit(settings: Settings, reference: Reference) -> Baseline:
     volume = seasons.fit_volume(slot, step, every, reference.good)
     mean, expected = quality.table(step)[slot], seasons.volume_table(volume[:-1], step)[slot]
     row = (reference.starts - reference.starts[0]) // step
+    busy = size.sum(axis=1) > 0
     moved = noise.measure(row, settings.hours, size * known, total * known, size * mean * known, quality.variance)
     found = Baseline(
         step,
-        int(reference.starts[0]),
+        int(reference.starts[busy.argmax()]),
         int(reference.starts[-1]) + step,
-        len(np.unique(reference.starts[size.sum(axis=1) > 0] // DAY)),
+        len(np.unique(reference.starts[busy] // DAY)),
         float(size.sum()),
         known,
         alone,

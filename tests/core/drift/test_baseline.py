@@ -108,3 +108,8 @@ def test_sums_of_another_shape_are_refused() -> None:
         type(hours)(hours.starts, hours.slices[:2], *(getattr(hours, n) for n in list(hours.__dataclass_fields__)[2:]))
     with pytest.raises(ValueError, match="must rise"):
         type(hours)(hours.starts * 0 + START, *(getattr(hours, n) for n in list(hours.__dataclass_fields__)[1:]))
+
+
+def test_hours_before_there_was_any_traffic_are_none_that_it_was_fitted_on() -> None:
+    found = baseline.fit(HOURLY, reference(Ranking.of(35).since(0, 7, rate=0)))
+    assert (found.since, found.until, found.days) == (START + 7 * DAY, START + 35 * DAY, 28)
