@@ -147,7 +147,10 @@ def advice(finding: Finding) -> str:
             "look at how these slices' events are logged; do not retrain on their hours, nor judge the model by them."
         )
     if finding.verdict == SLICE_COLLAPSED:
-        return "look at how these slices' events are logged; if that is sound, look at what they are shown."
+        return (
+            "look at how these slices' events are logged; if that is sound, look at what they are shown. If they will "
+            "never have labels again: drift's `leave_out`."
+        )
     return "see by which reason rows are refused, and what changed in the logging then."
 
 
