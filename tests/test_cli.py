@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -831,6 +832,41 @@ def test_a_reload_by_signal_that_comes_early_is_not_lost_and_not_fatal(zygote: Z
     child.wait_for("monitor more:")
     child.send(signal.SIGTERM)
     assert child.wait(10) == 0, child.output
+
+
+def test_a_signal_that_another_thread_is_given_is_not_lost(
+    rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    ended, was_needed = threading.Event(), list[bool]()
+
+    def signal_itself() -> None:
+        time.sleep(0.5)  # meanwhile the main thread has begun to wait
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            signal.pthread_kill(threading.get_ident(), number)
+            time.sleep(0.5)
+        was_needed.append(not ended.wait(20))
+        if was_needed[0]:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    other = threading.Thread(target=signal_itself)
+    start = App.start
+
+    def started(app: App) -> None:
+        start(app)
+        other.start()
+
+    monkeypatch.setattr(App, "start", started)
+    setting.write(of_shop("shop"))
+    try:
+        result = rankmon("run")
+    finally:
+        ended.set()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    other.join()
+    assert (result.code, was_needed) == (0, [False])
+    assert result.err.count("reload applied: 1 monitor") == 1
 
 
 def test_a_taken_port_exits_with_2(rankmon: Rankmon, setting: Setting) -> None:

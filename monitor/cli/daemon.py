@@ -6,7 +6,6 @@ import logging
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -14,6 +13,7 @@ import click
 
 from monitor.cli import exit_code
 from monitor.cli.common import Instant, config_option, interruptible, load_config, monitor_option, pick_monitors
+from monitor.cli.signals import Signals, noted
 
 if TYPE_CHECKING:
     from monitor.app import App
@@ -43,36 +43,32 @@ def serve(app: App, announce: bool = False) -> None:
     """Prepare and start an app, and keep it going until it is told to end."""
     from monitor.core.words import counted
 
-    signals = SimpleQueue[int]()
-
-    def note(number: int, _: object) -> None:
-        signals.put(number)  # may happen in the middle of anything, and so must take no lock
-
     def end_at_once(number: int, _: object) -> NoReturn:
         raise _EndedEarly
 
     is_serving = False
-    try:
-        signal.signal(signal.SIGHUP, note)
-        _on_end(end_at_once)
-        app.prepare()
-        _on_end(note)
-        app.start()
-        is_serving = True
-        log.info("serving on %s, %s", app.web.url, counted(len(app.runners), "monitor"))
-        if announce:
-            click.echo(f"Serving on {app.web.url} (and /metrics); Ctrl-C ends it.")
-        while signals.get() == signal.SIGHUP:
-            app.reload()
-    except _EndedEarly:
-        log.info("told to end before anything was served")
-    finally:
-        _on_end(note)
-        if is_serving:
-            log.info("stopping")
-        app.stop()
-        if is_serving:
-            log.info("stopped")
+    with Signals() as signals:
+        try:
+            signal.signal(signal.SIGHUP, noted)
+            _on_end(end_at_once)
+            app.prepare()
+            _on_end(noted)
+            app.start()
+            is_serving = True
+            log.info("serving on %s, %s", app.web.url, counted(len(app.runners), "monitor"))
+            if announce:
+                click.echo(f"Serving on {app.web.url} (and /metrics); Ctrl-C ends it.")
+            while signals.get() == signal.SIGHUP:
+                app.reload()
+        except _EndedEarly:
+            log.info("told to end before anything was served")
+        finally:
+            _on_end(noted)
+            if is_serving:
+                log.info("stopping")
+            app.stop()
+            if is_serving:
+                log.info("stopped")
 
 
 class _EndedEarly(BaseException):
