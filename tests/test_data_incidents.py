@@ -213,6 +213,9 @@ def test_a_slice_that_will_never_have_labels_again_can_be_left_out(bench: Bench)
     assert (newest.kind, newest.lost) == ("healthy", ())
     seen = past.requests[36 * 24 - newest.span // HOUR : 36 * 24]
     assert newest.requests == seen.sum() - seen[:, 1].sum(), "nor is it part of all traffic"
+    told = " without device=slice 1: healthy since "
+    assert told in said_by_status(bench, day(36))
+    assert "found without device=slice 1" in _page(bench, day(36))
     bench.live(past, 36 * 24, step=4)
     assert [s.incident.matter for s in bench.incidents if s.incident.opened_at >= day(36)] == ["quality"]
     fired = [notice for _, notice in bench.notices if notice.kind == "firing"][-1]

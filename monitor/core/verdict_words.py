@@ -199,6 +199,11 @@ def named(dimension: str, value: str) -> str:
     return f"{dimension}={shown if len(shown) <= LONGEST_SLICE else shown[:LONGEST_SLICE] + '...'}"
 
 
+def without(dimension: str | None, left_out: Sequence[str]) -> str:
+    """What verdicts were found without; empty if there is nothing."""
+    return f"without {', '.join(named(dimension or '', value) for value in left_out)}" if left_out else ""
+
+
 def _slices(finding: Finding) -> str:
     return ", ".join(named(s.dimension, s.slice) for s in finding.slices) or "unknown"
 
