@@ -20,6 +20,7 @@ import sqlalchemy as sa
 import monitor.cli as cli
 from monitor.app import App
 from monitor.cli.backfill import fill
+from monitor.cli.daemon import LOOK_EVERY
 from monitor.clock import ReplayClock
 from monitor.config import load
 from monitor.core.types import OVERALL
@@ -844,7 +845,7 @@ def test_a_signal_that_another_thread_is_given_is_not_lost(
         time.sleep(0.5)  # meanwhile the main thread has begun to wait
         for number in (signal.SIGHUP, signal.SIGTERM):
             signal.pthread_kill(threading.get_ident(), number)
-            time.sleep(0.5)
+            time.sleep(LOOK_EVERY + 0.5)
         was_needed.append(not ended.wait(20))
         if was_needed[0]:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)

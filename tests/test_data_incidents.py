@@ -187,41 +187,6 @@ def test_a_further_slice_that_loses_its_labels_is_told(bench: Bench) -> None:
     assert [s.slice for s in found.slices] == ["slice 5", "slice 1"]
 
 
-def test_a_slice_that_will_never_have_labels_again_can_be_left_out(bench: Bench) -> None:
-    lost = Ranking.of(44, 8, 3000.0).since(32, coverage=0.0, slices=[1])
-    past = lost.since(37, 41, mean=0.8, slices=[2]).draw()
-    bench.put(past.rows(0, 31 * 24))
-    bench.judge(day(31))
-    bench.live(past.rows(0, 36 * 24), 31 * 24, step=4)
-    (incident,) = bench.incidents
-    assert (incident.incident.matter, incident.incident.is_open) == ("data", True)
-    assert "If they will never have labels again: drift's `leave_out`." in bench.notices[-1][1].text
-    drift = bench.monitor.drift
-    assert drift is not None
-    without = replace(drift, leave_out=("slice 1",))
-    identities = [
-        bench.monitor.drift_identity(d, [])
-        for d in (drift, without, replace(drift, leave_out=("a", "b")), replace(drift, leave_out=("b", "a", "b")))
-    ]
-    assert len(set(identities)) == 3
-    assert identities[2] == identities[3]
-    bench.monitor = replace(bench.monitor, drift=without)
-    bench.judge(day(36))
-    assert not bench.incidents[0].incident.is_open
-    newest = bench.store.verdicts.newest("search")
-    assert newest is not None
-    assert (newest.kind, newest.lost) == ("healthy", ())
-    seen = past.requests[36 * 24 - newest.span // HOUR : 36 * 24]
-    assert newest.requests == seen.sum() - seen[:, 1].sum(), "nor is it part of all traffic"
-    told = " without device=slice 1: healthy since "
-    assert told in said_by_status(bench, day(36))
-    assert "found without device=slice 1" in _page(bench, day(36))
-    bench.live(past, 36 * 24, step=4)
-    assert [s.incident.matter for s in bench.incidents if s.incident.opened_at >= day(36)] == ["quality"]
-    fired = [notice for _, notice in bench.notices if notice.kind == "firing"][-1]
-    assert "device=slice 2" in fired.text, fired
-
-
 def test_of_what_lost_its_labels_the_line_of_status_names_the_slices(bench: Bench) -> None:
     past = Ranking.of(34, 4, 2000.0).since(32, coverage=0.0, slices=[1]).since(33, 33.5, rate=0.1).draw()
     bench.put(past.rows(0, 31 * 24))

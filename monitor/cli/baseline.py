@@ -161,7 +161,6 @@ def plain(found: Stand) -> dict[str, Any]:
         "monitor": found.monitor,
         "measure": str(judged(found.drift.measure)),
         "dimension": found.drift.mix_by,
-        "left_out": list(found.drift.leave_out),
         "looks_back_to": found.drift.baseline_from,
         "begun_anew": [{"at": said.since, "by": said.author, "note": said.note} for said in found.begun],
         "judged_until": None if verdict is None else verdict.end,
@@ -177,13 +176,8 @@ def plain(found: Stand) -> dict[str, Any]:
 
 
 def _lines(found: Stand) -> list[str]:
-    from monitor.core.verdict_words import without
-
     told = plain(found)
-    drift = found.drift
-    by = f"by {drift.mix_by}" if drift.mix_by else ""
-    judged = filter(None, (told["measure"], by, without(drift.mix_by, drift.leave_out)))
-    lines = [f"{found.monitor}: {' '.join(judged)}"]
+    lines = [f"{found.monitor}: {told['measure']}" + (f" by {found.drift.mix_by}" if found.drift.mix_by else "")]
     if told["fitted_since"] is None:
         lines.append(f"  no baseline yet: {told['lacks']}")
     else:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.signals import Signals, noted
 from monitor.config import Config, load
 from monitor.core.types import Monitor, parse_duration
 from monitor.errors import InputError, StoreError
@@ -95,28 +95,29 @@ def unwritable_store(config: Config) -> str:
 def interruptible(app: App) -> Iterator[None]:
     """For as long as the block runs, SIGTERM and SIGINT end what the app is reading; whoever reads gets Stopped.
 
-    A thread waits for them. It interrupts again and again, for a statement may have begun just after the last time.
+    A handler runs in the middle of anything, and so must take no lock: it puts the signal into a queue, from where a
+    thread takes it. That one interrupts again and again, for a statement may have begun just after the last time.
     """
+    signals: SimpleQueue[int] = SimpleQueue()
     ended = threading.Event()
-    with Signals() as signals:
 
-        def wait() -> None:
-            signals.get()
-            while not ended.is_set():
-                app.interrupt()
-                ended.wait(INTERRUPT_EVERY)
+    def wait() -> None:
+        signals.get()
+        while not ended.is_set():
+            app.interrupt()
+            ended.wait(INTERRUPT_EVERY)
 
-        former = {n: signal.signal(n, noted) for n in (signal.SIGTERM, signal.SIGINT)}
-        waiting = threading.Thread(target=wait, name="signals", daemon=True)
-        waiting.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            signals.end()
-            waiting.join()
-            for number, handler in former.items():
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    former = {n: signal.signal(n, lambda n, _: signals.put(n)) for n in (signal.SIGTERM, signal.SIGINT)}
+    waiting = threading.Thread(target=wait, name="signals", daemon=True)
+    waiting.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        signals.put(0)
+        waiting.join()
+        for number, handler in former.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 class Instant(click.ParamType[int]):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,7 +15,6 @@ import click
 
 from monitor.cli import exit_code
 from monitor.cli.common import Instant, config_option, interruptible, load_config, monitor_option, pick_monitors
-from monitor.cli.signals import Signals, noted
 
 if TYPE_CHECKING:
     from monitor.app import App
@@ -22,6 +23,9 @@ log = logging.getLogger("monitor.daemon")
 
 SEND_WITHIN = 30.0
 """Seconds that `once` gives the receivers."""
+
+LOOK_EVERY = 1.0
+"""Seconds after which it is looked for a signal that woke nobody."""
 
 
 @click.command()
@@ -43,32 +47,47 @@ def serve(app: App, announce: bool = False) -> None:
     """Prepare and start an app, and keep it going until it is told to end."""
     from monitor.core.words import counted
 
+    signals = SimpleQueue[int]()
+
+    def note(number: int, _: object) -> None:
+        signals.put(number)  # may happen in the middle of anything, and so must take no lock
+
     def end_at_once(number: int, _: object) -> NoReturn:
         raise _EndedEarly
 
     is_serving = False
-    with Signals() as signals:
-        try:
-            signal.signal(signal.SIGHUP, noted)
-            _on_end(end_at_once)
-            app.prepare()
-            _on_end(noted)
-            app.start()
-            is_serving = True
-            log.info("serving on %s, %s", app.web.url, counted(len(app.runners), "monitor"))
-            if announce:
-                click.echo(f"Serving on {app.web.url} (and /metrics); Ctrl-C ends it.")
-            while signals.get() == signal.SIGHUP:
-                app.reload()
-        except _EndedEarly:
-            log.info("told to end before anything was served")
-        finally:
-            _on_end(noted)
-            if is_serving:
-                log.info("stopping")
-            app.stop()
-            if is_serving:
-                log.info("stopped")
+    try:
+        signal.signal(signal.SIGHUP, note)
+        _on_end(end_at_once)
+        app.prepare()
+        _on_end(note)
+        app.start()
+        is_serving = True
+        log.info("serving on %s, %s", app.web.url, counted(len(app.runners), "monitor"))
+        if announce:
+            click.echo(f"Serving on {app.web.url} (and /metrics); Ctrl-C ends it.")
+        while _next(signals) == signal.SIGHUP:
+            app.reload()
+    except _EndedEarly:
+        log.info("told to end before anything was served")
+    finally:
+        _on_end(note)
+        if is_serving:
+            log.info("stopping")
+        app.stop()
+        if is_serving:
+            log.info("stopped")
+
+
+def _next(signals: SimpleQueue[int]) -> int:
+    """The next signal, once there is one.
+
+    Python runs handlers in the main thread alone, when that does something. A signal that the system gave to another
+    thread, or that came just as this one began to wait, does not end the wait; so it ends by itself.
+    """
+    while True:
+        with suppress(Empty):
+            return signals.get(timeout=LOOK_EVERY)
 
 
 class _EndedEarly(BaseException):

@@ -59,7 +59,6 @@ def plain(found: Stand) -> dict[str, Any]:
         "monitor": found.monitor,
         "measure": str(judged(found.drift.measure)),
         "dimension": found.drift.mix_by,
-        "left_out": list(found.drift.leave_out),
         "within_hours": 24,
         "series": [unit_plain(unit) for unit in found.units],
     }
@@ -72,12 +71,9 @@ def unit_plain(unit: Unit) -> dict[str, Any]:
 
 
 def _lines(found: Stand) -> list[str]:
-    from monitor.core.verdict_words import without
-
     head = ("series", "requests/day", "level", "tolerated drop", "smallest drop", "in its unit", "")
     rows = [_row(found, unit) for unit in found.units]
-    measure = " ".join(filter(None, (plain(found)["measure"], without(found.drift.mix_by, found.drift.leave_out))))
-    title = f"{found.monitor}: {measure}, smallest drop that shows within 24 h"
+    title = f"{found.monitor}: {plain(found)['measure']}, smallest drop that shows within 24 h"
     return [title, *(f"  {line}" for line in table(head, rows, (0, 6)))]
 
 

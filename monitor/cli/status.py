@@ -105,7 +105,6 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
     told: dict[str, Any] = {
         "measure": str(judged(monitor.drift.measure)),
         "dimension": monitor.drift.mix_by,
-        "left_out": list(monitor.drift.leave_out),
         "kind": None,
     }
     if verdict is None:
@@ -186,10 +185,10 @@ def _stored(told: dict[str, Any], oldest: int) -> str:
 
 def _verdict(told: dict[str, Any]) -> str:
     """A verdict in a line: what, since when, where, the last day's mean against what is expected, until when."""
-    from monitor.core.verdict_words import NAMES, named, without
+    from monitor.core.verdict_words import NAMES, named
     from monitor.core.words import utc
 
-    name = " ".join(filter(None, (f"verdict on {told['measure']}", without(told["dimension"], told["left_out"]))))
+    name = f"verdict on {told['measure']}"
     if told["kind"] is None:
         return f"{name}: none yet; there is no final bucket"
     dimension, observed, expected = told["dimension"] or "", told["observed"], told["expected"]

@@ -118,12 +118,6 @@ class Drift(Shape):
         description="Dimension whose values are judged one by one, and whose mix may shift without an alarm. Default: "
         "the first of `slices`.",
     )
-    leave_out: list[Text] = Field(
-        default_factory=list,
-        description="Values of it that are no part of the verdicts, such as one that will never have labels again. "
-        "Default: none.",
-        examples=["[kiosk]"],
-    )
     false_alarms: Number = Field(
         default=1.0,
         gt=0,

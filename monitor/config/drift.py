@@ -31,7 +31,6 @@ def build_drift(scope: Scope, monitor: Monitor) -> Built | None:
     return Built(
         measure=_measure(monitor, drift),
         mix_by=_dimension(monitor, drift),
-        leave_out=tuple(drift.leave_out),
         false_alarms=drift.false_alarms,
         baseline_from=drift.baseline_from,
         severity=drift.severity,
@@ -72,8 +71,6 @@ def _problems(monitor: Monitor, drift: Drift) -> Iterator[tuple[str, str]]:
         yield "measure", f"verdicts are of whole hours, in which a bucket of {bucket} does not go; take e.g. 15m or 1h"
     if monitor.bucket > DAY:
         yield "measure", f"a bucket of {format_duration(monitor.bucket)} is too long for verdicts; take at most 1d"
-    if drift.leave_out and not _dimension(monitor, drift):
-        yield "leave_out", "it is of values of `mix_by`, and this monitor has no `slices:` to mix by; add them"
     if drift.mix_by is not None and drift.mix_by not in (known := _dimensions(monitor)):
         if drift.mix_by in [s.dimension for s in monitor.slices]:
             text = "has values that come and go, and a new one has no past to compare with; take another dimension"

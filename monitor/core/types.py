@@ -169,7 +169,6 @@ class Drift:
     Attributes:
         measure: whose `zero` reading is judged.
         mix_by: dimension whose values are judged one by one; None if there is none.
-        leave_out: values of it that are no part of the verdicts, neither by themselves nor in all traffic.
         false_alarms: at most so many in 90 days.
         baseline_from: seconds; nothing older is looked at.
         notify_data: channels of the owners of the data; empty if they are the monitor's.
@@ -178,7 +177,6 @@ class Drift:
 
     measure: Measure
     mix_by: str | None = None
-    leave_out: tuple[str, ...] = ()
     false_alarms: float = 1.0
     baseline_from: int | None = None
     severity: Severity = "critical"
@@ -301,9 +299,7 @@ class Monitor:
         Args:
             begun_anew: seconds at which somebody had the baseline begin anew.
         """
-        judged: list[Any] = [self.definition(drift.measure).id, self.traffic.id, drift.mix_by, drift.false_alarms]
-        if drift.leave_out:
-            judged.append(sorted(set(drift.leave_out)))
+        judged = (self.definition(drift.measure).id, self.traffic.id, drift.mix_by, drift.false_alarms)
         return _digest([VERSION, judged, drift.baseline_from, list(begun_anew)])
 
     @property

@@ -25,7 +25,7 @@ def judged(measure: Measure) -> Measure:
 
 
 def hours(drift: Drift, width: int, history: History, traffic: History, refused: Mapping[int, int]) -> Hours:
-    """The whole steps of some final buckets, without the slices that are left out.
+    """The whole steps of some final buckets.
 
     Args:
         width: of a bucket, seconds.
@@ -42,7 +42,7 @@ def hours(drift: Drift, width: int, history: History, traffic: History, refused:
     kept = np.isin(starts // step, firsts[whole])
     starts, at = starts[kept], np.concatenate(([0], np.cumsum(number[whole])))[:-1]
     # Where the dimension has no value yet, there are no requests either.
-    names = tuple(v for of, v in traffic.slices if of == dimension and v not in drift.leave_out) or (NONE,)
+    names = tuple(value for of, value in traffic.slices if of == dimension) or (NONE,)
 
     def summed(of: History, dimension: str, names: Sequence[str], field: int) -> b.Floats:
         rows = np.isin(of.starts, starts)

@@ -149,7 +149,7 @@ def advice(finding: Finding) -> str:
     if finding.verdict == SLICE_COLLAPSED:
         return (
             "look at how these slices' events are logged; if that is sound, look at what they are shown. If they will "
-            "never have labels again: drift's `leave_out`."
+            "never have labels again, leave them out of the rankings (`select:`)."
         )
     return "see by which reason rows are refused, and what changed in the logging then."
 
@@ -197,11 +197,6 @@ def named(dimension: str, value: str) -> str:
     """A slice on one line, however long or odd its value is."""
     shown = "".join(c if c.isprintable() else "?" for c in value)
     return f"{dimension}={shown if len(shown) <= LONGEST_SLICE else shown[:LONGEST_SLICE] + '...'}"
-
-
-def without(dimension: str | None, left_out: Sequence[str]) -> str:
-    """What verdicts were found without; empty if there is nothing."""
-    return f"without {', '.join(named(dimension or '', value) for value in left_out)}" if left_out else ""
 
 
 def _slices(finding: Finding) -> str:

@@ -17,7 +17,7 @@ from monitor.core.messages import About, advice, notification, sentence
 from monitor.core.types import OVERALL, format_duration
 from monitor.core.verdict_findings import DEGRADED
 from monitor.core.verdict_hours import judged
-from monitor.core.verdict_words import NAMES, topic, without
+from monitor.core.verdict_words import NAMES, topic
 from monitor.core.words import counted, lasting
 from monitor.page.figures import Budget, figures, overview_spark
 from monitor.page.state import State, coverage_of, main_trail, overall_point, states_of
@@ -215,8 +215,6 @@ def _verdict(snapshot: MonitorSnapshot) -> dict[str, str] | None:
         parts.append(f"the mix of {drift.mix_by} moves the mean by {100 * verdict.mix_effect:+.1f} %")
     if verdict.lacks:
         parts.append(f"still lacks {verdict.lacks}")
-    if drift.leave_out:
-        parts.append(f"found {without(drift.mix_by, drift.leave_out)}")
     return {"measure": str(judged(drift.measure)), "words": "; ".join(parts)}
 
 

@@ -15,8 +15,8 @@ WARM, LAST = 31, 10
 """Days before the change, and after it."""
 USUAL, LEFT = (0.9, 0.4), (0.0, 0.15)
 """Share of the requests that have a label; of these labels, what is left."""
-WORSE = ((0.6, 0.72), (0.49, 0.66), (0.4, 0.65))
-"""Of worse lists: share of the labels that is left, and what these are worth."""
+WORSE = ((0.6, 0.71), (0.49, 0.71), (0.4, 0.71))
+"""Of worse lists: share of the labels that is left, and what these are worth; less could not be simulated."""
 
 
 def models(slices: tuple[int, ...], peaks: tuple[int, ...], seeds: int) -> Iterator[tuple[Ranking, float, int]]:
