@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 _PLURALS = {"grade above max": "grades above max", "mixed query": "mixed queries"}
@@ -27,6 +28,15 @@ def lasting(seconds: int) -> str:
     days, hours = divmod(minutes // 60, 24)
     parts = [(days, "d"), (hours, "h"), (0 if days else minutes % 60, "min")]
     return " ".join(f"{n} {unit}" for n, unit in parts if n)
+
+
+def on_one_line(text: str) -> str:
+    r"""A message of several lines; what a tab begins, as PostgreSQL's guesses at the cause, in parentheses.
+
+    >>> on_one_line("connection failed: Connection refused\n\tIs the server running?\n")
+    'connection failed: Connection refused (Is the server running?)'
+    """
+    return " ".join(re.sub(r"\n\t+(\S.*)", r" (\1)", text).split())
 
 
 def utc(instant: int | None) -> str:

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 
+from monitor.core.words import on_one_line
 from monitor.database_url import without
 from monitor.errors import RankmonError, SourceError, Stopped, TooMany
 from monitor.source import session
@@ -244,7 +245,7 @@ class Database:
             return SourceError(f"source {self.name}: {said}", reason)
         cause = getattr(error, "orig", None) or error
         fault = fault_of(cause)
-        said = self.redact(" ".join(str(cause).split()))
+        said = self.redact(on_one_line(str(cause)))
         if fault is None:
             return SourceError(f"source {self.name}: {said}", otherwise)
         if fault is SILENT:

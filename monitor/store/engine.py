@@ -15,6 +15,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 import monitor.store.files as files
+from monitor.core.words import on_one_line
 from monitor.database_url import how_to_install, without
 from monitor.errors import StoreError
 
@@ -199,7 +200,7 @@ def explained(url: URL) -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, ModuleNotFoundError) as error:
-        said = " ".join(str(getattr(error, "orig", None) or error).split())
+        said = on_one_line(str(getattr(error, "orig", None) or error))
         said = without(said, [str(url.password or "")])
         if remedy := _remedy(error, said, url):
             said += f"; {remedy}"
