@@ -252,7 +252,7 @@ class Database:
             fault = by_own_limits(session.own_limits(self.url, self.statement_timeout), watch.is_on)
         statement, remedy = str(getattr(error, "statement", None) or ""), fault.remedy
         if fault.reason == "permission" and (grant := grant_for(said, self.url.username, statement)):
-            remedy += f": {grant}"
+            remedy = f"grant SELECT to it: {grant}"  # whoever is denied that has logged in
         place = looked_for(said, statement) if fault.reason == "missing" else ""
         told = "; ".join(filter(None, (f"source {self.name}: {said}", place, remedy)))
         return SourceError(told, fault.reason, fault.lasting)
