@@ -205,6 +205,9 @@ def _names(frame: _Frame, lines: Sequence[Line]) -> list[str]:
 PLOT_WIDTH, PLOT_HEIGHT = 1000, 300
 """Units of a plot. A page stretches them to the room there is; text and the width of lines stay as they are."""
 
+STRIP = 10
+"""Height of a strip along the bottom of a plot, in the same units."""
+
 _NO_MARGINS = (0, 0, 0, 0)
 _HOUR, _DAY = 3600, 86_400
 _TICKS = (_HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, 7 * _DAY, 14 * _DAY, 28 * _DAY)
@@ -213,11 +216,16 @@ _MOST_TICKS = 6
 
 @dataclass(frozen=True)
 class Stretch:
-    """A span of time to be shaded, [since, until] in seconds since 1970, with the words over it."""
+    """A span of time to be shaded, [since, until] in seconds since 1970, with the words over it.
+
+    Attributes:
+        kind: class of the shade; that of a `mix` is a strip along the bottom.
+    """
 
     since: int
     until: int
     words: str
+    kind: str = "incident"
 
 
 @dataclass(frozen=True)
@@ -316,8 +324,9 @@ def _shades(frame: _Frame, shown: Plot) -> list[str]:
     found = []
     for stretch in shown.stretches:
         left, right = _edges(frame, stretch)
-        width = max(right - left, 2)
-        found.append(f'<rect class="incident" x="{left:.1f}" width="{width:.1f}" y="0" height="{frame.height}"/>')
+        width, height = max(right - left, 2), frame.height if stretch.kind != "mix" else STRIP
+        box = f'x="{left:.1f}" width="{width:.1f}" y="{frame.height - height}" height="{height}"'
+        found.append(f'<rect class="{stretch.kind}" {box}/>')
     return found
 
 

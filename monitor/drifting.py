@@ -208,7 +208,7 @@ def _masked(monitor: Monitor, drifted: Drifted, found: Sequence[Verdict], since:
     """Ends of the steps from then on that were left out for the data were bad."""
     known = [(verdict.end, str(verdict.kind)) for verdict in found]
     if drifted.judged is None or not drifted.judged.anew:
-        known += [(at, kind) for at, kind, *_ in store.verdicts.drawn(monitor.name, since, found[0].end - 1)]
+        known += [(one.end, one.kind) for one in store.verdicts.drawn(monitor.name, since, found[0].end - 1)]
     return frozenset(end for end, kind in known if kind in MASKED)
 
 

@@ -180,7 +180,7 @@ def _series(monitor: Monitor, fell: Subject, window: int, history: History, end:
 def _expected(monitor: Monitor, end: int, verdicts: Sequence[Verdict], store: Store) -> list[dict[str, Any]]:
     """What the verdicts saw and expected in the last two weeks, oldest first."""
     stored = store.verdicts.drawn(monitor.name, end - REACH, end)
-    rows = {at: (observed, expected) for at, _, observed, expected in stored}
+    rows = {one.end: (one.observed, one.expected) for one in stored}
     rows |= {v.end: (v.observed, v.expected) for v in verdicts if end - REACH < v.end <= end}
     known = sorted((at, *both) for at, both in rows.items() if None not in both)
     return [{"end": at, "observed": round(o or 0.0, 6), "expected": round(e or 0.0, 6)} for at, o, e in known]

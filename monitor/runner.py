@@ -22,7 +22,7 @@ from monitor.keeping import Keeping
 from monitor.snapshot import Board, MonitorSnapshot, renew, take_snapshot
 from monitor.store import Lease, Remembering, Store
 from monitor.telemetry import Telemetry
-from monitor.trail import extended
+from monitor.trail import extended, judged_onward
 
 log = logging.getLogger(__name__)
 
@@ -270,8 +270,10 @@ class Runner:
         """Bring the trails up to date; apart from the rest, so that neither metrics nor a start wait for it."""
         if self._shown is not None and self._is_undrawn and not self._is_over:
             with self._showing("trail"):
-                former = () if self._is_past_changed else self._shown.trails
-                self._publish(replace(self._shown, trails=extended(self.monitor, self._store, now, former)))
+                former, judged = ((), None) if self._is_past_changed else (self._shown.trails, self._shown.judged)
+                trails = extended(self.monitor, self._store, now, former)
+                judged = judged_onward(self.monitor, self._store, now, judged)
+                self._publish(replace(self._shown, trails=trails, judged=judged))
                 self._is_undrawn = self._is_past_changed = False
 
     @contextmanager
@@ -291,7 +293,8 @@ class Runner:
         if self._shown is None or self._is_outdated:
             self._is_undrawn = True
             taken = take_snapshot(self.monitor, self._store, now, future_rows, left)
-            taken = taken if self._shown is None else replace(taken, trails=self._shown.trails)
+            if self._shown is not None:
+                taken = replace(taken, trails=self._shown.trails, judged=self._shown.judged)
         else:
             taken = renew(self._shown, self._store, now, future_rows, left)
         return replace(taken, holding=self._keeping.holding)

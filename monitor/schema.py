@@ -245,8 +245,11 @@ verdicts = sa.Table(
     sa.Column("observed", sa.Double),
     sa.Column("expected", sa.Double),
     sa.Column("document", sa.Text, nullable=False),
+    sa.Column("mix_effect", sa.Double),
 )
-"""One verdict for each step that was judged, by the end of the step; `document` is the whole of it, as JSON."""
+"""One verdict for each step that was judged, by the end of the step; `document` is the whole of it, as JSON.
+
+`mix_effect`: by how much the mix moved the mean, relative; NULL where the verdict does not say that it did."""
 
 baselines = sa.Table(
     "baselines",

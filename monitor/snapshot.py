@@ -26,7 +26,7 @@ from monitor.store import Holding, Progress, Store
 from monitor.store.alerts import AlertState
 from monitor.store.alerts import StoredIncident as StoredIncident
 from monitor.store.store import HARMLESS
-from monitor.trail import Comparison, Trail, compare
+from monitor.trail import Comparison, JudgedTrail, Trail, compare
 
 UNMATCHED = TRAFFIC_FIELDS.index("unmatched")
 
@@ -85,6 +85,7 @@ class MonitorSnapshot:
         no_retraining_as: why nobody is asked to now, though something that fires would have it; empty if nothing would.
         silenced_until: until when nobody is told of new incidents, real seconds since 1970.
         trails: the recent past of the series, to be drawn; only a daemon's snapshot has them.
+        judged: what verdicts said of that past; as `trails`.
         verdict: the newest one; None where there is none.
         verdict_conditions: what the verdicts came to, by verdict, dimension and value.
         refused_then: of incidents in which too many rows were refused, id -> reason -> rows refused while it lasted.
@@ -108,6 +109,7 @@ class MonitorSnapshot:
     no_retraining_as: str = ""
     silenced_until: float | None = None
     trails: tuple[Trail, ...] = ()
+    judged: JudgedTrail | None = None
     verdict: Verdict | None = None
     verdict_conditions: MappingProxyType[ConditionName, Condition] = field(default_factory=lambda: MappingProxyType({}))
     refused_then: MappingProxyType[str, dict[str, int]] = field(default_factory=lambda: MappingProxyType({}))
@@ -143,10 +145,11 @@ def take_snapshot(
     histories = {d: store.history(d, since, end) for d in monitor.definitions}
     traffic = histories[monitor.traffic]
     state = store.alerts.state(monitor.name)
+    fell_at = _fell_at(state.open.get("quality"))
     read = replace(
         empty,
         series=tuple(
-            current(monitor, measure, histories[monitor.definition(measure)], traffic, length)
+            current(monitor, measure, histories[monitor.definition(measure)], traffic, length, fell_at)
             for measure in monitor.measures
             for length in monitor.windows
         ),
@@ -156,6 +159,13 @@ def take_snapshot(
         readings=_readings(monitor, store, state),
     )
     return renew(read, store, now, future_rows, due)
+
+
+def _fell_at(open_: StoredIncident | None) -> int | None:
+    """From when on the fall of an open incident may have begun: a window that fell may have done so at its start."""
+    if open_ is None:
+        return None
+    return min((open_.incident.began_at, *(f.since - f.window for f in open_.findings if not f.verdict)))
 
 
 def _counts(monitor: Monitor) -> bool:
@@ -237,8 +247,14 @@ def _nothing(monitor: Monitor) -> tuple[Series, ...]:
     return tuple(Series(m, monitor.definition(m), w) for m in monitor.measures for w in monitor.windows)
 
 
-def current(monitor: Monitor, measure: Measure, history: History, traffic: History, length: int) -> Series:
-    """The newest final and the newest provisional window of one length."""
+def current(
+    monitor: Monitor, measure: Measure, history: History, traffic: History, length: int, fell_at: int | None = None
+) -> Series:
+    """The newest final and the newest provisional window of one length.
+
+    Args:
+        fell_at: when the open incident began, seconds.
+    """
     by_judgments = isinstance(monitor.recipe, Judgments)
 
     def at(end: int | None) -> tuple[Point, ...]:
@@ -248,9 +264,10 @@ def current(monitor: Monitor, measure: Measure, history: History, traffic: Histo
 
     settled = latest_final_end(history.starts, history.final, monitor.bucket)
     newest = int(history.starts[-1]) + monitor.bucket if len(history.starts) else None
-    comparison = Comparison() if settled is None else compare(monitor, measure, length, history, traffic, settled)
-    definition, provisional = monitor.definition(measure), at(newest) if newest != settled else ()
-    return Series(measure, definition, length, at(settled), provisional, comparison)
+    found = Series(measure, monitor.definition(measure), length, at(settled), at(newest) if newest != settled else ())
+    if settled is None:
+        return found
+    return replace(found, comparison=compare(monitor, measure, length, history, traffic, settled, fell_at))
 
 
 def shown(series: Series, least_completeness: float) -> tuple[Point, ...]:

@@ -15,8 +15,10 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from pydantic import TypeAdapter
 from sqlalchemy.engine import make_url
 
+from monitor.core.drift.verdicts import Verdict
 from monitor.core.measures import parse
 from monitor.core.windows import points
 from monitor.errors import StoreError
@@ -27,7 +29,7 @@ from monitor.store.verdicts import Diagnosis
 from tests.support.postgres import PostgresServer
 from tests.support.tallies import HOUR, line, python, rows, tally, watched, write
 
-HEAD = "0009"
+HEAD = "0010"
 MONITOR = watched()
 
 
@@ -170,6 +172,19 @@ def test_diagnoses_of_incidents_become_those_of_the_conditions_that_opened_them_
         ("b", json.loads(unknown)),
     ], "overall before its slices, and nothing of what failed"
     assert store.schema.migrate() == ("0004", HEAD)
+
+
+def test_shifts_of_the_mix_that_were_said_before_are_known(store: Store) -> None:
+    store.schema.migrate()
+    healthy = Verdict(7200, "healthy", mix_effect=-0.001)
+    with store.writing() as connection:
+        command.downgrade(_alembic(connection), "0009")
+        for one in (healthy, Verdict(10800, "healthy", mix_shifted=True, mix_effect=-0.08)):
+            document = TypeAdapter(Verdict).dump_json(one).decode()
+            row = f"'shop', {one.end}, '{one.kind}', 5, NULL, NULL, '{document}'"
+            connection.exec_driver_sql(f"INSERT INTO verdicts VALUES ({row})")
+    store.schema.migrate()
+    assert [one.mix_effect for one in store.verdicts.drawn("shop", 0, 10800)] == [None, -0.08]
 
 
 MIGRATING = """

@@ -18,7 +18,7 @@ from monitor.runner import LONGEST_RETRY, REASONS, Runner
 from monitor.snapshot import Board
 from monitor.store import Store
 from monitor.telemetry import Telemetry
-from monitor.trail import extended
+from monitor.trail import JudgedTrail, extended
 from tests.support.monitors import new_store, pull, shop
 from tests.support.postgres import PostgresServer
 from tests.test_cycle import DAYS, HOUR, SETTLED, filled, shop_url
@@ -291,6 +291,28 @@ def test_trails_grow_with_what_is_stored_and_are_worked_out_anew_where_others_wr
     bench.clock.time += HOUR
     bench.run()
     assert formers[2:] == [()]
+
+
+def test_what_verdicts_said_is_read_on_and_anew_where_others_wrote(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    formers = []
+
+    def noted(monitor: Any, store: Store, now: float, former: Any) -> Any:
+        formers.append(former)
+        return JudgedTrail(HOUR, HOUR)
+
+    monkeypatch.setattr("monitor.runner.judged_onward", noted)
+    bench.run()
+    bench.clock.time += HOUR
+    bench.run()
+    assert formers == [None, JudgedTrail(HOUR, HOUR)]
+    assert bench.shown.judged == JudgedTrail(HOUR, HOUR)
+    with Store(bench.store.url, 5).hold("shop"):
+        pass
+    bench.clock.time += HOUR
+    bench.run()
+    assert formers[2:] == [None]
 
 
 def test_a_fault_in_the_trails_leaves_the_rest_as_it_is(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

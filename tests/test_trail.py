@@ -10,7 +10,8 @@ from monitor.core.rules import Baseline, Drop, Floor, Rule
 from monitor.core.types import OVERALL
 from monitor.core.windows import points
 from monitor.store import Store
-from monitor.trail import MOST_POINTS, SPAN, Compared, extended, grid_step
+from monitor.trail import extended
+from monitor.trail.series import MOST_POINTS, SPAN, Compared, grid_step
 from tests.support.pages import DAY, RULE, START, fell, fill, shown, watched
 from tests.support.tallies import HOUR
 

@@ -76,6 +76,8 @@ def _figure(
         "change": "" if trail.newest is None or trail.newest.change is None else change(trail.newest.change),
         "rules": [_rule_words(rule, limits) for rule, limits in zip(trail.rules, _newest_limits(trail), strict=True)],
         "spark": overview_spark(trail),
+        "has_baseline": any(name == "baseline" for name, _ in shown.limits),
+        "has_threshold": any(name == "threshold" for name, _ in shown.limits),
         "has_band": any(p.lower is not None for p in points),
         "has_incident": bool(shown.stretches),
         **_slices(trail, series, budget.slices),

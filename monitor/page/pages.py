@@ -20,6 +20,7 @@ from monitor.core.verdict_hours import judged
 from monitor.core.verdict_words import NAMES, topic
 from monitor.core.words import counted, lasting
 from monitor.page.figures import Budget, figures, overview_spark
+from monitor.page.judged import judged_figure
 from monitor.page.state import State, coverage_of, main_trail, overall_point, states_of
 from monitor.page.words import ago, change, number, percent, utc
 from monitor.snapshot import Board, MonitorSnapshot, Series, StoredIncident
@@ -135,6 +136,7 @@ def _article(
         "retrain": snapshot.recommends_retraining,
         "no_retraining_as": snapshot.no_retraining_as,
         "silenced": snapshot.silenced_until,
+        "judged": judged_figure(snapshot, budget.points),
         "figures": figures(snapshot, budget),
         "series": [_row(s, monitor.min_completeness) for s in snapshot.series],
         "incidents": [_past(snapshot, s) for s in snapshot.incidents if not s.incident.is_open][:MOST_INCIDENTS],
@@ -212,7 +214,7 @@ def _verdict(snapshot: MonitorSnapshot) -> dict[str, str] | None:
     if verdict.observed is not None and verdict.expected is not None:
         parts.append(f"{number(verdict.observed)} over the last day, {number(verdict.expected)} expected")
     if verdict.mix_shifted:
-        parts.append(f"the mix of {drift.mix_by} moves the mean by {100 * verdict.mix_effect:+.1f} %")
+        parts.append(f"the mix of {drift.mix_by} moves the mean by {change(verdict.mix_effect)}")
     if verdict.lacks:
         parts.append(f"still lacks {verdict.lacks}")
     return {"measure": str(judged(drift.measure)), "words": "; ".join(parts)}

@@ -8,9 +8,10 @@ from statistics import median
 
 from monitor.core.rules import COVERAGE
 from monitor.core.types import OVERALL
+from monitor.core.verdict_findings import DEGRADED
 from monitor.core.verdict_words import NAMES
 from monitor.core.windows import Point
-from monitor.page.words import percent, utc
+from monitor.page.words import change, percent, utc
 from monitor.snapshot import MonitorSnapshot, Series, shown
 from monitor.trail import Trail
 
@@ -23,7 +24,7 @@ SILENT_BUCKETS, LEAST_SILENCE = 3, 3600
 LEAST_REAL_SILENCE = 60
 """Real seconds before which nothing counts as stale: of a replay's hours, many pass in a moment."""
 
-KINDS = ("critical", "warning", "info", "failing", "stale", "empty", "labels", "pending", "unwatched", "ok")
+KINDS = ("critical", "warning", "info", "failing", "stale", "empty", "labels", "pending", "note", "unwatched", "ok")
 """From the worst to the best."""
 
 
@@ -100,13 +101,15 @@ def _data(snapshot: MonitorSnapshot) -> Iterator[State]:
     coverage = coverage_of(snapshot)
     if coverage.has_fallen:
         usual = "" if coverage.usual is None else f", {percent(coverage.usual)} usually"
-        yield State("labels", f"Labels missing: {percent(coverage.now)} have one{usual}")
+        is_judged = snapshot.verdict_kind == DEGRADED
+        kind, words = ("note", "Fewer labels, as worse lists leave") if is_judged else ("labels", "Labels missing")
+        yield State(kind, f"{words}: {percent(coverage.now)} have one{usual}")
 
 
 def _mix(snapshot: MonitorSnapshot) -> Iterator[State]:
     if snapshot.verdict is not None and snapshot.verdict.mix_shifted and snapshot.monitor.drift is not None:
-        effect = f"{100 * snapshot.verdict.mix_effect:+.1f} %"
-        yield State("info", f"Mix shifted: {snapshot.monitor.drift.mix_by} moves the mean by {effect}; no page")
+        effect = change(snapshot.verdict.mix_effect)
+        yield State("note", f"Mix shifted: {snapshot.monitor.drift.mix_by} moves the mean by {effect}; no page")
 
 
 def _suspicion(snapshot: MonitorSnapshot) -> Iterator[State]:

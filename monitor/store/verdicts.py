@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from sqlalchemy.engine import URL
 
 from monitor.core.drift.state import State
-from monitor.core.drift.verdicts import Verdict
+from monitor.core.drift.verdicts import Drawn, Verdict
 from monitor.core.thresholds import Condition, ConditionName
 from monitor.schema import baselines, diagnoses, drift_borders, drift_states, verdicts
 from monitor.store.engine import Connected, upserting
@@ -164,15 +164,16 @@ class Verdicts(Connected):
             document = connection.scalar(query.order_by(verdicts.c.at.desc()).limit(1))
         return None if document is None else _reader().validate_json(document)
 
-    def drawn(self, monitor: str, since: int, until: int) -> list[tuple[int, str, float | None, float | None]]:
-        """(end, kind, observed, expected) of the verdicts on steps that ended in (since, until], oldest first."""
+    def drawn(self, monitor: str, since: int, until: int) -> list[Drawn]:
+        """What there is to draw of the verdicts on steps that ended in (since, until], oldest first."""
+        c = verdicts.c
         query = (
-            sa.select(verdicts.c.at, verdicts.c.kind, verdicts.c.observed, verdicts.c.expected)
-            .where(verdicts.c.monitor == monitor, verdicts.c.at > since, verdicts.c.at <= until)
-            .order_by(verdicts.c.at)
+            sa.select(c.at, c.kind, c.observed, c.expected, c.mix_effect)
+            .where(c.monitor == monitor, c.at > since, c.at <= until)
+            .order_by(c.at)
         )
         with self.reading() as connection:
-            return [tuple(row) for row in connection.execute(query)]
+            return [Drawn(*row) for row in connection.execute(query)]
 
     def baselines(self, monitor: str) -> list[Baseline]:
         """Where somebody had the baseline of a monitor begin anew, oldest first."""
@@ -289,6 +290,7 @@ def _row(monitor: str, verdict: Verdict) -> dict[str, Any]:
         "observed": verdict.observed,
         "expected": verdict.expected,
         "document": _reader().dump_json(verdict).decode(),
+        "mix_effect": verdict.mix_effect if verdict.mix_shifted else None,
     }
 
 

@@ -14,7 +14,7 @@ from monitor.core.types import OVERALL, Column, Monitor, Slice
 from monitor.judging import Telling, judge
 from monitor.snapshot import Board, MonitorSnapshot, take_snapshot
 from monitor.store import Store
-from monitor.trail import Trail, extended
+from monitor.trail import Trail, extended, judged_onward
 from tests.support.tallies import HOUR, RANKINGS
 
 DAY = 86_400
@@ -73,7 +73,8 @@ def _add(tallied: Tally, monitor: Monitor, start: int, means: dict[str, float], 
 
 def shown(store: Store, monitor: Monitor, now: float, former: tuple[Trail, ...] = ()) -> MonitorSnapshot:
     """What a daemon's board would hold."""
-    return replace(take_snapshot(monitor, store, now), trails=extended(monitor, store, now, former))
+    trails, judged = extended(monitor, store, now, former), judged_onward(monitor, store, now, None)
+    return replace(take_snapshot(monitor, store, now), trails=trails, judged=judged)
 
 
 @dataclass

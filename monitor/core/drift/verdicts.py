@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from monitor.core.drift.diagnosis import Split
 
@@ -166,3 +166,17 @@ class Verdict:
     def is_data(self) -> bool:
         """Whether it is the data that broke."""
         return self.kind in DATA_KINDS
+
+
+class Drawn(NamedTuple):
+    """What there is to draw of a verdict; fields as of `Verdict`.
+
+    Attributes:
+        mix_effect: None where the mix has not shifted.
+    """
+
+    end: int
+    kind: str
+    observed: float | None
+    expected: float | None
+    mix_effect: float | None

@@ -18,7 +18,7 @@ from monitor.core.findings import compared_with
 from monitor.core.intervals import DAY, REACH
 from monitor.core.measures import Measure
 from monitor.core.rules import COVERAGE, WEEK, Baseline, Drop, Rule
-from monitor.core.thresholds import Evaluation, View, evaluate, merged
+from monitor.core.thresholds import View, evaluate, merged
 from monitor.core.types import OVERALL, Definition, Judgments, Monitor
 from monitor.core.windows import History, SliceKey, points
 from monitor.store import Store
@@ -31,6 +31,9 @@ ALIKE = 1e-9
 
 MOST_POINTS = 300
 MOST_SLICE_POINTS = 60
+
+FEWEST_BEFORE = 30
+"""Requests: a slice that had fewer before is compared with nothing."""
 
 Limits = tuple[float | None, float | None]
 """A rule's baseline, and below what it fires; None where it cannot be told."""
@@ -316,35 +319,56 @@ class Comparison:
 
 
 def compare(
-    monitor: Monitor, measure: Measure, window: int, history: History, traffic: History, end: int
+    monitor: Monitor,
+    measure: Measure,
+    window: int,
+    history: History,
+    traffic: History,
+    end: int,
+    fell_at: int | None = None,
 ) -> Comparison:
     """How the slices stand at `end`: against the baseline of the rule that judges the same, else the week before.
 
     Where `history` does not reach back as far, against the window before.
+
+    Args:
+        fell_at: when the open incident began, seconds; what came since is nothing to compare with.
     """
     view = View(history, traffic, monitor.bucket, monitor.min_completeness)
     keys = [key for key in history.slices if key != OVERALL]
     if not keys:
         return Comparison()
-    for rule in _references(monitor, measure, window):
-        overall, *found = evaluate(rule, view, [OVERALL, *keys], end)
+    for reference in _references(monitor, measure, window, end, fell_at):
+        overall, *before = evaluate(reference.rule, view, [OVERALL, *keys], reference.end)
         if overall.baseline is not None:
             break
+    overall, *found = evaluate(reference.rule, view, [OVERALL, *keys], end)
     slices = [
-        _compared(key, seen, overall.requests) for key, seen in zip(keys, found, strict=True) if seen.value is not None
+        Compared(key, seen.value, then.baseline, seen.requests / max(overall.requests, 1))
+        for key, seen, then in zip(keys, found, before, strict=True)
+        if seen.value is not None
     ]
-    return Comparison(tuple(sorted(slices, key=lambda c: (c.effect, c.key))), compared_with(rule))
+    return Comparison(tuple(sorted(slices, key=lambda c: (c.effect, c.key))), reference.words)
 
 
-def _references(monitor: Monitor, measure: Measure, window: int) -> Iterator[Rule]:
-    """Rules whose baselines slices may be compared with, the best first. Those that look back too far are left out."""
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """What slices may be compared with: the baseline that a rule has for the window that ends at `end`, seconds."""
+
+    rule: Rule
+    end: int
+    words: str
+
+
+def _references(monitor: Monitor, measure: Measure, window: int, end: int, fell_at: int | None) -> Iterator[_Reference]:
+    """The best first. Rules that look back too far are left out."""
     for rule in monitor.alerts:
         is_near = isinstance(rule.limit, Drop) and rule.limit.baseline.pinned is None and rule.reach <= REACH
         if is_near and (rule.measure, rule.window) == (measure, window):
-            yield replace(rule, min_requests=1)
-    for trailing in (max(WEEK, window), window):
-        yield Rule("", measure, window, Drop(0.0, 0.0, True, Baseline(trailing)))
-
-
-def _compared(key: SliceKey, seen: Evaluation, requests: int) -> Compared:
-    return Compared(key, seen.value or 0.0, seen.baseline, seen.requests / max(requests, 1))
+            yield _Reference(replace(rule, min_requests=FEWEST_BEFORE), end, compared_with(rule))
+    drop = Drop(0.0, 0.0, True, Baseline(max(WEEK, window))), Drop(0.0, 0.0, True, Baseline(window))
+    before = [Rule("", measure, window, limit, min_requests=FEWEST_BEFORE) for limit in drop]
+    if fell_at is not None and fell_at < end - window:
+        fallen = bucket_of(fell_at, monitor.bucket) + window
+        yield from (_Reference(rule, fallen, f"{compared_with(rule)} fell") for rule in before)
+    yield from (_Reference(rule, end, compared_with(rule)) for rule in before)
