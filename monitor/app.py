@@ -44,6 +44,9 @@ log = logging.getLogger(__name__)
 INTERRUPT_EVERY = 0.2
 """Seconds between attempts to end what is being read."""
 
+STOP_WITHIN = 20.0
+"""Seconds that runs are given to end in. Who supervises the process waits for half a minute before it kills it."""
+
 LONGEST_PROBLEM = 240
 """Characters of a problem with the configuration that the page shows."""
 
@@ -100,6 +103,8 @@ class App:
         before, now = self.store.schema.migrate()
         if before != now:
             log.info("store: schema %s -> %s", before or "none", now)
+        with self.store.writing():
+            pass  # who may only read would find out with each run, and show what is old
         self._store_is_ready = True
         self._adopt(self.config, self._parts(self.config))
 
@@ -109,7 +114,7 @@ class App:
             runner.refresh_snapshot(self.clock.now())
 
     def start(self) -> None:
-        """Serve at once; beside that, show what is stored, then schedule. Raises RankmonError if the port is taken."""
+        """Serve at once; beside that, show what is stored, then schedule. Raises Unserved if the port is taken."""
         self.web.start()
         self.scheduler.start()
         self.sender.start()
@@ -132,21 +137,32 @@ class App:
         for database in self._databases_in_use():
             database.interrupt()
 
-    def stop(self) -> None:
-        """End: what is being read is left out, what is being written is written."""
+    def stop(self) -> bool:
+        """End: what is being read is left out, what is being written is written. False if something does not end.
+
+        That is so after STOP_WITHIN, where the store does not answer. What was not written then is done again.
+        """
         self.interrupt()
-        if self._beginning.is_alive():
-            self._beginning.join()
-        ending = threading.Thread(target=self.scheduler.stop, name="stop")
+        until = time.monotonic() + STOP_WITHIN
+        ending = threading.Thread(target=self._end_runs, name="stop", daemon=True)
         ending.start()
-        while ending.is_alive():
+        while ending.is_alive() and time.monotonic() < until:
             ending.join(INTERRUPT_EVERY)
             self.interrupt()  # again, for a statement may have begun just after the last time
         self.web.stop()
         self.attention.stop()
         self._withdrawing.stop()
         self.sender.stop()
+        if ending.is_alive():
+            log.error("a run has not ended %.0f s after it was told to, for the store does not answer", STOP_WITHIN)
+            return False
         self.close()
+        return True
+
+    def _end_runs(self) -> None:
+        if self._beginning.is_alive():
+            self._beginning.join()
+        self.scheduler.stop()
 
     def close(self) -> None:
         """Give all connections back."""

@@ -43,6 +43,10 @@ class Undelivered(RankmonError):
     """A receiver did not take a notification; trying again later may help. The text holds no secret."""
 
 
+class Unserved(RankmonError):
+    """Nothing can be served at the address, for another process has it perhaps; trying again later may help."""
+
+
 class Stopped(RankmonError):
     """The process was asked to end; the chunk under way was left out whole."""
 

@@ -44,3 +44,5 @@ def set_up(level: str, style: Literal["text", "json"]) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("monitor").setLevel(level.upper())
+    # What it warns of is what anybody may send it, in words that would have the operator install something.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

@@ -17,7 +17,7 @@ from monitor.core.incidents import Incident, Matter, gather, matter_of
 from monitor.core.measures import Measure
 from monitor.core.messages import sentence
 from monitor.core.rules import Baseline, Drop, Rule
-from monitor.core.thresholds import Change, View, follow
+from monitor.core.thresholds import Change, ConditionName, View, follow
 from monitor.core.types import Monitor, format_duration
 from monitor.core.verdict_findings import VERDICTS
 from monitor.core.verdict_hours import judged, step_of
@@ -25,6 +25,7 @@ from monitor.core.verdict_words import NAMES
 from monitor.core.words import utc
 from monitor.errors import InputError
 from monitor.judging import Hindsight, judge_past
+from monitor.retraining import asking_since
 from monitor.store import Store
 
 DAY, WEEK, HOUR = 86_400, 604_800, 3600
@@ -208,14 +209,32 @@ def _asked(monitor: Monitor, found: Hindsight) -> dict[str, int]:
     ]
     asked: dict[str, int] = {}
     for incident in incidents if monitor.retrain_notify else ():
-        if incident.matter == "quality" and incident.retrain:
+        for since, until, fallen in _asking(incident, found) if incident.matter == "quality" else ():
             last = max(asked.values(), default=-monitor.retrain_cooldown)
-            at = max(incident.opened_at + monitor.retrain_after, last + monitor.retrain_cooldown)
+            at = max(since, asking_since(incident, fallen) + monitor.retrain_after, last + monitor.retrain_cooldown)
             for opened, closed in broken:
                 at = closed if opened <= at < closed else at
-            if at < (incident.closed_at or found.until + 1):
+            if at < until:
                 asked[incident.id] = at
+                break
     return asked
+
+
+def _asking(incident: Incident, found: Hindsight) -> Iterator[tuple[int, int, list[int]]]:
+    """(since, until, since when each condition that asks for retraining has been fallen), as long as any fires."""
+    changes = sorted((p.change for p in found.placed if p.incident == incident.id and p.change.retrain), key=_at)
+    end, fallen = incident.closed_at or found.until + 1, dict[ConditionName, int]()
+    for i, change in enumerate(changes):
+        fallen.pop(change.name, None)
+        if change.became == "firing":
+            fallen[change.name] = change.since
+        until = changes[i + 1].at if i + 1 < len(changes) else end
+        if fallen and until > change.at:
+            yield change.at, until, list(fallen.values())
+
+
+def _at(change: Change) -> int:
+    return change.at
 
 
 def _name(change: Change) -> str:

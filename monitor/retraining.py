@@ -7,7 +7,7 @@ trained on broken data is worse than the one that is there.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -71,7 +71,7 @@ def in_the_way(
 ) -> str:
     """Why no retraining is asked for now, though a condition that asks for it fires; empty if nothing is, or none does.
 
-    A condition that asks is not on its way back; the incident has been open for `retrain_after`; neither an incident
+    A condition that asks is not on its way back; it has asked for `retrain_after`; neither an incident
     about the data is open nor did the labels go with the quality; by the verdicts the mean of all traffic is not rising
     again; nobody took what it is about for the new level; this incident did not ask yet, and the last one that did is
     `retrain_cooldown` ago.
@@ -90,20 +90,31 @@ def in_the_way(
         return "the data are broken"
     if any(_is_taken(incident, said) for said in accepted):
         return "what it is about was taken for the new level"
+    if last is not None and last.incident == incident.id:
+        return f"it was asked for already, {utc(last.asked_at)}"
     # Whatever its slices do: what makes the whole rise may be the remedy.
     whole = max((f.well_for for f in current.findings if f.verdict == DEGRADED and not f.dimension), default=0)
     if whole:
-        return f"the mean of all traffic has been rising again for {lasting(whole)}"
+        return f"the mean of all traffic may have been rising again for {lasting(whole)}"
     recovering = {(f.rule, f.dimension, f.slice) for f in current.findings if f.well_for}
-    if not any(f.retrain and name not in recovering for name, f in (incident.firing or {}).items()):
+    asking = [f.since for name, f in (incident.firing or {}).items() if f.retrain and name not in recovering]
+    if not asking:
         return "all that asks for it is on its way back"
-    if end - incident.opened_at < monitor.retrain_after:
-        return f"it has lasted {lasting(end - incident.opened_at)} of {lasting(monitor.retrain_after)}"
-    if last is not None and last.incident == incident.id:
-        return f"it was asked for already, {utc(last.asked_at)}"
+    lasts = end - asking_since(incident, asking)
+    if lasts < monitor.retrain_after:
+        return f"it has lasted {lasting(max(lasts, 0))} of {lasting(monitor.retrain_after)}"
     if last is not None and end - last.asked_at < monitor.retrain_cooldown:
         return f"the last request, {utc(last.asked_at)}, is less than {lasting(monitor.retrain_cooldown)} ago"
     return ""
+
+
+def asking_since(incident: Incident, asking: Iterable[int]) -> int:
+    """Since when an incident has asked for retraining, seconds: not before it opened, nor before what asks fell.
+
+    Args:
+        asking: since when each condition that asks has been fallen.
+    """
+    return max(incident.opened_at, min(asking))
 
 
 def asks(current: StoredIncident) -> bool:

@@ -20,7 +20,7 @@ from monitor.errors import LeaseLost, SourceError, Stopped, StoreError
 from monitor.judging import Telling, judge
 from monitor.keeping import Keeping
 from monitor.snapshot import Board, MonitorSnapshot, renew, take_snapshot
-from monitor.store import Lease, Remembering, Store
+from monitor.store import Lease, Progress, Remembering, Store
 from monitor.telemetry import Telemetry
 from monitor.trail import extended, judged_onward
 
@@ -91,6 +91,7 @@ class Runner:
         self._settled = Settled()
         self._keeping = Keeping(monitor, self._store)
         self._failures = 0
+        self._failed: tuple[float, str] | None = None
         self._outcome: Outcome | None = None
         self._shown: MonitorSnapshot | None = None
         self._token = 0
@@ -221,7 +222,7 @@ class Runner:
         self._telemetry.count("rankmon_evaluations", name)
         if self._failures:
             log.info("monitor %s: works again after %s", name, counted(self._failures, "failure"))
-        self._failures = 0
+        self._failures, self._failed = 0, None
         level = logging.INFO if outcome.stored else logging.DEBUG
         log.log(level, "monitor %s: %d of %d due buckets in %.1f s", name, outcome.stored, outcome.due, took)
         if outcome.kept:
@@ -251,8 +252,9 @@ class Runner:
             times = "once" if self._failures == 1 else f"{self._failures} times in a row"
             log.warning("monitor %s: failed %s, next try in %.0f s: %s", name, times, wait, error)
             retry_in(name, wait)
+        self._failed = now, str(error)[:LONGEST_ERROR]
         with suppress(StoreError):
-            self._store.record(name, last_attempt_at=now, last_error=str(error)[:LONGEST_ERROR])
+            self._store.record(name, last_attempt_at=now, last_error=self._failed[1])
 
     # ---- what is shown -------------------------------------------------------------------------------------------
 
@@ -263,8 +265,25 @@ class Runner:
     def refresh_snapshot(self, now: float) -> None:
         """Publish what is stored. Where that cannot be read, the last snapshot stays, with its age. Never raises."""
         if not self._is_over:
+            was = self._shown
             with self._showing("snapshot"):
                 self._publish(self._snapshot(now))
+            if self._shown is was:
+                self._show_failure()
+
+    def _show_failure(self) -> None:
+        """Where the store cannot be read either: what was shown last, with why nothing newer is."""
+        with self._publishing:
+            if not self._retired and self._shown is not None:
+                self._shown = replace(self._shown, progress=self._as_failed(self._shown.progress))
+                self._board.publish(self._shown)
+
+    def _as_failed(self, progress: Progress) -> Progress:
+        """With the failure of the last run, which may not have come as far as the store."""
+        if self._failed is None:
+            return progress
+        at, error = self._failed
+        return replace(progress, last_attempt_at=at, last_error=error)
 
     def _refresh_trails(self, now: float) -> None:
         """Bring the trails up to date; apart from the rest, so that neither metrics nor a start wait for it."""
@@ -297,7 +316,7 @@ class Runner:
                 taken = replace(taken, trails=self._shown.trails, judged=self._shown.judged)
         else:
             taken = renew(self._shown, self._store, now, future_rows, left)
-        return replace(taken, holding=self._keeping.holding)
+        return replace(taken, holding=self._keeping.holding, progress=self._as_failed(taken.progress))
 
     def _publish(self, snapshot: MonitorSnapshot) -> None:
         with self._publishing:

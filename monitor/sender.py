@@ -36,6 +36,9 @@ ORPHANED = 600.0
 """Seconds in which nobody has tried to send what waits for a receiver that is not configured here; while another
 daemon does, it is that one's."""
 
+WARN_AGAIN = 600.0
+"""Seconds after which it is said again that the store is away."""
+
 STUCK = 600.0
 """Seconds after which a receiver is said not to take what waits for it; Prometheus' rule tells of it later."""
 
@@ -132,7 +135,7 @@ class Sender:
 
     def _keep(self) -> None:
         """Keep count of the queues, the outbox clean, and what waits for receivers that were swapped on its way."""
-        cleaned = -CLEAN_EVERY
+        cleaned, unsaid = -CLEAN_EVERY, _Unsaid()
         while not self._stopping.is_set():
             try:
                 if time.monotonic() - cleaned >= CLEAN_EVERY:
@@ -144,8 +147,9 @@ class Sender:
                 self._introduce(receivers)
                 self._retire_strangers(receivers)
                 self._count_queues()
+                unsaid.over()
             except StoreError as error:
-                log.warning("notifications: %s", error)
+                unsaid.warn("notifications: %s", error)
             except Exception:
                 log.exception("notifications: a fault in rankmon itself; please report it")
             self._stopping.wait(LOOK_EVERY)
@@ -184,6 +188,25 @@ class Sender:
         self._telemetry.queues = MappingProxyType(found)
 
 
+class _Unsaid:
+    """Says once that the store is away, and then every now and then: it is looked at every few seconds."""
+
+    def __init__(self) -> None:
+        self._said_at: float | None = None
+        self._said = ""
+
+    def warn(self, text: str, error: StoreError) -> None:
+        """Log it, unless the same was logged lately."""
+        now = time.monotonic()
+        if self._said_at is None or str(error) != self._said or now - self._said_at >= WARN_AGAIN:
+            log.warning(text, error)
+            self._said_at, self._said = now, str(error)
+
+    def over(self) -> None:
+        """The store answers again."""
+        self._said_at = None
+
+
 class _Worker:
     """The thread of one receiver."""
 
@@ -207,12 +230,14 @@ class _Worker:
         self._awake.set()
 
     def _run(self) -> None:
+        unsaid = _Unsaid()
         while not self._ended:
             self._awake.clear()
             try:
                 again = self._work()
+                unsaid.over()
             except StoreError as error:
-                log.warning("notifications to %s: %s", self.receiver.target, error)
+                unsaid.warn(f"notifications to {self.receiver.target}: %s", error)
                 again = False
             except Exception:
                 log.exception("notifications to %s: a fault in rankmon itself; please report it", self.receiver.target)

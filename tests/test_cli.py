@@ -204,7 +204,15 @@ def test_a_wrong_configuration_exits_with_2_and_names_all_its_mistakes(
 
 def test_every_error_has_an_exit_code_and_a_fault_of_ours_is_1() -> None:
     codes = {error.__name__: cli.exit_code(error("x")) for error, _ in cli.EXIT_CODES if error is not cli.ConfigError}
-    expected = {"InputError": 2, "SourceError": 3, "StoreError": 4, "LeaseLost": 5, "Undelivered": 6, "Stopped": 130}
+    expected = {
+        "InputError": 2,
+        "SourceError": 3,
+        "StoreError": 4,
+        "LeaseLost": 5,
+        "Undelivered": 6,
+        "Unserved": 7,
+        "Stopped": 130,
+    }
     assert codes == expected
     assert cli.exit_code(cli.ConfigError(["x"])) == 2
     assert cli.exit_code(ZeroDivisionError()) == 1
@@ -870,7 +878,7 @@ def test_a_signal_that_another_thread_is_given_is_not_lost(
     assert result.err.count("reload applied: 1 monitor") == 1
 
 
-def test_a_taken_port_exits_with_2(rankmon: Rankmon, setting: Setting) -> None:
+def test_a_taken_port_exits_with_7_before_the_store_is_touched(rankmon: Rankmon, setting: Setting) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         setting.head = f'web: {{listen: "127.0.0.1:{port}"}}'
@@ -881,7 +889,8 @@ def test_a_taken_port_exits_with_2(rankmon: Rankmon, setting: Setting) -> None:
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-    assert result.code == 2
+    assert result.code == 7
+    assert not (setting.path.parent / "store.db").exists()
     assert f"cannot listen on 127.0.0.1:{port}" in result.err
     assert "stopping" not in result.err, "the cause is not to be looked for among what ends"
 

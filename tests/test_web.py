@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from monitor.app import App
-from monitor.errors import InputError
+from monitor.errors import Unserved
 from monitor.web import WebServer
 from tests.support.monitors import config, shop
 
@@ -102,7 +102,7 @@ def test_many_scrapes_at_once_all_get_the_whole_text(app: App) -> None:
 
 
 def test_a_taken_port_is_a_clear_error(app: App) -> None:
-    with pytest.raises(InputError, match=f"cannot listen on 127.0.0.1:{app.web.port}: .*change web.listen"):
+    with pytest.raises(Unserved, match=f"cannot listen on 127.0.0.1:{app.web.port}: .*change web.listen"):
         WebServer("127.0.0.1", app.web.port, app.web._server.config.app, app.access).start()  # type: ignore[arg-type]
 
 

@@ -2,13 +2,14 @@
 
 Exit codes: 0 done; 1 a fault in rankmon itself; 2 wrong usage, configuration or input file; 3 a source did not answer
 as it must; 4 the store did not; 5 another process is writing the monitor; 6 a receiver did not take a notification;
-130 interrupted.
+7 nothing can be served at the address; 130 interrupted.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from typing import Any
 
@@ -25,6 +26,7 @@ from monitor.errors import (
     Stopped,
     StoreError,
     Undelivered,
+    Unserved,
 )
 
 INTERRUPTED = 130
@@ -36,6 +38,7 @@ EXIT_CODES: tuple[tuple[type[RankmonError], int], ...] = (
     (StoreError, 4),
     (LeaseLost, 5),
     (Undelivered, 6),
+    (Unserved, 7),
     (Stopped, INTERRUPTED),
 )
 
@@ -98,6 +101,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    if sys.argv[1:2] == ["run"]:
+        # Until the daemon notes it: it has not read its configuration yet, so nothing of it is lost.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     sys.exit(run(sys.argv[1:]))
 
 

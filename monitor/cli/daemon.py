@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +16,7 @@ import click
 
 from monitor.cli import exit_code
 from monitor.cli.common import Instant, config_option, interruptible, load_config, monitor_option, pick_monitors
+from monitor.errors import StoreError
 
 if TYPE_CHECKING:
     from monitor.app import App
@@ -34,20 +36,32 @@ LOOK_EVERY = 1.0
 @click.option("--speed", type=click.FloatRange(min=0.001), default=1.0, show_default=True, help="With --replay-from.")
 def run(config_path: Path, replay_from: int | None, speed: float) -> None:
     """Run the daemon: read, compute, store and serve until SIGTERM. SIGHUP loads the configuration anew."""
+    signals = _noted()
     from monitor.app import App
     from monitor.clock import ReplayClock, SystemClock
 
     if speed != 1.0 and replay_from is None:
         raise click.UsageError("--speed goes with --replay-from")
     clock = SystemClock() if replay_from is None else ReplayClock(replay_from, speed)
-    serve(App(load_config(config_path, log=True), clock))
+    serve(App(load_config(config_path, log=True), clock), signals=signals)
 
 
-def serve(app: App, announce: bool = False) -> None:
-    """Prepare and start an app, and keep it going until it is told to end."""
+def _noted(signals: SimpleQueue[int] | None = None) -> SimpleQueue[int]:
+    """Where requests to load the configuration anew are noted from now on: unhandled, they would end the process."""
+    found = SimpleQueue[int]() if signals is None else signals
+    signal.signal(signal.SIGHUP, lambda number, _: found.put(number))
+    return found
+
+
+def serve(app: App, announce: bool = False, signals: SimpleQueue[int] | None = None) -> None:
+    """Prepare and start an app, and keep it going until it is told to end.
+
+    Args:
+        signals: that have come so far, as `_noted` has them.
+    """
     from monitor.core.words import counted
 
-    signals = SimpleQueue[int]()
+    signals = _noted(signals)
 
     def note(number: int, _: object) -> None:
         signals.put(number)  # may happen in the middle of anything, and so must take no lock
@@ -55,10 +69,10 @@ def serve(app: App, announce: bool = False) -> None:
     def end_at_once(number: int, _: object) -> NoReturn:
         raise _EndedEarly
 
-    is_serving = False
+    is_serving, has_ended = False, True
     try:
-        signal.signal(signal.SIGHUP, note)
         _on_end(end_at_once)
+        app.web.listen()
         app.prepare()
         _on_end(note)
         app.start()
@@ -74,9 +88,12 @@ def serve(app: App, announce: bool = False) -> None:
         _on_end(note)
         if is_serving:
             log.info("stopping")
-        app.stop()
-        if is_serving:
+        has_ended = app.stop()
+        if is_serving and has_ended:
             log.info("stopped")
+    if not has_ended:
+        logging.shutdown()
+        os._exit(exit_code(StoreError("")))  # threads that hang in the store would keep the process
 
 
 def _next(signals: SimpleQueue[int]) -> int:

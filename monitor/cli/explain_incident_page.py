@@ -142,7 +142,8 @@ def _fell(found: StoredIncident, document: Document | None) -> Iterator[str]:
         when = "When it opened" if opening.end <= incident.opened_at else f"At {utc(opening.end)}"
         yield f"\n{when}, {_by(opening)}: {shown(sentence(opening), 1000)}"
     later = [f for f in found.findings if opening is None or f.end != opening.end]
-    yield from (f"At {utc(f.end)}, {_by(f)}: {shown(sentence(f), 1000)}" for f in later)
+    is_over = not incident.is_open
+    yield from (f"At {utc(f.end)}, {_by(f)}: {shown(sentence(f, is_over), 1000)}" for f in later)
     closed = "" if incident.closed_at is None else f", {incident.state} at {utc(incident.closed_at)}"
     yield f"Since {utc(incident.began_at)}; fired at {utc(incident.opened_at)}{closed}."
 

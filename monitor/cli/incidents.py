@@ -12,7 +12,7 @@ import click
 from monitor.cli.common import Span, by_option, config_option, load_config, pick_monitors, stored
 from monitor.cli.listing import Listing
 from monitor.core.messages import About, notification, sentence
-from monitor.core.verdict_words import topic
+from monitor.core.verdict_words import named, topic
 from monitor.core.words import lasting, utc
 from monitor.errors import InputError
 
@@ -69,9 +69,10 @@ def show(config_path: Path, incident: str, as_json: bool) -> None:
         click.echo(json.dumps({**plain(found), "transitions": history}, indent=2))
         return
     click.echo(line(found))
-    click.echo(text(found, config))
+    why = next((s.reason for s in reversed(steps) if s.incident == about.id and s.became != "firing"), "")
+    click.echo(text(found, config, why))
     for step in steps:
-        where = f" of {step.dimension}={step.value}" if step.dimension else ""
+        where = f" of {named(step.dimension, step.value)}" if step.dimension else ""
         click.echo(f"  {utc(step.at)}  {step.rule}{where}: {step.was} -> {step.became}, {step.reason}")
         if step.became == "firing" and step.evidence is not None:
             click.echo(f"{'':22}{sentence(step.evidence)}")
@@ -158,14 +159,16 @@ def line(stored_: StoredIncident) -> str:
     )
 
 
-def text(stored_: StoredIncident, config: Config) -> str:
-    """The message that on-call gets of an incident, as it is now."""
+def text(stored_: StoredIncident, config: Config, why: str = "") -> str:
+    """The message that on-call gets of an incident, as it is now; `why` what was withdrawn was."""
     incident = stored_.incident
     monitor = next((m for m in config.monitors if m.name == incident.monitor), None)
     page = config.web.page_url() if monitor is not None else ""
     about = About(incident.monitor, (), monitor.runbook_url if monitor is not None else "", page)
     kind = incident.state
-    return notification(kind, about, incident, stored_.findings, 0, reason="what it was about is there no more").text
+    return notification(
+        kind, about, incident, stored_.findings, 0, reason=why or "what it was about is there no more"
+    ).text
 
 
 def plain(stored_: StoredIncident) -> dict[str, Any]:

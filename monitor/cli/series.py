@@ -189,6 +189,8 @@ def picture(table: pd.DataFrame) -> str:
 def _readable(table: pd.DataFrame, least: Mapping[str, float]) -> str:
     import pandas as pd
 
+    from monitor.core.verdict_words import named
+
     def percent(share: float | None) -> str:
         return "–" if share is None or pd.isna(share) else f"{100 * share:.1f} %"
 
@@ -201,7 +203,7 @@ def _readable(table: pd.DataFrame, least: Mapping[str, float]) -> str:
             "measure": table["measure"],
             "window": table["window"],
             "until (UTC)": table["end"].dt.strftime("%Y-%m-%d %H:%M"),
-            "slice": [f"{d}={v}" if d else "" for d, v in zip(table["dimension"], table["slice"], strict=True)],
+            "slice": [named(d, v) if d else "" for d, v in zip(table["dimension"], table["slice"], strict=True)],
             "value": table["value"].map(number),
             "95 % interval": [
                 f"{number(lo)} – {number(hi)}" for lo, hi in zip(table["lower"], table["upper"], strict=True)

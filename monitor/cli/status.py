@@ -212,9 +212,10 @@ def _verdict(told: dict[str, Any]) -> str:
 
 
 def _alert(alert: dict[str, Any]) -> str:
+    from monitor.core.verdict_words import named
     from monitor.core.words import utc
 
-    where = f" of {alert['dimension']}={alert['value']}" if alert["dimension"] else ""
+    where = f" of {named(alert['dimension'], alert['value'])}" if alert["dimension"] else ""
     since = "" if alert["since"] is None else f", too low since {utc(alert['since'])}"
     name, why = f"alert {alert['rule']}{where}", alert["not_judged_because"]
     if why and alert["state"] == "ok":

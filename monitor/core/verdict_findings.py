@@ -33,6 +33,9 @@ MASKED = DATA_KINDS - SLICE_KINDS
 SUSPECT, COLLAPSED = "labels_suspect", "labels_collapsed"
 SLICE_SUSPECT, SLICE_COLLAPSED = "slice_labels_suspect", "slice_labels_collapsed"
 
+CLEAR_SHARE, CLEAR_Z = 0.1, -2.0
+"""Of the fall within slices that a slice makes, and standard errors that it fell by, to be named for it."""
+
 CALM = 6 * HOUR
 """Seconds for which data must be sound until they are so for certain."""
 
@@ -48,6 +51,9 @@ GREW = "grew"
 
 NEW_NORMAL = "new_normal"
 """Figure of a verdict on the data that is over though nothing came back: what there is now is what is usual."""
+
+WORTHLESS = "worthless"
+"""Figure of labels that are as many as ever, none of which is worth anything."""
 
 REQUESTS, EVENTS = "requests", "events"
 """What verdicts on what comes in judge in place of a measure."""
@@ -228,11 +234,9 @@ def _with_split(found: Finding, split: Split, drift: Drift) -> Finding:
         part = next(p for p in split.parts if p.slice == found.slice)
         of_it = ((PART, part.within), ("share_before", part.share_before), ("share", part.share))
         return replace(found, figures=(*figures, *of_it))
-    falls = [
-        SliceFall(drift.mix_by or "", p.slice, p.before, p.value, p.share, p.z)
-        for p in split.parts
-        if p.within < 0 and p.slice
-    ]
+    fell = sorted((p for p in split.parts if p.within < 0 and p.slice), key=lambda p: p.within)
+    clear = [p for p in fell if p.within <= CLEAR_SHARE * split.within and p.z <= CLEAR_Z]
+    falls = [SliceFall(drift.mix_by or "", p.slice, p.before, p.value, p.share, p.z) for p in clear or fell[:1]]
     return replace(found, slices=tuple(falls[:MOST_SLICES]), figures=figures)
 
 
@@ -279,6 +283,7 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
             value, before = labels.coverage or 0.0, labels.coverage_before
             figures = [("events", labels.events), ("events_before", labels.events_before)]
             figures += [("unmatched", labels.unmatched), ("unmatched_before", labels.unmatched_before)]
+            figures += [(WORTHLESS, 1.0)] * labels.worthless
     span = verdict.span if labels is None else labels.span
     dimension, slices = seen.drift.mix_by or "", list[SliceFall]()
     if kind == "slice_missing":

@@ -18,6 +18,7 @@ from monitor.core.verdict_findings import (
     SLICE_COLLAPSED,
     SLICE_SUSPECT,
     SUSPECT,
+    WORTHLESS,
 )
 from monitor.core.words import lasting, utc
 
@@ -104,8 +105,12 @@ def taken_as_normal(finding: Finding) -> str:
 
 
 def _why_labels(finding: Finding) -> str:
-    if finding.verdict == COLLAPSED:
-        return "Labels or relevance collapsed: labels have been missing for a day."
+    is_collapsed = finding.verdict == COLLAPSED
+    if WORTHLESS in dict(finding.figures):
+        said = "Labels or relevance collapsed: for a day or more" if is_collapsed else "Labels are suspect: "
+        return f"{said}{' ' * is_collapsed}every request has a value of 0, though as many have labels as ever."
+    if is_collapsed:
+        return "Labels or relevance collapsed: labels have been missing for a day or more."
     return "Labels are suspect: fewer requests have labels, and that explains the fall of the measure."
 
 
@@ -127,7 +132,9 @@ def advice(finding: Finding) -> str:
     """What to do about a verdict on the data."""
     figures = dict(finding.figures)
     if finding.verdict in (SUSPECT, COLLAPSED):
-        if figures.get("unmatched", 0.0) > max(0.1, 2 * figures.get("unmatched_before", 0.0)):
+        if WORTHLESS in figures:
+            where = "look at where grades come from, for they all say irrelevant"
+        elif figures.get("unmatched", 0.0) > max(0.1, 2 * figures.get("unmatched_before", 0.0)):
             where = "look at how events are joined to requests, for more of them than usual match nothing"
         else:
             where = "look at the event pipeline, for labels stopped coming"

@@ -6,6 +6,7 @@ from monitor.core import arrivals as a
 from monitor.core.arrivals import Arrived, Lack
 from monitor.core.buckets import TRAFFIC_FIELDS
 from monitor.core.drift.levels import CROWD
+from monitor.core.findings import Finding
 from monitor.core.incidents import matter_of
 from monitor.core.thresholds import Change, Condition, ConditionName
 from monitor.core.types import OVERALL, Drift, Monitor
@@ -39,7 +40,7 @@ def follow_arrivals(work: Work, followed: Followed, store: Store, is_anew: bool)
         elif was is not None and kind in unknown:
             followed.conditions[name] = Kept(IDENTITY, was)
         elif was is not None:
-            _end(followed, drift, name, was, int(work.now))
+            _end(work, followed, drift, name, was)
 
 
 def _fire(followed: Followed, drift: Drift, name: ConditionName, was: Condition | None, lack: Lack, now: int) -> None:
@@ -53,11 +54,19 @@ def _fire(followed: Followed, drift: Drift, name: ConditionName, was: Condition 
     followed.conditions[name] = Kept(IDENTITY, Condition("firing", since, 0, now))
 
 
-def _end(followed: Followed, drift: Drift, name: ConditionName, was: Condition, now: int) -> None:
+def _end(work: Work, followed: Followed, drift: Drift, name: ConditionName, was: Condition) -> None:
+    now = int(work.now)
     since = now if was.since is None else was.since
     change = Change(name, severity_of(drift, name), False, "firing", "ok", since, now)
     followed.changes.append(change)
-    followed.findings[change] = of_lack(drift, name, Lack(since, 0), now)
+    # What there was to say when it was last so; nothing arrives late any more.
+    followed.findings[change] = _known(work, name) or of_lack(drift, name, Lack(since, 0), now)
+
+
+def _known(work: Work, name: ConditionName) -> Finding | None:
+    """What was last said of a condition that fires."""
+    stored = work.state.open.get(matter_of(name))
+    return None if stored is None else next((found for found in stored.findings if found.rule == name[0]), None)
 
 
 def _place_again(work: Work, followed: Followed, drift: Drift, name: ConditionName, was: Condition) -> None:
@@ -66,8 +75,7 @@ def _place_again(work: Work, followed: Followed, drift: Drift, name: ConditionNa
     at = stored.incident.opened_at
     change = Change(name, severity_of(drift, name), False, "ok", "firing", at if was.since is None else was.since, at)
     followed.changes.append(change)
-    known = next((found for found in stored.findings if found.rule == name[0]), None)
-    if known is not None:
+    if (known := _known(work, name)) is not None:
         followed.findings[change] = known
 
 

@@ -148,6 +148,7 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, now: float) -> dict
     """The open incident, in the words of its notifications."""
     incident, about = stored.incident, About(snapshot.monitor.name)
     told = notification("firing", about, incident, stored.findings, 0)
+    fell = [f for f in told.findings if f.slices and f.verdict in ("", DEGRADED)]
     return {
         "id": incident.id,
         "title": told.title.removeprefix(f"{about.name}: "),
@@ -156,8 +157,8 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, now: float) -> dict
         "opened_at": incident.opened_at,
         "lasts": lasting(max(0, int(now) - incident.began_at)),
         "sentences": [sentence(f) for f in told.findings],
-        "falls": next(([_fall(s) for s in f.slices] for f in told.findings if f.slices), []),
-        "fell_when_fired": any(f.verdict for f in told.findings if f.slices),
+        "falls": next(([_fall(s) for s in f.slices] for f in fell), []),
+        "fell_when_fired": any(f.verdict for f in fell),
         "refused": _refused(snapshot, incident),
         "advice": advice(told.findings),
         "is_told": stored.told,

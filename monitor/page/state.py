@@ -74,7 +74,8 @@ def _incident(snapshot: MonitorSnapshot) -> Iterator[State]:
     if snapshot.data_incident is not None:
         about = snapshot.data_incident.incident
         names = dict.fromkeys(NAMES[f.verdict] for f in snapshot.data_incident.findings if f.verdict)
-        yield State(about.severity, f"{', '.join(names) or 'data'}, since {utc(about.began_at)}".capitalize())
+        said = ", ".join(names) or "data"
+        yield State(about.severity, f"{said[:1].upper()}{said[1:]}, since {utc(about.began_at)}")
     if snapshot.incident is not None:
         incident = snapshot.incident.incident
         is_of_labels = any(f.judged == COVERAGE for f in snapshot.incident.findings)

@@ -353,7 +353,7 @@ def _types(queries: Queries, reader: Reader, recipe: Events, end: int) -> list[t
     if recipe.type is None:
         return []
     e = queries.labels
-    recent = between(e.c[recipe.time.column], recipe.time, end - DAY, end)
+    recent = between(e.c[recipe.time.column], recipe.time, end - DAY, end, queries.dialect.name)
     some = sa.select(e.c[recipe.type]).where(recent).limit(MOST_EVENTS).subquery("some")
     kind = queries.kind(recipe, some)
     assert kind is not None  # for the recipe has types

@@ -37,6 +37,7 @@ FETCH_FILE = 2_000
 
 Statement = sa.Select[Any] | sa.CompoundSelect[Any]
 
+_BIT, _BITS = 16, {b"\x00": False, b"\x01": True}  # MySQL's number of the type, and what a single one means
 _STEPS = 100_000  # of SQLite's machine between two looks at the clock
 _CACHE = 65_536  # KiB that SQLite holds, and sorts in before it takes to a file
 
@@ -342,10 +343,20 @@ class Reader:
                     raise Stopped("reading was stopped")
                 if most is not None and len(gathered[0]) > most:
                     raise TooMany(f"more than {most} rows")
+            bits = self._bits(result)
         finally:
             with self._watch.step():
                 result.close()
+        for i in bits:
+            gathered[i] = [_BITS.get(value, value) if isinstance(value, bytes) else value for value in gathered[i]]
         return gathered
+
+    def _bits(self, result: sa.CursorResult[Any]) -> list[int]:
+        """Numbers of the columns of BIT, which MySQL's driver hands over as bytes."""
+        cursor: Any = result.cursor
+        if self.dialect.name not in ("mysql", "mariadb") or cursor is None:
+            return []
+        return [i for i, column in enumerate(cursor.description or ()) if column[1] == _BIT]
 
     def _fetched(self, fetch: Callable[[int], Sequence[Any]]) -> Sequence[Any]:
         with self._watch.step():

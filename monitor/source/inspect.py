@@ -202,7 +202,7 @@ class _Look:
         )
         if self.at is not None:
             since, until = self._wide(self.bucket)
-            found = found.where(between(time, recipe.time, since, until + recipe.attribution))
+            found = found.where(between(time, recipe.time, since, until + recipe.attribution, q.dialect.name))
         *columns, written, value, number = self.reader.columns(found, MOST_ROWS)
         named = [w if n is None else kinds[int(n)] for w, n in zip(written, number, strict=True)]
         return [*columns, named, value]

@@ -174,6 +174,7 @@ class Pull:
 
 def is_boolean(types: Sequence[Any]) -> bool:
     """Whether the first of a driver's type codes is that of a boolean."""
+    # By chance PostgreSQL's number of a boolean is that of a BIT in MySQL, which `Reader.columns` reads as one.
     return types[0] == _POSTGRES_BOOLEAN or str(types[0]).lower() in ("bool", "boolean")
 
 

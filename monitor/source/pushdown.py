@@ -22,7 +22,7 @@ from monitor.core.buckets import TRAFFIC_FIELDS, runs
 from monitor.core.summable import obstacle
 from monitor.core.summed import Part, Summed
 from monitor.core.tally import Reading
-from monitor.core.types import MIXED, Events, Monitor
+from monitor.core.types import MIXED, Events, Monitor, TimeColumn
 from monitor.errors import SourceError, TooMany
 from monitor.source.engine import Database, Reader, Statement
 from monitor.source.formulas import needs_logarithm
@@ -30,6 +30,7 @@ from monitor.source.pull import MOST_ROWS, Freshness, Pull, is_boolean
 from monitor.source.queries import Queries
 from monitor.source.speech import HABITS, Speech, changes_clocks, family_of
 from monitor.source.summing import NOWHERE, PARTS, REPEATED, Summing
+from monitor.source.times import check
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,14 @@ _REFUSED = ("null_item", "null_position", "bad_position", "mixed_slice", "early_
 _NOT_A_NUMBER = ("text", "varchar", "char", "string", "blob")
 _PG_NUMBERS = (20, 21, 23, 700, 701, 1700)
 _PG_ORDERED = (20, 21, 23, 25, 1042, 1043, 1700)
+_KINDS_OF_TIME = {
+    "postgresql": {"1184": (True, True), "1114": (True, False)},
+    "duckdb": {"TIMESTAMP WITH TIME ZONE": (True, True), "TIMESTAMP": (True, False)},
+}
+"""Dialect -> type -> (whether it is a time, whether it names its zone); other types are seen by a sample."""
+_PG_NUMERIC, _PG_OWN = 1700, 16_384
+"""Types of which equal values may be written in different ways: `numeric`, and from that number on what extensions
+bring, such as citext."""
 _PG_UNORDERED = {114: "json", 142: "xml", 600: "point", 2950: "uuid", 3802: "jsonb"}
 
 
@@ -186,12 +195,30 @@ class PushDown:
         unordered = [f"{n!r} is {_PG_UNORDERED[k]}" for n, k in zip(names, kinds, strict=True) if k in _PG_UNORDERED]
         if unordered and reader.dialect.name == "postgresql":
             raise SourceError(f"column {unordered[0]}, of which no value is the least", "data", lasting=True)
+        self._check_times(reader, queries)
         self._check_values(reader, queries)
         self._check_pairs(reader, queries)
         self._check_logarithm(reader)
         is_postgres = reader.dialect.name == "postgresql"
         ordered = not is_postgres or reader.types(sa.select(queries.item))[0] in _PG_ORDERED
-        return Summing(queries, Speech(reader.dialect.name), truths, ordered)
+        varied = {n for n, k in zip(names, kinds, strict=True) if is_postgres and (k == _PG_NUMERIC or k >= _PG_OWN)}
+        return Summing(queries, Speech(reader.dialect.name), truths, frozenset(varied), ordered)
+
+    def _check_times(self, reader: Reader, queries: Queries) -> None:
+        """See whether times are of the kind that is declared: the database compares them with ours whatever they are.
+
+        By the pull it shows in the rows.
+        """
+        recipe = self.monitor.recipe
+        columns: list[tuple[Events | None, TimeColumn, Any]] = [(None, self.monitor.rankings.time, queries.time)]
+        if isinstance(recipe, Events):
+            columns.append((recipe, recipe.time, queries.labels.c[recipe.time.column]))
+        for of_events, declared, column in columns:
+            kind = str(reader.types(sa.select(column))[0])
+            known = _KINDS_OF_TIME.get(reader.dialect.name)
+            is_right = known is not None and known.get(kind) == (declared.format == "native", declared.timezone is None)
+            if declared.format == "native" and reader.dialect.name != "sqlite" and not is_right:
+                check(declared, reader.columns(queries.sample(of_events))[0])
 
     def _check_values(self, reader: Reader, queries: Queries) -> None:
         recipe = self.monitor.recipe

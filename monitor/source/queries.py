@@ -46,8 +46,10 @@ def relation(source: Relation, alias: str, columns: list[str], dialect: sa.Diale
     return sa.table(sa.quoted_name(table, True), *names, schema=quoted).alias(alias)
 
 
-def at(time: TimeColumn, instant: float) -> ColumnElement[Any]:
+def at(time: TimeColumn, instant: float, dialect: str) -> ColumnElement[Any]:
     """An instant (seconds) as a column writes it, bound. BigQuery asks which times name their zone."""
+    if dialect.startswith("clickhouse") and time.format == "native":
+        return _of_clickhouse(time, instant)
     value = bound(time, instant)
     is_aware = isinstance(value, datetime) and value.tzinfo is not None
     kind: sa.types.TypeEngine[Any] | None = sa.TIMESTAMP(timezone=True) if is_aware else None
@@ -58,9 +60,29 @@ def at(time: TimeColumn, instant: float) -> ColumnElement[Any]:
     return Instant("instant", value, kind, unique=True)
 
 
-def between(column: ColumnElement[Any], time: TimeColumn, since: float, until: float) -> Condition:
+def _of_clickhouse(time: TimeColumn, instant: float) -> ColumnElement[Any]:
+    """An instant for ClickHouse, to which a bare time is text: it would read it by the clock of the column's zone.
+
+    The driver gives times without a zone from columns in UTC alone, so what `timezone` says is of these.
+    """
+
+    def plain(seconds: float) -> object:
+        value = bound(time, seconds)
+        return value.replace(tzinfo=None) if isinstance(value, datetime) else value
+
+    if isinstance(instant, Mark):
+        value = instant.parameter((time, "UTC"), plain)
+    else:
+        value = Instant("instant", plain(instant), unique=True)
+    found: ColumnElement[Any] = sa.func.toDateTime64(
+        value, sa.literal_column("6"), sa.literal_column("'UTC'"), type_=sa.DateTime
+    )
+    return found
+
+
+def between(column: ColumnElement[Any], time: TimeColumn, since: float, until: float, dialect: str) -> Condition:
     """Whether an instant lies in [since, until) seconds; wider by an hour where clocks are changed."""
-    first, end = at(time, since - slack(time, since)), at(time, until + slack(time, until))
+    first, end = at(time, since - slack(time, since), dialect), at(time, until + slack(time, until), dialect)
     return sa.and_(column >= first, column < end)
 
 
@@ -177,7 +199,7 @@ class Queries:
 
     def served(self, since: float, until: float) -> Condition:
         """Rows of the rankings in [since, until) seconds."""
-        return between(self.time, self.monitor.rankings.time, since, until)
+        return between(self.time, self.monitor.rankings.time, since, until, self.dialect.name)
 
     def placed(self, k: int | None = None) -> Condition:
         """Whether a row has one of the first k positions."""
@@ -207,7 +229,7 @@ class Queries:
 
     def happened(self, recipe: Events, since: float, until: float) -> Condition:
         """Events in [since, until) seconds of a type that a rule names."""
-        inside = between(self.labels.c[recipe.time.column], recipe.time, since, until)
+        inside = between(self.labels.c[recipe.time.column], recipe.time, since, until, self.dialect.name)
         if recipe.type is None or any(r.type is None for r in recipe.rules):
             return inside
         return sa.and_(inside, self.labels.c[recipe.type].in_([untyped(kind) for kind in kinds_of(recipe)]))
@@ -239,7 +261,7 @@ class Queries:
     def future(self, now: float) -> sa.Select[Any]:
         """How many rows claim to be from after `now`, up to `MOST_COUNTED`."""
         time = self.monitor.rankings.time
-        later = self.time >= at(time, now + slack(time, now))
+        later = self.time >= at(time, now + slack(time, now), self.dialect.name)
         return sa.select(sa.func.count()).select_from(sa.select(self.time).where(later).limit(MOST_COUNTED).subquery())
 
     def sample(self, of_events: Events | None) -> sa.Select[Any]:
@@ -248,7 +270,8 @@ class Queries:
         if of_events is not None:
             time, column = self.labels.c[of_events.time.column], of_events.time
         is_moment = column.format == "native" and self.dialect.name != "sqlite"  # which compares a text with anything
-        return sa.select(time).where(between(time, column, *CREDIBLE) if is_moment else time.isnot(None)).limit(SAMPLE)
+        credible = between(time, column, *CREDIBLE, self.dialect.name)
+        return sa.select(time).where(credible if is_moment else time.isnot(None)).limit(SAMPLE)
 
     def rowid(self, of_events: Events) -> sa.Select[Any]:
         """How the table of events was made on SQLite; no row if it may be a view, or have no row ids of its own."""

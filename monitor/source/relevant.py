@@ -143,13 +143,13 @@ class Relevant:
             return (
                 sa.select(*columns)
                 .select_from(e.join(shown.rows, same).join(requests, known))
-                .cte("x")
+                .cte("rankmon_x")
                 .prefix_with("MATERIALIZED", dialect="sqlite")
             )
         return (
             sa.select(*columns)
             .select_from(e.outerjoin(shown.rows, same).outerjoin(requests, known))
-            .cte("x")
+            .cte("rankmon_x")
             .prefix_with("MATERIALIZED", dialect="sqlite")
         )
 

@@ -178,11 +178,8 @@ class Speech:
 
     def moment(self, column: TimeColumn, instant: int) -> Expression:
         """An instant (seconds) as a column writes it."""
-        value: Expression = at(column, instant)
-        if self.family == "clickhouse" and column.format == "native":  # which takes it for text
-            zone = written(f"'{column.timezone or 'UTC'}'")
-            return sa.func.toDateTime64(value, written("6"), zone, type_=sa.DateTime)
-        return value
+        found: Expression = at(column, instant, self.dialect)
+        return found
 
     def seconds(self, time: Expression, column: TimeColumn) -> Expression | None:
         """Whole seconds since 1970 of a time, rounded down; None where they cannot be told in one short term."""

@@ -71,6 +71,7 @@ class Summing:
 
     Attributes:
         truths: columns to slice by that are boolean.
+        texts: columns to slice by whose values may be equal and yet written in different ways: they are told apart.
         has_ordered_items: whether items are of a type of which every database can tell the least.
         is_thorough: whether to count how often an item was logged for its request. That takes longer.
             Else `cells` supposes once, where it can tell by `REPEATED` that it was mistaken: its answer is wrong then.
@@ -79,6 +80,7 @@ class Summing:
     queries: Queries
     speech: Speech
     truths: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
     has_ordered_items: bool = True
     is_thorough: bool = True
     _templates: Templates = field(default_factory=Templates, compare=False, repr=False)
@@ -222,11 +224,17 @@ class Summing:
             columns += [sa.func.min(value).label(place.value), sa.func.max(value).label(f"most_{place.value}")]
         asked = sa.and_(first >= self.relevant.time(since), first < self.relevant.time(until))
         grouped = sa.select(*columns).where(q.served(*self.relevant.wide(since, until))).group_by(q.request)
-        return grouped.having(sa.or_(q.request.is_(None), asked)).cte("q").prefix_with("MATERIALIZED", dialect="sqlite")
+        return (
+            grouped.having(sa.or_(q.request.is_(None), asked))
+            .cte("rankmon_q")
+            .prefix_with("MATERIALIZED", dialect="sqlite")
+        )
 
     def _comparable(self, column: str) -> Expression:
         """A column to slice by, as something that has a least and a greatest value."""
         value: Expression = self.queries.rankings.c[column]
+        if column in self.texts:
+            return sa.cast(value, sa.Text)
         return sa.case((value.is_(sa.true()), _ONE), (value.is_(sa.false()), _ZERO)) if column in self.truths else value
 
     def _on_nothing(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> sa.Select[Any]:

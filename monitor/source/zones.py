@@ -57,13 +57,18 @@ def ahead(reader: Reader, column: sa.ColumnElement[Any], how: TimeColumn, now: f
         return ""
 
     def rows(since: float, until: float) -> int:
-        some = sa.select(column).where(between(column, how, since, until)).limit(MOST_COUNTED).subquery()
+        some = (
+            sa.select(column)
+            .where(between(column, how, since, until, reader.dialect.name))
+            .limit(MOST_COUNTED)
+            .subquery()
+        )
         return int(reader.one(sa.select(sa.func.count()).select_from(some)) or 0)
 
     later, before = rows(now + CLOCK_ERROR, now + HOUR), rows(now - HOUR, now)
     if later < FEWEST or later <= NOTABLE * before:
         return ""
-    within = between(column, how, now, now + FARTHEST * HOUR)
+    within = between(column, how, now, now + FARTHEST * HOUR, reader.dialect.name)
     latest = to_micros(how, [reader.one(sa.select(sa.func.max(column)).where(within))])
     if latest.unreadable[0]:
         return ""

@@ -212,12 +212,22 @@ def _remedy(error: Exception, said: str, url: URL) -> str:
     if isinstance(error, ModuleNotFoundError):
         return f"install it with {how_to_install('postgresql')}"
     if url.get_backend_name() == "sqlite":
-        return files.fault_of(Path(url.database)) if url.database and url.database != ":memory:" else ""
+        fault = files.fault_of(Path(url.database)) if url.database and url.database != ":memory:" else ""
+        return fault or next((remedy for word, remedy in _REMEDIES_OF_FILES if word in said), "")
     state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
     return next((remedy for states, word, remedy in _REMEDIES if state in states or (word and word in said)), "")
 
 
+_TABLES = (
+    "let this user use rankmon's tables: GRANT ALL ON ALL TABLES IN SCHEMA public, and ON ALL SEQUENCES, or make it "
+    "their owner"
+)
 _REMEDIES = (
+    ((), "not permitted to log in", "let this user log in: ALTER ROLE ... LOGIN"),
+    (("53300",), "too many connections", "allow this user more of them, or have others use fewer"),
+    ((), "permission denied for database", "let this user connect: GRANT CONNECT ON DATABASE"),
+    ((), "permission denied for table", _TABLES),
+    ((), "permission denied for sequence", _TABLES),
     (("3D000",), 'FATAL: database "', "make this database, with this user as its owner, or change store.url"),
     (
         ("42501",),
@@ -228,6 +238,18 @@ _REMEDIES = (
     ((), "connection", "is the server up, and is store.url right?"),
 )
 """Of PostgreSQL: (SQL states, or else a word of what it says), and the remedy."""
+
+
+_REMEDIES_OF_FILES = (
+    ("disk is full", "make room where the store is; what was not stored is read again"),
+    ("is locked", "another program holds it for long; see which one has the file open"),
+    (
+        "malformed",
+        "the file is damaged: bring back a copy of it, or move it away and run rankmon backfill for the past",
+    ),
+    ("not a database", "another program wrote this file; change store.url, or move it away"),
+)
+"""Of SQLite: a word of what it says, and the remedy."""
 
 
 def upserting(dialect: str, table: sa.Table) -> Any:

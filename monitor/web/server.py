@@ -12,7 +12,7 @@ from functools import partial
 import uvicorn
 from starlette.applications import Starlette
 
-from monitor.errors import InputError
+from monitor.errors import Unserved
 from monitor.web.access import Access
 from monitor.web.connection import Connection, Door, Limits
 
@@ -41,6 +41,7 @@ class WebServer:
         )
         self._server = uvicorn.Server(config)
         self._thread: threading.Thread | None = None
+        self._listener: socket.socket | None = None
 
     @property
     def url(self) -> str:
@@ -49,20 +50,33 @@ class WebServer:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}/"
 
-    def start(self) -> None:
-        """Listen, and serve in the background. Port 0 takes a free one; `port` says which.
+    def listen(self) -> None:
+        """Take the address; it is answered from `start` on. Port 0 takes a free one; `port` says which.
 
         Raises:
-            InputError: the address cannot be listened on.
+            Unserved: the address cannot be listened on.
         """
+        if self._listener is not None:
+            return
         try:
             family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-            listener = socket.create_server((self.host, self.port), family=family, backlog=256)
+            self._listener = socket.create_server((self.host, self.port), family=family, backlog=256)
         except OSError as error:
-            raise InputError(
+            raise Unserved(
                 f"cannot listen on {self.host}:{self.port}: {error.strerror}; change web.listen, or see what runs there"
             ) from error
-        address, self.port = listener.getsockname()[:2]
+        self.port = self._listener.getsockname()[1]
+
+    def start(self) -> None:
+        """Serve in the background; listen before that, unless it was done.
+
+        Raises:
+            Unserved: the address cannot be listened on.
+        """
+        self.listen()
+        listener = self._listener
+        assert listener is not None
+        address = listener.getsockname()[0]
         if not (ipaddress.ip_address(address).is_loopback or self._access.is_restricted):
             log.warning("%s is open to everybody who reaches it; set passwords in web.config_file", self.url)
         self._thread = threading.Thread(target=self._server.run, args=([listener],), name="web", daemon=True)
@@ -71,10 +85,12 @@ class WebServer:
             if self._server.started:
                 return
             time.sleep(0.01)
-        raise InputError(f"the web server on {self.host}:{self.port} did not start")
+        raise Unserved(f"the web server on {self.host}:{self.port} did not start")
 
     def stop(self) -> None:
         """Finish the requests under way and end."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(timeout=5)
+        elif self._listener is not None:
+            self._listener.close()

@@ -28,6 +28,8 @@ SUDDEN = 0.55
 """Times what evidence of a sudden fall counts beside that which gathers: with RESERVE, measured for the budget."""
 LEAST_LABELS = 0.4
 """Of those expected. A sudden fall with fewer may be one of the labels, also where there are too few to say so."""
+AWAY = 3 * HOUR
+"""Seconds without a request after which a slice tells nothing any more."""
 CLOSED = 0
 REQUESTS, TOTAL, EXPECTED = range(3)
 
@@ -188,11 +190,11 @@ def see(
 def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     """The standing after one more step.
 
-    While slices with an alarm are left out that make most of its fall, overall says nothing either: it would be well
-    without them.
+    While slices with an alarm are left out, or away, that make most of its fall, overall says nothing either: it would
+    be well without them.
     """
     has, sums, end, is_open = seen.has[row], seen.sums[row], seen.ends[row], was.open
-    if is_open[0] and _lacks_most(was, seen.left_out[row] & is_open[1:]):
+    if is_open[0] and _lacks_most(was, (seen.left_out[row] | _away(seen, row)) & is_open[1:]):
         has, sums = has.copy(), sums.copy()
         has[0], sums[0] = False, 0.0
     evidence = grow(was.evidence, seen.factor[row], threshold)
@@ -215,8 +217,14 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     )
     fires = seen.judged & seen.fell[row] & ~is_open & (now.score > threshold)
     if some(fires):
-        now = _opened(replace(now, opened_at=np.where(fires, end, was.opened_at)), seen, row, fires)
+        now = _opened(_begun(now, fires, end), seen, row, fires)
     return _closing(now, seen, row, has, sums) if was.is_any_open else now
+
+
+def _begun(now: Standing, fires: Bools, end: int) -> Standing:
+    """With alarms of (U,) units that open at `end`; how the ones before them closed is nothing of theirs."""
+    opened_at, back_since = np.where(fires, end, now.opened_at), np.where(fires, 0, now.back_since)
+    return replace(now, opened_at=opened_at, back_since=back_since, risen=now.risen * ~fires[:, None])
 
 
 def _opened(now: Standing, seen: Seen, row: int, fires: Bools) -> Standing:
@@ -241,6 +249,14 @@ def _followed(was: Course, seen: Seen, row: int, has: Bools) -> Course:
     return sudden.follow(known, seen.foretold, row, has, seen.ends[row], seen.length)
 
 
+def _away(seen: Seen, row: int) -> Bools:
+    """(S,) slices without a request in the last hours."""
+    end = seen.past.shape[1] - len(seen.ends) + row + 1
+    few = max(1, round(AWAY / seen.length))
+    found: Bools = seen.past[REQUESTS, max(end - few, 0) : end].sum(axis=0) == 0
+    return found
+
+
 def _lacks_most(was: Standing, left_out: Bools) -> bool:
     """Whether (S,) slices that are left out make at least half of what all have fallen short of since it began."""
     if not some(left_out):
@@ -252,7 +268,7 @@ def _lacks_most(was: Standing, left_out: Bools) -> bool:
 def _closing(now: Standing, seen: Seen, row: int, has: Bools, sums: Floats) -> Standing:
     """Weigh "as expected again" against "as low as since it began"; what is open closes when the first is clear.
 
-    Overall's end is that of its slices, but for those that have rather been as low as ever since it began.
+    Overall's end is that of its slices, but for those that have rather been as low as ever since it began, or are away.
     """
     low = np.maximum(-now.effect, np.maximum(2 * seen.tolerated, LEAST_DROP))
     moved = sums[:, TOTAL] / np.maximum(sums[:, EXPECTED], 1e-9) - 1
@@ -269,7 +285,7 @@ def _closing(now: Standing, seen: Seen, row: int, has: Bools, sums: Floats) -> S
     closes = is_open & (back >= CLOSING)
     along = np.where(is_open & rises[0], now.along + favour, 0.0)
     if closes[0]:
-        closes |= is_open & (along >= ALONG)
+        closes[1:] |= is_open[1:] & (along[1:] >= ALONG) & ~_away(seen, row)
     after = replace(now, fallen=fallen, back=back, back_since=back_since, risen=risen, along=along)
     return _closed(after, closes, seen.ends[row]) if some(closes) else after
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from monitor.core.drift import noise, seasons
 from monitor.core.drift.noise import Noise
 from monitor.core.drift.seasons import LEAST_VARIANCE, Means
-from monitor.core.drift.series import DAY, HOUR, Bools, Floats, Hours, Ints
+from monitor.core.drift.series import DAY, HOUR, WEEK, Bools, Floats, Hours, Ints
 from monitor.core.drift.settings import Settings
 
 LEAST_REQUESTS, LEAST_OF_SLICE = 200, 30
@@ -100,6 +100,18 @@ class Reference:
         """UTC days before `until`, seconds, with good steps that had requests."""
         busy = (self.good > 0) & (self.requests.sum(axis=1) > 0) & (self.starts < until)
         return len(np.unique(self.starts[busy] // DAY))
+
+    def silent(self, step: int) -> Bools:
+        """(T,) steps without any request for a day and longer, at hours of the week that have had some: an outage."""
+        size, week = self.requests.sum(axis=1), WEEK // step
+        slot = seasons.slots(self.starts, step)
+        is_busy = np.bincount(slot, size, week)[slot] > 0
+        edges = np.flatnonzero(np.diff(np.concatenate([[True], size > 0, [True]])))
+        found, longest = np.zeros(len(size), bool), DAY // step
+        for first, after in zip(edges[::2], edges[1::2], strict=True):
+            if after - first >= longest:
+                found[first:after] = is_busy[first:after]
+        return found
 
     @property
     def usable(self) -> Floats:
@@ -239,7 +251,8 @@ def fit(settings: Settings, reference: Reference) -> Baseline:
     quality = seasons.fit_means(slot, step, size, total, _variance(reference))
     coverage = seasons.fit_means(slot, step, size, labelled, share * (1 - share))
     every = np.concatenate([reference.requests, reference.requests.sum(axis=1, keepdims=True)], axis=1)
-    volume = seasons.fit_volume(slot, step, every, reference.good)
+    heard = ~reference.silent(step)
+    volume = seasons.fit_volume(slot, step, every, reference.good * heard)
     mean, expected = quality.table(step)[slot], seasons.volume_table(volume[:-1], step)[slot]
     row = (reference.starts - reference.starts[0]) // step
     busy = size.sum(axis=1) > 0
@@ -258,7 +271,7 @@ def fit(settings: Settings, reference: Reference) -> Baseline:
         volume[-1],
         moved,
         _coverage_noise(size, labelled, coverage.table(step)[slot]),
-        _volume_noise(settings, reference, expected.sum(axis=1)),
+        _volume_noise(settings, reference, expected.sum(axis=1), heard),
         _mix_noise(settings, size, expected, mean),
     )
     return found.with_strangers(~known)
@@ -287,12 +300,13 @@ def _coverage_noise(size: Floats, labelled: Floats, share: Floats) -> float:
     return max(float(np.sqrt(max(excess.sum() / max(whole.sum(), 1), 0))), LEAST_COVERAGE_NOISE)
 
 
-def _volume_noise(settings: Settings, reference: Reference, expected: Floats) -> float:
-    """Relative standard deviation of three hours' requests beyond chance."""
+def _volume_noise(settings: Settings, reference: Reference, expected: Floats, heard: Bools) -> float:
+    """Relative standard deviation of three hours' requests beyond chance; (T,) `heard`: not in an outage."""
     together = settings.steps(3)
     count = len(expected) // together * together
-    seen = reference.requests.sum(axis=1)[:count].reshape(-1, together).sum(axis=1)
-    fit = np.maximum(expected[:count].reshape(-1, together).sum(axis=1), 1e-9)
+    whole = heard[:count].reshape(-1, together).all(axis=1)
+    seen = reference.requests.sum(axis=1)[:count].reshape(-1, together).sum(axis=1)[whole]
+    fit = np.maximum(expected[:count].reshape(-1, together).sum(axis=1), 1e-9)[whole]
     excess = (fit * ((seen / fit - 1) ** 2 - 1 / fit)).sum() / max(float(fit.sum()), 1e-9)
     return max(float(np.sqrt(max(excess, 0))), LEAST_VOLUME_NOISE)
 

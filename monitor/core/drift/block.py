@@ -150,10 +150,24 @@ def _gated(
         gates.rows_refused(short, refused, _usual(state.levels, 3)).tolist(),
         low.tolist(),
         low_again.tolist(),
-        gates.slices_missing(by_slice[gates.REQUESTS], by_slice[gates.EXPECTED_REQUESTS]),
+        _missing(settings, kept, by_slice),
         lost_until,
         most_lost,
     )
+
+
+def _missing(settings: Settings, kept: Floats, short: Floats) -> Bools:
+    """(T, S) slices that have lost their requests, by (7, R + T, S) sums and (7, T, S) those of three hours.
+
+    Thin ones show it in a day, of which the last hours have as good as none either.
+    """
+    few = gates.slices_short(short[gates.REQUESTS], short[gates.EXPECTED_REQUESTS])
+    if not some(few):  # as ever
+        return few
+    day = gates.rolling(kept[[gates.REQUESTS, gates.EXPECTED_REQUESTS]], settings.steps(DAY_HOURS), short.shape[1])
+    found: Bools = gates.slices_missing(short[gates.REQUESTS], short[gates.EXPECTED_REQUESTS])
+    found |= few & gates.slices_missing(*day)
+    return found
 
 
 def _with_day_before(state: State, hours: Hours, fields: list[Floats]) -> tuple[Floats, Floats]:

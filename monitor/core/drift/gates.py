@@ -21,6 +21,8 @@ LABELS_REQUESTS, LABELS_FEW_REQUESTS, LABELS_GONE, LABELS_FEW_Z = 100, 20, 0.3, 
 LABELS_SOME_REQUESTS, LABELS_EXPLAIN_ALL = 50, 0.85
 """Requests that are enough where labels explain as good as all of the fall: of few requests, the labels that bad lists
 cost may by chance explain most of it."""
+WORTHLESS_EXPECTED = 20.0
+"""Of the measure, summed up: from there on it is no chance that every request has a value of 0."""
 TRAFFIC_Z, TRAFFIC_RATIO, TRAFFIC_EXPECTED, TRAFFIC_THIN = -3.5, 0.5, 50, 20
 TRAFFIC_AGAIN_Z, TRAFFIC_AGAIN_RATIO = -2.5, 0.6
 """What the step after a first one with so little traffic must show for it to be told: at about a half, two such steps
@@ -72,7 +74,7 @@ class Spread:
 
 
 def labels_suspect(spans: tuple[Floats, Floats, Floats], spread: Spread, most: float = LABELS_RATIO) -> Bools:
-    """(T,) whether coverage fell, and by so much that it explains the fall of the mean.
+    """(T,) whether coverage fell, and by so much that it explains the fall of the mean, or every value is 0.
 
     Args:
         spans: (7, T) sums of a step, of three hours, of a day; the last is for thin traffic only, and only as long as
@@ -81,14 +83,21 @@ def labels_suspect(spans: tuple[Floats, Floats, Floats], spread: Spread, most: f
     """
     # All at once, for three times over would take three times as long.
     every = np.concatenate(spans, axis=1)
-    if not some(every[LABELLED] <= most * every[EXPECTED_LABELLED]):  # as ever
+    if not some((every[LABELLED] <= most * every[EXPECTED_LABELLED]) | (every[TOTAL] == 0)):  # as ever
         return np.zeros(spans[0].shape[1], bool)
     step, short, day = _labels(every, spread, most).reshape(3, -1)
+    worthless = is_worthless(every).reshape(3, -1).any(axis=0)
     thin = spans[1][REQUESTS] < LABELS_REQUESTS
     lately = spans[1]
     few = lately[LABELLED] - lately[EXPECTED_LABELLED] < LABELS_STILL * np.sqrt(lately[EXPECTED_LABELLED])
     still = few & (lately[LABELLED] < most * lately[EXPECTED_LABELLED])
-    found: Bools = step | short | (thin & day & still)
+    found: Bools = step | short | (thin & day & still) | worthless
+    return found
+
+
+def is_worthless(sums: Floats) -> Bools:
+    """Whether not one request is worth anything, where many should be: no model is as bad as that, grades are lost."""
+    found: Bools = (sums[TOTAL] == 0) & (sums[EXPECTED] >= WORTHLESS_EXPECTED)
     return found
 
 
@@ -211,11 +220,14 @@ def traffic_low(short: Floats, day: Floats, spread: Spread) -> tuple[Bools, Bool
     return fell(again & (requests < TRAFFIC_RATIO * expected) & (lacking < TRAFFIC_Z)), fell(again)
 
 
+def slices_short(requests: Floats, expected: Floats) -> Bools:
+    """(T, S) whether a slice has as good as no requests, be it by chance, in sums of a few hours."""
+    found: Bools = requests < MISSING_RATIO * expected
+    return found
+
+
 def slices_missing(requests: Floats, expected: Floats) -> Bools:
-    """(T, S) whether a slice has lost as good as all requests while the others go on, from sums of a few hours."""
-    few: Bools = requests < MISSING_RATIO * expected
-    if not some(few):  # as ever
-        return few
+    """(T, S) whether a slice has lost as good as all requests while the others go on, by sums of some hours."""
     size, whole = requests.sum(axis=1, keepdims=True), expected.sum(axis=1, keepdims=True)
     present = size / np.maximum(whole, 1e-9)
     usual = expected * np.minimum(present, 1.0)

@@ -175,9 +175,16 @@ def _improved(state: State, found: Baseline) -> int:
 
 def _gather(settings: Settings, state: State, block: Hours) -> tuple[list[Verdict], State]:
     """Steps without a baseline: they go into its reference."""
-    reference = state.reference or Reference.empty(len(state.slices))
-    reference = reference.with_more(block, np.ones(len(block.starts)))
-    days, ends = reference.days(int(block.starts[0]) // DAY * DAY), (block.starts + settings.step).tolist()
+    reference, ends = state.reference or Reference.empty(len(state.slices)), (block.starts + settings.step).tolist()
+    busy, began, busy_at = np.flatnonzero(block.requests.sum(axis=1)), state.began, state.busy_at
+    if busy_at > began:
+        reference = reference.with_more(block, np.ones(len(ends)))
+    elif len(busy):
+        # What was stored before there was any traffic is no part of a reference.
+        first = int(busy[0])
+        reference, began = reference.with_more(block.rows(first, len(ends)), np.ones(len(ends) - first)), ends[first]
+        began -= settings.step
+    days = reference.days(int(block.starts[0]) // DAY * DAY)
     lacks = f"{days} of {settings.least_reference // DAY} days to begin with"
     requests, labelled = block.requests.sum(axis=1), block.labelled.sum(axis=1)
     came = zip(ends, requests.tolist(), (labelled / np.maximum(requests, 1)).tolist(), strict=True)
@@ -193,9 +200,6 @@ def _gather(settings: Settings, state: State, block: Hours) -> tuple[list[Verdic
         )
         for end, size, share in came
     ]
-    busy, began, busy_at = np.flatnonzero(requests), state.began, state.busy_at
     if len(busy):
-        # What was stored before there was any traffic is no part of a reference.
-        began = int(block.starts[busy[0]]) if busy_at == began else began
         busy_at = ends[busy[-1]]
     return verdicts, replace(state, until=ends[-1], reference=reference, began=began, busy_at=busy_at)

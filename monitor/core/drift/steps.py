@@ -184,7 +184,8 @@ class _Going:
     def _lacks_labels(self, row: int) -> bool:
         """Whether labels are missing in the step alone: what is suspect may be so for the hours before."""
         sums = self._block.gated.per_step[:, row]
-        return bool(sums[gates.LABELLED] < gates.LABELS_RATIO * sums[gates.EXPECTED_LABELLED])
+        is_zero = sums[gates.TOTAL] == 0 < sums[gates.EXPECTED]
+        return bool(is_zero or sums[gates.LABELLED] < gates.LABELS_RATIO * sums[gates.EXPECTED_LABELLED])
 
     def _missing(self) -> tuple[str, ...]:
         steps = self._trouble.missing
@@ -312,7 +313,7 @@ class _Going:
             changes,
             self._pending(),
             day[gates.TOTAL] / judged if judged else None,
-            day[gates.EXPECTED] / judged if judged else None,
+            day[gates.EXPECTED] / judged if judged and self._was.settled else None,
             span[gates.REQUESTS],
             span[gates.EXPECTED_REQUESTS],
             day[gates.LABELLED] / judged if judged else None,
@@ -391,9 +392,10 @@ class _Going:
             _ratio(sums[gates.EXPECTED_LABELLED], sums[gates.JUDGED]),
             _ratio(crowd[gates.EVENTS], sums[gates.REQUESTS]),
             _ratio(usual[1], usual[0]),
-            _ratio(crowd[gates.UNMATCHED], crowd[gates.EVENTS]),
-            _ratio(usual[2], usual[1]),
+            _ratio(crowd[gates.UNMATCHED], crowd[gates.UNMATCHED] + crowd[gates.EVENTS]),
+            _ratio(usual[2], usual[2] + usual[1]),
             steps * self._settings.step,
+            bool(sums[gates.TOTAL] == 0 and sums[gates.LABELLED] > gates.LABELS_RATIO * sums[gates.EXPECTED_LABELLED]),
         )
 
 

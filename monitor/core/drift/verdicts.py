@@ -82,6 +82,7 @@ class Labels:
         events, events_before: per request.
         unmatched, unmatched_before: share of the events that match no impression.
         span: seconds that these are of.
+        worthless: there are as many as ever, but not one request is worth anything.
     """
 
     since: int
@@ -92,6 +93,7 @@ class Labels:
     unmatched: float | None
     unmatched_before: float | None
     span: int = 0
+    worthless: bool = False
 
 
 @dataclass(frozen=True, slots=True)

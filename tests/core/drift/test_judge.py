@@ -222,7 +222,8 @@ def test_collapsed_labels_come_with_the_rates_of_events_and_of_those_that_match_
     assert labels.coverage == pytest.approx(0.18, abs=0.01)
     assert labels.coverage_before == pytest.approx(0.9, abs=0.01)
     assert labels.events == pytest.approx(labels.events_before, rel=0.05)
-    assert (labels.unmatched, labels.unmatched_before) == (pytest.approx(0.8), pytest.approx(0.05))
+    assert labels.unmatched == pytest.approx(4 / 9), "of all events, those that match and those that do not"
+    assert labels.unmatched_before == pytest.approx(0.05 / 1.05)
 
 
 def test_a_partial_loss_of_labels_is_suspect_too() -> None:
@@ -387,7 +388,69 @@ def test_windows_that_become_all_zero_or_all_one(value: float) -> None:
     late = (hours.starts >= START + 30 * DAY)[:, None]
     total = np.where(late, hours.requests * value, hours.total)
     found = verdicts(replace(hours, total=total, squares=np.where(late, total, hours.squares)))
-    assert kinds(on(found, 31)) == ({"degraded"} if value == 0 else {"healthy"})
+    assert kinds(on(found, 31.25)) == ({"labels_collapsed"} if value == 0 else {"healthy"})
+    assert not any(v.is_degraded for v in found)
+    said = found[-1].labels
+    assert said is None if value else said is not None and said.worthless
+
+
+def test_a_slice_that_is_all_zero_is_degraded() -> None:
+    hours = Ranking.of(34).draw()
+    late = (hours.starts >= START + 30 * DAY)[:, None] & np.array([True, False, False])
+    total = np.where(late, 0.0, hours.total)
+    found = verdicts(replace(hours, total=total, squares=np.where(late, 0.0, hours.squares)))
+    assert kinds(on(found, 31)) == {"degraded"}
+
+
+@pytest.mark.parametrize("days", [0, 1, 4, 10])
+def test_low_traffic_is_told_however_long_there_was_none_at_first(days: int) -> None:
+    found = verdicts(Ranking.of(60).since(0, days, rate=0.0).since(50, 53, rate=0.02).draw())
+    assert sum(v.kind == "traffic_low" for v in on(found, 50, 53)) >= 70
+
+
+@pytest.mark.parametrize("days", [1, 2, 4, 7])
+def test_low_traffic_is_told_after_an_outage_in_the_reference(days: int) -> None:
+    found = verdicts(Ranking.of(60).since(8, 8 + days, rate=0.0).since(50, 53, rate=0.02).draw())
+    assert sum(v.kind == "traffic_low" for v in on(found, 50, 53)) >= 68
+
+
+def test_a_day_of_rest_in_each_week_is_no_outage() -> None:
+    past = Ranking.of(60)
+    rests = (past.starts // DAY % 7 == 3)[:, None]
+    found = verdicts(replace(past, rate=np.where(rests, 0.0, past.rate)).draw())
+    assert not any(v.is_data or v.is_degraded for v in on(found, 15))
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.02, True), (0.2, True)])
+def test_a_thin_slice_that_has_gone_is_missing_by_the_day(share: float, told: bool) -> None:
+    past = Ranking.of(40, peak=900)
+    rate = past.rate * [share, 1.0, 1.0]
+    found = verdicts(replace(past, rate=rate).since(32, slices=[0], rate=0.0).draw())
+    missing = [v for v in on(found, 32, 34) if v.kind == "slice_missing"]
+    assert bool(missing) is told
+    assert missing[0].missing == ("slice 0",)
+    assert not any(v.is_data for v in on(found, 15, 32))
+
+
+def test_an_alarm_that_opens_again_knows_nothing_of_how_the_one_before_closed() -> None:
+    past = Ranking.of(40, slices=1, peak=2000).since(30, 31, mean=0.8).since(34, mean=0.8).draw()
+    found = verdicts(past)
+    opened = [v for v in found if any(change.became == "firing" for change in v.changes)]
+    assert len(opened) == 2
+    assert [v.alarms[0].back_since for v in opened] == [None, None]
+    assert any(alarm.back_since for v in on(found, 31, 32) for alarm in v.alarms), "the first was on its way back"
+
+
+def test_a_slice_that_got_worse_and_then_goes_away_is_withdrawn_not_resolved() -> None:
+    past = Ranking.of(36, peak=3000).since(30, mean=0.75, slices=[0]).since(31, rate=0.0, slices=[0]).draw()
+    found = verdicts(past)
+    changes = [(change.unit, change.became) for v in on(found, 31, 32) for change in v.changes]
+    assert ("slice 0", "resolved") not in changes
+    assert ("", "resolved") not in changes
+    ended = [(v.end, change) for v in found for change in v.changes if change.unit == "slice 0"][-1]
+    assert ended[1].became == "withdrawn"
+    assert ended[0] == pytest.approx(START + 32 * DAY, abs=2 * HOUR)
+    assert not on(found, 33)[-1].is_degraded
 
 
 @pytest.mark.parametrize("slices", [1, 2])
