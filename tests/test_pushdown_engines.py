@@ -20,7 +20,7 @@ from monitor.source.pushdown import PushDown, why_not
 from tests.support.ending import raised_at_the_end
 from tests.support.engines import Kind, clickhouse, duckdb_over_parquet, mariadb
 from tests.support.examples import times
-from tests.support.logs import BUCKET, END, START, Dirt, Log, Soiled, Style, column, events, monitor
+from tests.support.logs import BUCKET, END, START, Dirt, Log, Soiled, Style, column, events, moment, monitor
 from tests.support.mariadb import MariaServer
 from tests.support.requirements import missing
 from tests.test_pushdown import Mild, both, measures, recipe_of
@@ -199,4 +199,40 @@ def test_an_empty_source_has_nothing_new(engine: Kind) -> None:
     assert source.freshness(START, END).newest is None
     one, other, _ = both(source.monitor, database, START, END)
     assert_same(one, other, "empty")
+    database.close()
+
+
+ZONES = ("DateTime64(6, 'Europe/Berlin')", "DateTime64(3, 'America/New_York')", "DateTime('Asia/Kolkata')")
+
+
+@pytest.mark.parametrize("kind", ZONES)
+@pytest.mark.parametrize("engine", ["clickhouse"], indirect=True)
+def test_times_of_columns_in_any_zone_are_read_for_what_they_are(engine: Kind, kind: str) -> None:
+    style, log = Style(f"Nullable({kind})", "native", None, moment), Log()
+    for hour in range(6):
+        log.show(f"r{hour}", [1, 2, 3], START + hour * BUCKET + 60, device="tv", country="x")
+        log.happen(f"r{hour}", 2, START + hour * BUCKET + 90)
+    engine.write(log, style, "whole", "number")
+    database = Database("s", parse_url(engine.url, None), 60)
+    made = monitor(events(style), style, ("ndcg@3", "mrr"))
+    one, other, _ = both(made, database, START, END)
+    assert_same(one, other, kind)
+    served = [int(one.traffic[START + hour * BUCKET, "", ""][0]) for hour in range(4)]
+    assert served == [1, 1, 1, 1]
+    assert [int(one.traffic[START + hour * BUCKET, "", ""][1]) for hour in range(4)] == [1, 1, 1, 1], "with a label"
+    fresh = PushDown(made, database).freshness(START, START + 2 * BUCKET)
+    assert (fresh.newest, fresh.future_rows) == (START + 2 * BUCKET, 9), "the next is a minute ahead, as clocks may be"
+    database.close()
+
+
+def test_a_bit_is_a_boolean_on_mariadb(maria: MariaServer) -> None:
+    url = maria.create_database()
+    engine, log, style = mariadb(url), Log(), mariadb(url).styles["epoch ms"]
+    log.show("r1", [1, 2, 3], START, grade=[False, True, None])
+    replace(engine, types=engine.types | {"truth": "BIT(1)"}).write(log, style, "whole", "truth")
+    database = Database("s", parse_url(url, None), 60)
+    one, other, _ = both(monitor(column(), style, ("ndcg@3",)), database, START, END)
+    assert_same(one, other, "BIT(1)")
+    assert not one.refused
+    assert one.measures["ndcg@3"][START, "", ""][:3].tolist()[0] == 1
     database.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from monitor.cli import run
 from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
 from monitor.core.summable import grades, obstacle
 from monitor.core.summed import Summed
-from monitor.core.types import EventRule, Monitor, Rankings, Slice, TimeColumn
+from monitor.core.types import EventRule, Events, Monitor, Rankings, Relation, Slice, TimeColumn
 from monitor.cycle import Stride, read_tally, run_backfill
 from monitor.database_url import parse_url
 from monitor.errors import SourceError, TooMany
@@ -45,13 +46,17 @@ from tests.support.logs import (
     column,
     events,
     judgments,
+    moment,
     monitor,
     styles,
     write,
 )
 from tests.support.postgres import PostgresServer
 from tests.support.tallies import rows
+from tests.test_pushdown import both
+from tests.test_source import assert_same
 
+MOMENT = Style("timestamptz", "native", None, moment)
 EPOCH = Style("bigint", "epoch_ms", None, lambda micros: micros // 1000)
 LATE = END + 10 * 86400
 
@@ -699,3 +704,77 @@ def test_the_sql_is_shown_with_its_values(tmp_path: Path) -> None:
     assert f">= {START * MICROS // 1000 - 60_000}" in found[0]
     assert "'click'" in found[0]
     assert choice.way == "pushdown"
+
+
+# ---- what a database would take without a word -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "kind", "zone", "said"),
+    [
+        ("rankings", "timestamp", None, "it names no zone, so declare e.g. timezone: UTC"),
+        ("events", "timestamp", None, "it names no zone, so declare e.g. timezone: UTC"),
+        ("both", "timestamptz", "Europe/Berlin", "it names its zone, so take timezone: Europe/Berlin away"),
+        ("events", "date", None, "name a column that has the time of day too"),
+    ],
+)
+def test_times_of_another_kind_than_declared_are_refused_as_by_the_pull(
+    postgres_url: str, table: str, kind: str, zone: str | None, said: str
+) -> None:
+    fill(postgres_url, style=MOMENT)
+    engine = sa.create_engine(postgres_url)
+    with engine.begin() as connection:
+        for name in {"rankings", "events"} & {table}:
+            connection.exec_driver_sql(f'ALTER TABLE {name} ALTER "at" TYPE {kind} USING "at"::{kind}')
+    engine.dispose()
+    right = small(events(MOMENT), rankings=replace(small().rankings, time=MOMENT.column()))
+    assert isinstance(right.recipe, Events)
+    time = replace(MOMENT.column(), timezone=zone)
+    wrong = right
+    if table != "rankings":
+        wrong = replace(wrong, recipe=replace(right.recipe, time=time))
+    if table != "events":
+        wrong = replace(wrong, rankings=replace(right.rankings, time=time))
+    for way in (Pull, partial(PushDown, is_bound=True), PushDown):
+        database = Database("s", parse_url(postgres_url, None), 60)
+        with pytest.raises(SourceError, match=said) as caught:
+            way(wrong, database).read(START, END)
+        assert caught.value.reason == "data"
+        database.close()
+
+
+@pytest.mark.parametrize(("rankings", "clicks"), [("q", "x"), ("x", "q"), ("rankmon", "v")])
+def test_tables_may_be_named_as_parts_of_the_statement_are(database_url: str, rankings: str, clicks: str) -> None:
+    fill(database_url)
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings RENAME TO {rankings}")
+        connection.exec_driver_sql(f"ALTER TABLE events RENAME TO {clicks}")
+    engine.dispose()
+    made = small(events(EPOCH))
+    assert isinstance(made.recipe, Events)
+    made = replace(
+        made,
+        rankings=replace(made.rankings, relation=Relation((rankings,))),
+        recipe=replace(made.recipe, relation=Relation((clicks,))),
+    )
+    database = Database("s", parse_url(database_url, None), 60)
+    one, other, buckets = both(made, database, START, END)
+    assert_same(one, other, rankings)
+    assert buckets > 0
+    database.close()
+
+
+def test_slices_that_are_equal_but_written_in_different_ways_stay_apart_on_postgresql(postgres_url: str) -> None:
+    fill(postgres_url)
+    engine = sa.create_engine(postgres_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE rankings ALTER device TYPE numeric USING 1.0")
+        connection.exec_driver_sql("UPDATE rankings SET device = '1.00' WHERE request LIKE '%%1'")
+    engine.dispose()
+    database = Database("s", parse_url(postgres_url, None), 60)
+    one, other, buckets = both(small(events(EPOCH)), database, START, END)
+    assert_same(one, other, "numeric")
+    assert buckets > 0
+    assert {value for _, dimension, value in one.traffic if dimension == "device"} == {"1.0", "1.00"}
+    database.close()

@@ -334,6 +334,7 @@ class Reader:
         with self._watch.step():
             result, fetch = self._stream(query)
         gathered: list[list[Any]] = [[] for _ in list(result.keys())]
+        bits = self._bits(result)
         try:
             while rows := self._fetched(fetch):
                 self.rows += len(rows)
@@ -343,7 +344,6 @@ class Reader:
                     raise Stopped("reading was stopped")
                 if most is not None and len(gathered[0]) > most:
                     raise TooMany(f"more than {most} rows")
-            bits = self._bits(result)
         finally:
             with self._watch.step():
                 result.close()
