@@ -9,12 +9,13 @@ incident is open, and what was found is stored once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from monitor.core import diagnosis as d
+from monitor.core.drift.verdicts import Verdict
 from monitor.core.findings import Finding
 from monitor.core.intervals import REACH
 from monitor.core.losses import losses
@@ -24,6 +25,7 @@ from monitor.core.tally import Reading
 from monitor.core.thresholds import ConditionName
 from monitor.core.types import OVERALL, Events, Monitor, Slice
 from monitor.core.verdict_hours import step_of
+from monitor.core.verdict_words import named
 from monitor.core.windows import History, SliceKey
 from monitor.errors import SourceError, Stopped, StoreError, TooMany
 from monitor.store import Store
@@ -206,15 +208,29 @@ def _stored(monitor: Monitor, fell: d.Subject, store: Store) -> d.Stored:
     begin = min([fell.window[0], *(since for since, _ in fell.before)]) - REACH
     definition, end = monitor.definition(fell.measure), fell.window[1]
     history, traffic = store.history(definition, begin, end), store.history(monitor.traffic, begin, end)
-    return d.Stored(fell, history, traffic, monitor.bucket)
+    return d.Stored(fell, history, traffic, monitor.bucket, unlabelled(monitor, fell, store))
+
+
+def unlabelled(monitor: Monitor, fell: d.Subject, store: Store) -> tuple[SliceKey, ...]:
+    """The slices that had lost their labels when all traffic fell by a verdict, which left them out."""
+    verdict = _verdict_of(monitor, fell, store)
+    if verdict is None or fell.key != OVERALL or monitor.drift is None or monitor.drift.mix_by is None:
+        return ()
+    return tuple((monitor.drift.mix_by, lost.slice) for lost in verdict.lost)
 
 
 def _of_verdict(monitor: Monitor, fell: d.Subject, store: Store) -> d.OfVerdict | None:
     """The split of the verdict by which a condition began to fire, if one did."""
+    verdict = _verdict_of(monitor, fell, store)
+    return None if verdict is None else d.OfVerdict.of(verdict, step_of(monitor.bucket))
+
+
+def _verdict_of(monitor: Monitor, fell: d.Subject, store: Store) -> Verdict | None:
+    """The verdict by which a condition began to fire, if one did."""
     if fell.finding is None or not fell.finding.verdict:
         return None
-    end, step = fell.finding.end, step_of(monitor.bucket)
-    return next((d.OfVerdict.of(v, step) for v in store.verdicts.between(monitor.name, end - 1, end)), None)
+    end = fell.finding.end
+    return next(iter(store.verdicts.between(monitor.name, end - 1, end)), None)
 
 
 def capture(
@@ -231,12 +247,13 @@ def capture(
     """
     document = stored_part(monitor, incident, one, store)
     fell = subject(monitor, one, store)
-    wanted, traffic = wanted_of(monitor, fell, store), _stored(monitor, fell, store).traffic
+    wanted, stored_ = wanted_of(monitor, fell, store), _stored(monitor, fell, store)
+    traffic, without = stored_.traffic, frozenset(value for _, value in stored_.unlabelled)
     taken: list[Taken] = []
     for span in (fell.window, *fell.before):
         stored = stock(traffic.between(*span), OVERALL if wanted.only is None else fell.key)
         sample = yield from read_sample(source, wanted, span, monitor.bucket, stored, d.MOST_REQUESTS)
-        taken.append(Taken(span, sample, stored))
+        taken.append(Taken(span, sample.without_places(without), stored))
     now, before = taken[0].sample, sum((t.sample for t in taken[1:]), NO_REQUESTS)
     with_text = monitor.drift is not None and monitor.drift.show_queries
     first = first_served(monitor, (*now.versions, *before.versions), store)
@@ -245,7 +262,7 @@ def capture(
     by = wanted.by if wanted.only is None else None
     fallen = None if by is None else d.fallen(document["slices_by_z"], by.dimension)
     found = losses(now, before, monitor.bucket, with_text, served, fallen)
-    notes = list(_notes(monitor, taken))
+    notes = list(_notes(monitor, taken, without))
     document["captured"] = {"taken_at": taken_at, "periods": [t.plain() for t in taken], **found, "notes": notes}
     return document
 
@@ -283,8 +300,11 @@ def wanted_of(monitor: Monitor, fell: d.Subject, store: Store) -> Wanted:
     return Wanted(fell.measure, query, version, by, frozenset(known), only)
 
 
-def _notes(monitor: Monitor, taken: Sequence[Taken]) -> Iterator[str]:
-    """What to know of the figures, in sentences."""
+def _notes(monitor: Monitor, taken: Sequence[Taken], without: Collection[str]) -> Iterator[str]:
+    """What to know of the figures, in sentences; `without` slices that are left out."""
+    if without:
+        names = ", ".join(named(monitor.drift.mix_by or "", value) for value in sorted(without) if monitor.drift)
+        yield f"{names} had lost the labels and is no part of requests, queries and versions"
     if any(t.plain()["is_sampled"] for t in taken):
         yield (
             f"of periods with too many requests to look at a fixed sample of at most {d.MOST_REQUESTS:,} was taken: "

@@ -249,6 +249,33 @@ def test_it_begins_where_a_version_of_the_model_did(bench: Bench, capsys: pytest
     assert [b.author for b in bench.store.verdicts.baselines("search")] == ["bob", "ada"]
 
 
+@pytest.mark.parametrize("of_all", [100, 4])
+def test_a_version_that_was_tried_on_a_few_begins_where_it_serves_most(
+    bench: Bench, capsys: pytest.CaptureFixture[str], of_all: int
+) -> None:
+    bench.live(30)
+    path = bench.folder / "rankmon.yaml"
+    path.write_text(path.read_text().replace("time: time}", "time: time, model_version: version}"))
+    (monitor,) = load(path, {}).monitors
+    found = Tally(day(26), day(30), measures={"ndcg@10": {}})
+    starts = range(found.since, found.until, HOUR)
+    for start in starts:
+        new = 5 if start < day(28) else of_all
+        for key, requests in ((OVERALL, 100), (("model_version", "v1"), 100 - new), (("model_version", "v2"), new)):
+            found.traffic[start, *key] = np.array([requests, requests, 10 * requests, 0, 1, 0], float)
+    found.admitted = [("model_version", "v1"), ("model_version", "v2")]
+    with bench.store.hold("search") as lease:
+        bench.store.write(lease, monitor, found, dict.fromkeys(monitor.definitions, starts), 1e6, starts, force=True)
+    code = bench.run("baseline", "begin", "search", "--version", "v2", "--by", "ada")
+    begun = [one.since for one in bench.store.verdicts.baselines("search")]
+    if of_all == 100:
+        assert code == 0
+        assert begun == [day(28)]
+    else:
+        assert (code, begun) == (2, [])
+        assert "has served 5 % of the requests of a day at the most" in capsys.readouterr().err
+
+
 def test_what_is_not_judged_yet_has_no_tolerated_drop(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.live(34)
     assert bench.run("baseline", "begin", "search", "--from", iso(34)) == 0

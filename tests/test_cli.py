@@ -878,6 +878,22 @@ def test_a_signal_that_another_thread_is_given_is_not_lost(
     assert result.err.count("reload applied: 1 monitor") == 1
 
 
+@pytest.mark.parametrize(("command", "handled"), [("run", signal.SIG_IGN), ("status", signal.SIG_DFL)])
+def test_sighup_does_not_end_a_daemon_that_is_not_up_yet(
+    command: str, handled: signal.Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(sys, "argv", ["rankmon", command])
+    monkeypatch.setattr(cli, "run", lambda _: seen.append(signal.getsignal(signal.SIGHUP)) or 0)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit):
+            cli.main()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert seen == [handled]
+
+
 def test_a_taken_port_exits_with_7_before_the_store_is_touched(rankmon: Rankmon, setting: Setting) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -434,6 +434,24 @@ def test_a_store_that_cannot_note_a_delivery_does_not_cause_another(
     assert counted(sender, "s_sent") == 1
 
 
+def test_that_the_store_is_away_is_said_once_and_not_every_few_seconds(
+    post: Post, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks: list[None] = []
+
+    def away(*_: object) -> None:
+        looks.append(None)
+        raise StoreError("store: the server is away")
+
+    monkeypatch.setattr("monitor.sender.LOOK_EVERY", 0.02)
+    for name in ("due", "queues", "strangers", "purge"):
+        monkeypatch.setattr(post.store.outbox, name, away)
+    post.sender(webhook(receiver))
+    eventually(lambda: len(looks) > 20)
+    said = [r.getMessage() for r in caplog.records if "the server is away" in r.getMessage()]
+    assert len(said) == 2, "by the outbox, and by the one receiver"
+
+
 # ---- channels that change ------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from monitor.core.findings import Finding
 from monitor.core.incidents import Firing, Incident, Matter
 from monitor.core.messages import Notification
 from monitor.core.types import Monitor, Relation, Slice
+from monitor.core.words import lasting
 from monitor.retraining import LARGEST, LONGEST_TEXT, due, evidence, in_the_way
 from monitor.snapshot import take_snapshot
 from monitor.store.alerts import Retrain, StoredIncident
@@ -115,6 +116,22 @@ def test_it_is_said_what_stands_in_the_way(said: str, last: Retrain | None, last
     found = in_the_way(monitor(), last, FELL + lasted, {"quality": CURRENT})
     assert said in found
     assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(("lasted", "is_due"), [(DAY, False), (DAY + 5 * HOUR, False), (DAY + 6 * HOUR, True)])
+def test_what_asks_must_itself_have_lasted(lasted: int, is_due: bool) -> None:
+    other = ("floor", "", "")
+    firing = {other: Firing("warning", False, FELL), NAME: Firing("critical", True, FELL + 6 * HOUR)}
+    found = StoredIncident(Incident("search", FELL, FELL, firing=firing), True, (FALLEN,))
+    assert (due(monitor(), None, FELL + lasted, {"quality": found}) is not None) == is_due
+    said = "" if is_due else f"it has lasted {lasting(lasted - 6 * HOUR)} of 1 d"
+    assert in_the_way(monitor(), None, FELL + lasted, {"quality": found}) == said
+
+
+def test_what_was_asked_for_is_said_before_what_may_be_rising() -> None:
+    rising = opened(findings=RISING)
+    asked = Retrain("k", rising.incident.id, FELL)
+    assert in_the_way(monitor(), asked, FELL + DAY, {"quality": rising}).startswith("it was asked for already")
 
 
 def test_the_key_stays_whenever_it_is_asked() -> None:

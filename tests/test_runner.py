@@ -14,6 +14,7 @@ from monitor.core.types import Monitor
 from monitor.cycle import Stride
 from monitor.errors import LeaseLost, SourceError, Stopped, StoreError
 from monitor.judging import Telling
+from monitor.page.state import states_of
 from monitor.runner import LONGEST_RETRY, REASONS, Runner
 from monitor.snapshot import Board
 from monitor.store import Store
@@ -351,7 +352,9 @@ def test_a_store_that_is_away_for_a_while_is_a_failure_and_no_crash(
     try:
         for _ in range(2):
             assert isinstance(away.run(), StoreError)
-        assert away.shown is shown, "what was known stays, with its age"
+        assert (away.shown.series, away.shown.taken_at) == (shown.series, shown.taken_at), "it stays, with its age"
+        assert "store postgresql" in away.shown.progress.last_error, "and why there is nothing newer"
+        assert states_of(away.shown, away.clock.time)[0].kind == "failing"
         assert away.count("evaluation_failures", "store") == 2
         assert away.waits == [5, 10]
         assert "no new snapshot" in caplog.text
@@ -360,7 +363,27 @@ def test_a_store_that_is_away_for_a_while_is_a_failure_and_no_crash(
     away.clock.time += HOUR
     assert away.run() is None
     assert away.shown.taken_at == SETTLED + HOUR
+    assert away.shown.progress.last_error == ""
     away.store.close()
+
+
+def test_a_store_that_can_only_be_read_is_shown_as_failing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.run()
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreError("store: database or disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "record", full)
+        bench.clock.time += HOUR
+        bench.run()
+        progress = bench.shown.progress
+        assert (progress.last_attempt_at, progress.last_success_at) == (SETTLED + HOUR, SETTLED)
+        assert progress.last_error == "store: database or disk is full"
+        assert bench.store.progress("shop").last_error == "", "which it could not be told"
+    bench.clock.time += HOUR
+    bench.run()
+    assert bench.shown.progress.last_error == ""
 
 
 def test_a_store_that_goes_away_in_the_middle_keeps_what_it_has(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,10 +13,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
 
 import monitor.cli as cli
 from monitor.errors import StoreError
 from monitor.store import Store
+from monitor.store.engine import explained
 
 CONFIG = """\
 store: {{url: "sqlite:///{store}"}}
@@ -161,3 +164,44 @@ def test_a_postgresql_database_that_is_not_there_is_to_be_made(postgres_url: str
     url = make_url(postgres_url).set(database="nowhere")
     with pytest.raises(StoreError, match=r"make this database, .* or change store\.url"):
         Store(url).schema.migrate()
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ('connection failed: FATAL:  role "rm" is not permitted to log in', "ALTER ROLE ... LOGIN"),
+        ('connection failed: FATAL:  too many connections for role "rm"', "allow this user more of them"),
+        ('connection failed: FATAL:  permission denied for database "store"', "GRANT CONNECT ON DATABASE"),
+        ("permission denied for table outbox", "GRANT ALL ON ALL TABLES"),
+        ("permission denied for schema public", "let this user make tables"),
+        ("connection to server failed: Connection refused", "is the server up"),
+    ],
+)
+def test_what_postgresql_says_of_the_store_comes_with_what_mends_it(said: str, remedy: str) -> None:
+    url = make_url("postgresql+psycopg://rm@localhost/store")
+    with pytest.raises(StoreError, match=re.escape(remedy)), explained(url):
+        raise SQLAlchemyError(said)
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("database or disk is full", "make room"),
+        ("database is locked", "see which one has the file open"),
+        ("database disk image is malformed", "bring back a copy"),
+        ("file is not a database", "change store.url"),
+    ],
+)
+def test_what_sqlite_says_of_the_store_comes_with_what_mends_it(tmp_path: Path, said: str, remedy: str) -> None:
+    (tmp_path / "store.db").touch()
+    with pytest.raises(StoreError, match=remedy), explained(make_url(f"sqlite:///{tmp_path}/store.db")):
+        raise SQLAlchemyError(said)
+
+
+def test_a_daemon_that_may_only_read_its_store_does_not_start(rankmon: Rankmon, folder: Path) -> None:
+    made(folder).close()
+    closed_to_writing(folder)
+    code, _, err = rankmon("run")
+    assert code == 4
+    assert "may not write" in err
+    assert "serving on" not in err

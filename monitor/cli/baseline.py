@@ -46,7 +46,7 @@ def show(config_path: Path, monitor: str, output: str) -> None:
 @config_option
 @click.argument("monitor")
 @click.option("--from", "since", type=Instant(), help="First moment of the new one; this hour without it.")
-@click.option("--version", help="In place of it: where this version of the model had its first request.")
+@click.option("--version", help="In place of it: where this version of the model began to serve most requests.")
 @click.option("--note", default="", help="Why.")
 @by_option()
 def begin(config_path: Path, monitor: str, since: int | None, version: str | None, note: str, by: str) -> None:
@@ -93,12 +93,18 @@ def taken_back(monitor: Monitor, store: Store, at: int) -> str:
 
 
 def start_of(monitor: Monitor, version: str, store: Store) -> int:
-    """Start of the first stored bucket, in seconds, in which a version of the model had a request.
+    """Start of the first stored bucket, in seconds, from which on a version served most requests for a day.
+
+    A version that few were served at first, to try it, makes no level of its own by that.
 
     Raises:
-        InputError: the monitor has no column of versions, or none of that name is stored.
+        InputError: the monitor has no column of versions, none of that name is stored, or it never served most.
     """
+    import numpy as np
+
     from monitor.core.diagnosis import version_slice
+    from monitor.core.drift.series import DAY
+    from monitor.core.types import OVERALL
 
     dimension = version_slice(monitor)
     if dimension is None:
@@ -109,7 +115,19 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
     if found is None:
         known = ", ".join(sorted(store.known_slices(monitor.name).get(dimension.dimension, ()))) or "none yet"
         raise InputError(f"{monitor.name} has no request of version {version!r}; known are {known}")
-    return found
+    history = store.history(monitor.traffic, found, 1 << 62)
+    own, every = history.slice((dimension.dimension, version))[:, 0], history.slice(OVERALL)[:, 0]
+    until = np.searchsorted(history.starts, history.starts + DAY)
+    sums = [np.concatenate([[0.0], np.cumsum(of)]) for of in (own, every)]
+    of_day = [of[until] - of[:-1] for of in sums]
+    most = np.flatnonzero((own > every / 2) & (of_day[0] > of_day[1] / 2))
+    if not len(most):
+        share = 100 * float((of_day[0] / np.maximum(of_day[1], 1)).max())
+        raise InputError(
+            f"version {version!r} of {monitor.name} has served {share:.0f} % of the requests of a day at the most, "
+            "which makes no level; to begin anew all the same, name the moment by --from"
+        )
+    return int(history.starts[most[0]])
 
 
 def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by: str) -> str:

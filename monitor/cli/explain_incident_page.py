@@ -223,6 +223,8 @@ def _table(parts: Sequence[Document]) -> list[str]:
 def _labels(document: Document) -> Iterator[str]:
     c = document["coverage"]
     of_slice = f" of {shown(document['dimension'] + '=' + document['slice'])}" if document["dimension"] else ""
+    if lost := document.get("unlabelled"):
+        of_slice = f" without {', '.join(map(shown, lost))}, which had lost the labels"
     yield f"\nLabels and traffic{of_slice}, {_against(document, BEFORE)}:"
     name, of = (
         ("judged", "items with a judgment") if document["by_judgments"] else ("labelled", "requests with a label")

@@ -20,8 +20,14 @@ def versions(document: Document, against: str) -> Iterator[str]:
     """The versions of a diagnosis side by side: of all traffic as stored, of a slice by the requests that were read."""
     found, of = document["versions"], "of all traffic"
     read = (document.get("captured") or {}).get("versions", [])
-    if document["dimension"] and any(v["version"] != NONE for v in read):
-        found, of = read, f"of {shown(document['dimension'] + '=' + document['slice'])}, by the requests that were read"
+    lost = document.get("unlabelled", ())
+    if (document["dimension"] or lost) and any(v["version"] != NONE for v in read):
+        whose = (
+            f"without {', '.join(map(shown, lost))}"
+            if lost
+            else "of " + shown(document["dimension"] + "=" + document["slice"])
+        )
+        found, of = read, f"{whose}, by the requests that were read"
     if found:
         yield f"\nModel versions in the window, {of}, {against}:"
         yield from table(

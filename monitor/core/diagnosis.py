@@ -168,12 +168,17 @@ def same_hours(window: Span, fell_at: int, first: int = 0) -> tuple[Span, ...]:
 
 @dataclass(frozen=True)
 class Stored:
-    """The partials of the window and of what it is compared with, of the measure and of the traffic."""
+    """The partials of the window and of what it is compared with, of the measure and of the traffic.
+
+    Attributes:
+        unlabelled: slices that had lost their labels, so that what fell is not of them.
+    """
 
     subject: Subject
     history: History
     traffic: History
     width: int
+    unlabelled: tuple[SliceKey, ...] = ()
 
     def window(self) -> History:
         """Of the window."""
@@ -301,7 +306,7 @@ def coverage(stored: Stored) -> dict[str, float | None]:
     before = [stored.traffic.between(*span) for span in stored.subject.before]
     found: dict[str, float | None] = {}
     for suffix, parts in (("", now), ("_before", before)):
-        sums = sum((p.slice(stored.subject.key).sum(axis=0) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
+        sums = sum((_labelled(stored, p) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
         whole = sum((p.slice(("", "")).sum(axis=0) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
         requests, labelled, impressions, judged, events, _ = sums.tolist()
         found[f"labelled{suffix}"] = _share(labelled, requests)
@@ -310,9 +315,15 @@ def coverage(stored: Stored) -> dict[str, float | None]:
         found[f"unmatched{suffix}"] = _share(float(whole[5]), float(whole[4] + whole[5]))
         found[f"requests{suffix}"] = requests
     for suffix, own in (("", [stored.window()]), ("_before", stored.before())):
-        scored = sum((p.slice(stored.subject.key).sum(axis=0) for p in own), np.zeros(len(b.FIELDS)))
+        scored = sum((_labelled(stored, p) for p in own), np.zeros(len(b.FIELDS)))
         found[f"empty{suffix}"] = _share(float(scored[b.EMPTY]), float(scored[b.REQUESTS]))
     return found
+
+
+def _labelled(stored: Stored, part: History) -> Floats:
+    """The sums of what fell, without the slices that had lost their labels."""
+    found: Floats = part.slice(stored.subject.key).sum(axis=0)
+    return found - sum((part.slice(key).sum(axis=0) for key in stored.unlabelled), np.zeros(len(found)))
 
 
 def _share(some: float, every: float) -> float | None:
@@ -381,7 +392,9 @@ def from_stored(monitor: Monitor, stored: Stored, of_verdict: OfVerdict | None) 
         "split": whole,
         "slices": every[:MOST_SLICES],
         "slices_by_z": by_z(every)[:MOST_SLICES],
-        "versions": [] if version is None else versions(stored, version.dimension),
+        # A version's partials are of all slices.
+        "versions": [] if version is None or stored.unlabelled else versions(stored, version.dimension),
+        "unlabelled": [value for _, value in stored.unlabelled],
         "coverage": coverage(stored),
         "by_judgments": isinstance(monitor.recipe, Judgments),
     }

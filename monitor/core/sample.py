@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -107,6 +107,13 @@ class Sample:
     def of_place(self, place: str) -> Sample:
         """Those of one slice, which count as all that were read; it is not known how many of them were empty."""
         found = self.where(np.fromiter((p == place for p in self.places), bool, len(self)))
+        return replace(found, read=len(found), empty={})
+
+    def without_places(self, places: Collection[str]) -> Sample:
+        """Those of other slices, which count as all that were read; it is not known how many of them were empty."""
+        if not places:
+            return self
+        found = self.where(np.fromiter((p not in places for p in self.places), bool, len(self)))
         return replace(found, read=len(found), empty={})
 
     def __add__(self, other: Sample) -> Sample:

@@ -305,3 +305,22 @@ def test_a_finding_comes_back_as_it_was() -> None:
     made = replace(made, subject=replace(made.subject, finding=DROP))
     document = json.loads(json.dumps(d.from_stored(monitor(), made, None)))
     assert Finding.of(document["fell"]) == DROP
+
+
+def test_of_slices_that_had_lost_their_labels_nothing_is_told() -> None:
+    window, before = (100 * HOUR, 103 * HOUR), ((76 * HOUR, 79 * HOUR),)
+    starts = np.array([*range(*before[0], HOUR), *range(*window, HOUR)], np.int64)
+    keys = (OVERALL, ("device", "mobile"), ("device", "desktop"))
+    traffic, sums = np.zeros((6, 3, len(b.TRAFFIC_FIELDS))), np.zeros((6, 3, len(b.FIELDS)))
+    traffic[:, 1, :2], traffic[3:, 1, 1] = (100, 70), 0
+    traffic[:, 2, :2] = (50, 40)
+    sums[:, 1:, b.REQUESTS], sums[:, 1, b.EMPTY], sums[:, 2, b.EMPTY] = (100, 50), 100 - traffic[:, 1, 1], 10
+    for of in (traffic, sums):
+        of[:, 0] = of[:, 1:].sum(axis=1)
+    final = np.ones(6, bool)
+    subject = d.Subject(NDCG, None, OVERALL, window, before)
+    stored = d.Stored(subject, History(starts, final, keys, sums), History(starts, final, keys, traffic), HOUR)
+    assert d.coverage(stored)["labelled"] == pytest.approx(120 / 450)
+    found = d.coverage(replace(stored, unlabelled=(("device", "mobile"),)))
+    assert (found["requests"], found["labelled"], found["labelled_before"]) == (150, 0.8, 0.8)
+    assert (found["empty"], found["empty_before"]) == (0.2, 0.2)

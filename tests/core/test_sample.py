@@ -55,6 +55,13 @@ def test_what_fits_is_kept_whole() -> None:
     assert whole.mean == pytest.approx(0.15)
 
 
+def test_some_slices_are_left_out_as_if_they_had_not_been_read() -> None:
+    whole = requests([0.1, 0.2, 0.3], places=["tv", "pc", "tv"])
+    found = whole.without_places({"tv"})
+    assert (found.ids, found.read, found.empty) == (("r1",), 1, {})
+    assert whole.without_places(()) is whole
+
+
 def test_a_sample_is_not_biased() -> None:
     values = np.random.default_rng(1).random(20_000)
     kept = requests(values.tolist()).at_most(5_000)
