@@ -103,8 +103,7 @@ class App:
         before, now = self.store.schema.migrate()
         if before != now:
             log.info("store: schema %s -> %s", before or "none", now)
-        with self.store.writing():
-            pass  # who may only read would find out with each run, and show what is old
+        self.store.check_writable()
         self._store_is_ready = True
         self._adopt(self.config, self._parts(self.config))
 

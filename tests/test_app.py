@@ -533,6 +533,31 @@ def test_runs_that_wait_for_a_worker_do_not_begin_any_more(setting: Setting, mon
         assert len(attempted) == 1
 
 
+def test_a_store_that_hangs_does_not_keep_a_daemon_from_ending(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("monitor.app.STOP_WITHIN", 0.5)
+    gate, hold = Gate(monkeypatch), Store.hold
+    hangs = threading.Event()
+
+    @contextmanager
+    def hanging(store: Store, *of: Any, **more: Any) -> Iterator[Any]:
+        hangs.set()
+        gate.opened.wait(30)
+        with hold(store, *of, **more) as lease:
+            yield lease
+
+    monkeypatch.setattr(Store, "hold", hanging)
+    with setting.running(of_shop("shop")) as app:
+        assert hangs.wait(20)
+        began = time.monotonic()
+        assert app.stop() is False
+        assert time.monotonic() - began < 10
+        assert "for the store does not answer" in caplog.text
+        gate.opened.set()
+        eventually(app.stop)
+
+
 def test_a_started_and_stopped_daemon_leaves_no_thread_behind(setting: Setting) -> None:
     before = set(threading.enumerate())
     with setting.running(of_shop("shop")) as app:

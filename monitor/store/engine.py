@@ -59,6 +59,17 @@ class Connected:
         with explained(self.url), self._reader.connect() as connection:
             yield connection
 
+    def check_writable(self) -> None:
+        """See whether this user may write a store in a file: who may not would find out with each run.
+
+        Raises:
+            StoreError: the user may only read it.
+        """
+        path = self.url.database
+        fault = files.fault_of(Path(path)) if self.dialect == "sqlite" and path and path != ":memory:" else ""
+        if fault:
+            raise StoreError(f"store: {fault}")
+
     def columns(self, query: sa.Select[Any]) -> list[list[Any]]:
         """The answer's columns as the driver sends them, twice as fast as rows; none if it is empty.
 
