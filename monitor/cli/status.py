@@ -130,6 +130,7 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
         "lost": [lost.slice for lost in verdict.lost],
         "mix_shifted": verdict.mix_shifted,
         "mix_effect": verdict.mix_effect,
+        "is_better_on_offer": verdict.improved,
         "lacks": verdict.lacks,
     }
 
@@ -206,6 +207,8 @@ def _verdict(told: dict[str, Any]) -> str:
         parts.append(f"{observed:.4f} over the last day, {expected:.4f} expected ({apart})")
     if told["mix_shifted"]:
         parts.append(f"the mix of {dimension} moves the mean by {100 * told['mix_effect']:+.1f} %")
+    if told["is_better_on_offer"]:
+        parts.append("a better baseline is on offer, see rankmon baseline")
     if told["lacks"]:
         parts.append(f"lacks {told['lacks']}")
     return f"{name}: {'; '.join(parts)}; until {utc(told['end'])}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from markupsafe import Markup
@@ -38,7 +38,11 @@ def judged_figure(snapshot: MonitorSnapshot, most: int) -> dict[str, Any] | None
         Line(str(measure), [p.end for p in points], [p.observed for p in points]),
         trail.step * _thinning(trail, most),
         [("baseline", [p.expected for p in points])],
-        [*_incidents(snapshot, points), *_spells(trail)],
+        [
+            s
+            for s in (*_incidents(snapshot, points[-1].end), *_spells(trail))
+            if s.until > points[0].end and s.since < points[-1].end
+        ],
     )
     low, high, _ = shown.scale
     return {
@@ -78,14 +82,12 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _incidents(snapshot: MonitorSnapshot, points: Sequence[Drawn]) -> Iterator[Stretch]:
-    """Those on the quality, oldest first."""
-    first, last = points[0].end, points[-1].end
+def _incidents(snapshot: MonitorSnapshot, now: int) -> Iterator[Stretch]:
+    """Those on the quality, oldest first; what is open goes on until `now`, seconds."""
     for incident in (s.incident for s in reversed(snapshot.incidents) if s.incident.matter == "quality"):
-        until = last if incident.closed_at is None else incident.closed_at
-        if until >= first and incident.began_at <= last:
-            words = f"firing, {lasting(until - incident.began_at)}" if incident.is_open else ""
-            yield Stretch(incident.began_at, until, words)
+        until = now if incident.closed_at is None else incident.closed_at
+        words = f"firing, {lasting(until - incident.began_at)}" if incident.is_open else ""
+        yield Stretch(incident.began_at, until, words)
 
 
 def _spells(trail: JudgedTrail) -> Iterator[Stretch]:

@@ -216,6 +216,8 @@ def _verdict(snapshot: MonitorSnapshot) -> dict[str, str] | None:
         parts.append(f"{number(verdict.observed)} over the last day, {number(verdict.expected)} expected")
     if verdict.mix_shifted:
         parts.append(f"the mix of {drift.mix_by} moves the mean by {change(verdict.mix_effect)}")
+    if verdict.improved:
+        parts.append(f"a better baseline is on offer: rankmon baseline begin {snapshot.monitor.name}")
     if verdict.lacks:
         parts.append(f"still lacks {verdict.lacks}")
     return {"measure": str(judged(drift.measure)), "words": "; ".join(parts)}
