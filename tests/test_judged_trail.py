@@ -129,6 +129,16 @@ def test_what_goes_on_is_said_to(bench: Bench) -> None:
     assert "<td>goes on</td>" in render(Pictured.of(day(20), shown(bench.store, bench.monitor, day(20))))
 
 
+def test_the_page_says_that_a_better_baseline_is_on_offer(bench: Bench) -> None:
+    bench.put(Ranking.of(20).draw())
+    bench.judge(day(20))
+    snapshot = shown(bench.store, bench.monitor, day(20))
+    assert snapshot.verdict is not None
+    for improved in (True, False):
+        told = replace(snapshot, verdict=replace(snapshot.verdict, improved=improved))
+        assert ("rankmon baseline begin search" in render(Pictured.of(day(20), told))) is improved
+
+
 def test_there_is_no_figure_where_nothing_was_judged(bench: Bench) -> None:
     bench.put(Ranking.of(3).draw())
     bench.judge(day(3))
