@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from monitor.cli.explain_incident_page import Told, lines
 from monitor.core import diagnosis as d
+from monitor.core.drift.verdicts import Lost
 from monitor.core.losses import query_id
 from monitor.core.measures import parse
 from monitor.core.rules import Baseline, Drop, Rule
@@ -247,6 +249,39 @@ def test_of_a_verdict_the_split_is_its_own(filled: Path, tmp_path: Path) -> None
     assert found["slices_by_z"][0]["slice"] == "mobile"
     empty = {r["value"] for r in found["captured"]["requests"]}
     assert empty == {0.0}, "here a request without a click is one that lost"
+    store.close()
+
+
+def test_slices_that_had_lost_their_labels_are_no_part_of_it(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitor = replace(watched(), alerts=(), drift=Drift(parse("ndcg@10"), "device"))
+    store, source = new_store(f"sqlite:///{tmp_path}/store.db"), pull(monitor, f"sqlite:///{filled}/shop.db")
+    with store.hold("shop") as lease:
+        for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, Stride()):
+            pass
+        judge(monitor, LAST + DAY, store, lease, Telling())
+    bench = Bench(store, Source(source), monitor)
+    whole = bench.capture()
+    assert (whole["dimension"], whole["unlabelled"]) == ("", [])
+    assert "mobile" in {r["slice"] for r in whole["captured"]["requests"]}
+    said = store.verdicts.between
+    lost = (Lost("mobile", LAST, 0.01, 0.7),)
+    monkeypatch.setattr(store.verdicts, "between", lambda *of: [replace(v, lost=lost) for v in said(*of)])
+    found = bench.capture()
+    assert found["unlabelled"] == ["mobile"]
+    assert "mobile" not in {r["slice"] for r in found["captured"]["requests"]}
+    assert found["coverage"]["requests"] < whole["coverage"]["requests"]
+    assert found["versions"] == [], "a version's partials are of all slices"
+    read, both = (sum(v["requests"] for v in d["captured"]["versions"]) for d in (found, whole))
+    assert 0 < read < both
+    assert (
+        "device=mobile had lost the labels and is no part of requests, queries and versions"
+        in (found["captured"]["notes"])
+    )
+    text = "\n".join(lines(bench.incident, [Told(bench.first.name, bench.first.at, found)], []))
+    assert "Labels and traffic without mobile, which had lost the labels" in text
+    assert "Model versions in the window, without mobile, by the requests that were read" in text
     store.close()
 
 
