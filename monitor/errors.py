@@ -40,7 +40,15 @@ class LeaseLost(RankmonError):
 
 
 class Undelivered(RankmonError):
-    """A receiver did not take a notification; trying again later may help. The text holds no secret."""
+    """A receiver did not take a notification; trying again later may help. The text holds no secret.
+
+    Attributes:
+        wait: seconds that it asked to be left alone for; 0 if it did not.
+    """
+
+    def __init__(self, text: str, wait: float = 0.0) -> None:
+        super().__init__(text)
+        self.wait = wait
 
 
 class Unserved(RankmonError):

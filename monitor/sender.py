@@ -28,6 +28,8 @@ LOOK_EVERY = 5.0
 """Seconds between two looks into the outbox, for what another process put there."""
 
 FIRST_RETRY, LONGEST_RETRY = 5.0, 300.0
+LONGEST_WISH = 3600.0
+"""Seconds that a receiver may ask to be left alone for."""
 KEEP = 30 * 86_400
 """Seconds that sent notifications stay in the store."""
 
@@ -270,7 +272,7 @@ class _Worker:
             try:
                 receiver.send(waiting.notification, self._clock(), self._former(waiting))
             except Undelivered as error:
-                self._put_off(waiting, str(error))
+                self._put_off(waiting, str(error), error.wait)
                 return False
             except StoreError:
                 raise
@@ -290,7 +292,7 @@ class _Worker:
             return self._store.outbox.severities(waiting.target, waiting.incident)
         return ()
 
-    def _put_off(self, waiting: Waiting, said: str) -> None:
+    def _put_off(self, waiting: Waiting, said: str, least: float = 0.0) -> None:
         self._telemetry.count(_counter("failures"), self.receiver.channel)
         if self._ended:
             return  # whoever comes next, perhaps with another address, tries at once
@@ -298,7 +300,7 @@ class _Worker:
         is_old = attempts >= LEAST_ATTEMPTS and now - waiting.created_at >= self.receiver.give_up_after
         if is_old and waiting.kind not in NEVER_GIVEN_UP and self._give_up(waiting, now, said):
             return
-        wait = pause(waiting.attempts, random.random())
+        wait = max(pause(waiting.attempts, random.random()), min(least, LONGEST_WISH))
         self._store.outbox.failed(waiting.id, now + wait, said)
         log.warning("%s: %s; next try in %.0f s", _named(waiting), said, wait)
 

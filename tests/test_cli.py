@@ -202,6 +202,14 @@ def test_a_wrong_configuration_exits_with_2_and_names_all_its_mistakes(
     assert "'soon' is no duration" in result.err
 
 
+def test_a_format_in_place_of_a_file_is_told(rankmon: Rankmon, setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    result = rankmon("series", "--output", "json")
+    assert result.code == 2
+    assert "--output is a file; for the format, take --format json" in result.err
+    assert not Path("json").exists()
+
+
 def test_every_error_has_an_exit_code_and_a_fault_of_ours_is_1() -> None:
     codes = {error.__name__: cli.exit_code(error("x")) for error, _ in cli.EXIT_CODES if error is not cli.ConfigError}
     expected = {

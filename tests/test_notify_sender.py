@@ -366,6 +366,16 @@ def test_it_is_tried_again_after_a_growing_pause_and_not_before(post: Post, rece
         post.later(0.002)
 
 
+@pytest.mark.parametrize(("asked", "least"), [("120", 120), ("7200", 3600), ("1", 4), ("Wed, 21 Oct 2026", 4)])
+def test_who_asks_to_be_left_alone_for_a_while_is(post: Post, receiver: Receiver, asked: str, least: float) -> None:
+    receiver.behave = lambda _: Reply(429, headers={"Retry-After": asked})
+    post.sender(webhook(receiver))
+    post.put("inbox", FIRING)
+    eventually(lambda: post.attempts() == 1)
+    ((next_at,),) = post.rows("next_at")
+    assert least <= next_at - post.clock.time <= max(least, pause(0, 1))
+
+
 # ---- two daemons, and one that ends ---------------------------------------------------------------------------------
 
 

@@ -56,6 +56,8 @@ def series(
     """
     import pandas as pd
 
+    if output is not None and str(output) in FORMATS:
+        raise click.UsageError(f"--output is a file; for the format, take --format {output}")
     if style == "parquet" and output is None:
         raise click.UsageError("--format parquet needs --output")
     config, tables = load_config(config_path), []

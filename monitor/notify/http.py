@@ -47,15 +47,15 @@ class Poster:
         until = time.monotonic() + self._timeout
         headers = {**self._own, **headers}
         try:
-            status, said = self._ask(body, headers, until)
+            status, said, wait = self._ask(body, headers, until)
         except (OSError, http.client.HTTPException, ValueError) as error:
             cause = "did not answer in time" if time.monotonic() >= until else _cause(error)
             raise Undelivered(f"{self.place}: {cause}") from None
         if not 200 <= status < 300:
-            raise Undelivered(f"{self.place}: answered {status}: {_harmless(said, self._path, headers)}")
+            raise Undelivered(f"{self.place}: answered {status}: {_harmless(said, self._path, headers)}", wait)
 
-    def _ask(self, body: bytes, headers: Mapping[str, str], until: float) -> tuple[int, bytes]:
-        """(status, begin of what is said of an error)."""
+    def _ask(self, body: bytes, headers: Mapping[str, str], until: float) -> tuple[int, bytes, float]:
+        """(status, begin of what is said of an error, seconds after which one may come again)."""
         trust = self._trust()
         connection = self._connection(trust)
         line = _reach(connection.host, connection.port, until)
@@ -73,7 +73,8 @@ class Poster:
                 sent = {"Content-Type": "application/json", "User-Agent": "rankmon", "Connection": "close", **headers}
                 connection.request("POST", self._path, body, sent)
                 with closing(connection.getresponse()) as answer:
-                    return answer.status, b"" if 200 <= answer.status < 300 else answer.read(10 * LONGEST_ANSWER)
+                    said = b"" if 200 <= answer.status < 300 else answer.read(10 * LONGEST_ANSWER)
+                    return answer.status, said, _seconds(answer.headers.get("Retry-After"))
             finally:
                 watch.cancel()
 
@@ -91,6 +92,11 @@ class Poster:
         if trust is None:
             return http.client.HTTPConnection(host, port)
         return http.client.HTTPSConnection(host, port, context=trust)
+
+
+def _seconds(retry_after: str | None) -> float:
+    """What `Retry-After` says in seconds; 0 without it, or where it names a date by a clock that is not ours."""
+    return float(retry_after) if retry_after is not None and retry_after.isascii() and retry_after.isdigit() else 0.0
 
 
 def basic(username: str, password: str) -> dict[str, str]:
