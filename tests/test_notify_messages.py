@@ -9,7 +9,7 @@ import pytest
 
 from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
-from monitor.core.messages import Kind, Notification, labels_are_suspect, notification
+from monitor.core.messages import Kind, Notification, labels_are_suspect, notification, sentence
 from monitor.core.rules import Floor, Rule
 from monitor.judging import REMOVED, RESTATED
 from tests.support.monitors import new_store
@@ -181,3 +181,12 @@ def test_what_ended_below_where_it_fired_is_not_told_to_be_back(finding: Finding
 def test_slices_of_a_verdict_are_those_of_when_it_fired() -> None:
     assert "Most of it, when it fired, in device=mobile" in message("firing", [replace(DROP, verdict="degraded")]).text
     assert "Most of it in device=mobile" in message("firing", [DROP]).text
+
+
+@pytest.mark.parametrize(("hours", "is_over", "is_told"), [(4, False, True), (1, False, False), (4, True, False)])
+def test_that_a_fall_may_be_over_is_told_once_it_has_looked_so_for_a_while(
+    hours: int, is_over: bool, is_told: bool
+) -> None:
+    found = replace(DROP, rule="degraded", verdict="degraded", well_for=hours * HOUR)
+    said = f"For {hours} h now it may be well again; that is not sure yet."
+    assert (said in sentence(found, is_over)) is is_told

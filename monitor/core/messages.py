@@ -279,6 +279,10 @@ _LINES = {
 }
 
 
+MAY_BE_WELL = 3 * 3600
+"""Seconds for which a verdict's fall must have looked over for that to be told; for shorter it is chance most often."""
+
+
 def sentence(finding: Finding, is_over: bool = False) -> str:
     """One condition in a sentence: what, from what to what, how sure, of how many requests, against what."""
     if first_on_data([finding]) is not None:
@@ -293,6 +297,8 @@ def sentence(finding: Finding, is_over: bool = False) -> str:
         text += f", {abs(100 * finding.change):.1f} % {way} {finding.compared_with}{_baselines(finding, fell)}"
     if finding.verdict:
         sure = _sure(finding) if _fires(finding) and not is_over else ""
+        if finding.well_for >= MAY_BE_WELL and not is_over:
+            sure += f" For {lasting(finding.well_for)} now it may be well again; that is not sure yet."
         sure += " (Requests with nothing relevant count 0 here.)"
         return f"{text}.{sure}"
     back = f" It is {_recovery(finding)}." if finding.is_recovering and not is_over else ""
