@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 import sqlalchemy as sa
 
-from monitor import trail
 from monitor.cli import run
 from monitor.config import load
 from monitor.core.measures import parse
@@ -29,6 +28,7 @@ from monitor.schema import bucket_marks, coarse_partials, coarse_traffic, partia
 from monitor.series import series_table, stored_span
 from monitor.store import Remembering, Store
 from monitor.store.remembered import reach
+from monitor.trail.series import SPAN
 from tests.benchmarks.incremental import Daemon, write_log
 from tests.support.drift import Ranking
 from tests.support.monitors import new_store
@@ -409,7 +409,7 @@ LONG_RULE = Rule("r", parse("ndcg@10"), 7 * DAY, Drop(0.1, 0.1, True, Baseline(t
 )
 def test_the_least_age_covers_all_that_cycles_look_at(changes: dict[str, Any]) -> None:
     monitor = replace(watched(), **changes)
-    assert trail.SPAN == DRAWN
+    assert SPAN == DRAWN
     assert least_age(monitor) >= max(reach(monitor), monitor.history) + monitor.final_timeout
     assert least_age(monitor) % DAY == 0
 

@@ -523,7 +523,10 @@ def test_a_relative_file_is_told_with_its_whole_path(tmp_path: Path, monkeypatch
 
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_text("This is a text file. " * 100)
-    assert told(f"sqlite:///{tmp_path}/store.db") == f"store sqlite:///{tmp_path}/store.db: file is not a database"
+    assert told(f"sqlite:///{tmp_path}/store.db") == (
+        f"store sqlite:///{tmp_path}/store.db: file is not a database; another program wrote this file; "
+        "change store.url, or move it away"
+    )
 
 
 def test_a_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_seconds_that_are_added_to_an_end_are_still_reckoned_from_it() -> None:
     since, until = ends.marks
     for mark, other in ((since + 60, 160), (60 + since, 160), (since - 60, 40), (until + 5, 905), (since - 7 + 9, 102)):
         assert isinstance(mark, Mark)
-        parameter = at(TimeColumn("at", "epoch_s"), mark)
+        parameter = at(TimeColumn("at", "epoch_s"), mark, "sqlite")
         assert isinstance(parameter, sa.BindParameter)
         assert ends.reckoned[parameter](100, 900) == other
         assert parameter.value == mark
@@ -146,31 +146,32 @@ def test_seconds_that_are_added_to_an_end_are_still_reckoned_from_it() -> None:
         (rounded_down(until + 60, 600) - 7, 593),
         (rounded_up(until, 100), 900),
     ):
-        parameter = at(TimeColumn("at", "epoch_s"), mark)
+        parameter = at(TimeColumn("at", "epoch_s"), mark, "sqlite")
         assert ends.reckoned[parameter](100, 900) == other  # type: ignore[index]
     for instant in (0, 599, 600, 601, 1234):
         assert rounded_down(instant, 600) == instant - instant % 600
         assert rounded_up(instant, 600) == instant + -instant % 600
     for number in (until - since, since % 600, since // 600, -since, since * 2, since + since, since + 0.5):
         assert not isinstance(number, Mark)
-    assert at(NATIVE, since) is at(NATIVE, since), "one parameter for one thing"
-    assert at(NATIVE, since) is not at(TimeColumn("other"), since)
+    assert at(NATIVE, since, "x") is at(NATIVE, since, "x"), "one parameter for one thing"
+    assert at(NATIVE, since, "x") is not at(TimeColumn("other"), since, "x")
 
 
 def test_an_instant_that_is_reckoned_from_neither_end_makes_no_template() -> None:
     dialect, ends = postgresql.psycopg.dialect(), Ends((START, END))
     since, _ = ends.marks
     table = sa.table("t", sa.column("at"))
-    from_an_end = sa.select(table.c.at).where(table.c.at >= at(NATIVE, since))
+    from_an_end = sa.select(table.c.at).where(table.c.at >= at(NATIVE, since, dialect.name))
     assert Template.of(from_an_end, dialect, ends) is not None
-    assert Template.of(from_an_end.where(table.c.at < at(NATIVE, START + 7)), dialect, ends) is None
+    assert Template.of(from_an_end.where(table.c.at < at(NATIVE, START + 7, dialect.name)), dialect, ends) is None
 
 
 def test_values_that_a_driver_would_get_changed_make_no_template() -> None:
-    ends = Ends((START, END))
+    ends, dialect = Ends((START, END)), sqlite.dialect()
     since, _ = ends.marks
     table = sa.table("t", sa.column("at", sa.DateTime()))
-    assert Template.of(sa.select(table.c.at).where(table.c.at >= at(NATIVE, since)), sqlite.dialect(), ends) is None
+    from_an_end = sa.select(table.c.at).where(table.c.at >= at(NATIVE, since, dialect.name))
+    assert Template.of(from_an_end, dialect, ends) is None
 
 
 @pytest.mark.parametrize("name", ["end", "instant", "50 %", "a:b", "is it?", "%(end_1)s"])
