@@ -283,6 +283,8 @@ class Runner:
         if self._failed is None:
             return progress
         at, error = self._failed
+        if progress.last_attempt_at is not None and progress.last_attempt_at > at:
+            return progress  # another process has tried since
         return replace(progress, last_attempt_at=at, last_error=error)
 
     def _refresh_trails(self, now: float) -> None:

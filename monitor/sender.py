@@ -219,6 +219,7 @@ class _Worker:
         self._clock = clock
         self._unmarked: set[int] = set()
         self._ended = False
+        self._quiet_until = 0.0
         self._awake = threading.Event()
         self._reminded = time.monotonic()
         self.thread = threading.Thread(target=self._run, name=f"notify {receiver.target}", daemon=True)
@@ -249,18 +250,27 @@ class _Worker:
 
     def _work(self) -> bool:
         """Send what is due; whether something was delivered, so that more may be due at once."""
-        if not (self._due() or self._must_remind()):
+        if self._is_to_be_quiet or not (self._due() or self._must_remind()):
             return False
         try:
             with self._store.hold(f"notifications to {self.receiver.target}"):
                 # What was due before may be sent by now, by the process that held the lease.
-                delivered = [waiting.kind for waiting in self._due() if not self._ended and self._deliver(waiting)]
+                delivered = [waiting.kind for waiting in self._due() if self._may_go_on and self._deliver(waiting)]
                 # An alert of an incident's successor looks the same; the end of the former was not its own.
                 if self._must_remind() or (self.receiver.repeat is not None and {*delivered} & {*NEVER_GIVEN_UP}):
                     self._remind()
         except LeaseLost:
             return False
         return bool(delivered)
+
+    @property
+    def _is_to_be_quiet(self) -> bool:
+        """Whether the receiver asked to be left alone for longer."""
+        return time.monotonic() < self._quiet_until
+
+    @property
+    def _may_go_on(self) -> bool:
+        return not (self._ended or self._is_to_be_quiet)
 
     def _due(self) -> list[Waiting]:
         return self._store.outbox.due(self._clock(), [self.receiver.target])
@@ -272,7 +282,8 @@ class _Worker:
             try:
                 receiver.send(waiting.notification, self._clock(), self._former(waiting))
             except Undelivered as error:
-                self._put_off(waiting, str(error), error.wait)
+                self._quiet_until = time.monotonic() + min(error.wait, LONGEST_WISH)
+                self._put_off(waiting, str(error))
                 return False
             except StoreError:
                 raise
@@ -292,7 +303,7 @@ class _Worker:
             return self._store.outbox.severities(waiting.target, waiting.incident)
         return ()
 
-    def _put_off(self, waiting: Waiting, said: str, least: float = 0.0) -> None:
+    def _put_off(self, waiting: Waiting, said: str) -> None:
         self._telemetry.count(_counter("failures"), self.receiver.channel)
         if self._ended:
             return  # whoever comes next, perhaps with another address, tries at once
@@ -300,8 +311,9 @@ class _Worker:
         is_old = attempts >= LEAST_ATTEMPTS and now - waiting.created_at >= self.receiver.give_up_after
         if is_old and waiting.kind not in NEVER_GIVEN_UP and self._give_up(waiting, now, said):
             return
-        wait = max(pause(waiting.attempts, random.random()), min(least, LONGEST_WISH))
+        wait = pause(waiting.attempts, random.random())
         self._store.outbox.failed(waiting.id, now + wait, said)
+        wait = max(wait, self._quiet_until - time.monotonic())
         log.warning("%s: %s; next try in %.0f s", _named(waiting), said, wait)
 
     def _give_up(self, waiting: Waiting, now: float, said: str) -> bool:

@@ -367,6 +367,20 @@ def test_a_store_that_is_away_for_a_while_is_a_failure_and_no_crash(
     away.store.close()
 
 
+def test_a_failure_is_not_shown_once_another_process_has_succeeded(bench: Bench, shop_url: str) -> None:
+    bench.run()
+    bench.clock.time += HOUR
+    bench.source.fault = SourceError("the shop is closed")
+    bench.run()
+    assert bench.shown.progress.last_error == "the shop is closed"
+    other = Bench(bench.monitor, Faulty(pull(bench.monitor, shop_url)), Store(bench.store.url, 5))
+    other.clock.time = bench.clock.time + HOUR
+    other.run()
+    bench.runner.refresh_snapshot(bench.clock.time + HOUR)
+    assert bench.shown.progress.last_error == ""
+    other.store.close()
+
+
 def test_a_store_that_can_only_be_read_is_shown_as_failing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.run()
 

@@ -28,8 +28,6 @@ SUDDEN = 0.55
 """Times what evidence of a sudden fall counts beside that which gathers: with RESERVE, measured for the budget."""
 LEAST_LABELS = 0.4
 """Of those expected. A sudden fall with fewer may be one of the labels, also where there are too few to say so."""
-AWAY = 3 * HOUR
-"""Seconds without a request after which a slice tells nothing any more."""
 CLOSED = 0
 REQUESTS, TOTAL, EXPECTED = range(3)
 
@@ -121,6 +119,7 @@ class Seen:
         tolerated: (U,)
         judged: (U,)
         left_out: (T, S) slices whose labels are lost.
+        away: (T, S) slices without a request in the last hours, where there should be some.
         foretold: what shows a sudden fall.
         labelled: (T, U) whether the last hours had enough labels for a sudden fall to be one of the model.
         past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
@@ -137,6 +136,7 @@ class Seen:
     tolerated: Floats
     judged: Bools
     left_out: Bools
+    away: Bools
     foretold: Foretold
     labelled: Bools
     past: Floats
@@ -147,6 +147,7 @@ def see(
     noise: Noise,
     judged: Bools,
     left_out: Bools,
+    away: Bools,
     recent: Floats,
     past: Floats,
     threshold: Floats,
@@ -158,6 +159,7 @@ def see(
     Args:
         judged: (U,) units that may raise an alarm.
         left_out: (T, S) slices whose labels are lost.
+        away: (T, S) slices without a request in the last hours.
         recent: (4, T, S) observed and expected sums of the last hours, of values and then of labels.
         past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
         threshold: (U,) of the evidence.
@@ -181,6 +183,7 @@ def see(
         noise.tolerated,
         judged,
         left_out,
+        away,
         Foretold.of(noise, whole.total, whole.expected, whole.chance),
         labelled >= LEAST_LABELS * usual,
         past,
@@ -194,7 +197,7 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     be well without them.
     """
     has, sums, end, is_open = seen.has[row], seen.sums[row], seen.ends[row], was.open
-    if is_open[0] and _lacks_most(was, (seen.left_out[row] | _away(seen, row)) & is_open[1:]):
+    if is_open[0] and _lacks_most(was, (seen.left_out[row] | seen.away[row]) & is_open[1:]):
         has, sums = has.copy(), sums.copy()
         has[0], sums[0] = False, 0.0
     evidence = grow(was.evidence, seen.factor[row], threshold)
@@ -249,14 +252,6 @@ def _followed(was: Course, seen: Seen, row: int, has: Bools) -> Course:
     return sudden.follow(known, seen.foretold, row, has, seen.ends[row], seen.length)
 
 
-def _away(seen: Seen, row: int) -> Bools:
-    """(S,) slices without a request in the last hours."""
-    end = seen.past.shape[1] - len(seen.ends) + row + 1
-    few = max(1, round(AWAY / seen.length))
-    found: Bools = seen.past[REQUESTS, max(end - few, 0) : end].sum(axis=0) == 0
-    return found
-
-
 def _lacks_most(was: Standing, left_out: Bools) -> bool:
     """Whether (S,) slices that are left out make at least half of what all have fallen short of since it began."""
     if not some(left_out):
@@ -285,7 +280,7 @@ def _closing(now: Standing, seen: Seen, row: int, has: Bools, sums: Floats) -> S
     closes = is_open & (back >= CLOSING)
     along = np.where(is_open & rises[0], now.along + favour, 0.0)
     if closes[0]:
-        closes[1:] |= is_open[1:] & (along[1:] >= ALONG) & ~_away(seen, row)
+        closes[1:] |= is_open[1:] & (along[1:] >= ALONG) & ~seen.away[row]
     after = replace(now, fallen=fallen, back=back, back_since=back_since, risen=risen, along=along)
     return _closed(after, closes, seen.ends[row]) if some(closes) else after
 

@@ -59,6 +59,13 @@ class Gated:
         """T: as `suspect`, while a new level is learnt."""
         return self._suspect(gates.LABELS_RATIO_SETTLING)
 
+    @cached_property
+    def worthless(self) -> list[bool]:
+        """T: whether every value is 0, though there are labels."""
+        found = gates.is_worthless(np.concatenate([self.per_step, self.short, self.day], axis=1), with_labels=True)
+        told: Bools = np.logical_or.reduce(found.reshape(3, -1), axis=0)
+        return [bool(flag) for flag in told]
+
     def _suspect(self, most: float) -> list[bool]:
         found: list[bool] = gates.labels_suspect((self.per_step, self.short, self.day), self.spread, most).tolist()
         return found
@@ -118,7 +125,8 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     recent = by_slice[gates.TOTAL : gates.EXPECTED_LABELLED + 1]
     left_out = sound[-count:] == 0
     past = kept[gates.JUDGED : gates.EXPECTED + 1]
-    seen = alarms.see(sums, found.noise, of_units, left_out, recent, past, threshold, ends, settings.hours)
+    away = gates.slices_away(by_slice[gates.REQUESTS], by_slice[gates.EXPECTED_REQUESTS])
+    seen = alarms.see(sums, found.noise, of_units, left_out, away, recent, past, threshold, ends, settings.hours)
     tracked = np.array([hours.total, size * base[0], hours.squares, hours.labelled, size * base[1], size, base[2]])
     tracked[:REQUESTS] *= sound[-count:]
     mix = mix_effects(judged, usual, worth, usually).tolist()

@@ -28,6 +28,8 @@ TRAFFIC_AGAIN_Z, TRAFFIC_AGAIN_RATIO = -2.5, 0.6
 """What the step after a first one with so little traffic must show for it to be told: at about a half, two such steps
 in a row would be long in coming."""
 MISSING_EXPECTED, MISSING_Z, MISSING_RATIO = 50, -5.0, 0.02
+AWAY_EXPECTED = 5.0
+"""Requests: with fewer to expect it is chance that there are none."""
 REFUSED_Z, REFUSED_RATIO, REFUSED_ROWS, REFUSED_SHARE = 6.0, 3.0, 20, 0.1
 """The last is of requests: fewer rows, one for each of them at the most, move the mean by less than is tolerated."""
 SLICE_CHANCE = 11.0
@@ -95,10 +97,14 @@ def labels_suspect(spans: tuple[Floats, Floats, Floats], spread: Spread, most: f
     return found
 
 
-def is_worthless(sums: Floats) -> Bools:
-    """Whether not one request is worth anything, where many should be: no model is as bad as that, grades are lost."""
+def is_worthless(sums: Floats, with_labels: bool = False) -> Bools:
+    """Whether not one request is worth anything, where many should be: no model is as bad as that, grades are lost.
+
+    Args:
+        with_labels: and as good as all labels are there.
+    """
     found: Bools = (sums[TOTAL] == 0) & (sums[EXPECTED] >= WORTHLESS_EXPECTED)
-    return found
+    return found & (sums[LABELLED] >= LABELS_RATIO_SETTLING * sums[EXPECTED_LABELLED]) if with_labels else found
 
 
 def _labels(sums: Floats, spread: Spread, most: float) -> Bools:
@@ -223,6 +229,12 @@ def traffic_low(short: Floats, day: Floats, spread: Spread) -> tuple[Bools, Bool
 def slices_short(requests: Floats, expected: Floats) -> Bools:
     """(T, S) whether a slice has as good as no requests, be it by chance, in sums of a few hours."""
     found: Bools = requests < MISSING_RATIO * expected
+    return found
+
+
+def slices_away(requests: Floats, expected: Floats) -> Bools:
+    """(T, S) whether a slice has no request where some are expected, by sums of some hours."""
+    found: Bools = (requests == 0) & (expected >= AWAY_EXPECTED)
     return found
 
 

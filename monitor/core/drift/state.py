@@ -64,6 +64,7 @@ class Trouble:
         missing: (S,) steps in a row without a request of a slice that had many.
         lost_since, lost_until: (S,) as `suspect_since` and `suspect_until`, of slices that have lost their labels.
         most_lost: slices with most of the requests have, so that it is all traffic.
+        worthless: labels are suspect for every value is 0, though there are labels.
     """
 
     suspect_since: int
@@ -75,12 +76,13 @@ class Trouble:
     lost_since: Ints
     lost_until: Ints
     most_lost: bool
+    worthless: bool
 
     @classmethod
     def empty(cls, slices: int) -> Trouble:
         """Nothing is the matter."""
         never = np.zeros(slices, np.int64)
-        return cls(0, 0, False, 0, 0, never, never, never, False)
+        return cls(0, 0, False, 0, 0, never, never, never, False, False)
 
     def padded(self, more: int) -> Trouble:
         """With so many new slices."""

@@ -156,7 +156,10 @@ class _Going:
         if has_lost := some(lost):
             lost_since = np.where(lost, np.where(was.lost_since > 0, was.lost_since, was.suspect_since or end), 0)
         lost_until = block.gated.lost_until[row]
-        self._trouble = Trouble(since, until, collapsed, refused_until, low, missing, lost_since, lost_until, most_lost)
+        worthless = bool(since) and (block.gated.worthless[row] if suspect else was.worthless)
+        self._trouble = Trouble(
+            since, until, collapsed, refused_until, low, missing, lost_since, lost_until, most_lost, worthless
+        )
         if since:
             return "labels_collapsed" if collapsed else "labels_suspect"
         if end <= refused_until:
@@ -395,7 +398,7 @@ class _Going:
             _ratio(crowd[gates.UNMATCHED], crowd[gates.UNMATCHED] + crowd[gates.EVENTS]),
             _ratio(usual[2], usual[2] + usual[1]),
             steps * self._settings.step,
-            bool(sums[gates.TOTAL] == 0 and sums[gates.LABELLED] > gates.LABELS_RATIO * sums[gates.EXPECTED_LABELLED]),
+            self._trouble.worthless,
         )
 
 

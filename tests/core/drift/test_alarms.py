@@ -30,6 +30,7 @@ def seen(values: Floats, requests: float = 2000.0) -> Seen:
         noise,
         JUDGED,
         np.zeros(values.shape, bool),
+        np.zeros(values.shape, bool),
         recent,
         past,
         THRESHOLD,

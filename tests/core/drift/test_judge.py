@@ -394,6 +394,23 @@ def test_windows_that_become_all_zero_or_all_one(value: float) -> None:
     assert said is None if value else said is not None and said.worthless
 
 
+def test_it_is_said_for_as_long_as_it_counts_that_every_value_was_zero() -> None:
+    hours = Ranking.of(32).draw()
+    late = ((hours.starts >= START + 30.3 * DAY) & (hours.starts < START + 30.8 * DAY))[:, None]
+    total = np.where(late, 0.0, hours.total)
+    found = verdicts(replace(hours, total=total, squares=np.where(late, 0.0, hours.squares)))
+    said = [v.labels for v in found if v.kind == "labels_suspect"]
+    assert len(said) > 10
+    assert all(labels is not None and labels.worthless for labels in said)
+
+
+def test_labels_that_are_gone_are_not_called_zeros() -> None:
+    found = verdicts(Ranking.of(32).since(30, 30.5, coverage=0.0).draw())
+    said = [v.labels for v in found if v.kind == "labels_suspect"]
+    assert said
+    assert not any(labels is None or labels.worthless for labels in said)
+
+
 def test_a_slice_that_is_all_zero_is_degraded() -> None:
     hours = Ranking.of(34).draw()
     late = (hours.starts >= START + 30 * DAY)[:, None] & np.array([True, False, False])
