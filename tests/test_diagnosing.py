@@ -167,6 +167,19 @@ def bench(filled: Path, tmp_path: Path) -> Iterator[Bench]:
     store.close()
 
 
+@pytest.fixture
+def judged(filled: Path, tmp_path: Path) -> Iterator[Bench]:
+    """The same shop, with verdicts in place of the rule."""
+    monitor = replace(watched(), alerts=(), drift=Drift(parse("ndcg@10"), "device"))
+    store, source = new_store(f"sqlite:///{tmp_path}/store.db"), pull(monitor, f"sqlite:///{filled}/shop.db")
+    with store.hold("shop") as lease:
+        for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, Stride()):
+            pass
+        judge(monitor, LAST + DAY, store, lease, Telling())
+    yield Bench(store, Source(source), monitor)
+    store.close()
+
+
 # ---- what is found -------------------------------------------------------------------------------------------------
 
 
@@ -226,14 +239,8 @@ def test_queries_are_ids_unless_their_texts_were_switched_on(bench: Bench, fille
     assert {q["text"] for q in shown} <= texts
 
 
-def test_of_a_verdict_the_split_is_its_own(filled: Path, tmp_path: Path) -> None:
-    monitor = replace(watched(), alerts=(), drift=Drift(parse("ndcg@10"), "device"))
-    store, source = new_store(f"sqlite:///{tmp_path}/store.db"), pull(monitor, f"sqlite:///{filled}/shop.db")
-    with store.hold("shop") as lease:
-        for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, Stride()):
-            pass
-        judge(monitor, LAST + DAY, store, lease, Telling())
-    bench = Bench(store, Source(source), monitor)
+def test_of_a_verdict_the_split_is_its_own(judged: Bench) -> None:
+    bench, store = judged, judged.store
     found = bench.capture()
     (verdict,) = store.verdicts.between("shop", found["fired_at"] - 1, found["fired_at"])
     assert found["fell"]["verdict"] == "degraded"
@@ -249,19 +256,10 @@ def test_of_a_verdict_the_split_is_its_own(filled: Path, tmp_path: Path) -> None
     assert found["slices_by_z"][0]["slice"] == "mobile"
     empty = {r["value"] for r in found["captured"]["requests"]}
     assert empty == {0.0}, "here a request without a click is one that lost"
-    store.close()
 
 
-def test_slices_that_had_lost_their_labels_are_no_part_of_it(
-    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monitor = replace(watched(), alerts=(), drift=Drift(parse("ndcg@10"), "device"))
-    store, source = new_store(f"sqlite:///{tmp_path}/store.db"), pull(monitor, f"sqlite:///{filled}/shop.db")
-    with store.hold("shop") as lease:
-        for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, Stride()):
-            pass
-        judge(monitor, LAST + DAY, store, lease, Telling())
-    bench = Bench(store, Source(source), monitor)
+def test_slices_that_had_lost_their_labels_are_no_part_of_it(judged: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, store = judged, judged.store
     whole = bench.capture()
     assert (whole["dimension"], whole["unlabelled"]) == ("", [])
     assert "mobile" in {r["slice"] for r in whole["captured"]["requests"]}
@@ -282,7 +280,6 @@ def test_slices_that_had_lost_their_labels_are_no_part_of_it(
     text = "\n".join(lines(bench.incident, [Told(bench.first.name, bench.first.at, found)], []))
     assert "Labels and traffic without mobile, which had lost the labels" in text
     assert "Model versions in the window, without mobile, by the requests that were read" in text
-    store.close()
 
 
 def test_twice_the_same_comes_to_the_same(bench: Bench) -> None:
