@@ -47,6 +47,11 @@ def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_ne
     bench.put(past.rows(0, 30 * 24))
     bench.judge(day(30))
     bench.live(past.rows(0, 31 * 24), 30 * 24)
+    (text,) = [notice.text for target, notice in bench.notices if target == "data"]
+    said = re.search(r"([\d,]+) rows of the rankings were refused over 3h, where (\d+) are usual", text)
+    assert said is not None
+    assert int(said[1].replace(",", "")) % 400 in (0, 2, 4), "whole hours of the bad day, and those before it"
+    assert 3 <= int(said[2]) <= 12, "two an hour, by how many requests there were"
     told = _page(bench, day(31))
     (rows,) = re.findall(r"<b>Refused since it began:</b> ([\d,]+) bad positions\.", told)
     assert int(rows.replace(",", "")) == 24 * 400

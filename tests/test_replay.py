@@ -101,7 +101,7 @@ def test_people_read_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) 
     shown = printed(folder, capsys, *SPAN)
     assert re.search(r"would have paged \d+ times", shown)
     assert "would have told the owners of the data once" in shown
-    assert re.search(r"UTC  critical, lasted .*; by .*verdict degraded", shown)
+    assert re.search(r"UTC  critical, closed after .*; by .*verdict degraded", shown)
     assert "hours by verdict: healthy" in shown
     assert re.search(r"drift +verdict degraded, 1 in 90 d +1 +\d+ h", shown)
     assert "no mix shifts" in shown

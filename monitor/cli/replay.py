@@ -134,7 +134,7 @@ def _times(number: int) -> str:
 def _incident(one: Found, until: int) -> Iterator[str]:
     incident = one.incident
     length = lasting((incident.closed_at or until) - incident.opened_at)
-    end = f"lasted {length}" if incident.closed_at is not None else f"still open after {length}"
+    end = f"closed after {length}" if incident.closed_at is not None else f"still open after {length}"
     asks = "" if one.asks_at is None else f", would ask to retrain {utc(one.asks_at)}"
     yield f"  {utc(incident.opened_at)}  {incident.severity}, {end}{asks}; by {', '.join(one.by)}"
     if one.why:

@@ -30,6 +30,7 @@ VERDICTS = FOLDED | ARRIVALS
 MASKED = DATA_KINDS - SLICE_KINDS
 """Verdicts on hours that are left out of what the model is judged by."""
 
+REFUSED = "rows_refused"
 SUSPECT, COLLAPSED = "labels_suspect", "labels_collapsed"
 SLICE_SUSPECT, SLICE_COLLAPSED = "slice_labels_suspect", "slice_labels_collapsed"
 
@@ -284,6 +285,8 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
             figures = [("events", labels.events), ("events_before", labels.events_before)]
             figures += [("unmatched", labels.unmatched), ("unmatched_before", labels.unmatched_before)]
             figures += [(WORTHLESS, 1.0)] * labels.worthless
+    if kind == REFUSED:
+        figures = [("rows", verdict.refused), ("rows_before", verdict.refused_before)]
     span = verdict.span if labels is None else labels.span
     dimension, slices = seen.drift.mix_by or "", list[SliceFall]()
     if kind == "slice_missing":

@@ -15,6 +15,7 @@ from monitor.core.verdict_findings import (
     GROWS,
     NEW_NORMAL,
     PART,
+    REFUSED,
     SLICE_COLLAPSED,
     SLICE_SUSPECT,
     SUSPECT,
@@ -32,7 +33,7 @@ NAMES = {
     "slice_missing": "slices missing",
     SLICE_SUSPECT: "labels of slices suspect",
     SLICE_COLLAPSED: "labels or relevance of slices collapsed",
-    "rows_refused": "rows refused",
+    REFUSED: "rows refused",
     SOURCE_STALE: "source stale",
     LABELS_LATE: "labels late",
     "healthy": "healthy",
@@ -76,7 +77,16 @@ def sentences(finding: Finding) -> list[str]:
         ]
     if finding.verdict in ARRIVALS:
         return [_not_arrived(finding)]
-    return [f"Far more rows of the rankings than usual were refused over {over}; the page counts them by reason."]
+    return [_refused(finding)]
+
+
+def _refused(finding: Finding) -> str:
+    figures, over = dict(finding.figures), format_duration(finding.window)
+    if "rows" not in figures:  # kept by a version that had none
+        return f"Far more rows of the rankings than usual were refused over {over}; the page counts them by reason."
+    usual = figures.get("rows_before", 0.0)
+    before = f"where {_count(usual)} are usual" if usual >= 1 else "where none are usual"
+    return f"{_count(figures['rows'])} rows of the rankings were refused over {over}, {before}; the page tells why."
 
 
 _SUBJECTS = {SOURCE_STALE: "request", LABELS_LATE: "event"}

@@ -96,6 +96,13 @@ _TOLD = (
         "somebody ended this statement on the server, and it is read again; ask whoever looks after the database, or "
         "lower max_concurrent",
     ),
+    Fault(
+        "data",
+        (),
+        ("invalid input value for enum",),
+        "the configuration names a value that this type does not have: see the types of events, and what conditions "
+        "select by; add it to the type (ALTER TYPE ... ADD VALUE), or take it out",
+    ),
 )
 """Looked for first, by words and then by codes: what passes, and what the words tell apart that the codes do not."""
 

@@ -331,7 +331,16 @@ class _Going:
             self._lacks(row),
             self._settings.steps(hours) * self._settings.step,
             self._lost(row),
+            *(self._refused(row) if said == "rows_refused" else ()),
         )
+
+    def _refused(self, row: int) -> tuple[float, float | None]:
+        """Rows that were refused in the last three hours, and as many as usual for so many requests."""
+        block, usual = self._block, self._levels.memory.crowd
+        end = self._was.recent.sums.shape[1] + row + 1
+        seen = float(block.crowd[gates.REFUSED, max(end - self._settings.steps(SHORT_HOURS), 0) : end].sum())
+        each = _ratio(usual[3], usual[0])
+        return seen, None if each is None else each * self._short[row][gates.REQUESTS]
 
     def _lacks(self, row: int) -> str:
         days, whole = self._found.days, self._settings.reference / DAY

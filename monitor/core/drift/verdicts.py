@@ -131,6 +131,8 @@ class Verdict:
         missing: slices that had traffic and have none.
         lost: slices that have lost most of their labels while the others have theirs.
         labels: only while they are suspect.
+        refused, refused_before: rows that were refused in `span`, and as many as usual for so many requests; only
+            while it is these that are the matter.
         split: where the last day's change comes from; only when an alarm opens.
         improved: the level has been above the baseline for a week, a new one is on offer.
         reference_days: that the baseline rests on, or that there are so far.
@@ -158,6 +160,8 @@ class Verdict:
     lacks: str = ""
     span: int = 0
     lost: tuple[Lost, ...] = ()
+    refused: float | None = None
+    refused_before: float | None = None
 
     @property
     def is_degraded(self) -> bool:
