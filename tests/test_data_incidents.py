@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -208,3 +209,14 @@ def said_by_status(bench: Bench, at: float) -> str:
     found = status.verdict_of(take_snapshot(bench.monitor, bench.store, at), bench.store)
     assert found is not None
     return status._verdict(found)
+
+
+def test_labels_that_are_back_are_told_with_what_counts_those_that_were_loaded_too_late(bench: Bench) -> None:
+    past = Ranking.of(34).since(31.25, 31.75, coverage=0.0).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24)
+    over = [notice.text for target, notice in bench.notices if target == "data"][-1]
+    (since,) = re.findall(r"count after rankmon backfill -m search --from (\S+) --again\.", over)
+    assert "The data are sound again." in over
+    assert since == f"{datetime.fromtimestamp(day(30), UTC):%Y-%m-%d}", "the day before it was seen"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE
 from monitor.core.drift.verdicts import SLICE_KINDS
 from monitor.core.findings import Finding
+from monitor.core.incidents import Incident
 from monitor.core.types import format_duration
 from monitor.core.verdict_findings import (
     COLLAPSED,
@@ -24,6 +26,8 @@ from monitor.core.verdict_findings import (
 from monitor.core.words import lasting, utc
 
 LONGEST_SLICE = 60
+MOST_BEFORE = 24 * 3600
+"""Seconds before labels are seen to be lost for which some may have been."""
 
 NAMES = {
     DEGRADED: "degraded",
@@ -169,6 +173,20 @@ def advice(finding: Finding) -> str:
             "never have labels again, leave them out of the rankings (`select:`)."
         )
     return "see by which reason rows are refused, and what changed in the logging then."
+
+
+def after_data(incident: Incident, findings: Sequence[Finding]) -> str:
+    """What to do once data are sound again: labels that came too late are counted when the hours are read again."""
+    if not any(_is_short_of_labels(f) for f in findings):
+        return "nothing more; the quality is judged again."
+    day = utc(incident.began_at - MOST_BEFORE).partition(" ")[0]
+    again = f"rankmon backfill -m {shlex.quote(incident.monitor)} --from {day} --again"
+    return f"nothing more; the quality is judged again. Labels of then that were loaded only later count after {again}."
+
+
+def _is_short_of_labels(finding: Finding) -> bool:
+    kinds = {SUSPECT, COLLAPSED, SLICE_SUSPECT, SLICE_COLLAPSED, LABELS_LATE}
+    return finding.verdict in kinds and WORTHLESS not in dict(finding.figures)
 
 
 def origin(finding: Finding) -> list[str]:
