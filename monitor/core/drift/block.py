@@ -119,7 +119,7 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     gated = _gated(settings, state, kept, by_slice, crowd, spread, lost_until, most_lost)
     of_units, part = found.judged, known * sound[-count:]
     threshold = settings.thresholds(of_units)
-    beyond, variance = doubt(found, worth, usually), found.quality.variance * known
+    beyond, variance = doubt(found, worth, usually, state.mix.is_shifted), found.quality.variance * known
     observed = size * part, hours.total * part, hours.squares * part
     sums = Sums(*observed, mean * known, variance, found.noise.variance[1:], beyond)
     recent = by_slice[gates.TOTAL : gates.EXPECTED_LABELLED + 1]

@@ -18,8 +18,11 @@ MEMORY_DAYS = 60.0
 """In which a miss fades."""
 FULL_DAYS = 28.0
 """Of a reference; on a shorter one more is tolerated, as the square root of what it lacks."""
-LEAST, MOST = 0.01, 0.04
-"""Bounds of what is tolerated for the misses alone."""
+LEAST, LEAST_OF_SLICE, MOST = 0.01, 0.02, 0.04
+"""Bounds of what is tolerated for the misses alone: the least of overall and of a slice, and the most of both.
+
+What all slices fall by shows overall, so one may fall by more: most false alarms were small and slow falls of a slice.
+"""
 DEVIATIONS, LEVEL_ERRORS = 2.25, 2.0
 """Standard deviations of the misses, and standard errors of the level, that are tolerated."""
 ALL_BUT = 0.9
@@ -32,22 +35,26 @@ SHARE_OF_SLOW = 0.25
 
 MORE = 1.5
 """Times the usual error of overall's level from which on that of the present mix counts."""
+BY_MIX = 0.01
+"""What overall tolerates more while the mix is shifted: what is mixed within each slice has most often moved along."""
 
 
-def doubt(found: Baseline, present: Floats, usual: Floats) -> Floats:
-    """(T,) what overall tolerates more than usual, relative: its requests are of slices of which little is known.
+def doubt(found: Baseline, present: Floats, usual: Floats, is_shifted: bool) -> Floats:
+    """(T,) what overall tolerates more than usual, relative: the mix is another one, or its slices are little known.
 
     It is (1,) where there are no such slices.
 
     Args:
         present, usual: (T, S) expected sums of values by the requests that came, and by those that usually come.
+        is_shifted: whether the mix of the slices has moved the mean.
     """
+    by_mix = BY_MIX * is_shifted
     if not some(found.known & ~found.alone):
-        return np.zeros(1)
+        return np.full(1, by_mix)
     variance = found.noise.level_error[1:]
     errors = np.sqrt((np.stack([present, usual]) ** 2 * variance).sum(axis=2))
     now, then = errors / np.maximum(np.stack([present, usual]).sum(axis=2), 1e-9)
-    more: Floats = LEVEL_ERRORS * np.maximum(now - MORE * then, 0.0)
+    more: Floats = LEVEL_ERRORS * np.maximum(now - MORE * then, 0.0) + by_mix
     return more.clip(max=max(ALL_BUT - float(found.noise.tolerated[0]), 0.0))
 
 
@@ -99,7 +106,9 @@ class Misses:
         variance = np.maximum(np.divide(self.over, self.under, out=np.zeros(len(self.over)), where=self.under > 0), 0)
         wider = np.sqrt(max(FULL_DAYS / max(found.days, 1.0), 1.0))
         visible = variance / np.maximum(variance + BLOCK_DAYS * self.chance, 1e-12)
-        usual = np.clip(DEVIATIONS * np.sqrt(variance) * visible, LEAST, MOST) * wider
+        least = np.full(len(variance), LEAST_OF_SLICE)
+        least[0] = LEAST
+        usual = np.clip(DEVIATIONS * np.sqrt(variance) * visible, least, MOST) * wider
         tolerated = np.minimum(np.sqrt(usual**2 + LEVEL_ERRORS**2 * found.noise.level_error), ALL_BUT)
         slow = SHARE_OF_SLOW * variance * BLOCK_DAYS * DAY / settings.step
         common, of_requests = np.maximum(found.noise.step_variance, slow), found.noise.variance.copy()

@@ -183,6 +183,23 @@ def test_a_shift_of_the_mix_is_told_and_pages_nobody() -> None:
     assert all(v.mix_shifted and v.mix_effect < -0.02 for v in on(found, 33))
 
 
+@pytest.mark.parametrize(("mean", "steady", "shifted"), [(0.98, True, False), (0.95, True, True)])
+def test_while_the_mix_is_shifted_overall_tolerates_a_little_more(mean: float, steady: bool, shifted: bool) -> None:
+    ranking = Ranking.of(44, slices=2, peak=20_000, noise=0.001)
+    before = replace(ranking, mean=ranking.mean * [0.7, 1.2])
+    after = before.since(32, rate=2.0, slices=[0]).since(32, rate=0.3, slices=[1])
+    pages = [any(v.is_degraded for v in verdicts(r.since(34, mean=mean).draw())) for r in (before, after)]
+    assert pages == [steady, shifted]
+
+
+def test_of_one_slice_twice_as_much_is_tolerated_as_of_all() -> None:
+    ranking = Ranking.of(44, peak=20_000, noise=0.001)
+    assert any(v.is_degraded for v in verdicts(ranking.since(32, mean=0.98).draw()))
+    assert not any(v.is_degraded for v in verdicts(ranking.since(32, mean=0.98, slices=[1]).draw()))
+    (told,) = {a.unit for v in verdicts(ranking.since(32, mean=0.96, slices=[1]).draw()) for a in v.alarms if a.unit}
+    assert told == "slice 1"
+
+
 def test_daylight_saving_pages_nobody() -> None:
     hours = Ranking.of(60).draw()
     shifted = Ranking.of(60)
