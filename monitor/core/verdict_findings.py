@@ -277,16 +277,10 @@ def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -
 def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -> Finding:
     labels, kind = verdict.labels, name[0]
     value, before, subject = verdict.requests, verdict.requests_expected, REQUESTS
-    figures: list[tuple[str, float | None]] = []
     if kind in (SUSPECT, COLLAPSED):
         subject, value, before = COVERAGE, verdict.coverage or 0.0, verdict.coverage_expected
         if labels is not None:
             value, before = labels.coverage or 0.0, labels.coverage_before
-            figures = [("events", labels.events), ("events_before", labels.events_before)]
-            figures += [("unmatched", labels.unmatched), ("unmatched_before", labels.unmatched_before)]
-            figures += [(WORTHLESS, 1.0)] * labels.worthless
-    if kind == REFUSED:
-        figures = [("rows", verdict.refused), ("rows_before", verdict.refused_before)]
     span = verdict.span if labels is None else labels.span
     dimension, slices = seen.drift.mix_by or "", list[SliceFall]()
     if kind == "slice_missing":
@@ -315,8 +309,20 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
         verdict.coverage_expected,
         slices=tuple(slices[:MOST_SLICES]),
         verdict=kind,
-        figures=tuple((n, v) for n, v in figures if v is not None),
+        figures=tuple((n, v) for n, v in _figures_of_data(kind, verdict) if v is not None),
     )
+
+
+def _figures_of_data(kind: str, verdict: Verdict) -> Iterator[tuple[str, float | None]]:
+    """What else there is to say of broken data."""
+    labels = verdict.labels
+    if kind in (SUSPECT, COLLAPSED) and labels is not None:
+        yield from (("events", labels.events), ("events_before", labels.events_before))
+        yield from (("unmatched", labels.unmatched), ("unmatched_before", labels.unmatched_before))
+        if labels.worthless:
+            yield WORTHLESS, 1.0
+    if kind == REFUSED:
+        yield from (("rows", verdict.refused), ("rows_before", verdict.refused_before))
 
 
 def of_lack(drift: Drift, name: ConditionName, lack: Lack, now: int) -> Finding:
