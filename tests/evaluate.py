@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "tests" / "benchmarks" / "EVALUATION.md"
 SHARED = ROOT.parent / "shared"
-SEEDS = ("111", "112", "113")
+SEEDS = ("401", "402", "403")
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ SHARE_OF_SLOW = 0.25
 MORE = 1.5
 """Times the usual error of overall's level from which on that of the present mix counts."""
 BY_MIX = 0.01
-"""What overall tolerates more while the mix is shifted: what is mixed within each slice has most often moved along."""
+"""What overall tolerates more while the mix is shifted: what is mixed within slices, unseen, has likely moved along."""
 
 
 def doubt(found: Baseline, present: Floats, usual: Floats, is_shifted: bool) -> Floats:
