@@ -17,10 +17,10 @@ from monitor.core.rules import COVERAGE, SEVERITIES, Severity
 from monitor.core.types import format_duration
 from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.verdict_words import (
-    after_data,
     first_on_data,
     headline,
     is_new_normal,
+    late_labels,
     named,
     origin,
     sentences,
@@ -226,7 +226,8 @@ def _resolved(incident: Incident, findings: Sequence[Finding], _: str) -> list[s
         left = [taken_as_normal(f) for f in findings if is_new_normal(f)]
         if left:
             return [*left, over, "What to do: nothing if it is so on purpose; else see where it is lost."]
-        return ["The data are sound again.", over, f"What to do: {after_data(incident, findings)}"]
+        to_do = "What to do: nothing more; the quality is judged again."
+        return ["The data are sound again.", over, to_do, *late_labels(incident, findings)]
     if lost := [f for f in findings if f.still_below is not None]:
         return [*_sentences(findings, is_over=True), *_not_recovered(lost), over, _AFTER_A_MOVE]
     if any(_rose_little(f) for f in findings):

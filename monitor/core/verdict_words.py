@@ -175,13 +175,13 @@ def advice(finding: Finding) -> str:
     return "see by which reason rows are refused, and what changed in the logging then."
 
 
-def after_data(incident: Incident, findings: Sequence[Finding]) -> str:
-    """What to do once data are sound again: labels that came too late are counted when the hours are read again."""
+def late_labels(incident: Incident, findings: Sequence[Finding]) -> list[str]:
+    """How labels count that came too late, once the data are sound again."""
     if not any(_is_short_of_labels(f) for f in findings):
-        return "nothing more; the quality is judged again."
+        return []
     day = utc(incident.began_at - MOST_BEFORE).partition(" ")[0]
     again = f"rankmon backfill -m {shlex.quote(incident.monitor)} --from {day} --again"
-    return f"nothing more; the quality is judged again. Labels of then that were loaded only later count after {again}."
+    return [f"To count labels of then that were loaded only later: {again}"]
 
 
 def _is_short_of_labels(finding: Finding) -> bool:

@@ -341,12 +341,13 @@ class _Going:
         )
 
     def _refused(self, row: int) -> tuple[float, float | None]:
-        """Rows that were refused in the last three hours, and as many as usual for so many requests."""
-        block, usual = self._block, self._levels.memory.crowd
-        end = self._was.recent.sums.shape[1] + row + 1
-        seen = float(block.crowd[gates.REFUSED, max(end - self._settings.steps(SHORT_HOURS), 0) : end].sum())
-        each = _ratio(usual[3], usual[0])
-        return seen, None if each is None else each * self._short[row][gates.REQUESTS]
+        """Rows that were refused in three hours, the last that had too many, and as many as usual for the requests."""
+        block, usual, few = self._block, self._levels.memory.crowd, self._settings.steps(SHORT_HOURS)
+        left = (self._trouble.refused_until - block.ends[row]) // self._settings.step
+        end = max(self._was.recent.sums.shape[1] + row + 1 - max(few - 1 - left, 0), few)
+        span, each = slice(end - few, end), _ratio(usual[3], usual[0])
+        seen, size = block.crowd[gates.REFUSED, span].sum(), block.window[gates.REQUESTS, span].sum()
+        return float(seen), None if each is None else each * float(size)
 
     def _lacks(self, row: int) -> str:
         days, whole = self._found.days, self._settings.reference / DAY

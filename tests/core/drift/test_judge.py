@@ -551,3 +551,15 @@ def test_days_before_there_was_any_traffic_are_no_part_of_a_reference() -> None:
     assert on(found, 30)[0].lacks == "a whole reference: 15 of 28 days"
     assert found[-1].lacks == ""
     assert found[-1].reference_days >= 27
+
+
+def test_what_a_burst_of_refused_rows_came_to_is_told_until_its_hours_are_over() -> None:
+    past, since = Ranking.of(32).draw(), START + 30 * DAY
+    burst = past.starts == since
+    found = verdicts(replace(past, refused=np.where(burst, 3000.0, 2.0)))
+    told = [(v.end - since, v.refused) for v in found if v.kind == "rows_refused"]
+    assert told == [(HOUR * n, 3004.0) for n in range(1, 1 + len(told))]
+    assert len(told) >= 3
+    usual = [v.refused_before for v in found if v.kind == "rows_refused"]
+    assert all(before is not None and 3 < before < 12 for before in usual)
+    assert not any(v.refused for v in found if v.kind != "rows_refused")
