@@ -410,9 +410,7 @@ def advice(findings: Sequence[Finding]) -> str:
         return "look at the event pipeline first, for fewer requests have labels than before; only then at the model."
     if any(_is_of_a_version(f) for f in findings):
         return "compare the model versions on the page; roll the fallen one back, or retrain."
-    has_slices = any(f.slices or f.dimension for f in findings)
-    which = "on the page which slices fell and " if has_slices else ""
-    return f"see {which}whether a model, feature or index changed then; roll back or retrain."
+    return "see on the page what fell and whether a model, feature or index changed then; roll back or retrain."
 
 
 def _is_of_a_version(finding: Finding) -> bool:

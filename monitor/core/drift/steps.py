@@ -40,7 +40,7 @@ def follow(settings: Settings, state: State, found: Baseline, hours: Hours) -> t
     going, verdicts, last = _Going(settings, state, found, block), list[Verdict](), len(block.ends) - 1
     for row in range(last + 1):
         verdicts.append(going.step(row))
-        if going.has_turned and row < last:
+        if (verdicts[-1].changes or verdicts[-1].mix_shifted != state.mix.is_shifted) and row < last:
             first, then = follow(settings, state, found, hours.rows(0, row + 1))
             rest, end = follow(settings, then, found, hours.rows(row + 1, last + 1))
             return [*first, *rest], end
@@ -67,7 +67,6 @@ class _Going:
         self._today = state.levels.today.sums.copy()
         self._crowd = state.levels.today.crowd.copy()
         self._good = np.ones(len(block.ends))
-        self._has_changes = False
         self._busy_at = state.busy_at
         self._least_mix = max(LEAST_MIX, MIX_DEVIATIONS * found.mix_noise)
         # As lists: single numbers of arrays are slow.
@@ -93,16 +92,11 @@ class _Going:
             self._busy_at = end
         gone = self._gone(row) if was_open else ()
         changes = self._changes(before, gone) if was_open or self._is_open else ()
-        found, self._has_changes = None, bool(changes)
+        found = None
         if any(c.became == "firing" for c in changes):
             found = self._opened(row, before)
         self._track(row, kind if is_masked else None)
         return self._verdict(row, kind, changes, found)
-
-    @property
-    def has_turned(self) -> bool:
-        """Whether what goes into a block has changed."""
-        return self._has_changes or self._mix.is_shifted != self._was.mix.is_shifted
 
     def state(self, hours: Hours) -> State:
         """After the last step."""
