@@ -371,7 +371,7 @@ def _events(rng: np.random.Generator, visits: Visits, clicked: Mask) -> Events:
     return Events(
         visit=visit,
         place=np.concatenate([place, place[bought]]),
-        kind=np.repeat([0, 1], [len(bought), bought.sum()]),
+        kind=np.repeat([0, 1], [len(bought), int(bought.sum())]),
         occurred=visits.served[visit] + delay,
         unlogged=np.zeros(len(visit), dtype=np.bool_),
     )

@@ -33,7 +33,7 @@ def fit(off: Floats, sampling: Floats, known: Floats, hours: float) -> tuple[Flo
     persistence = np.repeat(PERSISTENCES, len(DEVIATIONS)) ** hours
     variance = np.tile(DEVIATIONS, len(PERSISTENCES)) ** 2
     likelihood = _likelihood(off, sampling, known, persistence, variance)
-    slices, with_requests = likelihood[1:], np.count_nonzero(known[:, 1:].any(axis=0))
+    slices, with_requests = likelihood[1:], int(np.count_nonzero(known[:, 1:].any(axis=0)))
     likelihood[1:] += slices.sum(axis=0) / max(with_requests, 1)
     weight = np.exp(likelihood - likelihood.max(axis=1, keepdims=True))
     weight /= weight.sum(axis=1, keepdims=True)
