@@ -119,7 +119,7 @@ def test_before_anything_is_final_there_is_none(bench: Bench, capsys: pytest.Cap
 
 def test_json_has_every_series(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.live(30)
-    assert bench.run("baseline", "show", "search", "--output", "json") == 0
+    assert bench.run("baseline", "show", "search", "--format", "json") == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["slice"] for one in found["series"]] == ["", "slice 0", "slice 1", "slice 2"]
     assert found["fitted_since"] == START
@@ -354,7 +354,7 @@ def test_power_has_a_line_for_each_series(bench: Bench, capsys: pytest.CaptureFi
     shown = capsys.readouterr().out
     assert "search: ndcg(empty=zero)@10, smallest drop that shows within 24 h" in shown
     assert re.search(r"overall +[\d,]+ +0\.5\d+ +\d\.\d % +\d\.\d % +0\.0\d+", shown)
-    assert bench.run("power", "--monitor", "search", "--output", "json") == 0
+    assert bench.run("power", "--monitor", "search", "--format", "json") == 0
     (found,) = json.loads(capsys.readouterr().out)
     drops = {one["slice"]: one["smallest"] for one in found["series"]}
     assert 0.01 < drops[""] < drops["slice 0"] < 0.2
@@ -367,7 +367,7 @@ def test_without_a_dimension_there_is_overall_alone(bench: Bench, capsys: pytest
     path = bench.folder / "rankmon.yaml"
     path.write_text(path.read_text(encoding="utf-8").replace("    slices: [device]\n", ""), encoding="utf-8")
     bench.live(30)
-    assert bench.run("power", "--output", "json") == 0
+    assert bench.run("power", "--format", "json") == 0
     (found,) = json.loads(capsys.readouterr().out)
     (only,) = found["series"]
     assert only["smallest"] == pytest.approx(0.035, abs=0.015)

@@ -306,7 +306,7 @@ def test_status_tells_what_the_store_knows(rankmon: Rankmon, setting: Setting, m
     assert windows[2].startswith("  stored: ")
     assert windows[0].startswith("  ndcg@10 24h: 0.")
     assert windows[0].endswith("requests, until 2026-02-05 00:00 UTC")
-    entry = json.loads(rankmon("status", "--json").out)[0]
+    entry = json.loads(rankmon("status", "--format", "json").out)[0]
     assert entry["monitor"] == "shop"
     assert entry["last_success_at"] == pytest.approx(SETTLED)
     assert entry["last_error"] == ""
@@ -329,7 +329,7 @@ def test_status_shows_the_last_error_and_says_where_nothing_is_known(
     assert "ill: last success never, newest request never" in told.out
     assert f"last error: source search: there is no file {tmp_path}/none.db" in told.out
     assert "new: not run yet; rankmon run does it\n" in told.out
-    assert [e["windows"] for e in json.loads(rankmon("status", "--json").out)] == [[], []]
+    assert [e["windows"] for e in json.loads(rankmon("status", "--format", "json").out)] == [[], []]
 
 
 @pytest.mark.parametrize("command", ["status", "series"])

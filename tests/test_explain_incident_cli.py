@@ -62,7 +62,7 @@ def execute(folder: Path, statement: str) -> None:
 @pytest.fixture
 def name(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """Id of the open incident."""
-    assert cli.run(["incidents", "list", "--open", "--json", "-c", str(folder / "rankmon.yaml")]) == 0
+    assert cli.run(["incidents", "list", "--open", "--format", "json", "-c", str(folder / "rankmon.yaml")]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     return str(found["id"])
 
@@ -103,13 +103,13 @@ def test_all_there_is_to_say_of_a_fall(folder: Path, name: str, capsys: pytest.C
 def test_as_json_it_adds_up_and_is_the_same_once_taken(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = json.loads(explained(folder, name, capsys, "--capture", "--output", "json"))
+    first = json.loads(explained(folder, name, capsys, "--capture", "--format", "json"))
     split = first["diagnosis"]["split"]
     assert split["within"] + split["mix"] == pytest.approx(split["value"] - split["before"], abs=1e-12)
     (folder / "rankmon.yaml").write_text(
         (folder / "rankmon.yaml").read_text(encoding="utf-8").replace("/shop.db", "/gone.db"), encoding="utf-8"
     )
-    again = json.loads(explained(folder, name, capsys, "--output", "json"))
+    again = json.loads(explained(folder, name, capsys, "--format", "json"))
     assert again == first, "what was taken outlives the source"
     assert first["missing"] == ""
     assert {t["became"] for t in first["transitions"]} >= {"pending", "firing"}
@@ -147,7 +147,7 @@ def test_an_incident_on_the_data_blames_no_request(folder: Path, name: str, caps
         "refused",
         "verdict",
     ]
-    found = json.loads(explained(folder, name, capsys, "--output", "json"))
+    found = json.loads(explained(folder, name, capsys, "--format", "json"))
     assert found["diagnosis"] is None
     assert len(found["hours"]) >= len(table) - 1
     assert table[1].split()[:2] == str(datetime.fromtimestamp(found["hours"][0]["start"], UTC))[:16].split()
@@ -180,12 +180,12 @@ def test_texts_of_queries_are_shown_only_while_they_are_switched_on(
 ) -> None:
     on = ("measures: [ndcg@10]\n", "measures: [ndcg@10]\n    drift: {show_queries: true}\n")
     write(folder, filled, *on)
-    document = json.loads(explained(folder, name, capsys, "--capture", "--output", "json"))
+    document = json.loads(explained(folder, name, capsys, "--capture", "--format", "json"))
     texts = [q["text"] for q in document["diagnosis"]["captured"]["queries"]["worst"]]
     assert any(" " in text for text in texts)
     assert texts[0] in explained(folder, name, capsys)
     write(folder, filled)
-    assert not any(f'"{text}"' in explained(folder, name, capsys, "--output", "json") for text in texts)
+    assert not any(f'"{text}"' in explained(folder, name, capsys, "--format", "json") for text in texts)
 
 
 def test_a_terminal_obeys_nothing_that_a_database_says(
@@ -226,7 +226,7 @@ def test_of_each_condition_it_says_who_lost(folder: Path, name: str, capsys: pyt
     lost = re.findall(r"\nr\d{10}-\d{5} +\S+ \S+ +(\w+) ", also)
     assert lost
     assert set(lost) == {"mobile"}
-    found = json.loads(explained(folder, name, capsys, "--output", "json"))
+    found = json.loads(explained(folder, name, capsys, "--format", "json"))
     assert found["condition"] == ["drop", "", ""]
     assert [(o["condition"], o["diagnosis"]["slice"], o["missing"]) for o in found["others"]] == [
         (["drop", "device", "mobile"], "mobile", "")
@@ -241,7 +241,7 @@ def test_it_leads_with_what_still_fires_and_tells_the_others_by_when_they_fired(
     join(folder, "tablet", 7200)
     fire = "json_set(summary, '$.firing[0].dimension', 'device', '$.firing[0].value', 'tablet')"
     execute(folder, f"UPDATE incidents SET summary = {fire}")
-    found = json.loads(explained(folder, name, capsys, "--output", "json"))
+    found = json.loads(explained(folder, name, capsys, "--format", "json"))
     assert (found["condition"], found["is_over"]) == (["drop", "device", "tablet"], False)
     told = [(one["condition"][2], one["is_over"]) for one in found["others"]]
     assert told == [("", True), ("mobile", True)]
@@ -310,7 +310,7 @@ def test_why_a_capture_failed_is_said(folder: Path, name: str, capsys: pytest.Ca
     assert "device=mobile" in said, "what the store knows is shown"
     execute(folder, "UPDATE incidents SET state = 'resolved', closed_at = opened_at + 7200")
     assert "the incident closed since; --capture does it now" in explained(folder, name, capsys)
-    assert json.loads(explained(folder, name, capsys, "--output", "json"))["missing"].startswith(
+    assert json.loads(explained(folder, name, capsys, "--format", "json"))["missing"].startswith(
         "could not be captured"
     )
     assert "ould not be captured" not in explained(folder, name, capsys, "--capture")
@@ -319,14 +319,14 @@ def test_why_a_capture_failed_is_said(folder: Path, name: str, capsys: pytest.Ca
 def test_where_the_data_were_restated_it_says_what_the_figures_were_when_it_was_captured(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = json.loads(explained(folder, name, capsys, "--capture", "--output", "json"))
+    before = json.loads(explained(folder, name, capsys, "--capture", "--format", "json"))
     assert before["restated"] is None
     then = before["diagnosis"]["fell"]["value"]
     set_ = "UPDATE transitions SET evidence = json_set(evidence, '$.value', 0.6543) WHERE became = 'firing'"
     execute(folder, set_)
     said = explained(folder, name, capsys)
     assert f"of the figures as they were: value then {then:.4f}, now 0.6543; compared with then" in said
-    after = json.loads(explained(folder, name, capsys, "--output", "json"))
+    after = json.loads(explained(folder, name, capsys, "--format", "json"))
     assert (after["restated"]["value"], after["restated"]["value_now"]) == (then, 0.6543)
     assert after["diagnosis"] == before["diagnosis"], "it stays as it was captured"
     execute(folder, "UPDATE transitions SET rule = 'other' WHERE became = 'firing'")
@@ -405,7 +405,7 @@ def test_versions_as_json_and_the_other_way_round(folder: Path, capsys: pytest.C
     found = []
     for pair in (("v1", "v2"), ("v2", "v1")):
         command = ("versions", "shop", "--from", "2026-02-12", "--to", "2026-02-19", "--versions", *pair)
-        assert run(folder, *command, "--output", "json") == 0
+        assert run(folder, *command, "--format", "json") == 0
         found.append(json.loads(capsys.readouterr().out)["comparison"])
     one, other = found
     assert one["difference"] == pytest.approx(-other["difference"], abs=1e-12)

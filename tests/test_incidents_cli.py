@@ -80,7 +80,7 @@ def run(folder: Path, command: str, *arguments: str) -> int:
 @pytest.fixture
 def name(filled: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """Id of the incident that the backfill found."""
-    assert run(filled, "incidents list", "--json") == 0
+    assert run(filled, "incidents list", "--format", "json") == 0
     (found,) = json.loads(capsys.readouterr().out)
     return str(found["id"])
 
@@ -117,7 +117,7 @@ def test_one_is_shown_with_reason_slices_and_every_step(
 
 
 def test_json_holds_the_evidence(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(filled, "incidents show", name, "--json") == 0
+    assert run(filled, "incidents show", name, "--format", "json") == 0
     found = json.loads(capsys.readouterr().out)
     fired = [t for t in found["transitions"] if t["became"] == "firing" and not t["dimension"]]
     assert fired[0]["evidence"]["value"] < fired[0]["evidence"]["threshold"]

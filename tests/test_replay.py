@@ -70,7 +70,7 @@ SPAN = ("--from", iso(30), "--to", iso(40))
 def test_it_says_when_why_how_long_and_by_what_it_would_have_paged(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (found,) = json.loads(printed(folder, capsys, *SPAN, "--output", "json"))
+    (found,) = json.loads(printed(folder, capsys, *SPAN, "--format", "json"))
     quality = [i for i in found["incidents"] if i["matter"] == "quality" and "verdict degraded" in i["by"]]
     (incident,) = quality
     assert day(32) < incident["opened_at"] <= day(33)
@@ -87,7 +87,7 @@ def test_it_says_when_why_how_long_and_by_what_it_would_have_paged(
 def test_beside_it_stands_what_each_rule_and_plain_thresholds_would_have_done(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (found,) = json.loads(printed(folder, capsys, *SPAN, "--output", "json"))
+    (found,) = json.loads(printed(folder, capsys, *SPAN, "--format", "json"))
     pages = {m["name"]: m["pages"] for m in found["methods"]}
     assert list(pages) == ["rankmon", "drift", "rule steep", "rule touchy", "fixed threshold", "trailing threshold"]
     assert pages["drift"] == 1
@@ -136,7 +136,7 @@ def test_another_configuration_is_tried_on_the_same_store(folder: Path, capsys: 
     configured(
         folder, "    alerts: [{name: wild, measure: ndcg@10, drop: 1%, baseline: {trailing: 1d}}]\n", "other.yaml"
     )
-    (found,) = json.loads(printed(folder, capsys, *SPAN, "--output", "json", config="other.yaml"))
+    (found,) = json.loads(printed(folder, capsys, *SPAN, "--format", "json", config="other.yaml"))
     assert [m["name"] for m in found["methods"]] == ["rule wild", "fixed threshold", "trailing threshold"]
     assert found["pages"] > 2
     assert found["verdict_hours"] == {}
@@ -151,15 +151,15 @@ def test_the_store_of_another_configuration_can_be_named(
 
 
 def test_what_was_open_when_the_span_began_is_no_page_of_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = json.loads(printed(folder, capsys, "--from", iso(34), "--to", iso(36.5), "--output", "json"))
+    (found,) = json.loads(printed(folder, capsys, "--from", iso(34), "--to", iso(36.5), "--format", "json"))
     assert [i["open_before"] for i in found["incidents"] if "verdict degraded" in i["by"]] == [True]
     assert next(m["pages"] for m in found["methods"] if m["name"] == "drift") == 0
     assert "open already when it began" in printed(folder, capsys, "--from", iso(34), "--to", iso(36.5))
 
 
 def test_the_end_is_not_known_before_it_comes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (whole,) = json.loads(printed(folder, capsys, *SPAN, "--output", "json"))
-    (part,) = json.loads(printed(folder, capsys, "--from", iso(30), "--to", iso(33.5), "--output", "json"))
+    (whole,) = json.loads(printed(folder, capsys, *SPAN, "--format", "json"))
+    (part,) = json.loads(printed(folder, capsys, "--from", iso(30), "--to", iso(33.5), "--format", "json"))
     first = next(i for i in whole["incidents"] if i["matter"] == "quality")
     assert part["incidents"][0] | {"closed_at": 0, "lasted": 0, "state": "", "by": []} == first | {
         "closed_at": 0,
@@ -171,7 +171,7 @@ def test_the_end_is_not_known_before_it_comes(folder: Path, capsys: pytest.Captu
 
 
 def test_before_there_is_a_baseline_there_is_no_verdict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = json.loads(printed(folder, capsys, "--to", iso(12), "--output", "json"))
+    (found,) = json.loads(printed(folder, capsys, "--to", iso(12), "--format", "json"))
     assert list(found["verdict_hours"]) == ["not_enough_data"]
     assert found["since"] == day(0)
 
@@ -212,7 +212,7 @@ def test_a_monitor_of_which_nothing_is_stored_does_not_keep_back_the_others(
 
 
 def test_a_span_that_begins_before_the_past_begins_with_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = json.loads(printed(folder, capsys, "--from", "2020-01-01", "--to", iso(5), "--output", "json"))
+    (found,) = json.loads(printed(folder, capsys, "--from", "2020-01-01", "--to", iso(5), "--format", "json"))
     assert found["since"] == found["judged_from"] == day(0)
 
 

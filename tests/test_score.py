@@ -56,14 +56,14 @@ def invoke(*arguments: str) -> Result:
 
 def values(*arguments: str) -> dict[str, float | None]:
     """Measure -> value."""
-    result = invoke(*arguments, "--output", "json")
+    result = invoke(*arguments, "--format", "json")
     assert result.exit_code == 0, result.output or result.exception
     return {m["measure"]: m["value"] for m in json.loads(result.output)["measures"]}
 
 
 def requests(*arguments: str) -> dict[str, float | None]:
     """Request -> value of the one measure, in the order of the output."""
-    result = invoke(*arguments, "--per-request", "--output", "json")
+    result = invoke(*arguments, "--per-request", "--format", "json")
     assert result.exit_code == 0, result.output or result.exception
     return {line["request"]: line["value"] for line in json.loads(result.output)["per_request"]}
 
@@ -287,7 +287,7 @@ def test_each_reading_aggregates_as_it_says(golden: Path) -> None:
 def test_no_data_is_no_number(here: Path) -> None:
     Path("a.csv").write_text("request,position,grade\nq,1,\n")
     assert values("a.csv") == {"ndcg@10": None}
-    assert invoke("a.csv", "--output", "csv").output == "measure,value,requests,empty\nndcg@10,,0,0\n"
+    assert invoke("a.csv", "--format", "csv").output == "measure,value,requests,empty\nndcg@10,,0,0\n"
     assert invoke("a.csv").output.splitlines()[2].split() == ["ndcg@10", "-", "0", "0"]
 
 
@@ -703,7 +703,7 @@ def test_the_table_is_as_agreed(golden: Path, variant: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_json_is_as_agreed(golden: Path, variant: str) -> None:
-    found = json.loads(invoke(*WEB, *VARIANTS[variant], "--output", "json").output)
+    found = json.loads(invoke(*WEB, *VARIANTS[variant], "--format", "json").output)
     expected = json.loads((golden / "expected" / f"{variant}.json").read_text(encoding="utf-8"))
     assert list(found) == list(expected)
     for key in ("measures", "per_request"):
@@ -713,7 +713,7 @@ def test_the_json_is_as_agreed(golden: Path, variant: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_csv_is_as_agreed(golden: Path, variant: str) -> None:
-    found = invoke(*WEB, *VARIANTS[variant], "--output", "csv").output
+    found = invoke(*WEB, *VARIANTS[variant], "--format", "csv").output
     expected = (golden / "expected" / f"{variant}.csv").read_text(encoding="utf-8")
     assert_same_but_for_the_last_digit(*(list(csv.DictReader(io.StringIO(text))) for text in (found, expected)))
 
@@ -730,7 +730,7 @@ def assert_same_but_for_the_last_digit(found: list[dict[str, Any]], expected: li
 def test_json_and_csv_carry_every_digit(golden: Path) -> None:
     exact = scoring.evaluate(scoring.read(Path("shown.csv")), [parse("ndcg@10")]).results[0].value
     assert values("shown.csv") == {"ndcg@10": exact}
-    assert invoke("shown.csv", "--output", "csv").output.splitlines()[1] == f"ndcg@10,{exact!r},3,1"
+    assert invoke("shown.csv", "--format", "csv").output.splitlines()[1] == f"ndcg@10,{exact!r},3,1"
 
 
 def test_control_characters_and_markup_in_names_are_shown_not_obeyed(here: Path) -> None:
@@ -745,7 +745,7 @@ def test_control_characters_and_markup_in_names_are_shown_not_obeyed(here: Path)
         (("-m", "err@10"), "err needs the highest grade there can be"),
         (("--max-grade", "0"), "0.0 is not in the range x>0"),
         (("--ties", "random"), "'random' is not one of 'trec', 'file'"),
-        (("--output", "xml"), "'xml' is not one of 'table', 'json', 'csv'"),
+        (("--format", "xml"), "'xml' is not one of 'table', 'json', 'csv'"),
         (("--complete",), "--complete counts the queries of the qrels; give --qrels"),
         (("--ideal-from", "j", "-m", "ndcg@10"), "--ideal-from changes nothing: no measure has ideal=global"),
         (("--grade", "g", "--qrels", "q"), "--grade and --qrels both give the grades; leave one of them out"),

@@ -54,7 +54,7 @@ class Bench:
         config = str(self.folder / "rankmon.yaml")
         assert cli.run(["status", "-c", config]) == 0
         (line,) = (line for line in capsys.readouterr().out.splitlines() if "verdict on" in line)
-        assert cli.run(["status", "-c", config, "--json"]) == 0
+        assert cli.run(["status", "-c", config, "--format", "json"]) == 0
         (entry,) = json.loads(capsys.readouterr().out)
         return line, entry["verdict"]
 
@@ -111,7 +111,7 @@ def test_status_without_verdicts_says_so_or_nothing(tmp_path: Path, capsys: pyte
     assert cli.run(["status", "-c", str(config.path)]) == 0
     assert "verdict on ndcg(empty=zero)@10: none yet; there is no final bucket\n" in capsys.readouterr().out
     config = configured(tmp_path, "")
-    assert cli.run(["status", "-c", str(config.path), "--json"]) == 0
+    assert cli.run(["status", "-c", str(config.path), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["verdict"] is None
 
 
@@ -200,7 +200,7 @@ def test_an_explained_verdict_holds_split_and_slices_against_the_same_baseline_a
     command = ["explain-incident", "-c", str(bench.folder / "rankmon.yaml"), stored.incident.id]
     assert cli.run(command) == 0
     said = capsys.readouterr().out
-    assert cli.run([*command, "--output", "json"]) == 0
+    assert cli.run([*command, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)["diagnosis"]
     against = "against the verdict's baseline of the same hours"
     assert re.search(rf"\nSplit by device, .*{against}: 0\.\d{{4}} -> 0\.\d{{4}}, change -0\.\d{{4}}\n", said)

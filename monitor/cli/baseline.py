@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.common import Instant, by_option, config_option, load_config, pick_monitors, stored
+from monitor.cli.formats import format_option
 from monitor.cli.power import series_name, unit_plain
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.words import utc
@@ -30,8 +31,8 @@ def baseline() -> None:
 @baseline.command()
 @config_option
 @click.argument("monitor")
-@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def show(config_path: Path, monitor: str, output: str) -> None:
+@format_option("table", "json")
+def show(config_path: Path, monitor: str, style: str) -> None:
     """What the baseline was fitted on, what it lacks, and the level of each series."""
     from monitor.standing import stand
 
@@ -39,7 +40,7 @@ def show(config_path: Path, monitor: str, output: str) -> None:
     (wanted,) = pick_monitors(config, (monitor,))
     with stored(config) as store:
         found = stand(wanted, store)
-    click.echo(json.dumps(plain(found), indent=2) if output == "json" else "\n".join(_lines(found)))
+    click.echo(json.dumps(plain(found), indent=2) if style == "json" else "\n".join(_lines(found)))
 
 
 @baseline.command()

@@ -15,6 +15,7 @@ import click
 from monitor.cli.common import config_option, load_config, stored
 from monitor.cli.explain_incident_hours import hours_of
 from monitor.cli.explain_incident_page import FAILED, Told, lines
+from monitor.cli.formats import format_option
 from monitor.cli.incidents import plain
 from monitor.core.types import Monitor
 from monitor.core.words import utc
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 @click.command("explain-incident")
 @config_option
 @click.argument("incident")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@format_option("text", "json")
 @click.option("--capture", "now", is_flag=True, help="Read the source now for what nobody read when it began.")
-def explain_incident(config_path: Path, incident: str, output: str, now: bool) -> None:
+def explain_incident(config_path: Path, incident: str, style: str, now: bool) -> None:
     """Say what an incident came from: what fell, where, by how much, and who lost most.
 
     INCIDENT is its id, as `rankmon incidents list` has it. Single requests and queries were read from the source when
@@ -50,7 +51,7 @@ def explain_incident(config_path: Path, incident: str, output: str, now: bool) -
         about = found.incident
         steps = store.alerts.transitions(about.monitor, about.began_at, about.closed_at)
     steps = [step for step in steps if step.incident in (None, about.id)]
-    if output == "json":
+    if style == "json":
         first, *others = (_plain(one) for one in told)
         history = [asdict(step) for step in steps]
         click.echo(

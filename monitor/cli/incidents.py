@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.common import Span, by_option, config_option, load_config, pick_monitors, stored
+from monitor.cli.formats import format_option
 from monitor.cli.listing import Listing
 from monitor.core.messages import About, notification, sentence
 from monitor.core.verdict_words import named, topic
@@ -32,8 +33,8 @@ def incidents() -> None:
 @click.option("-m", "--monitor", help="Name of a monitor; all without it.")
 @click.option("--open", "only_open", is_flag=True, help="Only those that are open.")
 @click.option("--most", type=click.IntRange(1), default=50, show_default=True, help="How many, the newest first.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
-def list_(config_path: Path, monitor: str | None, only_open: bool, most: int, as_json: bool) -> None:
+@format_option("text", "json")
+def list_(config_path: Path, monitor: str | None, only_open: bool, most: int, style: str) -> None:
     """Incidents, the newest first."""
     config = load_config(config_path)
     with stored(config) as store:
@@ -41,7 +42,7 @@ def list_(config_path: Path, monitor: str | None, only_open: bool, most: int, as
             pick_monitors(config, (monitor,))  # of one that was removed there still are some
         found = store.alerts.incidents(monitor, "firing" if only_open else None, most)
         held = [s for s in store.alerts.silences(time.time()) if monitor in (None, s.monitor)]
-    if as_json:
+    if style == "json":
         click.echo(json.dumps([plain(s) for s in found], indent=2))
         return
     for one in found:
@@ -56,15 +57,15 @@ def list_(config_path: Path, monitor: str | None, only_open: bool, most: int, as
 @incidents.command()
 @config_option
 @click.argument("incident")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
-def show(config_path: Path, incident: str, as_json: bool) -> None:
+@format_option("text", "json")
+def show(config_path: Path, incident: str, style: str) -> None:
     """One incident with its reason, its slices, and every step on the way."""
     config = load_config(config_path)
     with stored(config) as store:
         found = _find(store, incident)
         about = found.incident
         steps = store.alerts.transitions(about.monitor, about.began_at, about.closed_at)
-    if as_json:
+    if style == "json":
         history = [{**_fields(s), "evidence": None if s.evidence is None else s.evidence.plain()} for s in steps]
         click.echo(json.dumps({**plain(found), "transitions": history}, indent=2))
         return

@@ -11,6 +11,7 @@ import click
 
 from monitor.cli.common import Instant, config_option, load_config, pick_monitors
 from monitor.cli.common import stored as open_store
+from monitor.cli.formats import format_option
 from monitor.cli.inspect_page import Page, Stored, document, show
 from monitor.core.measures import Measure, parse
 from monitor.core.traced import Inspection
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     "--at", type=Instant(), help="When it was served, to its bucket; makes the search quick without an index."
 )
 @click.option("--show-query", is_flag=True, help="Print the query too. It may be personal data.")
-@click.option("--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option("table", "json")
 def inspect(
     request: str,
     config_path: Path,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.common import config_option, load_config, monitor_option, pick_monitors, stored
+from monitor.cli.formats import format_option
 from monitor.cli.tables import count, number, percent, table
 from monitor.errors import InputError
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 @click.command()
 @config_option
 @monitor_option()
-@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def power(config_path: Path, names: tuple[str, ...], output: str) -> None:
+@format_option("table", "json")
+def power(config_path: Path, names: tuple[str, ...], style: str) -> None:
     """Print the smallest drop that each series can show within 24 hours, at its traffic and noise.
 
     That is the drop at which the verdict `degraded` comes in time in half of the cases or more; larger ones come
@@ -35,7 +36,7 @@ def power(config_path: Path, names: tuple[str, ...], output: str) -> None:
     wanted = with_drift(config, pick_monitors(config, names))
     with stored(config) as store:
         found = [stand(monitor, store) for monitor in wanted]
-    if output == "json":
+    if style == "json":
         click.echo(json.dumps([plain(one) for one in found], indent=2))
         return
     for one in found:

@@ -10,6 +10,7 @@ import click
 
 from monitor.cli import exit_code
 from monitor.cli.common import Instant, config_option, load_config, monitor_option, pick_monitors, stored
+from monitor.cli.formats import format_option
 from monitor.cli.tables import table
 from monitor.core.verdict_words import NAMES
 from monitor.core.words import lasting, utc
@@ -37,7 +38,7 @@ DAY = 86_400
     help="Configuration whose store holds the past; that of --config without it.",
 )
 @click.option("--chart", type=click.Path(path_type=Path, dir_okay=False), help="SVG file to draw one monitor into.")
-@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option("table", "json")
 def replay(
     config_path: Path,
     names: tuple[str, ...],
@@ -45,7 +46,7 @@ def replay(
     until: int | None,
     store_path: Path | None,
     chart: Path | None,
-    output: str,
+    style: str,
 ) -> int:
     """Judge the stored past as if live: how often it would have paged, when, why, how long, beside plain thresholds.
 
@@ -72,7 +73,7 @@ def replay(
             except InputError as error:
                 click.echo(f"rankmon: {error}", err=True)
                 errors.append(error)
-    if output == "json":
+    if style == "json":
         click.echo(json.dumps([past.plain(one) for one in found], indent=2))
     elif found:
         click.echo("\n\n".join("\n".join(lines(one)) for one in found))

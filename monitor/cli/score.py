@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from monitor.cli.formats import format_option
 from monitor.core.measures import Measure, parse
 
 if TYPE_CHECKING:  # pandas and rich take a second to import, which no other command should wait for
@@ -33,7 +34,7 @@ judgments that are made by query.
 \b
   rankmon score shown.csv --grade clicked -m ndcg@10 -m mrr -m 'recall(aggregate=pooled)@20'
   rankmon score bm25.run --qrels qrels.txt -m 'ndcg(ideal=global,empty=zero)@10' --complete
-  rankmon score old.csv --ideal-from judged.csv -m 'ndcg(ideal=global)@10' --per-request --output csv
+  rankmon score old.csv --ideal-from judged.csv -m 'ndcg(ideal=global)@10' --per-request --format csv
 
 What is trec_eval's under another name: the ideal of plain ndcg@10 is taken over the items that were listed, while
 trec_eval takes it over all judged ones and counts queries with nothing relevant as 0.
@@ -90,7 +91,7 @@ def _measures(context: click.Context, _: click.Parameter, texts: tuple[str, ...]
     help="Highest grade there can be, for err and ideal=max; a grade above it is a mistake.",
 )
 @click.option("--per-request", is_flag=True, help="Also every request's values; in CSV instead of the means.")
-@click.option("--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@format_option("table", "json", "csv")
 def score(
     rankings: Path,
     qrels: Path | None,
@@ -100,7 +101,7 @@ def score(
     complete: bool,
     max_grade: float | None,
     per_request: bool,
-    output: str,
+    style: str,
     base: int,
     **columns: str | None,
 ) -> None:
@@ -118,10 +119,10 @@ def score(
     lists = scoring.read(rankings, names, qrels=qrels, ideal_from=ideal_from, ties=ties, complete=complete)
     report = scoring.evaluate(lists, measures)
     scoring.refuse_above(lists, max_grade, "--max-grade")
-    if output == "table":
+    if style == "table":
         _print_tables(report, per_request)
     else:
-        write = {"json": _json, "csv": _csv}[output]
+        write = {"json": _json, "csv": _csv}[style]
         click.echo(write(report, per_request), nl=False)
 
 

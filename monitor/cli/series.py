@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli.common import Instant, Span, config_option, load_config, monitor_option, pick_monitors, stored
+from monitor.cli.formats import format_option
 from monitor.core.measures import Measure, parse
 from monitor.core.types import Monitor, format_duration
 from monitor.core.words import utc
@@ -35,7 +36,7 @@ FORMATS = ("table", "csv", "json", "parquet", "svg")
 @click.option("--to", "until", type=Instant(), help="Ends at this moment at the latest.")
 @click.option("--step", type=Span(), help="Time between ends; the window's length, a day at most, without it.")
 @click.option("--slices", is_flag=True, help="Also a row for each slice.")
-@click.option("--format", "style", type=click.Choice(FORMATS), default="table", show_default=True)
+@format_option(*FORMATS)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File; needed for parquet.")
 def series(
     config_path: Path,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.common import config_option, load_config, refused_in_words, stored
+from monitor.cli.formats import format_option
 from monitor.core.types import OVERALL, format_duration
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ MOST_SLICES = 3
 
 @click.command()
 @config_option
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
-def status(config_path: Path, as_json: bool) -> None:
+@format_option("text", "json")
+def status(config_path: Path, style: str) -> None:
     """What the store knows of each monitor: last success, newest windows, verdict, alerts. Needs no running daemon."""
     from monitor.keeping import baselines_gone
     from monitor.snapshot import take_snapshot
@@ -39,7 +40,7 @@ def status(config_path: Path, as_json: bool) -> None:
             | {"baselines_gone": baselines_gone(m, store), "no_retraining_as": found.no_retraining_as or None}
             for m, found in shown
         ]
-    if as_json:
+    if style == "json":
         click.echo(json.dumps(entries, indent=2))
         return
     for found in entries:

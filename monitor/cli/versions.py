@@ -11,6 +11,7 @@ import click
 
 from monitor.cli.common import Instant, config_option, load_config, pick_monitors, stored
 from monitor.cli.explain_incident_versions import compared, interval, shown
+from monitor.cli.formats import format_option
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.measures import Measure, parse
 from monitor.core.types import Monitor, Slice
@@ -42,7 +43,7 @@ MOST = 200_000
 )
 @click.option("--measure", "text", help="One of the monitor's measures; the first without it.")
 @click.option("--by", "dimension", help="Slices in which they are compared too; the first dimension without it.")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@format_option("text", "json")
 def versions(
     config_path: Path,
     monitor: str,
@@ -51,7 +52,7 @@ def versions(
     pair: tuple[str, str] | None,
     text: str | None,
     dimension: str | None,
-    output: str,
+    style: str,
 ) -> None:
     """Compare two versions of a model that served in one period, and show all of them with their intervals.
 
@@ -81,7 +82,7 @@ def versions(
         "by": None if by is None else by.dimension,
         "slices": [] if found is None or by is None else _slices(wanted, sample, two),
     }
-    click.echo(json.dumps(document, indent=2) if output == "json" else "\n".join(_lines(document)))
+    click.echo(json.dumps(document, indent=2) if style == "json" else "\n".join(_lines(document)))
 
 
 def _check(monitor: Monitor) -> None:
