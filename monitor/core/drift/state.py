@@ -220,9 +220,15 @@ def _value(plain: Any, kind: Any) -> Any:
     if is_dataclass(kind) and isinstance(kind, type):
         hints = get_type_hints(kind)
         return kind(**{f.name: _value(plain[f.name], hints[f.name]) for f in fields(kind)})
-    if get_origin(kind) is np.ndarray:
+    if _is_array(kind):
         return _array(plain)
     return tuple(_value(v, get_args(kind)[0]) for v in plain) if get_origin(kind) is tuple else plain
+
+
+def _is_array(kind: Any) -> bool:
+    """Whether a value of the annotated type is an array: from NumPy 2.5 on, `NDArray` is a name of that type."""
+    origin = get_origin(kind)
+    return (get_origin(getattr(origin, "__value__", None)) or origin) is np.ndarray
 
 
 def _array(plain: dict[str, Any]) -> Any:
