@@ -2,7 +2,8 @@
 
     how new is the source? -> which buckets are due? -> read -> tally -> store
 
-What has become final by it is judged then: see `judging`. A cycle is safe to run again at any point: every write
+That is half of what the daemon does. `runner` drives it, and then has what became final judged (see `judging`), keeps,
+shows and looks closer. A cycle is safe to run again at any point: every write
 replaces whole buckets in one transaction, and everything decided is a function of what is stored and of `now`, which
 is read once. Who may write is settled by the lease. A cycle is an iterator that pauses after each stretch it has
 stored, so whoever drives it may leave off there.

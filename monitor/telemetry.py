@@ -15,7 +15,10 @@ Key = tuple[str, ...]
 COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
         "rankmon_evaluations": ("Cycles that ended well.", ("monitor",)),
-        "rankmon_evaluation_failures": ("Cycles that failed, by reason.", ("monitor", "reason")),
+        "rankmon_evaluation_failures": (
+            "Cycles that failed, and faults in what follows one, by reason.",
+            ("monitor", "reason"),
+        ),
         "rankmon_skipped_runs": ("Cycles that were due but did not run, by reason.", ("monitor", "reason")),
         "rankmon_source_rows": ("Rows read from the source.", ("monitor",)),
         "rankmon_buckets_stored": ("Buckets read and stored, again or for the first time.", ("monitor",)),

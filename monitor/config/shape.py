@@ -323,7 +323,9 @@ class Settings(Shape):
         "24h", "How long after its labels' time a bucket becomes final even if the source shows nothing newer."
     )
     max_quiet: Maybe[PositiveDuration] = _setting(
-        "3h", "Longest time without a request that is no fault, such as the nights; for Prometheus' rule on it."
+        "3h",
+        "Longest time without a request that is no fault, such as the nights. From then on, and "
+        "`ingest_delay`, the source is stale: by the verdict, and by Prometheus' rule.",
     )
     max_request_span: Maybe[Duration] = _setting("1m", "Most time between the first and last row of one request.")
     history: Maybe[PositiveDuration] = Field(
