@@ -160,6 +160,13 @@ def test_what_opened_and_closed_unseen_is_recorded_and_told_to_nobody(bench: Ben
     assert bench.notices == []
 
 
+def test_what_is_read_again_together_with_what_is_new_has_the_past_judged_anew(bench: Bench) -> None:
+    bench.live(*[0.8] * 6)
+    bench.put(0.8, 0.4, 0.4, 0.4, 0.8, 0.8, 0.8, at=0)
+    bench.judge()
+    assert [s.incident.state for s in bench.incidents] == ["resolved"]
+
+
 def test_while_there_is_more_to_read_nobody_is_told(bench: Bench) -> None:
     bench.put(0.4, 0.4)
     bench.judge(current=False)

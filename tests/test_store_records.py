@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from monitor.app import App
 from monitor.clock import ReplayClock
-from monitor.schema import diagnoses, incidents, retrains, silences, transitions
+from monitor.schema import diagnoses, incidents, restatements, retrains, silences, transitions
 from monitor.store import Store
 from tests.support.monitors import config, new_store, shop
 from tests.support.notices import DAY, FELL
@@ -80,6 +80,13 @@ def test_silences_that_have_ended_are_forgotten_and_those_that_hold_are_not(stor
     store.alerts.silence("search", LONG_AGO, NOW + DAY, "ada", "present")
     store.records.purge(NOW - KEEP)
     assert names(store, silences.c.note) == {"present"}
+
+
+def test_what_was_read_again_long_ago_is_forgotten(store: Store) -> None:
+    for at in (LONG_AGO, LATELY):
+        put(store, restatements, monitor="search", since=0, until=DAY, restated_at=at, forced=False, buckets=24)
+    store.records.purge(NOW - KEEP)
+    assert names(store, restatements.c.restated_at) == {LATELY}
 
 
 def test_a_daemon_forgets_by_the_clock_of_its_data(tmp_path: Path) -> None:

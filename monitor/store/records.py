@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from monitor.schema import diagnoses, incidents, retrains, silences, transitions, verdicts
+from monitor.schema import diagnoses, incidents, restatements, retrains, silences, transitions, verdicts
 from monitor.store.engine import Connected
 
 AT_ONCE = 1000
@@ -31,6 +31,7 @@ class Records(Connected):
             connection.execute(retrains.delete().where(*old))
             connection.execute(silences.delete().where(silences.c.until < before))
             connection.execute(verdicts.delete().where(verdicts.c.at < before))
+            connection.execute(restatements.delete().where(restatements.c.restated_at < before))
         return len(expired)
 
 

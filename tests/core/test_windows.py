@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from monitor.core import buckets as b
 from monitor.core.measures import Measure, parse
 from monitor.core.types import OVERALL
-from monitor.core.windows import History, Point, SliceKey, latest_final_end, points
+from monitor.core.windows import History, Point, SliceKey, latest_final_end, merged_in_time, points
 from tests.support.examples import examples
 
 WIDTH = 3600
@@ -220,6 +220,19 @@ def test_between_takes_the_start_and_leaves_the_end() -> None:
     assert kept.between(WIDTH, 3 * WIDTH).starts.tolist() == [WIDTH, 2 * WIDTH]
     assert kept.between(WIDTH + 1, 3 * WIDTH + 1).starts.tolist() == [2 * WIDTH, 3 * WIDTH]
     assert len(kept.between(9 * WIDTH, 12 * WIDTH).starts) == 0
+
+
+def test_histories_that_are_merged_know_of_each_bucket_by_which_dimensions_it_was_read() -> None:
+    def history(starts: list[int], names: list[SliceKey], requests: list[list[float]]) -> History:
+        sums = np.zeros((len(starts), len(names), len(b.FIELDS) + len(b.TRAFFIC_FIELDS)))
+        sums[:, :, b.REQUESTS] = requests
+        return History(np.array(starts), np.ones(len(starts), bool), tuple(names), sums)
+
+    mobile = ("device", "mobile")
+    without = history([0, WIDTH], [OVERALL], [[5], [0]])
+    found = merged_in_time([without, history([2 * WIDTH], [OVERALL, mobile], [[5, 5]])])
+    assert found.slices == (OVERALL, mobile)
+    assert found.kept.tolist() == [[True, False], [True, True], [True, True]], "what is idle says nothing against it"
 
 
 LATEST = [
