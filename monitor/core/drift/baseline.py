@@ -19,8 +19,8 @@ LEAST_REQUESTS, LEAST_OF_SLICE = 200, 30
 """In the reference, for a unit to be judged by itself; for a slice to have its part in overall."""
 LEAST_COVERAGE_NOISE, LEAST_VOLUME_NOISE = 0.02, 0.12
 MIX_MEMORY_HOURS = 12.5
-NO_LABELS_Z = 5
-"""Standard errors from which on a step of the reference had lost its labels."""
+NO_LABELS_Z, NO_LABELS_LEAST = 5, 3
+"""Standard errors, and labels, that a step of the reference must lack to have lost them."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,17 @@ class Reference:
 
     @property
     def usable(self) -> Floats:
-        """(T,) 1 for steps that are `good` and whose labels were there."""
+        """(T,) 1 for steps that are `good` and whose labels were there.
+
+        What is usual is told by days: most steps of one request or two may well have a label each.
+        """
         size, some = self.requests.sum(axis=1), self.labelled.sum(axis=1)
-        busy = size > 0
-        share = np.median(some[busy] / size[busy]) if busy.any() else 0.0
+        of_day, day = np.unique(self.starts // DAY, return_inverse=True)
+        seen, found_some = np.bincount(day, size, len(of_day)), np.bincount(day, some, len(of_day))
+        busy = seen > 0
+        share = np.median(found_some[busy] / seen[busy]) if busy.any() else 0.0
         error = np.sqrt(size * share * (1 - share) + (0.05 * share * size) ** 2 + 1e-9)
-        found: Floats = self.good * (some >= size * share - NO_LABELS_Z * error)
+        found: Floats = self.good * (some >= size * share - np.maximum(NO_LABELS_Z * error, NO_LABELS_LEAST))
         return found
 
 

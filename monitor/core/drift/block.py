@@ -32,6 +32,7 @@ class Gated:
         spread: of coverage and traffic.
         suspect, refused, low: T gates.
         low_again: T, whether traffic that was low for a first step is so again.
+        low_still: T, whether traffic that was low for longer may be so still.
         missing: (T, S) slices that have lost their requests.
         lost_until: (T, S) end of the last step that lost labels of a slice make unusable, as known by then, seconds.
         most_lost: T, slices with most of the requests have lost their labels.
@@ -45,6 +46,7 @@ class Gated:
     refused: list[bool]
     low: list[bool]
     low_again: list[bool]
+    low_still: list[bool]
     missing: Bools
     lost_until: Ints
     most_lost: list[bool]
@@ -148,7 +150,7 @@ def _gated(
     whole, short = kept.sum(axis=2), by_slice.sum(axis=2)
     per_step, day = whole[:, -count:], gates.rolling(whole, many, count)
     refused = gates.rolling(crowd[gates.REFUSED :], few, count)[0]
-    low, low_again = gates.traffic_low(short, day, spread)
+    low, low_again, low_still = gates.traffic_low(short, day, spread)
     return Gated(
         per_step,
         short,
@@ -158,6 +160,7 @@ def _gated(
         gates.rows_refused(short, refused, _usual(state.levels, 3)).tolist(),
         low.tolist(),
         low_again.tolist(),
+        low_still.tolist(),
         _missing(settings, kept, by_slice),
         lost_until,
         most_lost,

@@ -201,8 +201,11 @@ def slices_left_out(
     return found, most
 
 
-def traffic_low(short: Floats, day: Floats, spread: Spread) -> tuple[Bools, Bools]:
+def traffic_low(short: Floats, day: Floats, spread: Spread) -> tuple[Bools, Bools, Bools]:
     """(T,) whether less than half of the expected requests came, (T,) whether so few that it may be low again.
+
+    And (T,) whether so few came in hours with so few to expect that it is as low still, if it was: the day, by which
+    thin hours are judged, may have had many before it was.
 
     Args:
         short, day: (7, T) sums of three hours or of a day; the latter are for thin traffic.
@@ -213,7 +216,7 @@ def traffic_low(short: Floats, day: Floats, spread: Spread) -> tuple[Bools, Bool
     few: Bools = requests < TRAFFIC_AGAIN_RATIO * expected
     if not some(few):  # as ever
         none = np.zeros(few.shape[1], bool)
-        return none, none
+        return none, none, none
     lacking = (requests - expected) / np.maximum(np.sqrt(expected + (spread.volume * expected) ** 2), 1e-9)
     is_thick, is_enough = expected[0] >= TRAFFIC_EXPECTED, expected[1] >= TRAFFIC_THIN
 
@@ -223,7 +226,8 @@ def traffic_low(short: Floats, day: Floats, spread: Spread) -> tuple[Bools, Bool
         return found
 
     again = few & (lacking < TRAFFIC_AGAIN_Z)
-    return fell(again & (requests < TRAFFIC_RATIO * expected) & (lacking < TRAFFIC_Z)), fell(again)
+    is_low = again & (requests < TRAFFIC_RATIO * expected) & (lacking < TRAFFIC_Z)
+    return fell(is_low), fell(again), few[0] & ~is_thick
 
 
 def slices_short(requests: Floats, expected: Floats) -> Bools:

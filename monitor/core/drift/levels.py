@@ -6,12 +6,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from monitor.core.drift.series import Floats
+from monitor.core.drift.series import Bools, Floats, Ints
 
 LEFT_OUT_DAYS = 4
 """Whole days before today: a drop that begins is found before it is taken for the level."""
 MEMORY_DAYS = 12.0
 """In which a day fades."""
+LASTING_DAYS = 10
+"""Days in a row, beside those left out, for which a rise must last to be the level: a sale or a feast is none."""
+RISE, RISE_Z = 0.02, 2.0
+"""Relative rise of a day, and standard errors beyond it, from where on it is one."""
 
 TOTAL, EXPECTED, SQUARES, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUESTS = range(7)
 FIELDS = 7
@@ -53,34 +57,43 @@ class Levels:
         memory: days that are old enough, faded.
         pending: days that are too young, oldest first; a drop that goes on now is in none of the ratios.
         today: as far as it was judged.
+        rising: (S,) days in a row that were clearly better than the level when they were counted in.
     """
 
     ratios: Floats
     memory: Day
     pending: tuple[Day, ...]
     today: Day
+    rising: Ints
 
     @classmethod
     def empty(cls, day: int, slices: int) -> Levels:
         """As expected, and nothing seen."""
-        return cls(np.ones((3, slices)), Day.empty(0, slices), (), Day.empty(day, slices))
+        return cls(np.ones((3, slices)), Day.empty(0, slices), (), Day.empty(day, slices), np.zeros(slices, np.int64))
 
     def padded(self, slices: int) -> Levels:
         """With new slices."""
-        ratios = np.pad(self.ratios, ((0, 0), (0, slices - self.ratios.shape[1])), constant_values=1.0)
+        more = slices - self.ratios.shape[1]
+        ratios = np.pad(self.ratios, ((0, 0), (0, more)), constant_values=1.0)
         pending = tuple(day.padded(slices) for day in self.pending)
-        return Levels(ratios, self.memory.padded(slices), pending, self.today.padded(slices))
+        rising = np.pad(self.rising, (0, more))
+        return Levels(ratios, self.memory.padded(slices), pending, self.today.padded(slices), rising)
 
     def on(self, day: int) -> Levels:
-        """At the beginning of a day: what is old enough is counted in."""
+        """At the beginning of a day: what is old enough is counted in.
+
+        But a rise not before it has lasted: it would be expected of the days after it, and to be as before a fall.
+        """
         pending = (*self.pending, self.today) if self.today.sums[REQUESTS].any() else self.pending
         old = [d for d in pending if d.number < day - LEFT_OUT_DAYS]
-        memory = self.memory
+        memory, rising, level = self.memory, self.rising, self.ratios[QUALITY]
         for each in old:
-            memory = faded(memory, each)
+            has, is_better = _rises(each, level, memory)
+            rising = np.where(is_better, rising + 1, np.where(has, 0, rising))
+            memory = faded(memory, _no_better(each, level, is_better & (rising <= LASTING_DAYS)))
         slices = self.ratios.shape[1]
         kept = pending[len(old) :]
-        return Levels(_ratios(memory, self.ratios), memory, kept, Day.empty(day, slices))
+        return Levels(_ratios(memory, self.ratios), memory, kept, Day.empty(day, slices), rising)
 
     def every(self) -> Floats:
         """(7, S) all that is remembered, the youngest days too."""
@@ -107,19 +120,38 @@ class Levels:
         sums[TOTAL], sums[EXPECTED] = sums[TOTAL] + prior, sums[EXPECTED] + prior
         crowd = sum((d.crowd for d in self.pending), self.memory.crowd)
         memory = Day(self.today.number - 1, sums, crowd)
-        return Levels(_ratios(memory, self.ratios), memory, (), self.today)
+        return Levels(_ratios(memory, self.ratios), memory, (), self.today, self.rising)
 
     def rescaled(self, factors: Floats) -> Levels:
         """With expectations that are (S,) `factors` times what they were."""
         days = [_rescaled(d, factors) for d in (self.memory, *self.pending, self.today)]
         ratios = self.ratios.copy()
         ratios[QUALITY] /= factors
-        return Levels(ratios, days[0], tuple(days[1:-1]), days[-1])
+        return Levels(ratios, days[0], tuple(days[1:-1]), days[-1], self.rising)
 
 
 def _rescaled(day: Day, factors: Floats) -> Day:
     sums = day.sums.copy()
     sums[EXPECTED] *= factors
+    return replace(day, sums=sums)
+
+
+def _rises(day: Day, level: Floats, memory: Day) -> tuple[Bools, Bools]:
+    """(S,) slices with something to compare, (S,) whether their day was clearly better than the (S,) level."""
+    total, expected, squares = day.sums[:LABELLED]
+    size = np.maximum(day.sums[REQUESTS], 1)
+    has: Bools = (memory.sums[EXPECTED] > 0) & (expected > 0)
+    error = np.sqrt(np.maximum(squares - total**2 / size, 0))
+    usual = level * expected
+    is_better: Bools = has & (total - (1 + RISE) * usual > RISE_Z * error)
+    return has, is_better
+
+
+def _no_better(day: Day, level: Floats, which: Bools) -> Day:
+    """The day with some of the (S,) slices at the level, and what they were above it left out."""
+    part = np.divide(level * day.sums[EXPECTED], day.sums[TOTAL], out=np.ones(len(level)), where=which)
+    sums = day.sums.copy()
+    sums[[TOTAL, SQUARES]] *= part
     return replace(day, sums=sums)
 
 

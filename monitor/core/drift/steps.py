@@ -145,6 +145,7 @@ class _Going:
             since = was.suspect_since or min(was.lost_since[was.lost_since > 0].tolist(), default=end)
         collapsed = since > 0 and (was.collapsed or (suspect and end - since >= COLLAPSED and self._lacks_labels(row)))
         is_low = block.gated.low[row] or (was.low == 1 and block.gated.low_again[row])
+        is_low = is_low or (was.low > 0 and block.gated.low_still[row])
         low = was.low + 1 if settled and is_low else 0
         missing = was.missing
         if some(missing) or (settled and some(block.gated.missing[row])):
@@ -304,8 +305,10 @@ class _Going:
         alarms_open = self._alarms()
         is_known = self._was.settled and day[gates.JUDGED] > 0
         said: Kind = kind or ("degraded" if alarms_open else "healthy" if is_known else "not_enough_data")
-        # Rows are refused or not by the last three hours.
-        is_short = said == "rows_refused" or short[gates.EXPECTED_REQUESTS] >= gates.TRAFFIC_EXPECTED
+        # Rows are refused or not by the last three hours; and it is these that traffic is low in still.
+        is_still_low = said == "traffic_low" and self._block.gated.low_still[row] and not self._block.gated.low[row]
+        is_thick = short[gates.EXPECTED_REQUESTS] >= gates.TRAFFIC_EXPECTED
+        is_short = said == "rows_refused" or is_thick or is_still_low
         span, hours = (short, SHORT_HOURS) if is_short else (day, DAY_HOURS)
         judged = day[gates.JUDGED]
         is_suspect = said in ("labels_suspect", "labels_collapsed")

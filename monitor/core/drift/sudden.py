@@ -25,6 +25,8 @@ LEAST_HOURS = 3.0
 CLIP = 2.5
 """Standard errors that one step counts for at the most."""
 TOLERATED = 0.01
+BETTER = 0.02
+"""Above the baseline that a forecast may be, relative: to be as before, after a while of better ones, is no fall."""
 TYPICAL = 0.1
 """Standard deviation of falls beyond what is tolerated, relative."""
 
@@ -128,7 +130,7 @@ class Foretold:
 def follow(was: Course, seen: Foretold, row: int, has: Bools, end: int, length: int) -> Course:
     """After one more step, of `length` seconds, that ends at `end`; (U,) `has` tells where there were requests."""
     left = seen.persistence if end - was.until <= length else seen.persistence ** ((end - was.until) / length)
-    forecast = was.deviation * left
+    forecast = np.minimum(was.deviation * left, BETTER)
     error = seen.wander * (1 - was.certainty * left**2)
     whole = error + seen.sampling[row]
     most = CLIP * np.sqrt(whole)

@@ -46,6 +46,16 @@ def test_a_reference_with_an_outage_of_labels_gives_the_same_baseline() -> None:
     assert broken.coverage.level == pytest.approx(plain.coverage.level, rel=0.003)
 
 
+@pytest.mark.parametrize("share", [0.7, 0.95, 0.99])
+@pytest.mark.parametrize("peak", [1.6, 3.0])
+def test_steps_of_a_request_or_two_count_whether_or_not_these_have_labels(peak: float, share: float) -> None:
+    """Most such steps have all labels they can have; without the others the level was that of labelled requests."""
+    found = reference(Ranking.of(28, slices=1, peak=peak).since(0, coverage=share / 0.9))
+    size = found.requests.sum(axis=1)
+    assert np.median(found.labelled.sum(axis=1)[size > 0] / size[size > 0]) == 1 or share == 0.7
+    assert found.precise().usable.all()
+
+
 def test_over_dispersion_is_measured_beside_sampling() -> None:
     rng = np.random.default_rng(3)
     row, size, level = np.arange(4000), np.full((4000, 1), 500.0), 0.5

@@ -167,6 +167,24 @@ def test_a_slow_rise_is_followed_once_it_is_old_enough() -> None:
     assert found[-1].expected == pytest.approx(1.1 * (on(found, 29, 30)[-1].expected or 0), rel=0.03)
 
 
+@pytest.mark.parametrize(("peak", "rise", "days"), [(200, 1.11, 6), (1000, 1.11, 6), (4000, 1.06, 8), (4000, 1.2, 10)])
+def test_a_rise_that_ends_is_expected_of_no_day_after_it(peak: float, rise: float, days: float) -> None:
+    """A sale or a feast: what comes after it is as before, and no fall."""
+    for seed in range(3):
+        past = Ranking.of(65, peak=peak, seed=seed).since(36, 36 + days, mean=rise)
+        found = verdicts(past.draw(seed))
+        assert not any(v.is_degraded for v in on(found, 36))
+        before, after = ([v.expected or 0 for v in on(found, *span)] for span in ((30, 36), (37 + days, 65)))
+        assert max(after) < 1.03 * max(before)
+
+
+def test_a_fall_from_a_rise_that_lasted_is_found() -> None:
+    past = Ranking.of(110).since(30, mean=1.1)
+    found = verdicts(past.since(95, mean=0.93).draw())
+    assert not any(v.is_degraded for v in on(found, 0, 95))
+    assert first(found, 95) < 48
+
+
 def test_a_lasting_improvement_offers_a_new_baseline_and_a_passing_one_does_not() -> None:
     found = verdicts(Ranking.of(45).since(30, mean=1.08).draw())
     assert not any(v.improved for v in on(found, 0, 37))
@@ -286,6 +304,22 @@ def test_a_step_of_little_traffic_before_a_gap_makes_none_after_it_low() -> None
     dip = Ranking.of(40).since(30.5, 30.5 + 2 / 24, rate=0.2).since(33, 33.25, rate=0.55)
     low = [v for v in verdicts(without(dip.draw(), 30.5 + 2 / 24, 33)) if v.kind == "traffic_low"]
     assert not low
+
+
+@pytest.mark.parametrize("hour", [0, 3, 6, 12, 18])
+def test_thin_traffic_that_is_gone_is_low_without_a_break(hour: int) -> None:
+    """By the day it would be well again in hours that have next to none, for the day before it was."""
+    gone = 30 + hour / 24
+    found = [v.kind for v in on(verdicts(Ranking.of(33, peak=40).since(gone, rate=0).draw()), gone, gone + 1.5)]
+    since = found.index("traffic_low")
+    assert set(found[since:]) == {"traffic_low"}
+    assert set(found[:since]) == {"healthy"}
+
+
+def test_thin_traffic_that_comes_back_is_low_no_more() -> None:
+    found = verdicts(Ranking.of(33, peak=40).since(30.125, 31.125, rate=0).draw())
+    assert kinds(on(found, 30.5, 31.125)) == {"traffic_low"}
+    assert kinds(on(found, 32.2)) == {"healthy"}
 
 
 def test_traffic_that_stays_low_becomes_the_usual_in_time() -> None:
