@@ -40,6 +40,7 @@ def courses(seen: Foretold, length: int = HOUR) -> list[Course]:
 def test_the_sums_are_those_of_the_whole_covariance(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fall from a step on has the likelihood ratio that the joint normal distribution of all steps gives it."""
     monkeypatch.setattr(sudden, "CLIP", 1e9)
+    monkeypatch.setattr(sudden, "BETTER", 1e9)
     rng, steps, persistence, deviation = np.random.default_rng(3), 20, 0.8, 0.02
     chance = rng.uniform(0.005, 0.03, steps)
     moved = wandering(rng, steps, persistence, deviation) + rng.normal(size=(steps, 1)) * chance[:, None]
@@ -52,6 +53,15 @@ def test_the_sums_are_those_of_the_whole_covariance(monkeypatch: pytest.MonkeyPa
         at = steps - 1 - start
         assert last.starts[AGAINST, 0, at] == pytest.approx(-(fallen @ exact @ moved)[0], rel=1e-9)
         assert last.starts[INFORMATION, 0, at] == pytest.approx(fallen @ exact @ fallen, rel=1e-9)
+
+
+def test_what_is_as_before_after_a_while_of_better_is_no_fall() -> None:
+    rng = np.random.default_rng(6)
+    moved = wandering(rng, 200, 0.95, 0.01, 60) + rng.normal(size=(200, 60)) * 0.01
+    usual = courses(foretold(moved, 0.01, 0.95))[149].evidence(HOUR)
+    moved[60:140] += 0.1
+    found = courses(foretold(moved, 0.01, 0.95))
+    assert np.mean(found[149].evidence(HOUR)) < np.mean(usual) + 1.5
 
 
 def test_a_fall_is_seen_that_the_wander_would_hide_from_its_level() -> None:
