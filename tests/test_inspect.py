@@ -516,6 +516,32 @@ def test_a_request_is_found_by_its_id_whatever_the_type_of_the_column(
     assert document["request"] == (42 if kind is sa.BigInteger else str(request_id))
 
 
+@pytest.mark.parametrize(
+    ("change", "tv", "shown"),
+    [
+        ("text[] USING string_to_array({}, ',')", "tv,4k", "['tv', '4k']"),
+        ("jsonb USING {}::jsonb", '{"at": "tv"}', "{'at': 'tv'}"),
+    ],
+    ids=["array", "jsonb"],
+)
+def test_slices_and_queries_may_be_arrays_and_json(
+    postgres_url: str, tmp_path: Path, change: str, tv: str, shown: str, seen: Callable[..., dict[str, Any]]
+) -> None:
+    shop = Shop(postgres_url, tmp_path)
+    shop.settings = {"engine": "pull"}
+    shop.show("s1", ["a", "b", {"item_id": "c", "device": None}], device=tv, query=tv)
+    shop.show("s2", ["a", {"item_id": "b", "device": tv}], device="[]" if "json" in change else "pc", query=tv)
+    with shop.engine.begin() as connection:
+        for name in ("device", "query"):
+            connection.exec_driver_sql(f"ALTER TABLE rankings ALTER {name} TYPE {change.format(name)}")
+    shop.by_events()
+    shop.backfill()
+    one, other = seen(shop, "s1", "--show-query"), seen(shop, "s2")
+    shop.close()
+    assert (one["slices"], one["query"], one["mixed"]) == ({"device": shown}, shown, [])
+    assert (other["slices"], other["mixed"]) == ({"device": "(mixed)"}, ["mixed_slice"])
+
+
 def test_a_number_is_found_in_a_column_of_sqlite_that_has_no_type(
     tmp_path: Path, seen: Callable[..., dict[str, Any]]
 ) -> None:

@@ -41,10 +41,10 @@ class Page:
         return self.seen.monitor
 
     @property
-    def slices(self) -> dict[str, str | None]:
+    def slices(self) -> dict[str, Any]:
         """Without the query, if it is one of them and was not asked for."""
         hidden = None if self.show_query else self.monitor.rankings.query
-        return {s.dimension: self.seen.slices[s.dimension] for s in self.monitor.slices if s.column != hidden}
+        return {s.dimension: _named(self.seen.slices[s.dimension]) for s in self.monitor.slices if s.column != hidden}
 
 
 def document(page: Page) -> dict[str, Any]:
@@ -65,8 +65,13 @@ def document(page: Page) -> dict[str, Any]:
         "judgments": seen.judgments,
         "measures": page.workings,
     }
-    plain: dict[str, Any] = _plain(parts | ({"query": seen.query} if page.show_query else {}))
+    plain: dict[str, Any] = _plain(parts | ({"query": _named(seen.query)} if page.show_query else {}))
     return plain
+
+
+def _named(value: Any) -> Any:
+    """A slice's value; an array or JSON as the text under which it is stored."""
+    return str(value) if isinstance(value, list | dict) else value
 
 
 def _plain(value: Any) -> Any:

@@ -272,5 +272,7 @@ class _Source:
 
 def _one(values: Sequence[Any] | None) -> Any:
     """The one value of a column, a missing one agreeing with any other; `(mixed)` where they differ."""
-    known = {v for v in values or () if v is not None}
-    return MIXED if len(known) > 1 else next(iter(known), None)
+    known = [v for v in values or () if v is not None]  # arrays and JSON too, which a set cannot hold
+    if not known:
+        return None
+    return MIXED if any(v != known[0] for v in known) else known[0]
