@@ -180,6 +180,7 @@ def test_a_measure_that_was_defined_anew_is_told_where_it_is_left_out_of_the_ser
     said = "shop: mrr@7, as it is defined now, is stored from 2026-02-03 00:00 UTC on; backfill for what is older"
     assert said in rankmon("series").err
     assert rankmon("series", "--from", "2026-02-03").err == ""
+    assert said in rankmon("series", "--to", "2026-02-02T12:00").err
 
 
 def test_a_beginning_that_is_yet_to_come_is_not_held_against_an_end_that_nobody_gave(
@@ -576,7 +577,9 @@ def test_of_a_monitor_without_anything_stored_series_say_so(
 ) -> None:
     early = rankmon("series", "--to", "2020-01-01", "--from", "2019-01-01", "--format", "csv")
     assert (early.code, early.out) == (0, "")
-    assert "shop: nothing is stored of that time; there is 2026-02-01 04:00 to 2026-02-05 03:00 UTC" in early.err
+    there_is = "shop: nothing is stored of that time; there is 2026-02-01 04:00 to 2026-02-05 03:00 UTC\n"
+    assert early.err == there_is, "and of no measure it is said that nothing is stored of it"
+    assert rankmon("series", "--to", "2026-02-01").err == there_is
     setting.write(of_shop("shop", "ndcg@7"))
     other = rankmon("series", "--format", "parquet", "-o", str(tmp_path / "none.parquet"))
     assert (other.code, other.out) == (0, "")

@@ -109,9 +109,9 @@ def _left_out(store: Store, monitor: Monitor, measures: Sequence[Measure], span:
     begin = span[0] if oldest is None else max(span[0], oldest)
     for measure in measures:
         first = store.oldest_bucket(monitor.definition(measure))
-        if first is None or first >= span[1]:
+        if first is None:
             yield f"nothing is stored of {measure} as it is defined now; run once, or backfill for what is past"
-        elif first > begin:
+        elif begin < min(first, span[1]):  # else nothing is stored of the others either
             yield f"{measure}, as it is defined now, is stored from {utc(first)} on; backfill for what is older"
 
 
