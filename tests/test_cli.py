@@ -134,6 +134,7 @@ def test_the_version_is_printed_both_ways(rankmon: Rankmon) -> None:
         (["once", "-m", "none"], "there is no monitor 'none'; known are shop"),
         (["series", "--window", "soon"], "'soon' is no duration"),
         (["series", "--format", "parquet"], "--format parquet needs --output"),
+        (["series", "--from", "2026-02-04", "--to", "2026-02-03"], "--from must be before --to"),
         (["status", "-c", "elsewhere.yaml"], "elsewhere.yaml"),
     ],
 )

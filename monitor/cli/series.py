@@ -57,6 +57,8 @@ def series(
     """
     import pandas as pd
 
+    if since is not None and until is not None and since >= until:
+        raise click.UsageError("--from must be before --to")
     if output is not None and str(output) in FORMATS:
         raise click.UsageError(f"--output is a file; for the format, take --format {output}")
     if style == "parquet" and output is None:
