@@ -178,7 +178,10 @@ def test_a_measure_that_was_defined_anew_is_told_where_it_is_left_out_of_the_ser
     )
     assert "mrr@7" not in told.out
     rankmon("backfill", "--from", "2026-02-03", "--to", SPAN[-1])
-    said = "shop: mrr@7, as it is defined now, is stored from 2026-02-03 00:00 UTC on; backfill for what is older"
+    said = (
+        "shop: mrr@7, as it is defined now, is stored from 2026-02-03 00:00 UTC on; backfill for what is older, as far "
+        "as the source has it"
+    )
     assert said in rankmon("series").err
     assert rankmon("series", "--from", "2026-02-03").err == ""
     assert said in rankmon("series", "--to", "2026-02-02T12:00").err

@@ -114,7 +114,8 @@ def _left_out(store: Store, monitor: Monitor, measures: Sequence[Measure], span:
         if first is None:
             yield f"nothing is stored of {measure} as it is defined now; run once, or backfill for what is past"
         elif begin < min(first, span[1]):  # else nothing is stored of the others either
-            yield f"{measure}, as it is defined now, is stored from {utc(first)} on; backfill for what is older"
+            begun = f"{measure}, as it is defined now, is stored from {utc(first)} on"
+            yield f"{begun}; backfill for what is older, as far as the source has it"
 
 
 def _lengths(monitor: Monitor, windows: tuple[int, ...]) -> tuple[int, ...]:
