@@ -225,6 +225,43 @@ def test_times_of_columns_in_any_zone_are_read_for_what_they_are(engine: Kind, k
     database.close()
 
 
+TEXTS = (
+    "VARCHAR(50) COLLATE utf8mb4_general_ci",
+    "VARCHAR(50) COLLATE utf8mb4_unicode_520_nopad_ci",
+    "VARCHAR(50) CHARACTER SET latin1 COLLATE latin1_swedish_ci",
+    "VARCHAR(50) CHARACTER SET utf32",
+    "TEXT CHARACTER SET utf8mb4",
+    "VARBINARY(50)",
+)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_slices_that_a_collation_holds_to_be_equal_are_told_apart_on_mariadb_by_both_ways(
+    maria: MariaServer, text: str
+) -> None:
+    url = maria.create_database()
+    engine, log, style = mariadb(url), Log(), mariadb(url).styles["epoch ms"]
+    spellings = ("UNI", "ünï", "uni", "Mobile", "mobile", "mobile ", None)
+    for n in range(60):
+        log.show(f"r{n}", [1, 2, 3], START + 40 * n, device=spellings[n % 7], country="x" if n % 3 else "X")
+        log.happen(f"r{n}", 2, START + 40 * n + 5)
+    log.show("r60", [1, 2], START + 30, device=["UNI", "uni"], country=["x", None])
+    engine.write(log, style, "whole", "number")
+    for name in ("device", "country"):
+        maria.execute(f"ALTER TABLE {url.rpartition('/')[2]}.rankings MODIFY {name} {text}")
+    database = Database("s", parse_url(url, None), 60)
+    one, other, buckets = both(monitor(events(style), style, ("ndcg@3",)), database, START, END)
+    database.close()
+    assert_same(one, other, text)
+    assert buckets == 4
+    binary = text.startswith("VARBINARY")
+    found = {value for _, dimension, value in one.traffic if dimension == "device"}
+    assert found == {"(none)" if s is None else str(s.encode()) if binary else s for s in spellings} | {"(mixed)"}
+    assert {value for _, dimension, value in one.traffic if dimension == "land"} == {
+        *(("b'x'", "b'X'") if binary else ("x", "X"))
+    }
+
+
 def test_a_bit_is_a_boolean_on_mariadb(maria: MariaServer) -> None:
     url = maria.create_database()
     engine, log, style = mariadb(url), Log(), mariadb(url).styles["epoch ms"]

@@ -115,6 +115,8 @@ class Queries:
         boolean_grade: the grade is a boolean, which cannot be compared to 0.
         whole_position: the position can only be a whole number.
         events_have_rowid: the events are a table that SQLite numbers by itself.
+        collated: columns to slice by of which MariaDB and MySQL hold texts to be equal that are written in different
+            ways, by case, accents or blanks at the end.
     """
 
     monitor: Monitor
@@ -123,6 +125,7 @@ class Queries:
     boolean_grade: bool = False
     whole_position: bool = False
     events_have_rowid: bool = False
+    collated: frozenset[str] = frozenset()
 
     # ---- relations and columns ---------------------------------------------------------------------------------
 
@@ -194,6 +197,10 @@ class Queries:
         by_query = isinstance(self.monitor.recipe, Judgments) and self.monitor.rankings.query
         names = [self.monitor.rankings.query] if by_query else []
         return [self._r(str(name)) for name in (*names, *(s.column for s in self.monitor.slices))]
+
+    def exactly(self, name: str) -> ColumnElement[Any]:
+        """The bytes of one of the columns that are `collated`."""
+        return sa.cast(self._r(name), sa.LargeBinary)
 
     # ---- conditions --------------------------------------------------------------------------------------------
 
@@ -306,7 +313,7 @@ class Queries:
             sa.select(*columns, *keys)
             .select_from(self.rankings)
             .where(self.served(since, until))
-            .group_by(self.request, unnamed, *keys)
+            .group_by(self.request, unnamed, *keys, *map(self.exactly, sorted(self.collated)))
         )
 
     def graded(self, k: int | None) -> ColumnElement[int]:

@@ -59,10 +59,22 @@ _ZERO, _ONE = written("0"), written("1")
 
 
 class Place(NamedTuple):
-    """Names of a dimension's columns in the answer: its value, and whether requests have several."""
+    """Names of a dimension's columns.
+
+    Attributes:
+        value: in the answer, a value as it is written.
+        mixed: in the answer, whether requests have several.
+        exact: what tells values apart, where they are not compared themselves; not in the answer.
+    """
 
     value: str
     mixed: str
+    exact: str = ""
+
+    @property
+    def compared(self) -> str:
+        """The column by which it is told whether values differ."""
+        return self.exact or self.value
 
 
 @dataclass(frozen=True)
@@ -98,7 +110,11 @@ class Summing:
     @cached_property
     def places(self) -> dict[str, Place]:
         """Dimension -> names of its columns."""
-        return {s.dimension: Place(f"slice_{i}", f"mixed_{i}") for i, s in enumerate(self.monitor.slices)}
+        collated = self.queries.collated
+        return {
+            s.dimension: Place(f"slice_{i}", f"mixed_{i}", f"exact_{i}" if s.column in collated else "")
+            for i, s in enumerate(self.monitor.slices)
+        }
 
     @cached_property
     def kernels(self) -> dict[Measure, str]:
@@ -221,7 +237,9 @@ class Summing:
             columns += [q.graded(None).label("graded"), q.graded(q.cutoffs[0]).label("judged")]
         for dimension, place in zip(self.monitor.slices, self.places.values(), strict=True):
             value = self._comparable(dimension.column)
-            columns += [sa.func.min(value).label(place.value), sa.func.max(value).label(f"most_{place.value}")]
+            columns += [sa.func.min(value).label(place.compared), sa.func.max(value).label(f"most_{place.value}")]
+            if place.exact:
+                columns.append(sa.func.min(q.rankings.c[dimension.column]).label(place.value))
         asked = sa.and_(first >= self.relevant.time(since), first < self.relevant.time(until))
         grouped = sa.select(*columns).where(q.served(*self.relevant.wide(since, until))).group_by(q.request)
         return (
@@ -235,6 +253,8 @@ class Summing:
         value: Expression = self.queries.rankings.c[column]
         if column in self.texts:
             return sa.cast(value, sa.Text)
+        if column in self.queries.collated:
+            return self.queries.exactly(column)
         return sa.case((value.is_(sa.true()), _ONE), (value.is_(sa.false()), _ZERO)) if column in self.truths else value
 
     def _on_nothing(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> sa.Select[Any]:
@@ -286,10 +306,12 @@ class Summing:
         p = self._per_request(formulas, h)
         found = self._formulas(formulas, q, lambda name: _or_zero(p.c[name]))
         one = self._one_a_request(q, p, formulas, found, since, until)
-        keys = [one.c.bucket, *(one.c[name] for place in self.places.values() for name in place)]
+        places = self.places.values()
+        keys = [one.c.bucket, *(one.c[name] for place in places for name in (place.value, place.mixed))]
+        exact = [one.c[place.exact] for place in places if place.exact]
         counts = [self.speech.total(one.c[name]).label(name) for name in COUNTS]
         parts = [c for name in self.kernels.values() for c in self._parts(one, name)]
-        return sa.select(*keys, *counts, *parts).group_by(*keys)
+        return sa.select(*keys, *counts, *parts).group_by(*keys, *exact)
 
     def _one_a_request(
         self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas, found: dict[str, Formula], since: int, until: int
@@ -300,9 +322,10 @@ class Summing:
         columns: list[Any] = [sa.case((q.c.request.is_(None), written(str(NOWHERE))), else_=stretch).label("bucket")]
         mixed = _ZERO
         for place in self.places.values():
-            least, most = q.c[place.value], q.c[f"most_{place.value}"]
+            least, most = q.c[place.compared], q.c[f"most_{place.value}"]
             differ = sa.case((least < most, _ONE), else_=_ZERO)
-            columns += [sa.case((least == most, least)).label(place.value), differ.label(place.mixed)]
+            columns += [sa.case((least == most, q.c[name])).label(name) for name in (place.value, place.exact) if name]
+            columns.append(differ.label(place.mixed))
             mixed = mixed + differ
         counts = self._counts(q, p, formulas) | {"mixed_slice": mixed}
         columns += [counts[name].label(name) for name in COUNTS]
@@ -318,7 +341,7 @@ class Summing:
     @property
     def _kept(self) -> set[str]:
         """Columns of a request beside those of its measures."""
-        return {"bucket", *COUNTS, *(name for place in self.places.values() for name in place)}
+        return {"bucket", *COUNTS, *(name for place in self.places.values() for name in place if name)}
 
     @staticmethod
     def _ingredients(formula: Formula) -> dict[str, Expression]:
