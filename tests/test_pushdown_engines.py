@@ -262,6 +262,24 @@ def test_slices_that_a_collation_holds_to_be_equal_are_told_apart_on_mariadb_by_
     }
 
 
+@pytest.mark.parametrize(("bits", "names"), [(1, "False True"), (8, r"False True b'\xc8'"), (9, "")])
+def test_slices_of_several_bits_are_told_apart_on_mariadb(maria: MariaServer, bits: int, names: str) -> None:
+    url = maria.create_database()
+    engine, log, style = mariadb(url), Log(), mariadb(url).styles["epoch ms"]
+    values = [0, 1] if bits == 1 else [0, 1, 200]
+    for n in range(30):
+        log.show(f"r{n}", [1, 2, 3], START + 40 * n, device=values[n % len(values)], country="x")
+        log.happen(f"r{n}", 2, START + 40 * n + 5)
+    engine.write(log, style, "whole", "number")
+    maria.execute(f"ALTER TABLE {url.rpartition('/')[2]}.rankings MODIFY device BIT({bits})")
+    database = Database("s", parse_url(url, None), 60)
+    one, other, _ = both(monitor(events(style), style, ("ndcg@3",)), database, START, END)
+    database.close()
+    assert_same(one, other, f"BIT({bits})")
+    found = {value for _, dimension, value in one.traffic if dimension == "device"}
+    assert found == (set(names.split()) or {r"b'\x00\x00'", r"b'\x00\x01'", r"b'\x00\xc8'"})
+
+
 def test_a_bit_is_a_boolean_on_mariadb(maria: MariaServer) -> None:
     url = maria.create_database()
     engine, log, style = mariadb(url), Log(), mariadb(url).styles["epoch ms"]

@@ -37,7 +37,10 @@ FETCH_FILE = 2_000
 
 Statement = sa.Select[Any] | sa.CompoundSelect[Any]
 
-_BIT, _BITS = 16, {b"\x00": False, b"\x01": True}  # MySQL's number of the type, and what a single one means
+BIT = 16
+"""MySQL's number of the type."""
+
+_BITS = {b"\x00": False, b"\x01": True}  # what a single one means
 _STEPS = 100_000  # of SQLite's machine between two looks at the clock
 _CACHE = 65_536  # KiB that SQLite holds, and sorts in before it takes to a file
 
@@ -46,6 +49,11 @@ WORK_MEMORY = 128
 
 MOST_AT_ONCE = 4
 """Statements that a source works on at the same time, where nobody says otherwise."""
+
+
+def of_bits(value: object) -> object:
+    """What a value of BIT means, which MySQL's driver hands over as bytes: a single one is a boolean."""
+    return _BITS.get(value, value) if isinstance(value, bytes) else value
 
 
 class Database:
@@ -348,7 +356,7 @@ class Reader:
             with self._watch.step():
                 result.close()
         for i in bits:
-            gathered[i] = [_BITS.get(value, value) if isinstance(value, bytes) else value for value in gathered[i]]
+            gathered[i] = list(map(of_bits, gathered[i]))
         return gathered
 
     def _bits(self, result: sa.CursorResult[Any]) -> list[int]:
@@ -356,7 +364,7 @@ class Reader:
         cursor: Any = result.cursor
         if self.dialect.name not in ("mysql", "mariadb") or cursor is None:
             return []
-        return [i for i, column in enumerate(cursor.description or ()) if column[1] == _BIT]
+        return [i for i, column in enumerate(cursor.description or ()) if column[1] == BIT]
 
     def _fetched(self, fetch: Callable[[int], Sequence[Any]]) -> Sequence[Any]:
         with self._watch.step():

@@ -24,7 +24,7 @@ from monitor.core.summed import Part, Summed
 from monitor.core.tally import Reading
 from monitor.core.types import MIXED, Events, Monitor, TimeColumn
 from monitor.errors import SourceError, TooMany
-from monitor.source.engine import Database, Reader, Statement
+from monitor.source.engine import BIT, Database, Reader, Statement, of_bits
 from monitor.source.formulas import needs_logarithm
 from monitor.source.pull import MOST_ROWS, Freshness, Pull, is_boolean
 from monitor.source.queries import Queries
@@ -189,20 +189,21 @@ class PushDown:
             return known[1]
 
     def _prepared(self, reader: Reader, queries: Queries) -> Summing:
-        names = [s.column for s in self.monitor.slices]
+        names, dialect = [s.column for s in self.monitor.slices], reader.dialect.name
         kinds = reader.types(sa.select(*(queries.rankings.c[n] for n in names))) if names else []
-        truths = frozenset(n for n, kind in zip(names, kinds, strict=True) if is_boolean([kind]))
+        bits = frozenset(n for n, k in zip(names, kinds, strict=True) if k == BIT and family_of(dialect) == "mysql")
+        truths = frozenset(n for n, k in zip(names, kinds, strict=True) if is_boolean([k])) - bits
         unordered = [f"{n!r} is {_PG_UNORDERED[k]}" for n, k in zip(names, kinds, strict=True) if k in _PG_UNORDERED]
-        if unordered and reader.dialect.name == "postgresql":
+        if unordered and dialect == "postgresql":
             raise SourceError(f"column {unordered[0]}, of which no value is the least", "data", lasting=True)
         self._check_times(reader, queries)
         self._check_values(reader, queries)
         self._check_pairs(reader, queries)
         self._check_logarithm(reader)
-        is_postgres = reader.dialect.name == "postgresql"
+        is_postgres = dialect == "postgresql"
         ordered = not is_postgres or reader.types(sa.select(queries.item))[0] in _PG_ORDERED
         varied = {n for n, k in zip(names, kinds, strict=True) if is_postgres and (k == _PG_NUMERIC or k >= _PG_OWN)}
-        return Summing(queries, Speech(reader.dialect.name), truths, frozenset(varied), ordered)
+        return Summing(queries, Speech(dialect), truths, bits, frozenset(varied), ordered)
 
     def _check_times(self, reader: Reader, queries: Queries) -> None:
         """See whether times are of the kind that is declared: the database compares them with ours whatever they are.
@@ -367,6 +368,8 @@ class _Found:
             values = [MIXED if row[place.mixed] else row[place.value] for row in cells]
             if dimension.column in self.summing.truths:
                 values = [bool(v) if isinstance(v, int) else v for v in values]
+            elif dimension.column in self.summing.bits:
+                values = list(map(of_bits, values))
             found[dimension.dimension] = values
         return found
 

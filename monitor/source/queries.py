@@ -199,7 +199,7 @@ class Queries:
         return [self._r(str(name)) for name in (*names, *(s.column for s in self.monitor.slices))]
 
     def exactly(self, name: str) -> ColumnElement[Any]:
-        """The bytes of one of the columns that are `collated`."""
+        """The bytes of a column, for MariaDB and MySQL."""
         return sa.cast(self._r(name), sa.LargeBinary)
 
     # ---- conditions --------------------------------------------------------------------------------------------

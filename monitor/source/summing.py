@@ -83,6 +83,7 @@ class Summing:
 
     Attributes:
         truths: columns to slice by that are boolean.
+        bits: columns to slice by that are of MySQL's BIT, which may have several; they come as bytes.
         texts: columns to slice by whose values may be equal and yet written in different ways: they are told apart.
         has_ordered_items: whether items are of a type of which every database can tell the least.
         is_thorough: whether to count how often an item was logged for its request. That takes longer.
@@ -92,6 +93,7 @@ class Summing:
     queries: Queries
     speech: Speech
     truths: frozenset[str] = frozenset()
+    bits: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
     has_ordered_items: bool = True
     is_thorough: bool = True
@@ -253,7 +255,7 @@ class Summing:
         value: Expression = self.queries.rankings.c[column]
         if column in self.texts:
             return sa.cast(value, sa.Text)
-        if column in self.queries.collated:
+        if column in self.bits | self.queries.collated:
             return self.queries.exactly(column)
         return sa.case((value.is_(sa.true()), _ONE), (value.is_(sa.false()), _ZERO)) if column in self.truths else value
 
