@@ -184,6 +184,44 @@ def test_a_missing_column_or_table_is_told_by_its_key_without_our_aliases(check:
         assert "LINE 1" not in said
 
 
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize(
+    ("change", "line", "said"),
+    [
+        (
+            "search_log ALTER request_id TYPE uuid USING gen_random_uuid()",
+            "16: monitors[0].relevance.events.request: search: source shop: request of rankings and labels cannot be "
+            "compared: search_log.request_id is uuid, search_events.request_id is text",
+            "; convert one of them in a `select:`",
+        ),
+        (
+            "search_log ALTER item_id TYPE int USING 1",
+            "17: monitors[0].relevance.events.item: search: source shop: item of rankings and labels cannot be "
+            "compared: search_log.item_id is integer, search_events.item_id is text",
+            "; convert one of them in a `select:`",
+        ),
+        (
+            "search_events ALTER kind TYPE int USING 1",
+            "18: monitors[0].relevance.events.type: search: source shop: invalid input syntax for type integer: ",
+            "convert it in a `select:`",
+        ),
+    ],
+    ids=["request", "item", "type"],
+)
+@pytest.mark.parametrize("way", ["pull", "pushdown"])
+def test_columns_that_postgresql_does_not_compare_are_named_with_their_key(
+    check: Check, database_url: str, change: str, line: str, said: str, way: str
+) -> None:
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE {change}")
+    engine.dispose()
+    code, _, (told,) = check(("measures:", f"engine: {way}\n    measures:"))
+    assert code != 0
+    assert told.startswith(f"rankmon: {line}")
+    assert told.endswith(said)
+
+
 def test_old_data_are_looked_at_too(check: Check, database_url: str) -> None:
     engine = sa.create_engine(database_url)
     with engine.begin() as connection:

@@ -17,6 +17,10 @@ _STATEMENT = re.compile(r" LINE \d+: .*?\^")
 _ALIAS = re.compile(r"(?<![\w.])([re])\.(?=[\w\"`])(?!g\.)")  # but not of an "e.g."
 
 
+_UNLIKE = re.compile(r": (request|item|query) of rankings and labels cannot be compared")
+_NOT_READ = re.compile(r"invalid input syntax for type [\w ]+: \"(.*?)\"")
+
+
 def plainly(text: str) -> str:
     """A database's message without the statement that was sent, and without the names that rankmon gave tables in it.
 
@@ -29,9 +33,17 @@ def plainly(text: str) -> str:
 
 
 def key_of(monitor: Monitor, text: str) -> Key:
-    """The key, within a monitor, whose table or column a database's message says is not there; empty if it is none."""
+    """The key, within a monitor, whose table or column is not there or of another type by a database's message.
+
+    Empty if it is none.
+    """
     if "function floor(" in text or " >= integer" in text:  # which only positions are asked for
         return ("rankings", "position")
+    if found := _UNLIKE.search(text):
+        return ("relevance", "judgments" if isinstance(monitor.recipe, Judgments) else "events", found[1])
+    types = {rule.type for rule in monitor.recipe.rules} if isinstance(monitor.recipe, Events) else {}
+    if (found := _NOT_READ.search(text)) and found[1] in types:
+        return ("relevance", "events", "type")
     for pattern, is_column in _MISSING:
         if found := pattern.search(text):
             named = next(part for part in found.groups() if part)

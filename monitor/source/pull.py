@@ -21,6 +21,7 @@ from monitor.core.types import Events, Monitor
 from monitor.errors import SourceError
 from monitor.source.engine import Database, Reader
 from monitor.source.labels import Labelling, Sample
+from monitor.source.pairs import check_pairs
 from monitor.source.queries import Queries
 from monitor.source.requests import Requests
 from monitor.source.times import check, to_micros
@@ -150,9 +151,9 @@ class Pull:
         monitor = self.monitor
         by_length = [m.k for m in monitor.measures if m.needs_list_length]
         plain = Queries(monitor, tuple(dict.fromkeys([monitor.depth, *by_length, None])), reader.dialect)
-        kinds = dict(zip(plain.rankings.c.keys(), reader.types(sa.select(*plain.rankings.c)), strict=True))
+        kinds = _kinds(plain.rankings, reader)
         if plain.grade_column is None:
-            reader.types(sa.select(*plain.labels.c))
+            check_pairs(plain, reader, kinds, _kinds(plain.labels, reader))
         grade, position = plain.grade, reader.types(sa.select(plain.position))
         queries = replace(
             plain,
@@ -184,6 +185,11 @@ def is_boolean(types: Sequence[Any]) -> bool:
 def _is_whole(dialect: str, kind: Any) -> bool:
     """Whether a column of that type code is known to hold whole numbers."""
     return (str(kind) if dialect == "duckdb" else kind) in _INTEGERS.get(dialect, ())
+
+
+def _kinds(relation: sa.FromClause, reader: Reader) -> dict[str, Any]:
+    """Column -> the driver's type code."""
+    return dict(zip(relation.c.keys(), reader.types(sa.select(*relation.c)), strict=True))
 
 
 def _collated(queries: Queries, kinds: Mapping[str, Any]) -> frozenset[str]:
