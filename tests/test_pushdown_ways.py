@@ -464,6 +464,41 @@ def test_columns_without_an_order_are_read_row_by_row(postgres_url: str, kind: s
     assert f"'device' is {kind}" in choice.reason
 
 
+@pytest.mark.parametrize(
+    ("kind", "remedy"), [("jsonb", ", or engine: auto"), ("uuid", ", or engine: auto"), ("json", "")]
+)
+def test_who_insists_on_push_down_is_told_what_to_do_about_a_column_without_an_order(
+    postgres_url: str, kind: str, remedy: str
+) -> None:
+    fill(postgres_url)
+    value = "gen_random_uuid()" if kind == "uuid" else f"'{{}}'::{kind}"
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind} USING {value}")
+    error = failure(source(postgres_url, small(engine="pushdown")))
+    text = f"source s: column 'device' is {kind}, of which no value is the least; take `device::text` in a `select:`"
+    assert str(error) == f"{text}{remedy}"
+    columns = 'request, item, position, "at", query, device::text AS device, country'
+    own = replace(small().rankings, relation=Relation(select=f"SELECT {columns} FROM rankings"))
+    assert isinstance(source(postgres_url, small(engine="pushdown", rankings=own)).read(START, END), Summed)
+
+
+@pytest.mark.parametrize("way", ["pull", "pushdown"])
+@pytest.mark.parametrize("value", ["infinity", "0044-03-15 BC"])
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
+def test_a_date_that_python_does_not_have_is_told_with_its_remedy(
+    shared_url: str, kind: str, value: str, way: str
+) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind} USING '{value}'")
+    error = failure(source(shared_url, small(engine=way)))
+    assert error.reason == "data"
+    assert str(error).endswith(
+        "; a date that is read, such as one to slice by, is infinite or of another era: take its text in a `select:`, "
+        "as by `updated_on::text`"
+    )
+
+
 def test_items_may_be_uuids(postgres_url: str) -> None:
     fill(postgres_url)
     change = "TYPE uuid USING lpad(item::text, 32, '0')::uuid"

@@ -99,6 +99,13 @@ _TOLD = (
     Fault(
         "data",
         (),
+        ("(after year 10k)", "(before year 1)"),
+        "a date that is read, such as one to slice by, is infinite or of another era: take its text in a `select:`, "
+        "as by `updated_on::text`",
+    ),
+    Fault(
+        "data",
+        (),
         ("invalid input value for enum",),
         "the configuration names a value that this type does not have: see the types of events, and what conditions "
         "select by; add it to the type (ALTER TYPE ... ADD VALUE), or take it out",

@@ -62,6 +62,8 @@ _KINDS_OF_TIME = {
 _PG_NUMERIC, _PG_OWN = 1700, 16_384
 """Types of which equal values may be written in different ways: `numeric`, and from that number on what extensions
 bring, such as citext."""
+_PG_EQUAL = (2950, 3802)
+"""Those of the next that the pull can group by."""
 _PG_UNORDERED = {114: "json", 142: "xml", 600: "point", 2950: "uuid", 3802: "jsonb"}
 
 
@@ -193,9 +195,8 @@ class PushDown:
         kinds = reader.types(sa.select(*(queries.rankings.c[n] for n in names))) if names else []
         bits = frozenset(n for n, k in zip(names, kinds, strict=True) if k == BIT and family_of(dialect) == "mysql")
         truths = frozenset(n for n, k in zip(names, kinds, strict=True) if is_boolean([k])) - bits
-        unordered = [f"{n!r} is {_PG_UNORDERED[k]}" for n, k in zip(names, kinds, strict=True) if k in _PG_UNORDERED]
-        if unordered and dialect == "postgresql":
-            raise SourceError(f"column {unordered[0]}, of which no value is the least", "data", lasting=True)
+        if dialect == "postgresql":
+            self._check_order(names, kinds)
         self._check_times(reader, queries)
         self._check_values(reader, queries)
         self._check_pairs(reader, queries)
@@ -204,6 +205,14 @@ class PushDown:
         ordered = not is_postgres or reader.types(sa.select(queries.item))[0] in _PG_ORDERED
         varied = {n for n, k in zip(names, kinds, strict=True) if is_postgres and (k == _PG_NUMERIC or k >= _PG_OWN)}
         return Summing(queries, Speech(dialect), truths, bits, frozenset(varied), ordered)
+
+    def _check_order(self, names: Sequence[str], kinds: Sequence[int]) -> None:
+        """See whether PostgreSQL can tell the least value of each column to slice by."""
+        for name, kind in zip(names, kinds, strict=True):
+            if kind in _PG_UNORDERED:
+                remedy = f"; take `{name}::text` in a `select:`{', or engine: auto' if kind in _PG_EQUAL else ''}"
+                told = f"column {name!r} is {_PG_UNORDERED[kind]}, of which no value is the least"
+                raise SourceError(told + remedy * self.is_bound, "data", lasting=True)
 
     def _check_times(self, reader: Reader, queries: Queries) -> None:
         """See whether times are of the kind that is declared: the database compares them with ours whatever they are.
