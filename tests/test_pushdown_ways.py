@@ -18,7 +18,7 @@ from sqlalchemy.engine import make_url
 from monitor.cli import run
 from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
 from monitor.core.summable import grades, obstacle
-from monitor.core.summed import Summed
+from monitor.core.summed import Summed, tallied
 from monitor.core.types import EventRule, Events, Monitor, Rankings, Relation, Slice, TimeColumn
 from monitor.cycle import Stride, read_tally, run_backfill
 from monitor.database_url import parse_url
@@ -497,6 +497,19 @@ def test_a_date_that_python_does_not_have_is_told_with_its_remedy(
         "; a date that is read, such as one to slice by, is infinite or of another era: take its text in a `select:`, "
         "as by `updated_on::text`"
     )
+
+
+def test_zero_is_one_slice_whatever_its_sign(shared_url: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        signed = "CASE device WHEN 'tv' THEN '-0' WHEN 'pc' THEN '0' ELSE 'NaN' END::float8"
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE float8 USING {signed}")
+    for way in ("pull", "pushdown"):
+        answer = source(shared_url, small(engine=way)).read(START, END)
+        tally = tallied(answer, BUCKET, [], small().slices, {})
+        assert {(start, value): int(t[0]) for (start, dimension, value), t in tally.traffic.items() if dimension} == {
+            (START + b * BUCKET, value): n for b in range(BUCKETS) for value, n in (("0.0", 2), ("nan", 1))
+        }
 
 
 def test_items_may_be_uuids(postgres_url: str) -> None:

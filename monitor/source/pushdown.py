@@ -28,6 +28,7 @@ from monitor.source.engine import BIT, Database, Reader, Statement, of_bits
 from monitor.source.formulas import needs_logarithm
 from monitor.source.pull import MOST_ROWS, Freshness, Pull, is_boolean
 from monitor.source.queries import Queries
+from monitor.source.requests import unsigned
 from monitor.source.speech import HABITS, Speech, changes_clocks, family_of
 from monitor.source.summing import NOWHERE, PARTS, REPEATED, Summing
 from monitor.source.times import check
@@ -379,7 +380,7 @@ class _Found:
                 values = [bool(v) if isinstance(v, int) else v for v in values]
             elif dimension.column in self.summing.bits:
                 values = list(map(of_bits, values))
-            found[dimension.dimension] = values
+            found[dimension.dimension] = unsigned(values)
         return found
 
     @staticmethod

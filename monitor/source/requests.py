@@ -118,7 +118,7 @@ class Requests:
     def slices(self, monitor: Monitor) -> dict[str, Sequence[Any]]:
         """Dimension -> (R,) values."""
         values = self.keys[len(self.keys) - len(monitor.slices) :]
-        return {s.dimension: v for s, v in zip(monitor.slices, values, strict=True)}
+        return {s.dimension: unsigned(v) for s, v in zip(monitor.slices, values, strict=True)}
 
     def refusals(self, monitor: Monitor) -> Refusals:
         """The rows that the summary shows to be unusable."""
@@ -133,6 +133,11 @@ class Requests:
             is_query = isinstance(monitor.recipe, Judgments) and i == 0
             refusals.add_counts("mixed_query" if is_query else "mixed_slice", mixed.astype(np.int64))
         return refusals
+
+
+def unsigned(values: Sequence[Any]) -> list[Any]:
+    """The same with 0.0 in place of -0.0: databases hold them to be equal, and give the one or the other of a group."""
+    return [v + 0.0 if type(v) is float else v for v in values]
 
 
 def _latest(monitor: Monitor, first: list[Any], last: list[Any], micros: Ints) -> Ints:
