@@ -185,6 +185,33 @@ def test_while_a_source_is_silent_no_slice_is_taken_for_gone(bench: Bench) -> No
     assert states(bench) == ["withdrawn"]
 
 
+@pytest.mark.parametrize("days", [30, 40])
+@pytest.mark.parametrize("limit", [RULE.limit, Drop(0.2, 0.1, True, Baseline(trailing=6 * HOUR))])
+def test_a_slice_that_is_gone_is_withdrawn_however_long_a_source_was_silent(
+    bench: Bench, days: int, limit: Floor | Drop
+) -> None:
+    bench.monitor = replace(bench.monitor, alerts=(replace(RULE, overall=False, limit=limit),))
+    bench.live(*[{"mobile": 0.8, "tv": 0.8}] * 4, *[{"mobile": 0.8, "tv": 0.4}] * 2)
+    for _ in range(days):
+        bench.put(*[{}] * 24)
+        bench.judge()
+    assert states(bench) == ["firing"]
+    bench.live(*[{"mobile": 0.8}] * 4)
+    assert (kinds(bench), states(bench)) == (["firing", "withdrawn"], ["withdrawn"])
+
+
+def test_a_slice_that_is_back_after_a_long_silence_goes_on_where_it_was(bench: Bench) -> None:
+    bench.monitor = replace(bench.monitor, alerts=(replace(RULE, overall=False),))
+    bench.live(*[{"mobile": 0.8, "tv": 0.4}] * 2)
+    for _ in range(40):
+        bench.put(*[{}] * 24)
+        bench.judge()
+    bench.live(*[{"mobile": 0.8, "tv": 0.4}] * 4)
+    assert (kinds(bench), states(bench)) == (["firing"], ["firing"])
+    bench.live(*[{"mobile": 0.8, "tv": 0.8}] * 2)
+    assert (kinds(bench), states(bench)) == (["firing", "resolved"], ["resolved"])
+
+
 # ---- buckets and slices ------------------------------------------------------------------------------------------
 
 

@@ -104,6 +104,13 @@ class History:
         """Both together; `earlier` ends before this one begins."""
         return merged_in_time([earlier, self])
 
+    def including(self, keys: Sequence[SliceKey]) -> History:
+        """The same, that knows of some slices even if they had no request in any of the buckets."""
+        if set(keys) <= set(self.slices):
+            return self
+        nothing = np.zeros((0, 1 + len(keys), self.sums.shape[2]))
+        return self.after(History(self.starts[:0], self.final[:0], (OVERALL, *keys), nothing))
+
     def columns(self, keys: Sequence[SliceKey]) -> Floats:
         """(B, K, F) sums of some slices; zeros of those that are unknown."""
         if tuple(keys) == self.slices:

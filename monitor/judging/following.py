@@ -86,7 +86,7 @@ def _follow(
     identity, ends = work.monitor.identity(rule), range(since + work.monitor.bucket, work.end + 1, work.monitor.bucket)
     after, changes = dict(before), list[Change]()
     if ends:
-        view = work.views.of(rule, since, work.end)
+        view = _with_what_fires(work.views.of(rule, since, work.end), before)
         after, changes = follow(rule, view, ends, before)
         _describe(rule, view, work.end, after, changes, followed)
     followed.changes += changes
@@ -94,6 +94,12 @@ def _follow(
     kept = after or {OVERALL: Condition()}
     followed.conditions |= {(rule.name, *slice_): Kept(identity, condition) for slice_, condition in kept.items()}
     return after
+
+
+def _with_what_fires(view: View, before: Mapping[SliceKey, Condition]) -> View:
+    """With the slices that fire: one without traffic for longer than rules look back has its end still to come."""
+    firing = [slice_ for slice_, condition in before.items() if condition.state == "firing"]
+    return replace(view, history=view.history.including(firing))
 
 
 def _describe(
