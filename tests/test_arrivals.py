@@ -183,3 +183,48 @@ def test_verdicts_stay_when_something_arrives_no_more_under_a_configuration_that
     bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
     assert len(bench.said) == 1
     assert bench.store.verdicts.between("search", 0, END) == before != []
+
+
+# ---- a clock that ran ahead ------------------------------------------------------------------------------------------
+
+
+def by_then(bench: Bench, hour: float, arrived_at: float) -> None:
+    """Judge at an hour after `END`, with all that had arrived by another."""
+    arrived = END + int(arrived_at * HOUR)
+    bench.judge(END + int(hour * HOUR), arrived=Arrived(arrived - 10.0, arrived - 20.0))
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize("looks", [True, False])
+def test_what_a_clock_that_ran_days_ahead_took_for_silence_is_over_when_it_is_right_again(
+    bench: Bench, is_stored: bool, looks: bool
+) -> None:
+    ahead = 74
+    if is_stored:
+        empty = Ranking.of(24).since(20, rate=0).draw().rows(20 * 24 + 1, 20 * 24 + ahead)
+        bench.put(Ranking.of(21).draw().rows(20 * 24, 20 * 24 + 1))
+        bench.put(empty, read_at=END + ahead * HOUR)
+    by_then(bench, ahead, 1.5)
+    assert [s.incident.is_open for s in bench.incidents] == [True]
+    if not is_stored:
+        bench.put(PAST.rows(5 * 24, 6 * 24))
+    bench.judge(END + 2 * HOUR, arrived=Arrived(END + 2 * HOUR - 10.0, END + 2 * HOUR - 20.0) if looks else None)
+    by_then(bench, 2.5, 2.5)
+    assert [s.incident.state for s in bench.incidents] == ["withdrawn"]
+    assert [kind for _, kind, _ in bench.said] == ["firing", "withdrawn"]
+    until = bench.incidents[0].incident.closed_at
+    steps = [t.became for t in bench.store.alerts.transitions("search", until=until) if t.rule == "source_stale"]
+    assert steps[-1] == "withdrawn"
+    assert ("source_stale", "", "") not in bench.store.alerts.state("search").conditions
+
+
+def test_a_silence_that_goes_on_when_a_clock_is_right_again_stays_the_same_incident(bench: Bench) -> None:
+    by_then(bench, 78, 0)
+    bench.put(PAST.rows(5 * 24, 6 * 24))
+    for hour in (5, 6):
+        by_then(bench, hour, 0)
+    assert [s.incident.is_open for s in bench.incidents] == [True]
+    by_then(bench, 7, 7)
+    assert [s.incident.state for s in bench.incidents] == ["resolved"]
+    assert [kind for _, kind, _ in bench.said] == ["firing", "resolved"]
+    assert [(t.was, t.became) for t in bench.store.alerts.transitions("search")] == [("ok", "firing"), ("firing", "ok")]

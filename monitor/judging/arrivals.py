@@ -33,7 +33,9 @@ def follow_arrivals(work: Work, followed: Followed, store: Store, is_anew: bool)
     found, unknown = _lacks(work, followed, store)
     for kind in sorted(a.ARRIVALS):
         name, lack, was = (kind, "", ""), found.get(kind), before.get(kind)
-        if was is not None and is_anew:
+        if was is not None and is_anew and work.state.open[matter_of(name)].incident.opened_at > work.now:
+            was = None  # said by a clock that ran ahead: it is undone with its incident, unless it is so now too
+        elif was is not None and is_anew:
             _place_again(work, followed, drift, name, was)
         if lack is not None:
             _fire(followed, drift, name, was, lack, int(work.now))

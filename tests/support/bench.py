@@ -42,7 +42,7 @@ class Bench:
         assert self.monitor.drift is not None
         return self.monitor.drift
 
-    def put(self, past: Hours, is_final: bool = True) -> None:
+    def put(self, past: Hours, is_final: bool = True, read_at: float = 1e6) -> None:
         """Store some hours."""
         tally = Tally(int(past.starts[0]), int(past.starts[-1]) + HOUR)
         tally.admitted = [("device", name) for name in past.slices]
@@ -62,7 +62,7 @@ class Bench:
         starts = range(tally.since, tally.until, HOUR)
         with self.store.hold("search") as lease:
             targets = dict.fromkeys(self.monitor.definitions, starts)
-            self.store.write(lease, self.monitor, tally, targets, 1e6, starts if is_final else [], force=True)
+            self.store.write(lease, self.monitor, tally, targets, read_at, starts if is_final else [], force=True)
 
     def judge(self, until: int, current: bool = True, arrived: Arrived | None = None) -> None:
         with self.store.hold("search") as lease:
