@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from monitor.core.measures import parse
 from monitor.core.rules import Baseline, Drop, Floor, Rule
 from monitor.core.tally import Tally
-from monitor.judging import CHANGED, GONE, REMOVED, RESTATED, Telling, following, withdraw
+from monitor.judging import CHANGED, GOES_ON, GONE, REMOVED, RESTATED, Telling, following, withdraw
 from monitor.store import Store
 from tests.support.tallies import HOUR
 from tests.test_judging import BASE, RULE, Bench, _fill, bench
@@ -51,6 +52,23 @@ def test_a_rule_that_is_edited_and_still_fires_pages_once(bench: Bench, change: 
     assert kinds(bench).count("firing") == 1
     bench.live(0.8, 0.8)
     assert states(bench) == ["resolved"]
+
+
+def test_of_a_rule_that_is_edited_to_and_fro_and_fires_all_the_time_it_is_said_that_it_goes_on(bench: Bench) -> None:
+    bench.live(0.8, 0.4, 0.4, 0.4)
+    for measure in ("mrr@10", "ndcg@10"):
+        bench.monitor = replace(bench.monitor, alerts=(replace(RULE, measure=parse(measure)),))
+        bench.judge()
+    (found,) = bench.incidents
+    last = bench.store.alerts.transitions("search")[4:]
+    assert {(t.was, t.became, t.incident, t.reason) for t in last} == {("firing", "firing", found.incident.id, GOES_ON)}
+    assert [(t.dimension, t.evidence.judged) for t in last if t.evidence is not None] == [
+        ("", "mrr@10"),
+        ("device", "mrr@10"),
+        ("", "ndcg@10"),
+        ("device", "ndcg@10"),
+    ]
+    assert set(found.incident.firing or {}) == {("floor", "", ""), ("floor", "device", "mobile")}
 
 
 def test_it_goes_on_too_if_windows_have_become_final_meanwhile(bench: Bench) -> None:

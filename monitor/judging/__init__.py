@@ -11,10 +11,11 @@ from monitor.judging.removal import withdraw
 from monitor.judging.telling import Telling
 from monitor.judging.views import Views
 from monitor.judging.windows import Hindsight, judge, judge_past
-from monitor.judging.work import CHANGED, GONE, REMOVED, RESTATED
+from monitor.judging.work import CHANGED, GOES_ON, GONE, REMOVED, RESTATED
 
 __all__ = [
     "CHANGED",
+    "GOES_ON",
     "GONE",
     "REMOVED",
     "RESTATED",

@@ -16,7 +16,7 @@ from monitor.core.windows import SliceKey
 from monitor.core.words import utc
 from monitor.drifting import begun_anew, follow_drift, live_through
 from monitor.judging.arrivals import IDENTITY, follow_arrivals
-from monitor.judging.work import CHANGED, GONE, Followed, Work
+from monitor.judging.work import CHANGED, GOES_ON, GONE, Followed, Work
 from monitor.store import Store
 from monitor.store.alerts import Kept
 from monitor.store.verdicts import Baseline
@@ -38,8 +38,22 @@ def follow_onward(work: Work, store: Store) -> Followed:
             before = _warm(work, rule, begin if rule.name in succeeded else begin + work.monitor.bucket, followed)
         _follow(work, rule, state.until or 0, before, followed)
     _follow_drift(work, followed, store)
+    _join_what_goes_on(followed)
     follow_arrivals(work, followed, store, is_anew=False)
     return followed
+
+
+def _join_what_goes_on(followed: Followed) -> None:
+    """Of what was changed and fires as it is now at once: one change in place of an end and a beginning."""
+    begun = {(c.name, c.at): c for c in followed.changes if c.became == "firing"}
+    for ended in [change for change, why in followed.reasons.items() if why == CHANGED]:
+        if (anew := begun.get((ended.name, ended.at))) is not None:
+            joined = replace(anew, was="firing")
+            followed.changes = [c for c in followed.changes if c not in (ended, anew)] + [joined]
+            del followed.reasons[ended]
+            followed.reasons[joined] = GOES_ON
+            if anew in followed.findings:
+                followed.findings[joined] = followed.findings.pop(anew)
 
 
 def follow_from_the_first(work: Work, store: Store) -> Followed:

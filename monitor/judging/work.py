@@ -16,6 +16,7 @@ from monitor.store.verdicts import Judged
 
 GONE = "its rule, its slice, or the series that the rule judges is there no more"
 CHANGED = "its rule, or what that judges, was changed, and as it is now it does not fire"
+GOES_ON = "its rule, or what that judges, was changed, and as it is now it fires too"
 RESTATED = "the data that it rested on were read again and say otherwise"
 REMOVED = "the monitor is configured no more"
 
