@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from monitor.cli.incidents import judged_until, line
 from monitor.core.measures import parse
 from monitor.core.rules import Baseline, Drop, Floor, Rule
 from monitor.core.tally import Tally
@@ -285,6 +287,41 @@ def test_a_new_slice_that_is_worse_than_the_rest_is_named_as_new(bench: Bench) -
     (lead, *_) = bench.messages[-1][1].findings
     assert [(s.slice, s.before, s.value, s.share) for s in lead.slices] == [("tv", None, 0.1, 0.5)]
     assert "new device=tv at 0.100 (50 % of requests)" in bench.messages[-1][1].text
+
+
+# ---- what is known of it, and for how long ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_of_what_goes_on_without_requests_the_last_that_was_known_is_told_however_it_was_judged(
+    bench: Bench, is_live: bool
+) -> None:
+    past: list[float | dict[str, float]] = [0.8, 0.4, 0.4, 0.3, {}, {}, {}]
+    if is_live:
+        bench.live(*past)
+    else:
+        bench.put(*past)
+        bench.judge()
+    (found,) = bench.incidents
+    assert [(f.value, (f.end - BASE) // HOUR) for f in found.findings] == [(pytest.approx(0.3), 4)] * 2
+
+
+def test_a_rule_that_is_edited_while_nobody_asks_says_what_it_knew(bench: Bench) -> None:
+    bench.live(0.8, 0.4, 0.3, {}, {})
+    bench.monitor = replace(bench.monitor, alerts=(replace(RULE, lasting=HOUR),))
+    bench.judge()
+    goes_on = [t for t in bench.store.alerts.transitions("search") if t.reason == GOES_ON]
+    assert [t.evidence.value for t in goes_on if t.evidence is not None] == [pytest.approx(0.3)] * 2
+
+
+def test_an_incident_that_is_open_lasts_until_where_it_was_judged(bench: Bench) -> None:
+    bench.live(0.8, 0.4, 0.4, *[{}] * 30)
+    assert re.search(
+        r", lasts for 1 d 7 h$", line(bench.incidents[0], judged_until(bench.incidents, bench.store)["search"])
+    )
+    bench.live(0.8, 0.8)
+    assert judged_until(bench.incidents, bench.store) == {}
+    assert re.search(r", lasted 1 d 9 h$", line(bench.incidents[0]))
 
 
 # ---- a baseline that follows -------------------------------------------------------------------------------------

@@ -214,10 +214,12 @@ def _print_fall(app: App, rolled_out: datetime, end: int) -> None:
 
 def _print_incidents(app: App, config: Config) -> None:
     """What the alert rules found in the backfill."""
-    from monitor.cli.incidents import line, text
+    from monitor.cli.incidents import judged_until, line, text
 
-    for found in app.store.alerts.incidents():
-        click.echo(f"\nIncident {line(found)}")
+    some = app.store.alerts.incidents()
+    ends = judged_until(some, app.store)
+    for found in some:
+        click.echo(f"\nIncident {line(found, ends.get(found.incident.monitor))}")
         click.echo(text(found, config))
 
 

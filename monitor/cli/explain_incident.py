@@ -16,7 +16,7 @@ from monitor.cli.common import config_option, load_config, stored
 from monitor.cli.explain_incident_hours import hours_of
 from monitor.cli.explain_incident_page import FAILED, Told, lines
 from monitor.cli.formats import format_option
-from monitor.cli.incidents import plain
+from monitor.cli.incidents import judged_until, plain
 from monitor.core.types import Monitor
 from monitor.core.words import utc
 from monitor.errors import InputError
@@ -50,6 +50,7 @@ def explain_incident(config_path: Path, incident: str, style: str, now: bool) ->
         told, hours = teller.all(), teller.hours()
         about = found.incident
         steps = store.alerts.transitions(about.monitor, about.began_at, about.closed_at)
+        end = judged_until([found], store).get(about.monitor)
     steps = [step for step in steps if step.incident in (None, about.id)]
     if style == "json":
         first, *others = (_plain(one) for one in told)
@@ -58,7 +59,7 @@ def explain_incident(config_path: Path, incident: str, style: str, now: bool) ->
             json.dumps({**plain(found), **first, "others": others, "hours": hours, "transitions": history}, indent=2)
         )
         return
-    click.echo("\n".join(lines(found, told, steps, hours)))
+    click.echo("\n".join(lines(found, told, steps, hours, end)))
 
 
 def _plain(one: Told) -> dict[str, Any]:

@@ -50,17 +50,22 @@ class Told:
 
 
 def lines(
-    found: StoredIncident, told: Sequence[Told], steps: Sequence[Transition], hours: Sequence[Document] = ()
+    found: StoredIncident,
+    told: Sequence[Told],
+    steps: Sequence[Transition],
+    hours: Sequence[Document] = (),
+    until: int | None = None,
 ) -> list[str]:
     """All of it, a line each; a table that a condition shares with one before it is shown once.
 
     Args:
         hours: of an incident on the data, see `explain_incident_hours`.
+        until: end of the last window of its monitor that was judged, seconds.
     """
     first, *others = told
     said: set[tuple[str, ...]] = set()
     return [
-        line(found),
+        line(found, until),
         *_fell(found, first.document),
         *_restated(first),
         *_parts(first.document, said),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,12 +42,13 @@ def list_(config_path: Path, monitor: str | None, only_open: bool, most: int, st
         if monitor is not None and not store.alerts.incidents(monitor, most=1):
             pick_monitors(config, (monitor,))  # of one that was removed there still are some
         found = store.alerts.incidents(monitor, "firing" if only_open else None, most)
+        ends = judged_until(found, store)
         held = [s for s in store.alerts.silences(time.time()) if monitor in (None, s.monitor)]
     if style == "json":
         click.echo(json.dumps([plain(s) for s in found], indent=2))
         return
     for one in found:
-        click.echo(line(one))
+        click.echo(line(one, ends.get(one.incident.monitor)))
     if not found:
         click.echo("no incidents")
     for silence in held:
@@ -65,11 +67,12 @@ def show(config_path: Path, incident: str, style: str) -> None:
         found = _find(store, incident)
         about = found.incident
         steps = store.alerts.transitions(about.monitor, about.began_at, about.closed_at)
+        end = judged_until([found], store).get(about.monitor)
     if style == "json":
         history = [{**_fields(s), "evidence": None if s.evidence is None else s.evidence.plain()} for s in steps]
         click.echo(json.dumps({**plain(found), "transitions": history}, indent=2))
         return
-    click.echo(line(found))
+    click.echo(line(found, end))
     why = next((s.reason for s in reversed(steps) if s.incident == about.id and s.became != "firing"), "")
     click.echo(text(found, config, why))
     for step in steps:
@@ -145,18 +148,29 @@ def _find(store: Store, incident: str) -> StoredIncident:
     return found
 
 
-def line(stored_: StoredIncident) -> str:
-    """An incident in one line."""
+def judged_until(found: Iterable[StoredIncident], store: Store) -> dict[str, int]:
+    """Of the monitors with an open incident among some, the end of the last window that was judged, seconds."""
+    ends = {name: store.alerts.state(name).until for name in {s.incident.monitor for s in found if s.incident.is_open}}
+    return {name: end for name, end in ends.items() if end is not None}
+
+
+def line(stored_: StoredIncident, until: int | None = None) -> str:
+    """An incident in one line.
+
+    Args:
+        until: end of the last window of its monitor that was judged, seconds: an open incident lasts until there.
+    """
     incident = stored_.incident
-    end = incident.closed_at if incident.closed_at is not None else max((f.end for f in stored_.findings), default=0)
-    length = lasting(max(end, incident.began_at) - incident.began_at)
+    # What does not arrive is known later than any window's end.
+    ends = [incident.closed_at or until or 0, *(f.end for f in stored_.findings if incident.is_open)]
+    length = f"{'lasts for' if incident.is_open else 'lasted'} {lasting(max(0, max(ends) - incident.began_at))}"
     first = next(iter(stored_.findings), None)
     fell = "" if first is None else first.judged if incident.matter == "quality" else topic(first)
     ack_ = "" if stored_.acknowledged_at is None else f", acknowledged by {stored_.acknowledged_by}"
     ack_ += f": {stored_.note}" if stored_.note else ""
     return (
         f"{incident.id}  {incident.state:9} {incident.severity:8} {incident.monitor}  {fell}  "
-        f"began {utc(incident.began_at)}, fired {utc(incident.opened_at)}, lasted {length}{ack_}"
+        f"began {utc(incident.began_at)}, fired {utc(incident.opened_at)}, {length}{ack_}"
     )
 
 

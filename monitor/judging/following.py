@@ -102,7 +102,7 @@ def _follow(
     if ends:
         view = _with_what_fires(work.views.of(rule, since, work.end), before)
         after, changes = follow(rule, view, ends, before)
-        _describe(rule, view, work.end, after, changes, followed)
+        _describe(rule, view, since, after, changes, followed)
     followed.changes += changes
     # A rule whose slices have had no traffic yet is known too: else it would be taken for a new one each time.
     kept = after or {OVERALL: Condition()}
@@ -117,17 +117,21 @@ def _with_what_fires(view: View, before: Mapping[SliceKey, Condition]) -> View:
 
 
 def _describe(
-    rule: Rule, view: View, end: int, after: Mapping[SliceKey, Condition], changes: list[Change], followed: Followed
+    rule: Rule, view: View, since: int, after: Mapping[SliceKey, Condition], changes: list[Change], followed: Followed
 ) -> None:
-    """Say what there is to say of the changes, and of what fires at the end."""
+    """Say what there is to say of the changes, and of what fires at the end: by the last window that says something.
+
+    Of what fires whose last such window ended by `since`, seconds, the same holds as before.
+    """
     for change in changes:
         if change.evaluation is not None and change.became != "withdrawn":
             found = find(rule, view, change.key, change.evaluation, change.since)
             is_over = change.was == "firing"
             followed.findings[change] = replace(found, well_for=rule.resolve_lasting) if is_over else found
-    firing = [slice_ for slice_, condition in after.items() if condition.state == "firing"]
-    for slice_, seen in zip(firing, evaluate(rule, view, firing, end), strict=True):
-        if not seen.unknown:
+    firing = {slice_: c.known for slice_, c in after.items() if c.state == "firing" and (c.known or 0) > since}
+    for end in sorted({known for known in firing.values() if known is not None}):
+        some = [slice_ for slice_, known in firing.items() if known == end]
+        for slice_, seen in zip(some, evaluate(rule, view, some, end), strict=True):
             found = find(rule, view, slice_, seen, after[slice_].since or end)
             followed.newest[rule.name, *slice_] = replace(found, well_for=after[slice_].streak * view.width)
 
@@ -141,10 +145,10 @@ def _warm(work: Work, rule: Rule, at: int, followed: Followed) -> dict[SliceKey,
     reached, _ = follow(rule, view, range(first + width, until + 1, width), {})
     for slice_, condition in reached.items():
         if condition.state == "firing":
-            seen = evaluate(rule, view, [slice_], until)[0]
+            seen = evaluate(rule, view, [slice_], condition.known or until)[0]
             name, since = (rule.name, *slice_), condition.since or until
             change = Change(name, rule.severity, rule.retrain, "ok", "firing", since, at, seen)
-            _describe(rule, view, until, {slice_: condition}, [change], followed)
+            _describe(rule, view, first, {slice_: condition}, [change], followed)
             followed.changes.append(change)
     return reached
 
