@@ -248,6 +248,19 @@ def test_nobody_is_asked_to_retrain_for_what_is_on_its_way_back(bench: Bench) ->
     assert due(bench.monitor, None, day(34), {"quality": rising}) is None
 
 
+@pytest.mark.parametrize(("rate", "well"), [(0.0, 1), (0.02, 3)])  # two hours with few requests are still judged
+def test_hours_without_requests_or_with_bad_data_do_not_count_as_well(bench: Bench, rate: float, well: int) -> None:
+    past = Ranking.of(36).since(31, 32, mean=0.85).draw()
+    few = Ranking.of(36).since(32, rate=rate).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past.rows(0, 32 * 24 + 1), 31 * 24, step=1)
+    bench.live(few.rows(0, 32 * 24 + 13), 32 * 24 + 1)
+    (found,) = (s for s in bench.incidents if s.incident.matter == "quality")
+    assert {f.well_for for f in found.findings} == {well * HOUR}
+    assert all(f.is_paused for f in found.findings)
+
+
 def test_labels_that_are_back_within_a_day_do_not_collapse(bench: Bench) -> None:
     for hours_ in (21, 23, 24):
         found = verdicts(Ranking.of(33).since(31, 31 + hours_ / 24, coverage=0.0).draw())

@@ -65,6 +65,12 @@ class Evidence:
         requests = int(sums[b.REQUESTS])
         return (float(sums[b.TOTAL] / requests) if requests else None), requests
 
+    def judged_for(self, key: SliceKey, since: int, until: int) -> int:
+        """Seconds of the steps in [since, until) in which there were requests and the data were not bad."""
+        step, inside = step_of(self.width), self.history.between(since, until)
+        busy = inside.starts[inside.slice(key)[:, b.REQUESTS] > 0]
+        return len({start - start % step + step for start in busy.tolist()} - self.masked) * step
+
     def bounds(self, key: SliceKey, window: int, end: int, value: float | None, requests: int) -> Interval:
         """The interval of all hours of a window, unless the value is of so few of them that it is of something else."""
         lower, upper, method = self._all_bounds(key, window, end)

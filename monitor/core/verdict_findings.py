@@ -20,6 +20,7 @@ from monitor.core.thresholds import Change, Condition, ConditionName, State
 from monitor.core.types import OVERALL, Drift
 from monitor.core.verdict_evidence import WEEK, Evidence
 from monitor.core.verdict_hours import judged, step_of
+from monitor.core.windows import SliceKey
 
 DEGRADED = "degraded"
 FOLDED = frozenset({DEGRADED, *DATA_KINDS})
@@ -221,11 +222,16 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
         interval=method,
         verdict=DEGRADED,
         is_paused=verdict.is_data,
-        well_for=0 if alarm.back_since is None else verdict.end - alarm.back_since,
+        well_for=0 if alarm.back_since is None else _well_for(seen, key, alarm.back_since, verdict.end),
     )
     if verdict.split is None or alarm.opened_at != verdict.end:
         return found
     return _with_split(found, verdict.split, seen.drift)
+
+
+def _well_for(seen: Evidence, key: SliceKey, since: int, until: int) -> int:
+    """Seconds of what was judged since it may be over, its first step in any case: no other hour shows that it is."""
+    return max(seen.judged_for(key, since, until), step_of(seen.width))
 
 
 def _with_split(found: Finding, split: Split, drift: Drift) -> Finding:
