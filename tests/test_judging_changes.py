@@ -15,6 +15,7 @@ from monitor.core.measures import parse
 from monitor.core.rules import Baseline, Drop, Floor, Rule
 from monitor.core.tally import Tally
 from monitor.judging import CHANGED, GOES_ON, GONE, REMOVED, RESTATED, Telling, following, withdraw
+from monitor.schema import conditions
 from monitor.store import Store
 from tests.support.tallies import HOUR
 from tests.test_judging import BASE, RULE, Bench, _fill, bench
@@ -230,6 +231,18 @@ def test_a_slice_that_is_back_after_a_long_silence_goes_on_where_it_was(bench: B
     assert (kinds(bench), states(bench)) == (["firing"], ["firing"])
     bench.live(*[{"mobile": 0.8, "tv": 0.8}] * 2)
     assert (kinds(bench), states(bench)) == (["firing", "resolved"], ["resolved"])
+
+
+def test_what_is_open_without_a_condition_that_stands_for_it_is_withdrawn(bench: Bench) -> None:
+    bench.monitor = replace(bench.monitor, alerts=(replace(RULE, overall=False),))
+    bench.live(*[{"mobile": 0.8, "tv": 0.4}] * 2)
+    with bench.store.writing() as connection:
+        is_tv = conditions.c.value == "tv"
+        connection.execute(conditions.update().where(is_tv).values(state="ok", since=None))
+    bench.live({"mobile": 0.8})
+    assert (kinds(bench), states(bench)) == (["firing", "withdrawn"], ["withdrawn"])
+    bench.live(*[{"mobile": 0.4}] * 2)
+    assert states(bench) == ["withdrawn", "firing"]
 
 
 # ---- buckets and slices ------------------------------------------------------------------------------------------

@@ -28,6 +28,9 @@ def follow_onward(work: Work, store: Store) -> Followed:
     followed.reasons |= _orphaned(work, store)
     followed.changes += followed.reasons
     succeeded = {change.name[0] for change in followed.changes}
+    left = _left_over(work)
+    followed.reasons |= left
+    followed.changes += left
     for rule in work.monitor.alerts:
         before = _conditions_of(work, rule)
         if before is None and work.end == state.until and rule.name not in succeeded:
@@ -171,6 +174,18 @@ def _orphaned(work: Work, store: Store) -> dict[Change, str]:
             is_changed = rule is None and name[0] in names
             gone[change] = (_begun_since(monitor, begun, name, kept.identity) or CHANGED) if is_changed else GONE
     return gone
+
+
+def _left_over(work: Work) -> dict[Change, str]:
+    """Of what fires in an open incident though no condition stands for it any more: the change by which it goes.
+
+    Former versions left such incidents, which nothing else would ever end.
+    """
+    stands = {name for name, kept in work.state.conditions.items() if kept.condition.state == "firing"}
+    fires = [item for stored in work.state.open.values() for item in (stored.incident.firing or {}).items()]
+    at = work.end if work.state.until is None else work.state.until
+    left = ((name, firing) for name, firing in fires if name not in stands)
+    return {Change(n, f.severity, f.retrain, "firing", "withdrawn", f.since, at): GONE for n, f in left}
 
 
 def _begun_since(monitor: Monitor, begun: Sequence[Baseline], name: ConditionName, identity: str) -> str:
