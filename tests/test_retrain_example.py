@@ -140,6 +140,24 @@ def test_a_secret_may_stand_in_a_file(api: Receiver, opened: Opened, tmp_path: P
     assert api.taken[0].headers["Authorization"] == "Bearer from a file"
 
 
+@pytest.mark.parametrize("written", [None, b"", b"\xff\xfe"])
+def test_a_file_that_goes_while_it_runs_is_told_and_tried_again(
+    written: bytes | None, api: Receiver, opened: Opened, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("first", encoding="utf-8")
+    hook = opened(GITHUB | {"GITHUB_TOKEN": "", "GITHUB_TOKEN_FILE": str(token)})
+    token.unlink()
+    if written is not None:
+        token.write_bytes(written)
+    with pytest.raises(Undelivered, match=rf"502: {token} .*; put the value of GITHUB_TOKEN there"):
+        hook.send(ASKED)
+    assert f"502 {token} " in caplog.text
+    token.write_text("second", encoding="utf-8")
+    hook.send(ASKED)
+    assert [got.headers["Authorization"] for got in api.got] == ["Bearer second"]
+
+
 # ---- once ----------------------------------------------------------------------------------------------------------
 
 

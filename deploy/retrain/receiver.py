@@ -277,23 +277,31 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _needed(environ: Mapping[str, str], name: str) -> str:
-    found = environ.get(name) or _from_file(environ.get(f"{name}_FILE"))
-    if not found:
-        raise SystemExit(f"retrain: {name} is not set; see README.md")
-    return found
-
-
-def _from_file(path: str | None) -> str:
+    """A setting; from a file it is read for each request, for tokens are renewed. Raises Refused if it is missing."""
+    if environ.get(name):
+        return environ[name]
+    path = environ.get(f"{name}_FILE")
     if not path:
-        return ""
+        raise Refused(502, f"{name} is not set; see README.md")
     try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise SystemExit(f"retrain: {path} cannot be read: {error.strerror}") from error
+        found = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = "it is no text" if isinstance(error, ValueError) else error.strerror
+        raise Refused(502, f"{path} cannot be read: {why}; put the value of {name} there") from error
+    if not found:
+        raise Refused(502, f"{path} is empty; put the value of {name} there")
+    return found
 
 
 def build(environ: Mapping[str, str]) -> Receiver:
     """A receiver as the environment says. Raises SystemExit with what is missing."""
+    try:
+        return _built(environ)
+    except Refused as missing:
+        raise SystemExit(f"retrain: {missing}") from missing
+
+
+def _built(environ: Mapping[str, str]) -> Receiver:
     kind = environ.get("TARGET", "")
     if kind not in TARGETS:
         raise SystemExit(f"retrain: TARGET is {kind!r}; one of {', '.join(TARGETS)} goes")
