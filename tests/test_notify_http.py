@@ -52,6 +52,11 @@ def test_anything_else_is_none_and_the_begin_of_what_was_said_is_told(receiver: 
     assert said.isprintable()
 
 
+def test_an_answer_that_says_nothing_more_is_told_as_its_status(receiver: Receiver) -> None:
+    receiver.behave = lambda _: Reply(500, b" \n")
+    assert refusal(receiver.url) == f"{receiver.url}: answered 500"
+
+
 def test_a_huge_answer_is_not_read(receiver: Receiver) -> None:
     receiver.behave = lambda _: Reply(500, b"x" * 200_000_000)
     began = time.monotonic()

@@ -52,7 +52,8 @@ class Poster:
             cause = "did not answer in time" if time.monotonic() >= until else _cause(error)
             raise Undelivered(f"{self.place}: {cause}") from None
         if not 200 <= status < 300:
-            raise Undelivered(f"{self.place}: answered {status}: {_harmless(said, self._path, headers)}", wait)
+            told = _harmless(said, self._path, headers)
+            raise Undelivered(f"{self.place}: answered {status}" + (f": {told}" if told else ""), wait)
 
     def _ask(self, body: bytes, headers: Mapping[str, str], until: float) -> tuple[int, bytes, float]:
         """(status, begin of what is said of an error, seconds after which one may come again)."""
