@@ -1,5 +1,6 @@
 """Posting to receivers that are there, slow, broken, or not who they say they are; real sockets and real TLS."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -139,6 +140,14 @@ def test_a_slow_one_over_tls_is_left_in_time_too(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     with Receiver(lambda _: Reply(drips=0.1), authority.issue()) as receiver:
         assert timed(receiver.url, ca_file=authority.path).endswith("did not answer in time")
+
+
+def test_a_name_that_is_resolved_slowly_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answered.wait(6) and [])
+    said = timed("http://slow.example/x")
+    answered.set()
+    assert said == "http://slow.example: its name was not resolved in time"
 
 
 # ---- what is not there, and what is not to be trusted --------------------------------------------------------------

@@ -9,8 +9,9 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from monitor.errors import Undelivered
@@ -25,6 +26,10 @@ UNKNOWN_ISSUER = (18, 19, 20, 21)
 """OpenSSL's codes for a certificate whose issuer nobody told us to trust."""
 
 
+_Address = tuple[Any, ...]
+"""As `socket.getaddrinfo` gives it."""
+
+
 class Poster:
     """Posts to one address, over a connection of its own each time.
 
@@ -32,7 +37,7 @@ class Poster:
     """
 
     def __init__(self, url: str, timeout: float, ca_file: str | None = None) -> None:
-        """`timeout`: seconds for an attempt as a whole, however slowly the other side answers."""
+        """`timeout`: seconds for an attempt as a whole, however slowly names are resolved or the other side answers."""
         self._url = urlsplit(url)
         self._own = (
             {} if self._url.username is None else basic(unquote(self._url.username), unquote(self._url.password or ""))
@@ -59,7 +64,7 @@ class Poster:
         """(status, begin of what is said of an error, seconds after which one may come again)."""
         trust = self._trust()
         connection = self._connection(trust)
-        line = _reach(connection.host, connection.port, until)
+        line = _reach(self._addresses(connection.host, connection.port, until), until)
         if trust is not None:
             line = trust.wrap_socket(line, server_hostname=connection.host, do_handshake_on_connect=False)
         # A time limit of the socket's own begins anew with every byte that drips in.
@@ -78,6 +83,26 @@ class Poster:
                     return answer.status, said, _seconds(answer.headers.get("Retry-After"))
             finally:
                 watch.cancel()
+
+    def _addresses(self, host: str, port: int, until: float) -> list[_Address]:
+        """Where a name leads to. The system's resolver knows no time limit, so it is left to end by itself."""
+        found: list[_Address] = []
+        failed: list[OSError | UnicodeError] = []
+
+        def resolve() -> None:
+            try:
+                found.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            except (OSError, UnicodeError) as error:
+                failed.append(error)
+
+        resolver = threading.Thread(target=resolve, name=f"resolve {host}", daemon=True)
+        resolver.start()
+        resolver.join(max(until - time.monotonic(), 0.0))
+        if resolver.is_alive():
+            raise Undelivered(f"{self.place}: its name was not resolved in time")
+        if failed:
+            raise failed[0]
+        return found
 
     def _trust(self) -> ssl.SSLContext | None:
         """Whom to trust, None without TLS. Read each time, for certificates are renewed."""
@@ -116,9 +141,8 @@ def place(url: str) -> str:
     return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port else "")
 
 
-def _reach(host: str, port: int, until: float) -> socket.socket:
+def _reach(found: Sequence[_Address], until: float) -> socket.socket:
     """A line to the first of a host's addresses that takes it; each has its share of the time. Raises OSError."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
         line = socket.socket(family, kind, protocol)
         remaining = max(until - time.monotonic(), 0.01)
