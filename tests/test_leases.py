@@ -257,6 +257,19 @@ def test_a_stale_holder_neither_renews_nor_releases_what_is_anothers(store: Stor
     write(other, fresh, MONITOR, tally(MONITOR, {0: {"mobile": 1}}))
 
 
+def test_a_late_release_does_not_take_a_lease_from_who_has_it_since_in_the_same_process(
+    store: Store, other: Store
+) -> None:
+    late = taken(store)
+    put(store, late.holder, left=-1, token=late.token)
+    between = taken(other)
+    other.leases.release(between)
+    present = taken(store)
+    store.leases.release(late)
+    assert store.leases.acquire(MONITOR.name) is None
+    write(store, present, MONITOR, tally(MONITOR, {0: {"mobile": 1}}))
+
+
 def test_a_forged_token_writes_nothing(store: Store) -> None:
     lease = taken(store)
     with pytest.raises(LeaseLost):
