@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -268,6 +269,35 @@ def test_a_late_release_does_not_take_a_lease_from_who_has_it_since_in_the_same_
     store.leases.release(late)
     assert store.leases.acquire(MONITOR.name) is None
     write(store, present, MONITOR, tally(MONITOR, {0: {"mobile": 1}}))
+
+
+def full_at_the_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each commit of a lease fail, as on a disk that is full."""
+    writing = store.leases.writing
+
+    @contextmanager
+    def failing() -> Iterator[sa.Connection]:
+        with writing() as connection:
+            yield connection
+            raise StoreError("store: the disk is full")
+
+    monkeypatch.setattr(store.leases, "writing", failing)
+
+
+def test_a_process_whose_commits_failed_does_not_step_aside_for_itself(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = taken(store)
+    with monkeypatch.context() as meanwhile:
+        full_at_the_end(store, meanwhile)
+        with pytest.raises(StoreError):
+            store.leases.release(lease)
+        with pytest.raises(StoreError):
+            store.leases.acquire(MONITOR.name)
+    assert row(store)[1] == 1, "neither was stored"
+    assert row(store)[2] > 50
+    assert taken(store).token == 2
+    assert store.leases.acquire(MONITOR.name) is None
 
 
 def test_a_forged_token_writes_nothing(store: Store) -> None:

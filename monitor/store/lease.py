@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
@@ -102,7 +102,7 @@ class Leases(Connected):
             if row is None:
                 taken = self._insert(connection, lease)
             else:
-                taken = (row.expired or self._is_abandoned(monitor, row.holder)) and self._take(connection, lease)
+                taken = (row.expired or self._is_abandoned(row)) and self._take(connection, lease)
             if taken:
                 self._held[monitor] = lease.token  # before others see the row
             return lease if taken else None
@@ -118,9 +118,14 @@ class Leases(Connected):
         connection.execute(leases.update().where(leases.c.monitor == lease.monitor).values(**values))
         return True
 
-    def _is_abandoned(self, monitor: str, holder: str) -> bool:
-        """Whether a lease that has not expired has nobody any more who would use it."""
-        return monitor not in self._held if holder == self.holder else _is_dead(holder, self.holder)
+    def _is_abandoned(self, row: sa.Row[Any]) -> bool:
+        """Whether a lease that has not expired has nobody any more who would use it.
+
+        Of its own this process knows by the number: one that it took when the disk was full was never stored.
+        """
+        if row.holder == self.holder:
+            return bool(self._held.get(row.monitor) != row.token)
+        return _is_dead(row.holder, self.holder)
 
     def renew(self, lease: Lease) -> None:
         """Keep the lease for another while. Raises LeaseLost if somebody took it over."""
