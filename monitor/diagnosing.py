@@ -8,6 +8,7 @@ incident is open, and what was found is stored once.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -29,7 +30,7 @@ from monitor.core.verdict_words import named
 from monitor.core.windows import History, SliceKey
 from monitor.errors import SourceError, Stopped, StoreError, TooMany
 from monitor.store import Store
-from monitor.store.alerts import StoredIncident
+from monitor.store.alerts import StoredIncident, Transition
 from monitor.store.verdicts import Diagnosis
 
 QUERY, VERSION = "rankmon_query", "rankmon_version"
@@ -150,14 +151,33 @@ class Fired:
     finding: Finding | None
 
 
-def fired(incident: StoredIncident, store: Store) -> list[Fired]:
+@dataclass(frozen=True)
+class Unsaved:
+    """What judging has just come to, of which the store knows nothing yet.
+
+    Attributes:
+        steps: transitions, oldest first.
+        since: stored transitions later than that, seconds, are undone by them.
+        verdicts: oldest first.
+    """
+
+    steps: Sequence[Transition] = ()
+    since: float = math.inf
+    verdicts: Sequence[Verdict] = ()
+
+
+NOTHING = Unsaved()
+
+
+def fired(incident: StoredIncident, store: Store, unsaved: Unsaved = NOTHING) -> list[Fired]:
     """The conditions that fired in an incident, as they began to, the first to be looked at first. Raises StoreError.
 
     What still fires comes before what is over, what fell before label coverage; then as in a notification: what is
     still down, the gravest, overall before slices, the largest fall.
     """
     about, found = incident.incident, dict[ConditionName, Fired]()
-    for step in store.alerts.transitions(about.monitor, about.began_at, about.closed_at, MOST_TRANSITIONS):
+    stored = store.alerts.transitions(about.monitor, about.began_at, about.closed_at, MOST_TRANSITIONS)
+    for step in [*(step for step in stored if step.at <= unsaved.since), *unsaved.steps]:
         name = (step.rule, step.dimension, step.value)
         if step.incident == about.id and step.became == "firing" and step.evidence is not None:
             found.setdefault(name, Fired(name, step.at, step.evidence))
@@ -181,9 +201,9 @@ def is_over_by_now(one: Fired, incident: StoredIncident) -> bool:
     return one.name not in (incident.incident.firing or {})
 
 
-def first_fired(incident: StoredIncident, store: Store) -> Fired:
+def first_fired(incident: StoredIncident, store: Store, unsaved: Unsaved = NOTHING) -> Fired:
     """The first of `fired`; where there is none any more, the same of what is known of the incident."""
-    if found := fired(incident, store):
+    if found := fired(incident, store, unsaved):
         return found[0]
     at = incident.incident.opened_at
     known = [Fired((f.rule, f.dimension, f.slice), at, f) for f in incident.findings]
@@ -196,41 +216,39 @@ def subject(monitor: Monitor, one: Fired, store: Store) -> d.Subject:
     return d.subject(monitor, [] if one.finding is None else [one.finding], one.at, first or 0)
 
 
-def stored_part(monitor: Monitor, incident: StoredIncident, one: Fired, store: Store) -> dict[str, Any]:
+def stored_part(
+    monitor: Monitor, incident: StoredIncident, one: Fired, store: Store, unsaved: Unsaved = NOTHING
+) -> dict[str, Any]:
     """What the store knows of a condition's fall, as JSON data. Raises StoreError."""
     fell = subject(monitor, one, store)
-    stored, about = _stored(monitor, fell, store), incident.incident
+    verdict = _verdict_of(monitor, fell, store, unsaved)
+    stored, about = _stored(monitor, fell, store, verdict), incident.incident
     found = {"incident": about.id, "monitor": monitor.name, "began_at": about.began_at, "opened_at": about.opened_at}
-    return found | {"fired_at": one.at} | d.from_stored(monitor, stored, _of_verdict(monitor, fell, store))
+    split = None if verdict is None else d.OfVerdict.of(verdict, step_of(monitor.bucket))
+    return found | {"fired_at": one.at} | d.from_stored(monitor, stored, split)
 
 
-def _stored(monitor: Monitor, fell: d.Subject, store: Store) -> d.Stored:
+def _stored(monitor: Monitor, fell: d.Subject, store: Store, verdict: Verdict | None) -> d.Stored:
     begin = min([fell.window[0], *(since for since, _ in fell.before)]) - REACH
     definition, end = monitor.definition(fell.measure), fell.window[1]
     history, traffic = store.history(definition, begin, end), store.history(monitor.traffic, begin, end)
-    return d.Stored(fell, history, traffic, monitor.bucket, unlabelled(monitor, fell, store))
+    return d.Stored(fell, history, traffic, monitor.bucket, _unlabelled(monitor, fell, verdict))
 
 
-def unlabelled(monitor: Monitor, fell: d.Subject, store: Store) -> tuple[SliceKey, ...]:
+def _unlabelled(monitor: Monitor, fell: d.Subject, verdict: Verdict | None) -> tuple[SliceKey, ...]:
     """The slices that had lost their labels when all traffic fell by a verdict, which left them out."""
-    verdict = _verdict_of(monitor, fell, store)
     if verdict is None or fell.key != OVERALL or monitor.drift is None or monitor.drift.mix_by is None:
         return ()
     return tuple((monitor.drift.mix_by, lost.slice) for lost in verdict.lost)
 
 
-def _of_verdict(monitor: Monitor, fell: d.Subject, store: Store) -> d.OfVerdict | None:
-    """The split of the verdict by which a condition began to fire, if one did."""
-    verdict = _verdict_of(monitor, fell, store)
-    return None if verdict is None else d.OfVerdict.of(verdict, step_of(monitor.bucket))
-
-
-def _verdict_of(monitor: Monitor, fell: d.Subject, store: Store) -> Verdict | None:
+def _verdict_of(monitor: Monitor, fell: d.Subject, store: Store, unsaved: Unsaved = NOTHING) -> Verdict | None:
     """The verdict by which a condition began to fire, if one did."""
     if fell.finding is None or not fell.finding.verdict:
         return None
     end = fell.finding.end
-    return next(iter(store.verdicts.between(monitor.name, end - 1, end)), None)
+    new = [verdict for verdict in unsaved.verdicts if verdict.end == end]
+    return next(iter(new or store.verdicts.between(monitor.name, end - 1, end)), None)
 
 
 def capture(
@@ -247,7 +265,7 @@ def capture(
     """
     document = stored_part(monitor, incident, one, store)
     fell = subject(monitor, one, store)
-    wanted, stored_ = wanted_of(monitor, fell, store), _stored(monitor, fell, store)
+    wanted, stored_ = wanted_of(monitor, fell, store), _stored(monitor, fell, store, _verdict_of(monitor, fell, store))
     traffic, without = stored_.traffic, frozenset(value for _, value in stored_.unlabelled)
     taken: list[Taken] = []
     for span in (fell.window, *fell.before):

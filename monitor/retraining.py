@@ -23,7 +23,7 @@ from monitor.core.types import Monitor
 from monitor.core.verdict_findings import DEGRADED
 from monitor.core.windows import History
 from monitor.core.words import lasting, utc
-from monitor.diagnosing import first_fired, stored_part, subject
+from monitor.diagnosing import Unsaved, first_fired, stored_part, subject
 from monitor.drifting import begun_anew
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
@@ -133,22 +133,20 @@ def accepted(monitor: Monitor, store: Store) -> list[Baseline]:
     return [] if monitor.drift is None else begun_anew(monitor, monitor.drift, store)
 
 
-def evidence(
-    monitor: Monitor, current: StoredIncident, end: int, verdicts: Sequence[Verdict], store: Store
-) -> dict[str, Any]:
+def evidence(monitor: Monitor, current: StoredIncident, end: int, unsaved: Unsaved, store: Store) -> dict[str, Any]:
     """What a request to retrain rests on, as JSON data; neither texts of queries nor ids of requests are in it.
 
     Args:
         end: of the last window that was judged, seconds.
-        verdicts: those that are not stored yet.
+        unsaved: what the judging that asks has come to; in a first run that is all there is of the incident.
 
     Raises:
         StoreError: the store is out of reach.
     """
-    first = first_fired(current, store)
+    first, verdicts = first_fired(current, store, unsaved), unsaved.verdicts
     fell = subject(monitor, first, store)
     taken = {one.condition: one.document for one in store.verdicts.diagnoses(current.incident.id)}
-    known = taken.get(first.name) or stored_part(monitor, current, first, store)
+    known = taken.get(first.name) or stored_part(monitor, current, first, store, unsaved)
     newest = verdicts[-1] if verdicts else store.verdicts.newest(monitor.name)
     definition = monitor.definition(fell.measure)
     window = _window(monitor, fell)

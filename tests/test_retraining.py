@@ -14,18 +14,25 @@ import sqlalchemy as sa
 from monitor.core.drift.verdicts import Alarm, Change, Verdict
 from monitor.core.findings import Finding
 from monitor.core.incidents import Firing, Incident, Matter
+from monitor.core.measures import parse
 from monitor.core.messages import Notification
-from monitor.core.types import Monitor, Relation, Slice
+from monitor.core.rules import Floor
+from monitor.core.types import Drift, Monitor, Relation, Slice
 from monitor.core.words import lasting
+from monitor.cycle import Stride, run_backfill
+from monitor.diagnosing import NOTHING, Unsaved, first_fired, stored_part
+from monitor.judging import Telling, judge
 from monitor.retraining import LARGEST, LONGEST_TEXT, due, evidence, in_the_way
 from monitor.snapshot import take_snapshot
+from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
 from monitor.store.verdicts import Baseline, Diagnosis
-from tests.support.monitors import new_store
+from tests.support.monitors import new_store, pull
 from tests.support.notices import COVERAGE, DROP, FELL
 from tests.support.tallies import HOUR, RANKINGS, watched
-from tests.test_diagnosing import LAST, Bench, bench, filled
-from tests.test_judging import RULE
+from tests.test_diagnosing import FIRST, LAST, Bench, bench, filled
+from tests.test_diagnosing import watched as bench_monitor
+from tests.test_judging import BASE, RULE
 from tests.test_judging import Bench as Hours
 
 __all__ = ["bench", "filled"]
@@ -168,8 +175,6 @@ def keep(bench: Bench, document: dict[str, Any]) -> None:
 
 def requested(bench: Bench) -> Notification:
     """The request that a daemon makes of the open incident."""
-    from monitor.judging import Telling, judge
-
     made = replace(bench.monitor, retrain_notify=("log",), history=60 * DAY)
     with bench.store.hold("shop") as lease:
         judge(made, LAST + DAY, bench.store, lease, Telling({"log": ("log",)}, "", 1e9, True))
@@ -247,13 +252,55 @@ def test_what_a_request_holds_comes_back_from_the_outbox() -> None:
     assert hash(made)
 
 
+def diagnosed_as_stored(monitor: Monitor, store: Store) -> dict[str, Any]:
+    """The diagnosis of the one request to retrain, which is the one that `explain-incident` shows from then on."""
+    with store.reading() as connection:
+        (document,) = connection.execute(sa.text("SELECT document FROM outbox WHERE kind = 'retrain'")).scalars()
+    asked = Notification.of(json.loads(document))
+    (current,) = [s for s in store.alerts.incidents(state="firing") if s.incident.matter == "quality"]
+    first = first_fired(current, store)
+    assert asked.findings[0].rule == first.name[0]
+    assert asked.evidence is not None
+    told: dict[str, Any] = asked.evidence["diagnosis"]
+    known = json.loads(json.dumps(stored_part(monitor, current, first, store)))
+    assert told == {name: known.get(name) for name in told}
+    return told
+
+
+def test_a_run_that_judges_everything_at_once_asks_with_the_fall_that_asks(tmp_path: Path) -> None:
+    store = new_store(f"sqlite:///{tmp_path}/store.db")
+    mild = replace(RULE, name="mild", severity="warning", slices=())
+    grave = replace(RULE, name="grave", limit=Floor(0.2, 0.3), slices=(), retrain=True)
+    monitor = replace(
+        watched(), windows=(HOUR,), alerts=(mild, grave), notify=("team",), retrain_notify=("team",), retrain_after=0
+    )
+    hours = Hours(store, monitor)
+    hours.put(*[0.8] * 30, *[0.45] * 20, *[0.1] * 6)
+    hours.judge()
+    assert [hour - BASE for hour in diagnosed_as_stored(monitor, store)["window"]] == [51 * HOUR, 52 * HOUR]
+    store.close()
+
+
+def test_a_run_that_comes_to_all_verdicts_at_once_asks_with_the_split_of_its_own(filled: Path, tmp_path: Path) -> None:
+    drift = Drift(parse("ndcg@10"), "device", retrain=True)
+    made = replace(bench_monitor(), alerts=(), drift=drift, notify=("log",), retrain_notify=("log",), retrain_after=0)
+    monitor = replace(made, history=60 * DAY)
+    store, source = new_store(f"sqlite:///{tmp_path}/store.db"), pull(monitor, f"sqlite:///{filled}/shop.db")
+    with store.hold("shop") as lease:
+        for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, Stride()):
+            pass
+        judge(monitor, LAST + DAY, store, lease, Telling({"log": ("log",)}, "", 1e9, True))
+    assert diagnosed_as_stored(monitor, store)["split"]["from"] == "verdict"
+    store.close()
+
+
 def test_it_stays_small_however_many_slices(bench: Bench) -> None:
     document = bench.capture()
     part = document["slices"][0]
     many = [part | {"dimension": "d" * 100, "slice": "s" * 100 + str(n)} for n in range(150)]
     document |= {"slices": many, "slices_by_z": many, "split": document["split"] | {"parts": many}}
     keep(bench, document)
-    found = evidence(bench.monitor, bench.incident, LAST, (), bench.store)
+    found = evidence(bench.monitor, bench.incident, LAST, NOTHING, bench.store)
     assert len(json.dumps(found)) <= LARGEST
     assert len(found["series"]) >= 2
     assert found["series"][-1]["end"] == LAST
@@ -264,7 +311,7 @@ def test_of_a_long_definition_the_beginning_goes_with_it(bench: Bench) -> None:
     columns = ", ".join(f"column_{n:05}" for n in range(1000))
     select = f"SELECT request, item, position, time, {columns} FROM shown"
     bench.monitor = replace(bench.monitor, rankings=replace(bench.monitor.rankings, relation=Relation(select=select)))
-    found = evidence(bench.monitor, bench.incident, LAST, (), bench.store)
+    found = evidence(bench.monitor, bench.incident, LAST, NOTHING, bench.store)
     assert [len(d["text"]) for d in found["definitions"]] == [LONGEST_TEXT + 3] * 2
     assert len(json.dumps(found)) <= LARGEST
 
@@ -274,7 +321,7 @@ def test_of_a_verdict_on_many_slices_the_first_go_with_it_and_how_many_there_are
     alarms = tuple(Alarm(name, LAST - DAY, LAST, -0.1, 2.0, 0.02, 0.4, 0.5, 1000) for name in names)
     changes = tuple(Change(name, "firing") for name in names)
     verdict = Verdict(LAST, "degraded", alarms, changes, tuple(names), missing=tuple(names))
-    found = evidence(bench.monitor, bench.incident, LAST, [verdict], bench.store)
+    found = evidence(bench.monitor, bench.incident, LAST, Unsaved(verdicts=[verdict]), bench.store)
     assert len(json.dumps(found)) <= LARGEST
     assert [one["unit"] for one in found["verdict"]["alarms"]] == names[:20]
     assert found["verdict"]["missing"] == tuple(names[:20])
@@ -286,5 +333,5 @@ def test_of_a_verdict_on_many_slices_the_first_go_with_it_and_how_many_there_are
 def test_a_dimension_of_queries_is_in_no_request(bench: Bench) -> None:
     slices = (*bench.monitor.slices, Slice("q", "query"))
     bench.monitor = replace(bench.monitor, slices=slices, rankings=replace(RANKINGS, query="query"))
-    found = evidence(bench.monitor, bench.incident, LAST, (), bench.store)
+    found = evidence(bench.monitor, bench.incident, LAST, NOTHING, bench.store)
     assert {p["dimension"] for p in found["diagnosis"]["slices"]} <= {"device", "country"}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from monitor.core.drift.verdicts import SLICE_KINDS
@@ -15,6 +16,7 @@ from monitor.core.types import Monitor
 from monitor.core.verdict_findings import COLLAPSES
 from monitor.core.verdict_words import reason as verdict_reason
 from monitor.core.watermark import final_age
+from monitor.diagnosing import Unsaved
 from monitor.judging.work import GONE, Followed, Result, Work
 from monitor.retraining import accepted, due, evidence
 from monitor.store import Store
@@ -55,8 +57,9 @@ def tell(work: Work, result: Result, now: float, store: Store, telling: Telling)
     is_told = "quality" in opened and opened["quality"].told
     new_levels = accepted(monitor, store)
     retrain = due(monitor, work.state.retrain, work.end, opened, new_levels) if may_page and is_told else None
+    steps = [_recorded(p, result.followed, now) for p in result.placed]
     if retrain is not None:
-        asked = replace(_asking(work, result, opened["quality"], store, telling), key=key(retrain.key))
+        asked = replace(_asking(work, result, steps, opened["quality"], store, telling), key=key(retrain.key))
         notices += [(target, asked) for target in _targets(monitor.retrain_notify, telling)]
     nothing_new = work.end == work.state.until and not (result.placed or notices or retrain or result.anew)
     if nothing_new and set(result.followed.conditions) == set(work.state.conditions):
@@ -68,7 +71,7 @@ def tell(work: Work, result: Result, now: float, store: Store, telling: Telling)
         incidents,
         result.removed,
         result.anew,
-        [_recorded(p, result.followed, now) for p in result.placed],
+        steps,
         notices,
         retrain,
         result.followed.drift,
@@ -160,13 +163,16 @@ def _is_silenced(monitor: str, store: Store, telling: Telling) -> bool:
     return any(s.monitor == monitor for s in store.alerts.silences(telling.real_now))
 
 
-def _asking(work: Work, result: Result, current: StoredIncident, store: Store, telling: Telling) -> Notification:
-    """A request to retrain, with its evidence."""
+def _asking(
+    work: Work, result: Result, steps: Sequence[Transition], current: StoredIncident, store: Store, telling: Telling
+) -> Notification:
+    """A request to retrain, with its evidence; `steps` are about to be stored."""
     number, last = store.alerts.notices(current.incident.id)
     about, drift = _about(work.monitor, telling, last), result.followed.drift
     asked = notification("retrain", about, current.incident, current.findings, number)
     verdicts = () if drift is None else drift.verdicts
-    return replace(asked, evidence=evidence(work.monitor, current, work.end, verdicts, store))
+    unsaved = Unsaved(steps, result.since if result.anew else math.inf, verdicts)
+    return replace(asked, evidence=evidence(work.monitor, current, work.end, unsaved, store))
 
 
 def _recorded(placed: Placed, followed: Followed, now: float) -> Transition:
