@@ -218,6 +218,21 @@ def test_series_are_those_that_rankmon_series_prints(bench: Bench) -> None:
         assert (point["value"], point["requests"]) == (pytest.approx(value, abs=1e-6), requests)
 
 
+def test_windows_that_lack_too_much_are_left_out_of_the_series(tmp_path: Path) -> None:
+    store = new_store(f"sqlite:///{tmp_path}/store.db")
+    rule = replace(RULE, window=4 * HOUR, slices=(), retrain=True)
+    hours = Hours(store, replace(watched(), windows=(4 * HOUR,), alerts=(rule,), min_completeness=0.75))
+    hours.put(*[0.8] * 8)
+    hours.put(*[0.8] * 8, at=10)  # two hours are missing
+    hours.put(*[0.4] * 8)
+    hours.judge()
+    found = evidence(hours.monitor, hours.incidents[0], BASE + 26 * HOUR, NOTHING, store)
+    ends = [(point["end"] - BASE) // HOUR for point in found["series"]]
+    # Of the windows that end with hours 10 to 12 half is there, of those before and after them three quarters.
+    assert ends == [*range(3, 10), *range(13, 27)]
+    store.close()
+
+
 def test_it_holds_neither_ids_of_requests_nor_queries(bench: Bench) -> None:
     document = bench.capture()
     keep(bench, document)
