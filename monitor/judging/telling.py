@@ -53,10 +53,9 @@ def tell(work: Work, result: Result, now: float, store: Store, telling: Telling)
         if kind is not None:
             notices += _notices(kind, stored, result, store, monitor, telling)
     opened = {s.incident.matter: s for s in incidents if s.incident.is_open}
-    # Whoever is asked to retrain must be able to see why: nobody is, of what nobody was told of.
-    is_told = "quality" in opened and opened["quality"].told
     new_levels = accepted(monitor, store)
-    retrain = due(monitor, work.state.retrain, work.end, opened, new_levels) if may_page and is_told else None
+    # Whoever is asked to retrain must be able to see why: of what is open everybody is told by now if they may be.
+    retrain = due(monitor, work.state.retrain, work.end, opened, new_levels) if may_page else None
     steps = [_recorded(p, result.followed, now) for p in result.placed]
     if retrain is not None:
         asked = replace(_asking(work, result, steps, opened["quality"], store, telling), key=key(retrain.key))
