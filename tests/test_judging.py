@@ -234,12 +234,56 @@ def test_where_those_who_were_told_are_gone_the_present_ones_hear_of_the_end(ben
 
 
 def test_a_worse_severity_is_said_with_the_former_one(bench: Bench) -> None:
-    mild = replace(RULE, severity="warning", slices=())
-    grave = replace(RULE, name="grave", limit=Floor(0.2, 0.2), slices=())
-    bench.monitor = replace(bench.monitor, alerts=(mild, grave))
+    two_floors(bench)
     bench.live(0.4, 0.4, 0.1, 0.1)
     last = bench.messages[-1][1]
     assert (last.kind, last.severity, last.former_severity) == ("updated", "critical", "warning")
+
+
+def two_floors(bench: Bench) -> None:
+    """A mild rule, and one that makes it worse."""
+    mild = replace(RULE, severity="warning", slices=())
+    grave = replace(RULE, name="grave", limit=Floor(0.2, 0.2), slices=())
+    bench.monitor = replace(bench.monitor, alerts=(mild, grave))
+
+
+def test_what_gets_worse_while_there_is_more_to_read_is_told_once_that_is_done_if_it_is_still_so(bench: Bench) -> None:
+    two_floors(bench)
+    bench.live(0.4, 0.4)
+    bench.put(0.1, 0.1)
+    for _ in range(2):
+        bench.judge(current=False)  # as a backfill does
+    assert bench.incidents[0].incident.severity == "critical"
+    assert [k for _, k in bench.notices] == ["firing"]
+    for _ in range(3):
+        bench.judge()
+    last = bench.messages[-1][1]
+    assert [k for _, k in bench.notices] == ["firing", "updated"]
+    assert (last.severity, last.former_severity) == ("critical", "warning")
+    bench.put(0.8, 0.8)
+    bench.judge(current=False)
+    assert [k for _, k in bench.notices] == ["firing", "updated", "resolved"], "an end is told in any case"
+
+
+def test_a_slice_that_joins_and_goes_while_there_is_more_to_read_is_told_to_nobody(bench: Bench) -> None:
+    bench.live(*[{"mobile": 0.4, "tv": 0.4}] * 2)
+    bench.put(*[{"mobile": 0.4, "tv": 0.4, "desk": 0.4}] * 3)
+    bench.judge(current=False)
+    bench.put(*[{"mobile": 0.4, "tv": 0.4, "desk": 0.8}] * 2)
+    bench.judge(current=False)
+    bench.judge()
+    assert [k for _, k in bench.notices] == ["firing"]
+    bench.put(*[{"mobile": 0.4, "tv": 0.8, "desk": 0.8}] * 2)
+    bench.judge(current=False)
+    assert [k for _, k in bench.notices] == ["firing", "updated"], "that less of it is left worries nobody"
+
+
+def test_a_silence_does_not_hold_back_that_what_was_told_gets_worse(bench: Bench) -> None:
+    two_floors(bench)
+    bench.live(0.4, 0.4)
+    bench.store.alerts.silence("search", time.time() - 1, time.time() + 3600, "me", "")
+    bench.live(0.1, 0.1)
+    assert [k for _, k in bench.notices] == ["firing", "updated"]
 
 
 # ---- retraining --------------------------------------------------------------------------------------------------

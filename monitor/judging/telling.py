@@ -10,7 +10,7 @@ from monitor.core.drift.verdicts import SLICE_KINDS
 from monitor.core.findings import Finding, reason
 from monitor.core.incidents import Incident, Placed
 from monitor.core.messages import About, Kind, Notification, key, notification
-from monitor.core.rules import Severity
+from monitor.core.rules import SEVERITIES, Severity
 from monitor.core.thresholds import ConditionName
 from monitor.core.types import Monitor
 from monitor.core.verdict_findings import COLLAPSES
@@ -48,7 +48,7 @@ def tell(work: Work, result: Result, now: float, store: Store, telling: Telling)
     incidents, notices = [], []
     for stored in result.incidents:
         was = work.as_open(stored.incident.id)
-        kind = _kind(stored, was, may_page)
+        kind = _kind(stored, was, may_page, is_now, store)
         incidents.append(replace(stored, told=stored.told or kind == "firing"))
         if kind is not None:
             notices += _notices(kind, stored, result, store, monitor, telling)
@@ -87,21 +87,46 @@ def _longest_wait(monitor: Monitor) -> int:
     return monitor.history + final_age(monitor) + monitor.final_timeout + monitor.bucket
 
 
-def _kind(stored: StoredIncident, was: StoredIncident | None, may_page: bool) -> Kind | None:
-    """What is to be told of an incident, if anything."""
+def _kind(
+    stored: StoredIncident, was: StoredIncident | None, may_page: bool, is_now: bool, store: Store
+) -> Kind | None:
+    """What is to be told of an incident, if anything.
+
+    That it has got worse is told like a beginning: only of what is so now. Until then it counts as not told.
+    """
     incident = stored.incident
     if not stored.told:
         return "firing" if incident.is_open and may_page else None
     if not incident.is_open:
         return None if was is None else "withdrawn" if incident.state == "withdrawn" else "resolved"
-    is_as_told = was is not None and _told_of(was.incident) == _told_of(incident) and not _joined(was, stored)
-    return None if is_as_told else "updated"
+    is_worse, is_less = _against_what_was_told(stored, was, store)
+    is_as_it_was = was is not None and _told_of(was.incident) == _told_of(incident)
+    if is_now:
+        is_changed = not is_as_it_was or is_worse or (was is not None and _joined(was.findings, stored.findings))
+        return "updated" if is_changed else None
+    return "updated" if is_less and not (is_as_it_was or is_worse) else None
 
 
-def _joined(was: StoredIncident, now: StoredIncident) -> bool:
+def _against_what_was_told(stored: StoredIncident, was: StoredIncident | None, store: Store) -> tuple[bool, bool]:
+    """(whether an incident is worse than it was told last, whether something is over since)."""
+    _, last = store.alerts.notices(stored.incident.id)
+    known, severity = _told_last(last, was)
+    before, after = ({(f.rule, f.dimension, f.slice) for f in some} for some in (known, stored.findings))
+    is_graver = severity is not None and SEVERITIES.index(stored.incident.severity) > SEVERITIES.index(severity)
+    return is_graver or not after <= before or _joined(known, stored.findings), not before <= after
+
+
+def _told_last(last: Notification | None, was: StoredIncident | None) -> tuple[Sequence[Finding], Severity | None]:
+    """What was said of an incident when it was told last; where that is not known, as it was stored."""
+    if last is not None:
+        return () if last.kind in ("resolved", "withdrawn") else last.findings, last.severity
+    return ((), None) if was is None else (was.findings, was.incident.severity)
+
+
+def _joined(was: Sequence[Finding], now: Sequence[Finding]) -> bool:
     """Whether the data of further slices are broken."""
     before, after = (
-        {(f.rule, s.slice) for f in one.findings if f.rule in SLICE_KINDS for s in f.slices} for one in (was, now)
+        {(f.rule, s.slice) for f in some if f.rule in SLICE_KINDS for s in f.slices} for some in (was, now)
     )
     return not after <= before
 
