@@ -19,7 +19,7 @@ from monitor.core.rules import Severity
 from monitor.errors import LeaseLost, StoreError, Undelivered
 from monitor.notify.receiver import Receiver
 from monitor.store import Store
-from monitor.store.outbox import Waiting
+from monitor.store.outbox import ENDS, Waiting
 from monitor.telemetry import Queue, Telemetry
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,8 @@ WARN_AGAIN = 600.0
 STUCK = 600.0
 """Seconds after which a receiver is said not to take what waits for it; Prometheus' rule tells of it later."""
 
-NEVER_GIVEN_UP = ("resolved", "withdrawn")
+NEVER_GIVEN_UP = ENDS
+"""For as long as somebody has the receiver; what nobody has is kept for whoever has it again, as long as `KEEP`."""
 
 LEAST_ATTEMPTS = 10
 """That have failed before anything is given up: age alone says nothing after a clock's jump or a night switched off."""
@@ -157,11 +158,15 @@ class Sender:
             self._stopping.wait(LOOK_EVERY)
 
     def _introduce(self, receivers: Sequence[Receiver]) -> None:
-        """Have new receivers of a channel told of what goes on."""
+        """Have new receivers of a channel told of what goes on, and all of what another daemon gave up for them."""
         if receivers is not self._met:
             for receiver in receivers:
                 self._store.outbox.introduce(receiver.target, receiver.channel, self._clock())
             self._met = receivers
+        for receiver in receivers:
+            if number := self._store.outbox.take_back(receiver.target, self._clock()):
+                log.info("%d notifications for %s had been given up, and are sent after all", number, receiver.target)
+                self.wake()
 
     def _retire_strangers(self, receivers: Sequence[Receiver]) -> None:
         """What waits for a receiver that is no more goes to its channel's others; without any it is given up."""

@@ -346,6 +346,54 @@ def test_what_was_given_up_with_its_channel_is_told_when_the_channel_is_back(pos
     assert receiver.titles() == ["a updated"]
 
 
+@pytest.mark.parametrize("kind", ["resolved", "withdrawn"])
+def test_an_end_that_another_daemon_gave_up_is_told_when_its_own_is_back(
+    kind: Any, post: Post, receiver: Receiver, database_url: str
+) -> None:
+    incident(post.store, "a")
+    incident(post.store, "untold", "resolved")
+    own = post.sender(webhook(receiver))
+    post.put("inbox", FIRING)
+    eventually(lambda: receiver.titles() == ["a firing"])
+    own.stop()
+    post.senders.clear()
+    incident(post.store, "a", "resolved")
+    post.put("inbox", notice(kind, number=1), notice(incident="untold"), notice("resolved", "untold", 1))
+    post.sender(Log())
+    post.later(ORPHANED + 60)
+    eventually(lambda: not post.store.outbox.queues())
+    assert [at is None for (at,) in post.rows("dropped_at")] == [True, False, False, False]
+    post.sender(webhook(receiver))
+    eventually(lambda: receiver.titles() == ["a firing", f"a {kind}"])
+    time.sleep(5 * OFTEN)
+    assert not post.store.outbox.queues(), "of an incident that nobody was told of no end is told"
+    assert len(receiver.got) == 2
+
+
+def test_what_another_daemon_gives_up_while_its_own_is_only_held_up_is_sent_after_all(
+    post: Post, receiver: Receiver
+) -> None:
+    incident(post.store, "b")
+    receiver.behave = lambda got: Reply(429, headers={"Retry-After": "1"}) if len(receiver.got) == 2 else Reply()
+    post.sender(webhook(receiver))
+    post.put("inbox", FIRING)
+    eventually(lambda: receiver.taken)
+    post.put("inbox", RESOLVED)
+    eventually(lambda: post.attempts() == 1)
+    post.put("inbox", notice("retrain", "b"))
+    gone = post.store.outbox.retire("inbox", [], post.clock.time)  # as another daemon does that has not the channel
+    assert gone == 2
+    eventually(lambda: receiver.titles() == ["a firing", "a resolved", "b retrain"])
+
+
+def test_what_nobody_has_any_more_is_forgotten_in_the_end(post: Post, receiver: Receiver) -> None:
+    post.put("inbox", FIRING, RESOLVED)
+    post.clock.time += ORPHANED + 1
+    assert post.store.outbox.retire("inbox", [], post.clock.time) == 2
+    post.store.outbox.purge(post.clock.time + 1)
+    assert post.rows("id") == []
+
+
 def test_pauses_grow_are_bounded_and_differ() -> None:
     assert [pause(n, 0) for n in range(4)] == [4, 8, 16, 32]
     assert pause(1000, 0.999) < LONGEST_RETRY * 1.2 < FARTHEST

@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -44,10 +45,34 @@ class Waiting:
 
 
 _WAITING = (outbox.c.sent_at.is_(None), outbox.c.dropped_at.is_(None))
+_TRIED = sa.or_(outbox.c.sent_at.is_not(None), outbox.c.attempts > 0)
 _OPEN = sa.select(incidents.c.id).where(incidents.c.state == "firing")
 TELLING = ("firing", "updated")
 _STANDING = (outbox.c.kind.in_(TELLING), outbox.c.incident.in_(_OPEN))
 """What an incident amounts to that still goes on: each says all that those before it said."""
+ENDS = ("resolved", "withdrawn")
+NOBODYS = "no channel has this receiver any more"
+
+
+def _owed(target: str) -> sa.ColumnElement[bool]:
+    """What was given up though it still says something to a target.
+
+    That is of an open incident the newest, and a request to retrain; of one that is over its end, where the target may
+    have been told of it, for an answer can be lost.
+    """
+    mine, is_open = outbox.c.target == target, outbox.c.incident.in_(_OPEN)
+    newest = sa.select(sa.func.max(outbox.c.id)).group_by(outbox.c.incident)
+    standing = outbox.c.id.in_(newest.where(mine, *_STANDING))
+    asked = sa.and_(outbox.c.kind == "retrain", is_open)
+    told = sa.select(outbox.c.incident).where(mine, outbox.c.kind.in_(TELLING), _TRIED)
+    last = newest.where(mine, outbox.c.kind.in_((*TELLING, *ENDS)))
+    end = sa.and_(outbox.c.kind.in_(ENDS), outbox.c.id.in_(last), outbox.c.incident.in_(told), ~is_open)
+    return sa.and_(mine, outbox.c.dropped_at.is_not(None), sa.or_(standing, asked, end))
+
+
+def _anew(now: float) -> dict[str, Any]:
+    """As what was put there just now, and was not tried yet."""
+    return {"created_at": now, "attempts": 0, "next_at": 0.0, "last_error": "", "dropped_at": None}
 
 
 class Outbox(Connected):
@@ -83,8 +108,7 @@ class Outbox(Connected):
 
     def severities(self, target: str, incident: str) -> set[Severity]:
         """Those under which an incident was told to a target, or may have been, for an answer can be lost."""
-        tried = sa.or_(outbox.c.sent_at.is_not(None), outbox.c.attempts > 0)
-        query = sa.select(outbox.c.document).where(outbox.c.target == target, outbox.c.incident == incident, tried)
+        query = sa.select(outbox.c.document).where(outbox.c.target == target, outbox.c.incident == incident, _TRIED)
         found = set[Severity]()
         with self.reading() as connection:
             for document in connection.execute(query.where(outbox.c.kind.in_(TELLING))).scalars():
@@ -147,7 +171,7 @@ class Outbox(Connected):
     def retire(self, gone: str, heirs: Collection[str], now: float) -> int:
         """Give up what waits for a target that is no more, after `heirs` got what they lack of it; how many waited."""
         waiting = sa.and_(*_WAITING, outbox.c.target == gone)
-        said = "handed on to the channel's receivers" if heirs else "no channel has this receiver any more"
+        said = "handed on to the channel's receivers" if heirs else NOBODYS
         with self.writing() as connection:
             for heir in heirs:
                 self._copy(connection, waiting, heir, now)
@@ -155,14 +179,11 @@ class Outbox(Connected):
             return connection.execute(given_up).rowcount
 
     def introduce(self, target: str, channel: str, now: float) -> None:
-        """Have a target told of the open incidents that others of its channel were told of, and of what was given up.
+        """Have a target told of the open incidents that others of its channel were told of, and what it is owed.
 
         Raises:
             StoreError: out of reach.
         """
-        mine = sa.select(sa.func.max(outbox.c.id)).where(outbox.c.target == target, *_STANDING)
-        given_up = sa.and_(outbox.c.id.in_(mine.group_by(outbox.c.incident)), outbox.c.dropped_at.is_not(None))
-        again = {"dropped_at": None, "created_at": now, "attempts": 0, "next_at": 0.0, "last_error": ""}
         others = sa.or_(outbox.c.target == channel, outbox.c.target.startswith(f"{channel} ", autoescape=True))
         known = sa.select(outbox.c.incident).where(outbox.c.target == target)
         newest = (
@@ -171,15 +192,27 @@ class Outbox(Connected):
             .group_by(outbox.c.incident)
         )
         with self.writing() as connection:
-            connection.execute(outbox.update().where(given_up).values(again))
+            connection.execute(outbox.update().where(_owed(target)).values(_anew(now)))
             self._copy(connection, outbox.c.id.in_(newest), target, now)
+
+    def take_back(self, target: str, now: float) -> int:
+        """Have a target wait again for what it is owed of what others gave up, for nobody seemed to have it; how much.
+
+        Whoever was away for long, or held up by its receiver, is not to lose it by that. Raises StoreError.
+        """
+        lost = sa.and_(_owed(target), outbox.c.last_error == NOBODYS)
+        with self.reading() as connection:  # looked for often, and hardly ever there
+            found = connection.execute(sa.select(outbox.c.id).where(lost)).scalars().all()
+        if not found:
+            return 0
+        with self.writing() as connection:
+            return connection.execute(outbox.update().where(outbox.c.id.in_(found), lost).values(_anew(now))).rowcount
 
     def _copy(self, connection: sa.Connection, some: sa.ColumnElement[bool], target: str, now: float) -> None:
         """Have a target wait for some notifications too; those that it got or waits for already aside."""
         names = ("incident", "kind", "key", "document")
         for row in connection.execute(sa.select(*(outbox.c[n] for n in names)).where(some).order_by(outbox.c.id)).all():
-            fresh = {"target": target, "created_at": now, "attempts": 0, "next_at": 0.0, "last_error": ""}
-            copied = upserting(self.dialect, outbox).values({**row._mapping, **fresh})
+            copied = upserting(self.dialect, outbox).values({**row._mapping, "target": target, **_anew(now)})
             connection.execute(copied.on_conflict_do_nothing())
 
     # ---- the queue as a whole ------------------------------------------------------------------------------------
