@@ -11,10 +11,11 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from monitor.core.messages import Notification
 from monitor.core.rules import Severity
 from monitor.errors import LeaseLost, StoreError, Undelivered
 from monitor.notify.receiver import Receiver
@@ -71,6 +72,7 @@ class Sender:
         self._stopping = threading.Event()
         self._keeper: threading.Thread | None = None
         self._met: Sequence[Receiver] = ()
+        self._cleaned_at: float | None = None
         self.receivers: Sequence[Receiver] = ()
 
     def use(self, receivers: Sequence[Receiver]) -> None:
@@ -111,16 +113,27 @@ class Sender:
         return not waiting
 
     def deliver(self, seconds: float, is_over: Callable[[], bool]) -> int:
-        """Without `start`: send what is due, for so many seconds at most, or until `is_over`; how many wait then.
+        """Without `start`: send what is due or will be, for so many seconds at most, or until `is_over`.
+
+        Who is to be reminded is, and the outbox is tidied up: a process that runs every hour is all there may be.
+
+        Returns:
+            How many wait then.
 
         Raises:
             StoreError: out of reach.
         """
+        until = time.monotonic() + seconds
+        self.tidy()
         with self._lock:
-            self._employ()
-        until, targets = time.monotonic() + seconds, [r.target for r in self.receivers]
-        while self._store.outbox.due(self._clock(), targets) and time.monotonic() < until and not is_over():
+            self._employ(is_single=True)
+            workers = list(self._workers.values())
+        while not is_over():
+            rests = [rest for worker in workers if (rest := worker.rest()) is not None]
+            if not rests or time.monotonic() + min(rests) >= until:
+                break
             time.sleep(0.05)
+        targets = [r.target for r in self.receivers]
         return sum(number for target, (number, _) in self._store.outbox.queues().items() if target in targets)
 
     def wake(self) -> None:
@@ -129,33 +142,40 @@ class Sender:
             for worker in self._workers.values():
                 worker.wake()
 
-    def _employ(self) -> None:
+    def _employ(self, is_single: bool = False) -> None:
         wanted = {r.target: r for r in self.receivers}
         for target in [t for t, w in self._workers.items() if wanted.get(t) is not w.receiver]:
             self._workers.pop(target).end()
         for target in wanted.keys() - self._workers.keys():
-            self._workers[target] = _Worker(wanted[target], self._store, self._telemetry, self._clock)
+            self._workers[target] = _Worker(wanted[target], self._store, self._telemetry, self._clock, is_single)
 
     def _keep(self) -> None:
-        """Keep count of the queues, the outbox clean, and what waits for receivers that were swapped on its way."""
-        cleaned, unsaid = -CLEAN_EVERY, _Unsaid()
+        unsaid = _Unsaid()
         while not self._stopping.is_set():
             try:
-                if time.monotonic() - cleaned >= CLEAN_EVERY:
-                    self._store.outbox.purge(self._clock() - KEEP)
-                    if self._clean is not None:
-                        self._clean()
-                    cleaned = time.monotonic()
-                receivers = self.receivers
-                self._introduce(receivers)
-                self._retire_strangers(receivers)
-                self._count_queues()
+                self.tidy()
                 unsaid.over()
             except StoreError as error:
                 unsaid.warn("notifications: %s", error)
             except Exception:
                 log.exception("notifications: a fault in rankmon itself; please report it")
             self._stopping.wait(LOOK_EVERY)
+
+    def tidy(self) -> None:
+        """Keep count of the queues, the outbox clean, and what waits for receivers that were swapped on its way.
+
+        Raises:
+            StoreError: out of reach.
+        """
+        if self._cleaned_at is None or time.monotonic() - self._cleaned_at >= CLEAN_EVERY:
+            self._store.outbox.purge(self._clock() - KEEP)
+            if self._clean is not None:
+                self._clean()
+            self._cleaned_at = time.monotonic()
+        receivers = self.receivers
+        self._introduce(receivers)
+        self._retire_strangers(receivers)
+        self._count_queues()
 
     def _introduce(self, receivers: Sequence[Receiver]) -> None:
         """Have new receivers of a channel told of what goes on, and all of what another daemon gave up for them."""
@@ -217,7 +237,15 @@ class _Unsaid:
 class _Worker:
     """The thread of one receiver."""
 
-    def __init__(self, receiver: Receiver, store: Store, telemetry: Telemetry, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        receiver: Receiver,
+        store: Store,
+        telemetry: Telemetry,
+        clock: Callable[[], float],
+        is_single: bool = False,
+    ) -> None:
+        """`is_single`: it works for a single run, which reminds at once of what it is time to remind of."""
         self.receiver = receiver
         self._store = store
         self._telemetry = telemetry
@@ -226,7 +254,7 @@ class _Worker:
         self._ended = False
         self._quiet_until = 0.0
         self._awake = threading.Event()
-        self._reminded = time.monotonic()
+        self._reminded: float | None = None if is_single else time.monotonic()
         self.thread = threading.Thread(target=self._run, name=f"notify {receiver.target}", daemon=True)
         self.thread.start()
 
@@ -236,6 +264,14 @@ class _Worker:
     def end(self) -> None:
         self._ended = True
         self._awake.set()
+
+    def rest(self) -> float | None:
+        """Seconds until there is something to do, as far as is known; None: there is nothing. Raises StoreError."""
+        now = self._clock()
+        next_at = self._store.outbox.next_at(now, self.receiver.target)
+        if self._must_remind():
+            next_at = now
+        return None if next_at is None else max(next_at - now, self._quiet_until - time.monotonic(), 0.0)
 
     def _run(self) -> None:
         unsaid = _Unsaid()
@@ -262,8 +298,10 @@ class _Worker:
                 # What was due before may be sent by now, by the process that held the lease.
                 delivered = [waiting.kind for waiting in self._due() if self._may_go_on and self._deliver(waiting)]
                 # An alert of an incident's successor looks the same; the end of the former was not its own.
-                if self._must_remind() or (self.receiver.repeat is not None and {*delivered} & {*NEVER_GIVEN_UP}):
+                if self.receiver.repeat is not None and {*delivered} & {*NEVER_GIVEN_UP}:
                     self._remind()
+                elif self._must_remind():
+                    self._remind(self._clock() - (self.receiver.repeat or 0.0) if self._reminded is None else None)
         except LeaseLost:
             return False
         return bool(delivered)
@@ -339,12 +377,23 @@ class _Worker:
 
     def _must_remind(self) -> bool:
         every = self.receiver.repeat
-        return every is not None and time.monotonic() - self._reminded >= every
+        if every is None:
+            return False
+        return self._reminded is None or time.monotonic() - self._reminded >= every
 
-    def _remind(self) -> None:
-        """Say again what goes on, to a receiver that would forget it. No harm is done if one is lost."""
-        self._reminded = time.monotonic()
-        for notification in self._store.outbox.standing(self.receiver.target):
+    def _remind(self, sent_by: float | None = None) -> None:
+        """Say again what goes on, to a receiver that would forget it. No harm is done if one is lost.
+
+        Args:
+            sent_by: what it was sent later than that, real seconds since 1970, is left out.
+        """
+        try:
+            self._say_again(self._store.outbox.standing(self.receiver.target, sent_by))
+        finally:
+            self._reminded = time.monotonic()
+
+    def _say_again(self, notifications: Iterable[Notification]) -> None:
+        for notification in notifications:
             if self._ended:
                 return
             try:

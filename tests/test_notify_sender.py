@@ -604,6 +604,78 @@ def test_a_single_run_sends_what_is_due_and_says_what_could_not_be_sent(post: Po
     assert receiver.titles() == ["a firing", "a resolved"]
 
 
+def alone(post: Post, *receivers: Channel, seconds: float = 10) -> int:
+    """What a process does that ends when it has sent what there is; how many wait then."""
+    sender = Sender(post.store, Telemetry(), post.clock)
+    sender.use(receivers)
+    try:
+        return sender.deliver(seconds, lambda: False)
+    finally:
+        sender.stop()
+
+
+def test_a_single_run_tries_again_what_failed_within_its_time(
+    post: Post, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("monitor.sender.FIRST_RETRY", 0.3)
+    monkeypatch.setattr(post, "clock", time.time)
+    receiver.behave = lambda _: Reply(503 if len(receiver.got) < 3 else 200)
+    put(post.store, "inbox", [FIRING, RESOLVED], time.time())
+    assert alone(post, webhook(receiver)) == 0
+    assert receiver.titles() == ["a firing", "a resolved"]
+
+
+def test_a_single_run_waits_for_nothing_that_is_due_only_after_it(post: Post, receiver: Receiver) -> None:
+    began = time.monotonic()
+    receiver.behave = lambda _: Reply(503)
+    post.put("inbox", FIRING)
+    assert alone(post, webhook(receiver), seconds=3.9) == 1  # it would be tried again after four seconds at least
+    post.later(FIRST_RETRY * 2)
+    receiver.behave = lambda _: Reply(429, headers={"Retry-After": "600"})
+    assert alone(post, webhook(receiver), seconds=600) == 1
+    assert alone(post, Log(), seconds=600) == 0
+    assert time.monotonic() - began < 60
+
+
+def test_single_runs_remind_an_alertmanager_as_a_daemon_does(post: Post, receiver: Receiver) -> None:
+    incident(post.store, "a")
+    channel = alertmanager(receiver, repeat=60)
+    post.put("am", FIRING)
+    for _ in range(2):
+        alone(post, *channel)
+    assert states(receiver) == ["firing"], "it was told just now"
+    post.later(3600)
+    alone(post, *channel)
+    assert states(receiver) == ["firing"] * 2
+    incident(post.store, "a", "resolved")
+    post.put("am", RESOLVED)
+    post.later(3600)
+    for _ in range(2):
+        alone(post, *channel)
+    assert states(receiver) == ["firing", "firing", "resolved"]
+
+
+def test_single_runs_keep_the_outbox_clean_and_tell_who_joined(post: Post, receiver: Receiver) -> None:
+    cleaned: list[None] = []
+    incident(post.store, "goes on")
+    post.put("inbox", FIRING, notice(incident="goes on"))
+    alone(post, webhook(receiver))
+    post.put("gone", notice(incident="c"))
+    post.later(31 * DAY)
+    sender = Sender(post.store, Telemetry(), post.clock, lambda: cleaned.append(None))
+    sender.use([webhook(receiver)])
+    assert sender.deliver(10, lambda: False) == 0
+    sender.stop()
+    assert cleaned == [None]
+    assert post.rows("incident", "last_error") == [("goes on", ""), ("c", "no channel has this receiver any more")]
+    with Receiver() as second:
+        alone(post, *alertmanager(receiver))
+        post.put("am", notice(incident="goes on", number=1))
+        alone(post, *alertmanager(receiver))
+        alone(post, *alertmanager(receiver, second))
+        assert states(second) == ["firing"]
+
+
 def test_an_alertmanager_that_joins_a_channel_is_told_of_what_goes_on_and_of_its_end(
     post: Post, receiver: Receiver
 ) -> None:

@@ -95,15 +95,25 @@ class Outbox(Connected):
         with self.reading() as connection:
             return [Waiting(*row) for row in connection.execute(query)]
 
-    def standing(self, target: str) -> list[Notification]:
-        """The newest that a target got of each incident that is still open. Raises StoreError."""
+    def next_at(self, now: float, target: str) -> float | None:
+        """When something for a target will be due, `now` if it is; None if nothing waits. Raises StoreError."""
+        first = sa.select(sa.func.min(outbox.c.id)).where(*_WAITING, outbox.c.target == target)
+        query = sa.select(outbox.c.next_at).where(outbox.c.id.in_(first.group_by(outbox.c.incident)))
+        with self.reading() as connection:
+            found = connection.execute(query).scalars().all()
+        return min((now if at > now + FARTHEST else max(at, now) for at in found), default=None)
+
+    def standing(self, target: str, sent_by: float | None = None) -> list[Notification]:
+        """The newest that a target got of each incident that is open; if it got that by then. Raises StoreError."""
         newest = (
             sa.select(sa.func.max(outbox.c.id))
             .where(outbox.c.target == target, outbox.c.sent_at.is_not(None), *_STANDING)
             .group_by(outbox.c.incident)
         )
         with self.reading() as connection:
-            documents = connection.execute(sa.select(outbox.c.document).where(outbox.c.id.in_(newest))).scalars()
+            known = sa.select(outbox.c.document).where(outbox.c.id.in_(newest))
+            known = known if sent_by is None else known.where(outbox.c.sent_at <= sent_by)
+            documents = connection.execute(known).scalars()
             return [Notification.of(json.loads(document)) for document in documents]
 
     def severities(self, target: str, incident: str) -> set[Severity]:
