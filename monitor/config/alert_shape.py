@@ -175,7 +175,7 @@ class _Receiving(Shape):
         default="24h",
         validate_default=True,
         description="How long it is tried to tell of an incident that is over meanwhile; of one that goes on, and of "
-        "its end, it is tried forever. Default: 24h.",
+        "its end, it is tried for as long as a daemon has the channel. Default: 24h.",
     )
 
 
