@@ -14,8 +14,9 @@ MEMORY_DAYS = 12.0
 """In which a day fades."""
 LASTING_DAYS = 10
 """Days in a row, beside those left out, for which a rise must last to be the level: a sale or a feast is none."""
-RISE, RISE_Z = 0.02, 2.0
-"""Relative rise of a day, and standard errors beyond it, from where on it is one."""
+RISE, RISE_Z = 0.02, 4.0
+"""Relative rise of a day that is one, and standard errors beyond it by which a first one and the days left out after it
+must show that: what thin traffic has by chance is none."""
 
 TOTAL, EXPECTED, SQUARES, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUESTS = range(7)
 FIELDS = 7
@@ -87,12 +88,16 @@ class Levels:
         pending = (*self.pending, self.today) if self.today.sums[REQUESTS].any() else self.pending
         old = [d for d in pending if d.number < day - LEFT_OUT_DAYS]
         memory, rising, level = self.memory, self.rising, self.ratios[QUALITY]
+        kept = pending[len(old) :]
         for each in old:
-            has, is_better = _rises(each, level, memory)
+            has = (memory.sums[EXPECTED] > 0) & (each.sums[EXPECTED] > 0)
+            is_better = has & _rises(each.sums, level)
+            lately = sum((d.sums for d in kept), each.sums)
+            error = np.hypot(_error(lately), level * lately[EXPECTED] * _error(memory.sums) / _total(memory.sums))
+            is_better &= (rising > 0) | _rises(lately, level, RISE_Z * error)
             rising = np.where(is_better, rising + 1, np.where(has, 0, rising))
             memory = faded(memory, _no_better(each, level, is_better & (rising <= LASTING_DAYS)))
         slices = self.ratios.shape[1]
-        kept = pending[len(old) :]
         return Levels(_ratios(memory, self.ratios), memory, kept, Day.empty(day, slices), rising)
 
     def every(self) -> Floats:
@@ -136,15 +141,22 @@ def _rescaled(day: Day, factors: Floats) -> Day:
     return replace(day, sums=sums)
 
 
-def _rises(day: Day, level: Floats, memory: Day) -> tuple[Bools, Bools]:
-    """(S,) slices with something to compare, (S,) whether their day was clearly better than the (S,) level."""
-    total, expected, squares = day.sums[:LABELLED]
-    size = np.maximum(day.sums[REQUESTS], 1)
-    has: Bools = (memory.sums[EXPECTED] > 0) & (expected > 0)
-    error = np.sqrt(np.maximum(squares - total**2 / size, 0))
-    usual = level * expected
-    is_better: Bools = has & (total - (1 + RISE) * usual > RISE_Z * error)
-    return has, is_better
+def _rises(sums: Floats, level: Floats, margin: Floats | float = 0.0) -> Bools:
+    """(S,) whether the totals of (7, S) sums are above the (S,) level by RISE, and by a margin more."""
+    found: Bools = sums[TOTAL] - (1 + RISE) * level * sums[EXPECTED] > margin
+    return found
+
+
+def _error(sums: Floats) -> Floats:
+    """(S,) standard error of the totals of (7, S) sums."""
+    found: Floats = np.sqrt(np.maximum(sums[SQUARES] - sums[TOTAL] ** 2 / np.maximum(sums[REQUESTS], 1), 0))
+    return found
+
+
+def _total(sums: Floats) -> Floats:
+    """(S,) totals of (7, S) sums, to divide by."""
+    found: Floats = np.maximum(sums[TOTAL], 1e-9)
+    return found
 
 
 def _no_better(day: Day, level: Floats, which: Bools) -> Day:
