@@ -15,8 +15,6 @@ _MISSING = (
 )
 _STATEMENT = re.compile(r" LINE \d+: .*?\^")
 _ALIAS = re.compile(r"(?<![\w.])([re])\.(?=[\w\"`])(?!g\.)")  # but not of an "e.g."
-
-
 _UNLIKE = re.compile(r": (request|item|query) of rankings and labels cannot be compared")
 _NOT_READ = re.compile(r"invalid input syntax for type [\w ]+: \"(.*?)\"")
 

@@ -143,7 +143,8 @@ def _notices(
     number, last = store.alerts.notices(id_)
     former = last.severity if last is not None and last.severity != stored.incident.severity else None
     reasons = result.followed.reasons
-    why = next((reasons[p.change] for p in result.placed if p.incident == id_ and p.change in reasons), GONE)
+    ends = (p.change for p in result.placed if p.incident == id_ and p.change.became != "firing")
+    why = next((reasons[change] for change in ends if change in reasons), GONE)
     about = _about(monitor, telling, last)
     notice = notification(kind, about, stored.incident, stored.findings, number, former, why)
     here, told = _targets(_channels(monitor, stored.incident), telling), told_targets(id_, store, telling)
