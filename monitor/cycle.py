@@ -250,25 +250,40 @@ def _stored(monitor: Monitor, store: Store, since: int, now: float) -> States:
 def _arrived(
     monitor: Monitor, since: float, now: float, source: Source, store: Store, states: States
 ) -> tuple[Arrived, int]:
-    """(the newest that the source has ever shown, its rows dated later than now).
+    """(the newest that the source has ever shown, its rows dated later than now)."""
+    noted = _noted(monitor, now, store, states)
+    fresh = source.freshness(_look_from(monitor, since, noted, states), now)
+    request = noted.request if fresh.newest is None else fresh.newest
+    label = noted.label if fresh.newest_label is None else fresh.newest_label
+    return Arrived(request, label), fresh.future_rows
 
-    It is looked for from where it was before; where that is not known, from `since` or the oldest open bucket. Events
-    are looked for where verdicts are asked for.
+
+def _noted(monitor: Monitor, now: float, store: Store, states: States) -> Arrived:
+    """The newest that cycles before have seen.
+
+    Nothing where a clock that ran ahead noted it, or another definition did, of other tables perhaps.
     """
-    awaits_label = monitor.drift is not None and isinstance(monitor.recipe, Events)
     progress = store.progress(monitor.name)
-    known, label = progress.newest_source_at, progress.newest_label_at if awaits_label else None
-    if known is not None and (max(known, label or known) > now or not states[monitor.traffic]):
-        known = label = None  # noted by a clock that ran ahead, or under another definition, with other tables perhaps
-    unsettled = (start for series in states.values() for start, state in series.items() if not state.is_settled)
-    begin = min((since, *unsettled))
-    if known is not None and (label is not None or not awaits_label):
-        begin = max(min(known, label or known), min(since, known))
-    elif known is not None:
-        begin = min(since, known)
-    fresh = source.freshness(begin, now)
-    newest_label = label if fresh.newest_label is None else fresh.newest_label
-    return Arrived(known if fresh.newest is None else fresh.newest, newest_label), fresh.future_rows
+    request, label = progress.newest_source_at, progress.newest_label_at if _looks_for_labels(monitor) else None
+    if request is None or max(request, label or request) > now or not states[monitor.traffic]:
+        return NOTHING_YET
+    return Arrived(request, label)
+
+
+def _look_from(monitor: Monitor, since: float, noted: Arrived, states: States) -> float:
+    """Where to begin to look for the newest: where it was; if that is not known, `since` or the oldest open bucket."""
+    if noted.request is None:
+        unsettled = (start for series in states.values() for start, state in series.items() if not state.is_settled)
+        return min((since, *unsettled))
+    since = min(since, noted.request)
+    if noted.label is None and _looks_for_labels(monitor):
+        return since
+    return max(since, min(noted.request, noted.label or noted.request))
+
+
+def _looks_for_labels(monitor: Monitor) -> bool:
+    """Whether the newest event is asked for: where verdicts are, that tell when labels stay behind."""
+    return monitor.drift is not None and isinstance(monitor.recipe, Events)
 
 
 def _read_and_store(plan: _Plan, source: Source, store: Store, lease: Lease, stride: Stride) -> Iterator[Outcome]:
