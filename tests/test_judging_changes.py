@@ -91,6 +91,18 @@ def test_a_rule_that_is_edited_and_fires_no_more_is_withdrawn_at_once_with_the_r
     assert set(steps(bench, "withdrawn")) == {("floor", CHANGED)}
 
 
+def test_a_slice_that_is_gone_by_the_time_its_edited_rule_is_judged_ends_for_that_alone(bench: Bench) -> None:
+    bench.monitor = replace(bench.monitor, alerts=(replace(RULE, overall=False),))
+    bench.live(*[{"mobile": 0.8, "tv": 0.8}] * 2, *[{"mobile": 0.4, "tv": 0.8}] * 3)
+    bench.put(*[{"tv": 0.8}] * 4)
+    bench.monitor = replace(bench.monitor, alerts=(replace(RULE, overall=False, lasting=HOUR),))
+    bench.judge()
+    assert (states(bench), kinds(bench)) == (["withdrawn"], ["firing", "withdrawn"])
+    assert steps(bench, "firing")[-1] == ("floor", GOES_ON)
+    assert GONE in bench.messages[-1][1].text
+    assert GOES_ON not in bench.messages[-1][1].text
+
+
 def test_a_rule_that_is_gone_says_that(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, name="other", limit=Floor(0.1, 0.1)),))
