@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,8 +20,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import monitor.cli as cli
 from monitor.errors import StoreError
-from monitor.store import Store
+from monitor.store import Store, waiting
 from monitor.store.engine import explained
+from monitor.store.migrate import LOCK
+from tests.support.monitors import new_store
+from tests.support.postgres import PostgresServer
 
 CONFIG = """\
 store: {{url: "sqlite:///{store}"}}
@@ -181,6 +187,77 @@ def test_what_postgresql_says_of_the_store_comes_with_what_mends_it(said: str, r
     url = make_url("postgresql+psycopg://rm@localhost/store")
     with pytest.raises(StoreError, match=re.escape(remedy)), explained(url):
         raise SQLAlchemyError(said)
+
+
+@contextmanager
+def standing_still(server: PostgresServer) -> Iterator[None]:
+    """The processes that serve stores are stopped, while their machine goes on answering for them."""
+    engine = sa.create_engine(server.url())
+    with engine.connect() as connection:
+        query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'rankmon-store'"
+        pids = connection.scalars(sa.text(query)).all()
+    engine.dispose()
+    assert pids
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a store for longer than a second."""
+    monkeypatch.setattr(waiting, "LONGEST_WAIT", 1.0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_store_that_hangs_within_a_transaction_is_given_up_and_the_next_one_works(
+    postgres: PostgresServer, postgres_url: str
+) -> None:
+    store = new_store(postgres_url)
+
+    def read() -> None:
+        with store.reading() as connection:
+            connection.execute(sa.text("SELECT 1"))
+            with standing_still(postgres):
+                connection.execute(sa.text("SELECT 2"))
+
+    with pytest.raises(StoreError, match=r"has not answered for 1 s; is the server stopped, or its disk"):
+        read()
+    store.record("m", newest_source_at=1.0)
+    assert store.progress("m").newest_source_at == 1.0
+    store.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_connection_that_hangs_between_two_transactions_is_replaced(
+    postgres: PostgresServer, postgres_url: str
+) -> None:
+    store = new_store(postgres_url)
+    store.record("m", newest_source_at=1.0)
+    with standing_still(postgres):
+        assert store.progress("m").newest_source_at == 1.0
+    store.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_change_of_the_tables_is_waited_for_however_long_it_takes(postgres_url: str) -> None:
+    url = make_url(postgres_url)
+    first, second = Store(url), Store(url)
+    with first.writing() as connection, ThreadPoolExecutor(1) as other:
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
+        migrated = other.submit(second.schema.migrate)
+        time.sleep(2.5)
+        assert not migrated.done()
+        connection.commit()
+        assert migrated.result()[0] is None
+    with pytest.raises(StoreError, match="has not answered"), second.writing() as connection:
+        connection.exec_driver_sql("SELECT pg_sleep(20)")
+    first.close()
+    second.close()
 
 
 @pytest.mark.parametrize(

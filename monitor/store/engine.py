@@ -18,6 +18,7 @@ import monitor.store.files as files
 from monitor.core.words import on_one_line
 from monitor.database_url import how_to_install, without
 from monitor.errors import StoreError
+from monitor.store.waiting import limit_waits
 
 NOW = {
     "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
@@ -103,7 +104,10 @@ def create(url: URL) -> sa.Engine:
 def _postgresql_engine(url: URL) -> sa.Engine:
     wanted = {"connect_timeout": 10, "application_name": "rankmon-store", **_KEEPALIVE}
     arguments = {name: value for name, value in wanted.items() if name not in url.query}
-    return sa.create_engine(url, pool_pre_ping=True, pool_recycle=3600, connect_args=arguments)
+    engine = sa.create_engine(url, pool_pre_ping=True, pool_recycle=3600, connect_args=arguments)
+    if url.get_driver_name() == "psycopg":
+        limit_waits(engine)
+    return engine
 
 
 class _Hinting(SQLiteCompiler):
@@ -246,6 +250,7 @@ _REMEDIES = (
         "let this user make tables: GRANT CREATE, USAGE ON SCHEMA public, or a database of which it is the owner",
     ),
     (("28P01", "28000"), "authentication failed", "may this user log in, with this password and from this machine?"),
+    ((), "has not answered", "is the server stopped, or its disk, or does another hold what it needs locked?"),
     ((), "connection", "is the server up, and is store.url right?"),
 )
 """Of PostgreSQL: (SQL states, or else a word of what it says), and the remedy."""

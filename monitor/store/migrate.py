@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,11 @@ import sqlalchemy as sa
 
 from monitor.errors import StoreError
 from monitor.store.engine import Connected
+from monitor.store.waiting import at_leisure
 
 PACKAGE = Path(__file__).parent.parent
-_LOCK = 7_265_616
+LOCK = 7_265_616
+"""Held in PostgreSQL by whoever changes the tables."""
 
 
 class Schema(Connected):
@@ -25,13 +29,21 @@ class Schema(Connected):
         """
         from alembic import command
 
-        with self.writing() as connection:
-            if self.dialect == "postgresql":
-                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        with self.writing() as connection, self._alone(connection):
             config, before = _alembic(connection), _revision(connection)
             _refuse_newer(config, before)
             command.upgrade(config, "head")
             return before, str(_revision(connection))
+
+    @contextmanager
+    def _alone(self, connection: sa.Connection) -> Iterator[None]:
+        """Nobody else changes the tables meanwhile, and for that, which may take long, it is waited."""
+        if self.dialect == "sqlite":  # whose writers are alone
+            yield
+            return
+        with at_leisure(connection):
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
+            yield
 
     def lacks(self) -> str:
         """What there is to say of a database without rankmon's tables; empty if it has them. Raises StoreError."""
