@@ -72,7 +72,7 @@ class Remembering(Store):
 
     def __init__(self, store: Store, monitor: Monitor, budget: Budget = SHARED) -> None:
         """Nothing is read yet. Nothing is kept while somebody else holds the monitor."""
-        vars(self).update(vars(store))
+        vars(self).update(vars(store))  # its connections and its parts, not others to the same database
         self.name = monitor.name
         self._width = monitor.bucket
         self._reach = reach(monitor) + SPARE
