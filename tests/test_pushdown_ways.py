@@ -512,6 +512,19 @@ def test_zero_is_one_slice_whatever_its_sign(shared_url: str) -> None:
         }
 
 
+@pytest.mark.parametrize("kind", ["float8", "numeric"])
+@pytest.mark.parametrize("way", ["pull", "pushdown"])
+def test_a_request_all_of_whose_rows_are_nan_in_a_slice_is_not_mixed(shared_url: str, kind: str, way: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind} USING 'NaN'")
+        connection.exec_driver_sql("UPDATE rankings SET country = NULL WHERE item = 2")
+    monitored = small(engine=way, slices=(Slice("device", "device"), Slice("land", "country")))
+    tally = tallied(source(shared_url, monitored).read(START, END), BUCKET, [], monitored.slices, {})
+    assert {v.lower() for _, d, v in tally.traffic if d == "device"} == {"nan"}
+    assert not tally.refused
+
+
 def test_items_may_be_uuids(postgres_url: str) -> None:
     fill(postgres_url)
     change = "TYPE uuid USING lpad(item::text, 32, '0')::uuid"

@@ -32,6 +32,7 @@ from monitor.core.types import MIXED, Column, Events, Judgments, Monitor
 from monitor.errors import InputError, SourceError, TooMany
 from monitor.source.engine import Database, Reader
 from monitor.source.queries import Condition, Queries, between, kinds_of, untyped
+from monitor.source.requests import is_same
 from monitor.source.times import to_micros
 
 MOST_ROWS = 1_000_000
@@ -275,4 +276,4 @@ def _one(values: Sequence[Any] | None) -> Any:
     known = [v for v in values or () if v is not None]  # arrays and JSON too, which a set cannot hold
     if not known:
         return None
-    return MIXED if any(v != known[0] for v in known) else known[0]
+    return MIXED if not all(is_same(v, known[0]) for v in known) else known[0]

@@ -135,6 +135,11 @@ class Requests:
         return refusals
 
 
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are equal as they are to databases, to which NaN is equal to itself."""
+    return bool(one == other or (one != one and other != other))
+
+
 def unsigned(values: Sequence[Any]) -> list[Any]:
     """The same with 0.0 in place of -0.0: databases hold them to be equal, and give the one or the other of a group."""
     return [v + 0.0 if type(v) is float else v for v in values]
@@ -189,7 +194,7 @@ class _Groups:
         values: list[Any] = [None] * len(self.names)
         for i, group in zip(self._rows.tolist(), self._group.tolist(), strict=True):
             value, before = column[i], values[group]
-            if value is None or value == before:
+            if value is None or is_same(value, before):
                 continue
             mixed[group] |= before is not None
             values[group] = value
