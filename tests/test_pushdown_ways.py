@@ -525,6 +525,19 @@ def test_a_request_all_of_whose_rows_are_nan_in_a_slice_is_not_mixed(shared_url:
     assert not tally.refused
 
 
+@pytest.mark.parametrize("unit", ["epoch_ms", "epoch_us"])
+def test_seconds_of_32_bits_are_held_against_times_in_finer_units(shared_url: str, unit: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE rankings ALTER at TYPE integer USING at / 1000")
+        connection.exec_driver_sql("UPDATE events SET at = at * 1000" if unit == "epoch_us" else "SELECT 1")
+    rankings = replace(small().rankings, time=TimeColumn("at", "epoch_s"))
+    monitored = small(events(EPOCH._replace(form=unit)), rankings=rankings)
+    answer = source(shared_url, replace(monitored, engine="pushdown")).read(START, END)
+    assert isinstance(answer, Summed)
+    assert (answer.read, answer.traffic[:, 4].sum()) == ([], 3 * BUCKETS)
+
+
 def test_items_may_be_uuids(postgres_url: str) -> None:
     fill(postgres_url)
     change = "TYPE uuid USING lpad(item::text, 32, '0')::uuid"

@@ -233,7 +233,8 @@ class Speech:
             return time
         units, per = _EPOCHS[other.format], _EPOCHS[column.format]
         if units > per:
-            return time * written(str(units // per))
+            # A constant of 64 bits: seconds often have 32, which would not hold the product.
+            return time * sa.cast(written(str(units // per)), sa.BigInteger)
         return self.double(time) / self.number(per // units)
 
     def is_plain(self, time: Expression, column: TimeColumn) -> Condition | None:
