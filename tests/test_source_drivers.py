@@ -175,6 +175,22 @@ def test_a_table_to_be_granted_has_the_schema_that_the_statement_has(statement: 
 
 
 @pytest.mark.parametrize(
+    ("said", "user", "grant"),
+    [
+        ("permission denied for schema Web Logs LINE 1: ...", "me", 'GRANT USAGE ON SCHEMA "Web Logs" TO me'),
+        ("permission denied for table SearchLog", "rank-mon", 'GRANT SELECT ON "SearchLog" TO "rank-mon"'),
+        ("permission denied for table log%", "me", 'GRANT SELECT ON "Web%"."log%" TO me'),
+        ('permission denied for database "my-shop" DETAIL: User', "me", 'GRANT CONNECT ON DATABASE "my-shop" TO me'),
+        ("Access denied for user 'a-b'@'%' to database 'my-shop'", "a-b", "GRANT SELECT ON `my-shop`.* TO `a-b`"),
+    ],
+)
+def test_names_in_the_statement_that_mends_a_refusal_are_quoted_where_they_must_be(
+    said: str, user: str, grant: str
+) -> None:
+    assert grant_for(said, user, 'SELECT 1 FROM "Web%%"."log%%" AS e') == grant
+
+
+@pytest.mark.parametrize(
     ("said", "place"),
     [
         ("column r.usr does not exist LINE 1: ...", "looked for in the rankings, reco.log"),

@@ -309,43 +309,56 @@ def by_own_limits(limits: Mapping[str, float], is_connected: bool) -> Fault:
 
 # ---- what is to be granted -----------------------------------------------------------------------------------------
 
+_REFUSED = r' "?(.+?)"?(?= (?:LINE \d+|DETAIL|HINT|CONTEXT):|$)'
+
 _GRANTS = (
-    (re.compile(r"permission denied for schema \"?([^\s\"]+)"), "GRANT USAGE ON SCHEMA {} TO {}"),
-    (re.compile(r"permission denied for database \"?([^\s\"]+)"), "GRANT CONNECT ON DATABASE {} TO {}"),
-    (re.compile(r"permission denied for function \"?([^\s\"]+)"), "GRANT EXECUTE ON FUNCTION {} TO {}"),
+    (re.compile(rf"permission denied for schema{_REFUSED}"), "GRANT USAGE ON SCHEMA {} TO {}", '"'),
+    (re.compile(rf"permission denied for database{_REFUSED}"), "GRANT CONNECT ON DATABASE {} TO {}", '"'),
+    (re.compile(rf"permission denied for function{_REFUSED}"), "GRANT EXECUTE ON FUNCTION {} TO {}", '"'),
     (
-        re.compile(r"permission denied for (?:(?:foreign )?table|(?:materialized )?view|relation) \"?([^\s\"]+)"),
+        re.compile(rf"permission denied for (?:(?:foreign )?table|(?:materialized )?view|relation){_REFUSED}"),
         "GRANT SELECT ON {} TO {}",
+        '"',
     ),
-    (re.compile(r"command denied to user .*? for table '?(`[^\s]+`|[^\s']+)"), "GRANT SELECT ON {} TO {}"),
-    (re.compile(r"to database '([^']+)'"), "GRANT SELECT ON {}.* TO {}"),
+    (re.compile(r"command denied to user .*? for table '?(`[^\s]+`|[^\s']+)"), "GRANT SELECT ON {} TO {}", "`"),
+    (re.compile(r"to database '([^']+)'"), "GRANT SELECT ON {}.* TO {}", "`"),
 )
-"""What PostgreSQL, MariaDB and MySQL say -> the statement that an owner must run, of what, to whom."""
+"""What PostgreSQL, MariaDB and MySQL say -> the statement that an owner must run, of what, to whom; how names are
+quoted there."""
+
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 
 def grant_for(said: str, user: str | None, statement: str = "") -> str:
     """The statement that mends a refusal, as far as its text says what was refused; empty if it does not.
 
     Args:
-        statement: that was refused, which has the schema of a table that PostgreSQL leaves out.
+        statement: that was refused, as the driver got it; it has the schema of a table that PostgreSQL leaves out.
 
-    >>> grant_for("permission denied for table events", "watcher", "SELECT 1 FROM shop.events AS e")
-    'GRANT SELECT ON shop.events TO watcher'
+    >>> grant_for("permission denied for table events", "watch-er", "SELECT 1 FROM shop.events AS e")
+    'GRANT SELECT ON shop.events TO "watch-er"'
     """
-    matches = ((pattern.search(said), to_run) for pattern, to_run in _GRANTS)
-    return next((to_run.format(_in_full(match[1], statement), user) for match, to_run in matches if match and user), "")
+    for pattern, to_run, mark in _GRANTS:
+        if user and (match := pattern.search(said)):
+            return to_run.format(_in_full(match[1], statement.replace("%%", "%"), mark), _quoted(user, mark))
+    return ""
+
+
+def _quoted(name: str, mark: str) -> str:
+    """A name as a statement must have it: quoted, but where it says the same without."""
+    return name if _PLAIN.fullmatch(name) else f"{mark}{name.replace(mark, mark * 2)}{mark}"
 
 
 _NAME = r'(?:"(?:[^"]|"")+"|[\w$]+)'
 
 
-def _in_full(table: str, statement: str) -> str:
-    """A table's name with its schema, as a statement has it; as it is where that has none, or several."""
+def _in_full(table: str, statement: str, mark: str) -> str:
+    """A table's name with its schema, as a statement has it; by itself where that has none, or several."""
     if "." in table or "`" in table:
         return table
     name = re.escape(table)
     found = re.findall(rf'\b(?:FROM|JOIN)\s+((?:{_NAME}\.)+(?:"{name}"|{name}\b))', statement, re.IGNORECASE)
-    return found[0] if len(set(found)) == 1 else table
+    return found[0] if len(set(found)) == 1 else _quoted(table, mark)
 
 
 # ---- where it was looked for ---------------------------------------------------------------------------------------
