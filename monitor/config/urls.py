@@ -85,7 +85,8 @@ def _fault(url: URL, password: str | None) -> str | None:
     _, _, driver = url.drivername.partition("+")
     if driver in _ASYNCHRONOUS:
         return f"{driver} is an asynchronous driver; use another, e.g. postgresql+psycopg"
-    if "@" in (url.host or ""):
+    # After a password with @ and / what is left of it would be taken for the database's name, and shown as such.
+    if "@" in (url.host or "") or (url.password is not None and "@" in (url.database or "")):
         return "the user or password holds an @; write it as %40, or give the password as `password:`"
     if url.password is not None and password is not None:
         return "holds a password, and there is one beside it; keep just one"
