@@ -75,6 +75,7 @@ def test_an_unsupported_dialect_is_pulled_and_push_down_says_why_not() -> None:
         ("The SELECT permission was denied on the object 'log'", "permission", "grant SELECT"),
         ("TSocket read 0 bytes", "connect", "is the database up"),
         ('invalid input value for enum kind: "purchase"', "data", "ALTER TYPE"),
+        ('FATAL: pg_hba.conf rejects connection for user "u", database "shop"', "connect", "may this user log in"),
     ],
 )
 def test_what_other_servers_say_is_understood(said: str, reason: str, word: str) -> None:

@@ -175,7 +175,7 @@ _FAULTS = (
     Fault(
         "connect",
         ("28",),
-        ("authentication failed", "no pg_hba.conf entry", "role "),
+        ("authentication failed", "no pg_hba.conf entry", "pg_hba.conf rejects", "role "),
         "may this user log in, with this password and from this machine?",
     ),
     Fault(
