@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from monitor.config import Config, fields, json_schema, load, parse_listen
+from monitor.core.rules import Drop
 from monitor.core.types import Column, EventRule, Events, Judgments, Monitor, Slice, TimeColumn
 from monitor.errors import ConfigError, InputError
 
@@ -483,6 +484,22 @@ def test_a_variable_in_a_comment_is_none(one: Callable[..., Monitor]) -> None:
 
 def test_numbers_may_come_from_variables(read: Callable[..., Config]) -> None:
     assert read(("store:", "scheduler: {workers: '${N}'}\nstore:"), N="7").scheduler.workers == 7
+
+
+@pytest.mark.parametrize("base", [0, 1])
+def test_the_base_of_positions_may_come_from_a_variable(one: Callable[..., Monitor], base: int) -> None:
+    made = one(("position: position", "position: {column: position, base: '${BASE}'}"), BASE=str(base))
+    assert made.rankings.position_base == base
+
+
+@pytest.mark.parametrize(("text", "amount"), [("0.05", 0.05), ("7%", 0.07)])
+def test_a_drop_may_come_from_a_variable_as_a_difference_or_as_a_share(
+    one: Callable[..., Monitor], text: str, amount: float
+) -> None:
+    rule = "alerts: [{name: low, measure: ndcg@10, drop: '${DROP}', baseline: {trailing: 7d}}]"
+    limit = one(also(rule), DROP=text).alerts[0].limit
+    assert isinstance(limit, Drop)
+    assert (limit.by, limit.relative) == (amount, "%" in text)
 
 
 def test_secret_files_lie_beside_the_configuration_and_may_end_in_a_newline(

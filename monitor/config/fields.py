@@ -222,9 +222,11 @@ def _amount(value: Any) -> Amount:
         raise PydanticCustomError("empty", "is empty")
     if isinstance(value, int | float) and math.isfinite(value) and value >= 0:
         return Amount(float(value), False)
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*%", value.strip()) if isinstance(value, str) else None
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(%?)", value.strip()) if isinstance(value, str) else None
     if match is None:
         raise ValueError("must be a share such as 7%, or a difference such as 0.05; 0 or more")
+    if not match[2]:  # a number that is text comes from a variable
+        return Amount(float(match[1]), False)
     if float(match[1]) >= 100:
         raise ValueError("a fall of 100% or more cannot be; give less")
     return Amount(float(match[1]) / 100, True)

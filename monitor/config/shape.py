@@ -136,7 +136,12 @@ def _as_column(value: Any) -> Any:
     return {"column": value} if isinstance(value, str) else value
 
 
-Base = Annotated[Literal[0, 1], BeforeValidator(no_truth_value)]
+def _base(value: Any) -> Any:
+    value = no_truth_value(value)
+    return int(value) if value in ("0", "1") else value  # text where it comes from a variable
+
+
+Base = Annotated[Literal[0, 1], BeforeValidator(_base)]
 
 
 class PositionColumn(Shape):
