@@ -538,6 +538,18 @@ def test_seconds_of_32_bits_are_held_against_times_in_finer_units(shared_url: st
     assert (answer.read, answer.traffic[:, 4].sum()) == ([], 3 * BUCKETS)
 
 
+@pytest.mark.parametrize("name", ["item", "request"])
+@pytest.mark.parametrize(("kind", "value"), [("bigint[]", "{1}"), ("jsonb", "[1]")])
+def test_arrays_in_the_place_of_ids_are_told_with_the_remedy(shared_url: str, name: str, kind: str, value: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        for table in ("rankings", "events"):
+            connection.exec_driver_sql(f"ALTER TABLE {table} ALTER {name} TYPE {kind} USING '{value}'")
+    with pytest.raises(SourceError, match=f"column '{name}' holds arrays .* not one id a row.*unnest") as caught:
+        source(shared_url, small(engine="pull")).read(START, END)
+    assert caught.value.reason == "data"
+
+
 def test_items_may_be_uuids(postgres_url: str) -> None:
     fill(postgres_url)
     change = "TYPE uuid USING lpad(item::text, 32, '0')::uuid"

@@ -30,7 +30,7 @@ from monitor.errors import SourceError
 from monitor.source.blocks import Blocks
 from monitor.source.engine import Reader
 from monitor.source.queries import Queries, kinds_of
-from monitor.source.requests import Requests
+from monitor.source.requests import Requests, ids_in
 from monitor.source.times import Instants, to_micros
 
 Floats = NDArray[np.float64]
@@ -290,7 +290,8 @@ class Labelling:
         items, size = self.items, len(columns[0])
         request = self._places(columns[0], inside)
         kept = np.flatnonzero(request >= 0)
-        item = np.fromiter((items.setdefault(i, len(items)) for i in columns[1]), np.int64, size)
+        with ids_in(self.monitor.rankings.item):
+            item = np.fromiter((items.setdefault(i, len(items)) for i in columns[1]), np.int64, size)
         position = _floats(columns[2], np.inf) - self.monitor.rankings.position_base + 1
         grade = np.full(size, np.nan) if grades is None else _floats(grades, np.inf)
         return Rows(request, item, position, grade).where(kept), kept

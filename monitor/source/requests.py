@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from monitor.core.relevance import Refusals
 from monitor.core.tally import MICROS
 from monitor.core.types import MIXED, Judgments, Monitor
+from monitor.errors import SourceError
 from monitor.source.times import to_micros
 
 Ints = NDArray[np.int64]
@@ -59,7 +61,8 @@ class Requests:
         width = len(COUNTS) + len(cutoffs)
         counts = [_whole_numbers(c) for c in columns[3 : 3 + width]]
         named = np.fromiter((i is not None for i in ids), bool, len(ids))
-        groups = _Groups(ids, named, micros)
+        with ids_in(monitor.rankings.request):
+            groups = _Groups(ids, named, micros)
         totals = [groups.sums(c) for c in counts]
         keys = [groups.agreed(c) for c in columns[3 + width :]]
         found = cls(
@@ -133,6 +136,23 @@ class Requests:
             is_query = isinstance(monitor.recipe, Judgments) and i == 0
             refusals.add_counts("mixed_query" if is_query else "mixed_slice", mixed.astype(np.int64))
         return refusals
+
+
+@contextmanager
+def ids_in(column: str) -> Iterator[None]:
+    """Explain where the values of a column cannot be looked up.
+
+    Raises:
+        SourceError: they are arrays or the like, each of several values.
+    """
+    try:
+        yield
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        told = f"column {column!r} holds arrays or other values with parts, and not one id a row"
+        remedy = "give each item a row of its own in a `select:`, as by unnest(...), or take the value's text"
+        raise SourceError(f"{told}; {remedy}", "data", lasting=True) from error
 
 
 def is_same(one: Any, other: Any) -> bool:
