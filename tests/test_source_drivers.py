@@ -182,6 +182,7 @@ def test_a_table_to_be_granted_has_the_schema_that_the_statement_has(statement: 
         ("permission denied for table SearchLog", "rank-mon", 'GRANT SELECT ON "SearchLog" TO "rank-mon"'),
         ("permission denied for table log%", "me", 'GRANT SELECT ON "Web%"."log%" TO me'),
         ('permission denied for database "my-shop" DETAIL: User', "me", 'GRANT CONNECT ON DATABASE "my-shop" TO me'),
+        ("SELECT command denied to user 'me'@'h' for table `shop`.`a b`", "me", "GRANT SELECT ON `shop`.`a b` TO me"),
         ("Access denied for user 'a-b'@'%' to database 'my-shop'", "a-b", "GRANT SELECT ON `my-shop`.* TO `a-b`"),
     ],
 )

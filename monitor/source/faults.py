@@ -320,7 +320,7 @@ _GRANTS = (
         "GRANT SELECT ON {} TO {}",
         '"',
     ),
-    (re.compile(r"command denied to user .*? for table '?(`[^\s]+`|[^\s']+)"), "GRANT SELECT ON {} TO {}", "`"),
+    (re.compile(r"command denied to user .*? for table '?(`.+`|[^\s']+)"), "GRANT SELECT ON {} TO {}", "`"),
     (re.compile(r"to database '([^']+)'"), "GRANT SELECT ON {}.* TO {}", "`"),
 )
 """What PostgreSQL, MariaDB and MySQL say -> the statement that an owner must run, of what, to whom; how names are
