@@ -330,7 +330,7 @@ class Settings(Shape):
     max_quiet: Maybe[PositiveDuration] = _setting(
         "3h",
         "Longest time without a request that is no fault, such as the nights. From then on, and "
-        "`ingest_delay`, the source is stale: by the verdict, and by Prometheus' rule.",
+        "`ingest_delay`, the source is stale: by the verdict, on the page, and by Prometheus' rule.",
     )
     max_request_span: Maybe[Duration] = _setting("1m", "Most time between the first and last row of one request.")
     history: Maybe[PositiveDuration] = Field(

@@ -18,9 +18,6 @@ from monitor.trail import Trail
 LABELS_FELL = 0.7
 """Share of the usual label coverage below which labels are said to be missing, as in notifications."""
 
-SILENT_BUCKETS, LEAST_SILENCE = 3, 3600
-"""After so many buckets without a request, and this many seconds at least, a source counts as stale."""
-
 LEAST_REAL_SILENCE = 60
 """Real seconds before which nothing counts as stale: of a replay's hours, many pass in a moment."""
 
@@ -91,7 +88,7 @@ def _freshness(snapshot: MonitorSnapshot, now: float, speed: float) -> Iterator[
         yield State("failing", "Failing; never succeeded" if last is None else f"Failing; last success {utc(last)}")
     elif progress.last_success_at is not None and now - progress.last_success_at > overdue:
         yield State("failing", f"Not evaluated since {utc(progress.last_success_at)}")
-    silence = max(monitor.ingest_delay + max(SILENT_BUCKETS * monitor.bucket, LEAST_SILENCE), least)
+    silence = max(monitor.ingest_delay + monitor.max_quiet, least)
     if progress.newest_source_at is not None and now - progress.newest_source_at > silence:
         yield State("stale", f"Source stale: no request since {utc(progress.newest_source_at)}")
 
