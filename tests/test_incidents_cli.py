@@ -237,6 +237,17 @@ def test_a_silence_of_no_length_is_refused(filled: Path, capsys: pytest.CaptureF
     assert "--for must be longer than 0s; rankmon incidents unsilence ends a silence" in capsys.readouterr().err
 
 
+def test_a_silence_until_after_the_calendars_end_is_refused_and_not_kept(
+    filled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(filled, "incidents silence", "shop", "--for", "9999999d") == 2
+    assert "--for must be 3650d at most; to hear of it never, give it `notify: [log]`" in capsys.readouterr().err
+    assert run(filled, "incidents list") == 0
+    assert "silenced" not in capsys.readouterr().out
+    assert run(filled, "incidents silence", "shop", "--for", "3650d") == 0
+    assert run(filled, "incidents unsilence", "shop") == 0
+
+
 def test_one_that_is_shown_has_the_link_to_its_page(
     filled: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from monitor.cli.common import Span, by_option, config_option, load_config, pick
 from monitor.cli.formats import format_option
 from monitor.cli.listing import Listing
 from monitor.core.messages import About, notification, sentence
+from monitor.core.types import format_duration
 from monitor.core.verdict_words import named, topic
 from monitor.core.words import lasting, utc
 from monitor.errors import InputError
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from monitor.config import Config
     from monitor.store import Store
     from monitor.store.alerts import StoredIncident
+
+LONGEST_SILENCE = 3650 * 86_400
+"""Seconds; what is silent for good should name no channel, and no calendar goes on for ever."""
 
 
 @click.group(cls=Listing)
@@ -123,6 +127,9 @@ def silence(config_path: Path, monitor: str, length: int, note: str, by: str) ->
     pick_monitors(config, (monitor,))
     if not length:
         raise click.UsageError("--for must be longer than 0s; rankmon incidents unsilence ends a silence")
+    if length > LONGEST_SILENCE:
+        most = format_duration(LONGEST_SILENCE)
+        raise click.UsageError(f"--for must be {most} at most; to hear of it never, give it `notify: [log]`")
     with stored(config) as store:
         store.alerts.silence(monitor, now, now + length, by, note)
     click.echo(f"{monitor}: silenced until {utc(int(now + length))}")
