@@ -201,6 +201,35 @@ def test_while_the_other_side_is_away_it_is_not_taken(api: Receiver, opened: Ope
         opened(GITHUB).send(ASKED)
 
 
+def test_an_answer_that_is_no_http_is_told_and_tried_again(api: Receiver, opened: Opened) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def speak() -> None:
+            line = other.accept()[0]
+            with line:
+                line.recv(65_536)
+                line.sendall(b"\x15\x03\x01\x00\x02\x02\x46 TLS is spoken here\r\n")
+
+        threading.Thread(target=speak, daemon=True).start()
+        hook = opened(GITHUB | {"GITHUB_API": f"http://127.0.0.1:{other.getsockname()[1]}"})
+        with pytest.raises(
+            Undelivered, match="502: the other side's answer is no HTTP: BadStatusLine; see its address"
+        ):
+            hook.send(ASKED)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"GITHUB_TOKEN": "ghs_secret\r"}, {"GITHUB_TOKEN": "ghs_s€cret"}, {"GITHUB_API": "acme"}]
+)
+def test_what_cannot_be_sent_is_told_without_a_token(
+    wrong: dict[str, str], opened: Opened, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = opened(GITHUB | wrong)
+    with pytest.raises(Undelivered, match="502: the call cannot be made: see address and token") as told:
+        hook.send(ASKED)
+    assert "ghs_" not in str(told.value) + caplog.text + capfd.readouterr().err
+
+
 def test_a_token_does_not_follow_a_redirect(api: Receiver, opened: Opened) -> None:
     with socket.create_server(("127.0.0.1", 0)) as elsewhere:
         elsewhere.settimeout(0.5)

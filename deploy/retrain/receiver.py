@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import http.client
 import json
 import logging
 import os
@@ -187,8 +188,8 @@ TARGETS: Mapping[str, Callable[[Mapping[str, str]], Target]] = {
 def start(call: Call) -> None:
     """Make the call. Raises Refused if no run came of it."""
     headers = {"Content-Type": "application/json", "User-Agent": "rankmon-retrain", **call.headers}
-    request = urllib.request.Request(call.url, json.dumps(call.body).encode(), headers, method="POST")
     try:
+        request = urllib.request.Request(call.url, json.dumps(call.body).encode(), headers, method="POST")
         with _opener().open(request, timeout=TIMEOUT) as answer:
             status = answer.status
     except urllib.error.HTTPError as error:
@@ -196,6 +197,10 @@ def start(call: Call) -> None:
         error.close()
     except OSError as error:
         raise Refused(502, f"the other side cannot be reached: {type(error).__name__}") from error
+    except http.client.HTTPException as error:
+        raise Refused(502, f"the other side's answer is no HTTP: {type(error).__name__}; see its address") from error
+    except ValueError:  # its text quotes what is wrong, and that may be a token
+        raise Refused(502, "the call cannot be made: see address and token for what must not be there") from None
     if status not in call.done:
         raise Refused(502, f"the other side answered {status}; no run was started")
 
