@@ -189,6 +189,20 @@ def test_what_is_no_http_is_no_delivery(greeting: bytes, said: str) -> None:
         assert refusal(url) == f"{url}: {said}"
 
 
+@pytest.mark.parametrize("path", ["/größe", "/a b", "/?token=h\x7fx"])
+def test_an_address_that_cannot_be_sent_is_not_said_to_have_answered(receiver: Receiver, path: str) -> None:
+    assert "cannot be asked: its address or a token holds what HTTP cannot carry" in refusal(receiver.url + path)
+    assert "größe" not in refusal(receiver.url + path)
+    assert receiver.got == []
+
+
+@pytest.mark.parametrize("token", ["se\rcret", "s€cret"])
+def test_a_token_that_cannot_be_sent_is_told_without_it(receiver: Receiver, token: str) -> None:
+    said = refusal(receiver.url, Authorization=f"Bearer {token}")
+    assert said.startswith(f"{receiver.url}: cannot be asked: its address or a token holds what HTTP cannot carry")
+    assert "cret" not in said
+
+
 def test_a_certificate_of_its_issuer_is_trusted(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     with Receiver(certificate=authority.issue()) as receiver:

@@ -189,4 +189,6 @@ def _cause(error: BaseException) -> str:
         return "closed the connection without an answer"
     if isinstance(error, OSError):
         return f"cannot be reached ({error.strerror or type(error).__name__})"
+    if isinstance(error, http.client.InvalidURL | ValueError):
+        return f"cannot be asked: its address or a token holds what HTTP cannot carry ({type(error).__name__})"
     return f"its answer is no HTTP ({type(error).__name__})"
