@@ -11,6 +11,7 @@ from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
 from monitor.core.messages import Kind, Notification, labels_are_suspect, notification, sentence
 from monitor.core.rules import Floor, Rule
+from monitor.core.words import utc
 from monitor.judging import REMOVED, RESTATED
 from tests.support.monitors import new_store
 from tests.support.notices import ABOUT, COVERAGE, DROP, FELL, FLOOR, HOUR, INCIDENT, SLICE
@@ -57,6 +58,7 @@ MESSAGES = {
     "updated, well again": message("updated", [replace(WELL_FOR_NOW, before=0.6812, before_when_fired=0.7016)]),
     "updated, well again but for a slice": message("updated", [WELL_FOR_NOW, SLICE]),
     "updated, the baseline has moved": message("updated", [MOVED]),
+    "updated, not judged since": message("updated", [DROP, replace(COVERAGE, end=DROP.end + 6 * HOUR)]),
     "resolved": message("resolved", [WELL], CLOSED),
     "resolved, the baseline followed": message("resolved", [FOLLOWED], CLOSED),
     "withdrawn, restated": message("withdrawn", [DROP], WITHDRAWN, RESTATED),
@@ -94,6 +96,14 @@ def test_what_fires_says_how_much_of_how_many_and_since_when(name: str) -> None:
     assert "Since 2023-11-14 22:00 UTC" in text
     assert " requests)" in text
     assert " fires below " in text
+
+
+def test_what_is_not_judged_any_more_says_of_when_it_is_and_what_is_judged_does_not() -> None:
+    lines = MESSAGES["updated, not judged since"].text.splitlines()
+    assert ["it could not be judged since" in line for line in lines if "Rule " in line] == [False, True]
+    assert f"That was at {utc(DROP.end)}; it could not be judged since." in lines[1]
+    over = message("resolved", [WELL, replace(WELL, rule="other", end=WELL.end + HOUR)], CLOSED)
+    assert "since." not in over.text
 
 
 def test_without_a_page_and_a_runbook_there_are_no_empty_links() -> None:

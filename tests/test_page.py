@@ -138,6 +138,15 @@ def test_no_data(store: Store) -> None:
     assert "no final window with enough data yet" in page(snapshot, END)
 
 
+def test_an_incident_whose_rule_cannot_be_judged_now_says_of_when_its_figures_are(store: Store) -> None:
+    snapshot = snapshot_at(store, END, rise=END)
+    assert snapshot.incident is not None
+    assert "it could not be judged since" not in page(snapshot, END)
+    later = [replace(r, evaluation=replace(r.evaluation, unknown="no value", end=END + DAY)) for r in snapshot.readings]
+    held = page(replace(snapshot, readings=tuple(later)), END + DAY)
+    assert "That was at 2022-01-21 00:00 UTC; it could not be judged since." in held
+
+
 def test_a_stale_source_and_a_failing_run(store: Store) -> None:
     snapshot = snapshot_at(store, FALL)
     later = FALL + 4 * HOUR

@@ -285,8 +285,12 @@ MAY_BE_WELL = 3 * 3600
 """Seconds for which a verdict's fall must have looked over for that to be told; for shorter it is chance most often."""
 
 
-def sentence(finding: Finding, is_over: bool = False) -> str:
-    """One condition in a sentence: what, from what to what, how sure, of how many requests, against what."""
+def sentence(finding: Finding, is_over: bool = False, until: int = 0) -> str:
+    """One condition in a sentence: what, from what to what, how sure, of how many requests, against what.
+
+    Args:
+        until: end of the newest window that any rule of its monitor was judged by, seconds; 0 if that is not known.
+    """
     if first_on_data([finding]) is not None:
         return " ".join(sentences(finding))
     length = lasting(finding.window) if finding.verdict else format_duration(finding.window)
@@ -304,6 +308,7 @@ def sentence(finding: Finding, is_over: bool = False) -> str:
         sure += " (Requests with nothing relevant count 0 here.)"
         return f"{text}.{sure}"
     back = f" It is {_recovery(finding)}." if finding.is_recovering and not is_over else ""
+    back += f" That was at {utc(finding.end)}; it could not be judged since." if finding.end < until else ""
     return f"{text}. Rule {finding.rule} fires below {_number(finding, finding.threshold)}.{back}"
 
 
@@ -328,7 +333,9 @@ def _baselines(finding: Finding, is_said: bool) -> str:
 
 
 def _sentences(findings: Sequence[Finding], is_over: bool = False) -> list[str]:
-    told, more = [sentence(f, is_over) for f in findings[:MOST_TOLD]], len(findings) - MOST_TOLD
+    # Those that are over need not have ended with the same window.
+    until = 0 if is_over else max((f.end for f in findings if not f.verdict), default=0)
+    told, more = [sentence(f, is_over, until) for f in findings[:MOST_TOLD]], len(findings) - MOST_TOLD
     return [*told, f"And {more} more, which the page shows."] if more > 0 else told
 
 

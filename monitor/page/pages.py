@@ -149,6 +149,7 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, now: float) -> dict
     incident, about = stored.incident, About(snapshot.monitor.name)
     told = notification("firing", about, incident, stored.findings, 0)
     fell = [f for f in told.findings if f.slices and f.verdict in ("", DEGRADED)]
+    until = max((r.evaluation.end for r in snapshot.readings), default=0)
     return {
         "id": incident.id,
         "title": told.title.removeprefix(f"{about.name}: "),
@@ -156,7 +157,7 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, now: float) -> dict
         "began_at": incident.began_at,
         "opened_at": incident.opened_at,
         "lasts": lasting(max(0, int(now) - incident.began_at)),
-        "sentences": [sentence(f) for f in told.findings],
+        "sentences": [sentence(f, until=until) for f in told.findings],
         "falls": next(([_fall(s) for s in f.slices] for f in fell), []),
         "fell_when_fired": any(f.verdict for f in fell),
         "refused": _refused(snapshot, incident),
