@@ -46,7 +46,7 @@ def series_table(
         past, traffic = pasts[definition], pasts[monitor.traffic].history
         for length in lengths:
             head = (monitor.name, str(measure), format_duration(length), definition.id)
-            for end in range(since - since % step + step, until + 1, step):
+            for end in _ends(past.history, monitor.bucket, span, length, step):
                 cuts = any(p.cuts(end - length) or p.cuts(end) for p in (past, pasts[monitor.traffic]))
                 if not cuts and len(past.history.between(end - length, end).starts):
                     history = past.before(end, length)
@@ -59,6 +59,14 @@ def series_table(
     table = pd.DataFrame(rows, columns=names).astype(dict.fromkeys(_NUMBERS, "float64"))
     table["end"] = pd.to_datetime(table["end"], unit="s", utc=True)
     return table
+
+
+def _ends(history: History, width: int, span: tuple[int, int], length: int, step: int) -> range:
+    """The multiples of `step` in (since, until], of those that may end a window of which something was read."""
+    if not len(history.starts):
+        return range(0)
+    since, until = max(span[0], int(history.starts[0])), min(span[1], int(history.starts[-1]) + width + length)
+    return range(since - since % step + step, until + 1, step)
 
 
 @dataclass(frozen=True)

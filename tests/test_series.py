@@ -1,5 +1,6 @@
 """Series as a table: which windows there are, and that each is what `points` gives for it."""
 
+import time
 from dataclasses import replace
 
 import pandas as pd
@@ -53,6 +54,14 @@ def test_each_row_is_the_point_of_its_window(full: Store) -> None:
                     assert chosen[column].tolist() == [getattr(p, column) for p in expected]
                 rows += len(expected)
     assert rows == len(found)
+
+
+def test_a_time_far_beyond_what_is_stored_costs_no_more_than_what_is_stored(full: Store) -> None:
+    began, ages = time.process_time(), (START - 60 * 365 * DAY, END + 60 * 365 * DAY)
+    everything = table(full, ages, step=HOUR)
+    assert time.process_time() - began < 10
+    pd.testing.assert_frame_equal(everything, table(full, (START - 10 * DAY, END + 10 * DAY), step=HOUR))
+    assert everything["end"].max() == pd.Timestamp(END + DAY - HOUR, unit="s", tz="UTC")
 
 
 def test_without_slices_there_is_one_row_a_window(full: Store) -> None:
