@@ -130,6 +130,7 @@ def test_the_version_is_printed_both_ways(rankmon: Rankmon) -> None:
         (["backfill", "--from", "yesterday"], "'yesterday' is no time; write e.g. 2022-02-24"),
         (["backfill", *SPAN, "--force"], "--force goes with --again"),
         (["backfill", "--from", "2026-02-03", "--to", "2026-02-03"], "--from must be before --to"),
+        (["backfill", "--from", "0202-02-03", "--to", "2026-02-03"], "are too many at once, more than 5,000,000"),
         (["backfill", *SPAN, "-m", "none"], "there is no monitor 'none'; known are shop"),
         (["once", "-m", "none"], "there is no monitor 'none'; known are shop"),
         (["series", "--window", "soon"], "'soon' is no duration"),

@@ -19,13 +19,17 @@ from monitor.cli.common import (
     pick_monitors,
     refused_in_words,
 )
-from monitor.core.types import OVERALL
+from monitor.core.types import OVERALL, format_duration
 from monitor.core.words import utc
 from monitor.errors import InputError, LeaseLost, SourceError, Stopped
 
 if TYPE_CHECKING:
     from monitor.app import App
     from monitor.core.types import Monitor
+
+
+MOST_AT_ONCE = 5_000_000
+"""Buckets; those of 1h are 570 years. More are a mistyped year, and would fill the memory before anything was read."""
 
 
 @click.command()
@@ -80,17 +84,24 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
     goes on.
 
     Raises:
-        InputError: some of that time was rolled up, or is older than what is kept.
+        InputError: some of that time was rolled up, or is older than what is kept; or it is too long.
         LeaseLost: the daemon, or another backfill, is writing this monitor.
         Stopped: interrupted before all was done; what was stored stays.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from monitor.core.buckets import starts
     from monitor.core.words import counted
     from monitor.cycle import Outcome, Stride, run_backfill
     from monitor.judging import judge
 
+    if (number := len(starts(*span, monitor.bucket))) > MOST_AT_ONCE:
+        what = f"{counted(number, 'bucket')} of {format_duration(monitor.bucket)}"
+        raise InputError(
+            f"{monitor.name}: {what} since {utc(span[0])} are too many at once, more than {MOST_AT_ONCE:,}; "
+            "see whether that is the year you mean, else take a shorter time, the newest first"
+        )
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     name, outcome = monitor.name, Outcome()
     with app.store.hold(name) as lease, Progress(*columns, console=Console(stderr=True)) as bar:
