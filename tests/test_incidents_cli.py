@@ -13,7 +13,9 @@ import pytest
 import sqlalchemy as sa
 
 from monitor import cli
+from monitor.cli.common import load_config, stored
 from monitor.demo.shop import Shop, Story, create_schema
+from tests.support.notices import notice, put
 from tests.support.receiver import Receiver
 
 STORY = Story(datetime(2026, 2, 2, tzinfo=UTC), history_days=8, degraded_days=2, rollback_after=timedelta(days=9))
@@ -162,6 +164,28 @@ def test_status_names_rule_and_incident(filled: Path, name: str, capsys: pytest.
     shown = capsys.readouterr().out
     assert "alert drop: firing, too low since 2026-02-08" in shown
     assert f"rankmon incidents show {name}" in shown
+
+
+def test_status_says_that_nobody_is_told_and_what_waits_for_whom(
+    filled: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(filled, "incidents silence", "shop", "--for", "2h", "--by", "ada") == 0
+    with stored(load_config(filled / "rankmon.yaml")) as store:
+        put(store, "team", [notice("firing", incident=name), notice("updated", incident=name, number=1)])
+        (waiting,) = store.outbox.due(0, ["team"])
+        assert run(filled, "status") == 0
+        assert "  2 notifications wait for team since " in (first := capsys.readouterr().out)
+        assert first.endswith(", not tried yet\n")
+        store.outbox.failed(waiting.id, 1, "cannot be reached (Connection refused)")
+        assert run(filled, "status") == 0
+        shown = capsys.readouterr().out
+        store.outbox.retire("team", (), 2)
+    assert re.search(r"  silenced until 20\d\d-.* UTC: nobody is told of new incidents\n", shown)
+    assert shown.endswith(" UTC: cannot be reached (Connection refused)\n")
+    assert run(filled, "incidents unsilence", "shop") == 0
+    assert run(filled, "status", "--format", "json") == 0
+    (found,) = json.loads(capsys.readouterr().out.partition("\n")[2])
+    assert (found["silenced_until"], found["waiting"]) == (None, [])
 
 
 def test_check_config_says_who_is_told(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -236,3 +236,16 @@ def test_a_look_into_a_long_queue_is_cheap_and_brings_no_more_than_fits(store: S
         assert store.outbox.strangers([f"t{n}" for n in range(9)]) == {"t9": 1.0}
         took.append(time.perf_counter() - began)
     assert min(took) < 0.2, took
+
+
+def test_what_waits_of_a_monitor_is_told_by_target_with_the_last_that_was_said(store: Store) -> None:
+    for id_ in ("a", "b"):
+        incident(store, id_)
+    put(store, "x", [FIRING, RESOLVED, notice(incident="b")])
+    put(store, "y", [FIRING])
+    store.outbox.failed(numbers(store)["x a firing"], 7, "cannot be reached")
+    store.outbox.sent(numbers(store)["x b firing"], 5)
+    (x, y) = store.outbox.of_monitor("search")
+    assert (x.target, x.number, x.said) == ("x", 2, "cannot be reached")
+    assert (y.target, y.number, y.said) == ("y", 1, "")
+    assert store.outbox.of_monitor("other") == []

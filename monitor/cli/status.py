@@ -38,6 +38,7 @@ def status(config_path: Path, style: str) -> None:
             entry(m, found)
             | {"verdict": verdict_of(found, store), "stored": asdict(store.retention.holding(m.name))}
             | {"baselines_gone": baselines_gone(m, store), "no_retraining_as": found.no_retraining_as or None}
+            | {"silenced_until": found.silenced_until, "waiting": [asdict(q) for q in store.outbox.of_monitor(m.name)]}
             for m, found in shown
         ]
     if style == "json":
@@ -137,6 +138,7 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
 
 
 def _show(found: dict[str, Any], now: float) -> None:
+    from monitor.core.words import utc
     from monitor.page import ago
 
     def since(instant: float | None) -> str:
@@ -168,6 +170,19 @@ def _show(found: dict[str, Any], now: float) -> None:
             click.echo(f"  open incident{what} {found[kind]}: rankmon incidents show {found[kind]}")
     if found["no_retraining_as"]:
         click.echo(f"  no retraining is asked for now: {found['no_retraining_as']}")
+    if (until := found["silenced_until"]) is not None:
+        click.echo(f"  silenced until {utc(int(until))}: nobody is told of new incidents")
+    for queue in found["waiting"]:
+        click.echo(f"  {_waiting(queue)}")
+
+
+def _waiting(queue: dict[str, Any]) -> str:
+    from monitor.core.words import counted, utc
+
+    said = f": {queue['said']}" if queue["said"] else ", not tried yet"
+    wait = "waits" if queue["number"] == 1 else "wait"
+    number, since = counted(queue["number"], "notification"), utc(int(queue["since"]))
+    return f"{number} {wait} for {queue['target']} since {since}{said}"
 
 
 def _value(window: dict[str, Any]) -> str:

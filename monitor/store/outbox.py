@@ -6,9 +6,10 @@ Of one incident a target gets everything in order: what comes later waits for wh
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
@@ -42,6 +43,21 @@ class Waiting:
     def notification(self) -> Notification:
         """What is to be told."""
         return Notification.of(json.loads(self.document))
+
+
+@dataclass(frozen=True)
+class Queue:
+    """What of one monitor waits for a target.
+
+    Attributes:
+        since: when the oldest was put there, real seconds since 1970.
+        said: why the last try failed that did; empty if nothing was tried yet.
+    """
+
+    target: str
+    number: int
+    since: float
+    said: str
 
 
 _WAITING = (outbox.c.sent_at.is_(None), outbox.c.dropped_at.is_(None))
@@ -241,9 +257,26 @@ class Outbox(Connected):
         with self.reading() as connection:
             return {target: (int(n), float(oldest)) for target, n, oldest in connection.execute(query)}
 
+    def of_monitor(self, monitor: str) -> list[Queue]:
+        """What of a monitor waits, by target. Raises StoreError."""
+        query = (
+            sa.select(outbox.c.target, outbox.c.created_at, outbox.c.last_error)
+            .join(incidents, incidents.c.id == outbox.c.incident)
+            .where(*_WAITING, incidents.c.monitor == monitor)
+            .order_by(outbox.c.target, outbox.c.id)
+        )
+        with self.reading() as connection:
+            rows = connection.execute(query).all()
+        return [_queue(target, list(some)) for target, some in groupby(rows, key=lambda row: row.target)]
+
     def purge(self, before: float) -> None:
         """Forget what was sent or given up before then, unless its incident is open, or more of it waits."""
         done = sa.func.coalesce(outbox.c.sent_at, outbox.c.dropped_at)
         goes_on = outbox.c.incident.in_(_OPEN) | outbox.c.incident.in_(sa.select(outbox.c.incident).where(*_WAITING))
         with self.writing() as connection:
             connection.execute(outbox.delete().where(done < before, ~goes_on))
+
+
+def _queue(target: str, rows: Sequence[Any]) -> Queue:
+    said = next((row.last_error for row in reversed(rows) if row.last_error), "")
+    return Queue(target, len(rows), min(row.created_at for row in rows), said)
