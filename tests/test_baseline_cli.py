@@ -249,6 +249,27 @@ def test_it_begins_where_a_version_of_the_model_did(bench: Bench, capsys: pytest
     assert [b.author for b in bench.store.verdicts.baselines("search")] == ["bob", "ada"]
 
 
+def test_of_a_version_that_came_after_all_that_get_a_series_it_is_not_said_that_it_never_served(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = bench.folder / "rankmon.yaml"
+    listed = "slices: [device, {column: version, as: model_version, max_values: 2}]"
+    text = path.read_text().replace("time: time}", "time: time, model_version: version}")
+    path.write_text(text.replace("slices: [device]", listed))
+    (monitor,) = load(path, {}).monitors
+    found = Tally(day(30), day(30) + HOUR, measures={"ndcg@10": {}})
+    served = [("model_version", version) for version in ("v1", "v2", "other", "(none)")]
+    found.traffic |= {(day(30), *key): np.array([5.0, 1, 50, 0, 1, 0]) for key in (OVERALL, *served)}
+    with bench.store.hold("search") as lease:
+        targets = {definition: [day(30)] for definition in monitor.definitions}
+        bench.store.write(lease, monitor, found, targets, 1e6, [day(30)], force=True)
+    assert bench.run("baseline", "begin", "search", "--version", "v3") == 2
+    assert (
+        "search has no series of version 'v3': the first 2 have one, later ones count as `other`; name the moment by "
+        "--from, and for versions to come put {column: version, as: model_version, max_values: …} among `slices`"
+    ) in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("of_all", [100, 4])
 def test_a_version_that_was_tried_on_a_few_begins_where_it_serves_most(
     bench: Bench, capsys: pytest.CaptureFixture[str], of_all: int

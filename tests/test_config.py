@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 import yaml
 from hypothesis import HealthCheck, example, given, settings
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 
 from monitor.config import Config, fields, json_schema, load, parse_listen
 from monitor.core.rules import Drop
-from monitor.core.types import Column, EventRule, Events, Judgments, Monitor, Slice, TimeColumn
+from monitor.core.tally import admit
+from monitor.core.types import OTHER, Column, EventRule, Events, Judgments, Monitor, Slice, TimeColumn
 from monitor.errors import ConfigError, InputError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -399,9 +401,19 @@ def test_two_readings_of_one_kernel_are_no_duplicates(one: Callable[..., Monitor
 
 def test_the_models_version_is_a_dimension_of_its_own(one: Callable[..., Monitor]) -> None:
     version = ("time: served_at", "time: served_at\n      model_version: model")
-    assert one(version, also("slices: [device]")).slices == (Slice("model_version", "model"), Slice("device", "device"))
+    first = Slice("model_version", "model", 200)
+    assert one(version, also("slices: [device]")).slices == (first, Slice("device", "device"))
     listed = also("slices: [device, {column: model, as: model_version, max_values: 3}]")
     assert one(version, listed).slices == (Slice("device", "device"), Slice("model_version", "model", 3))
+
+
+def test_of_a_model_replaced_each_week_every_version_has_a_series_for_years(
+    one: Callable[..., Monitor],
+) -> None:
+    (dimension,) = one(("time: served_at", "time: served_at\n      model_version: model")).slices
+    versions, weeks = [f"v{n}" for n in range(150)], np.arange(150)
+    names, _, admitted = admit(versions, weeks, dimension, set())
+    assert (admitted, set(names)) == (versions, {*versions, OTHER})
 
 
 def test_positions_may_count_from_zero(one: Callable[..., Monitor]) -> None:

@@ -17,7 +17,7 @@ from monitor.core.words import utc
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
-    from monitor.core.types import Monitor
+    from monitor.core.types import Monitor, Slice
     from monitor.standing import Stand
     from monitor.store import Store
     from monitor.store.verdicts import Baseline
@@ -114,8 +114,7 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
         )
     found = store.first_bucket_of(monitor.traffic, dimension.dimension, version)
     if found is None:
-        known = ", ".join(sorted(store.known_slices(monitor.name).get(dimension.dimension, ()))) or "none yet"
-        raise InputError(f"{monitor.name} has no request of version {version!r}; known are {known}")
+        raise InputError(_unknown_version(monitor, dimension, version, store))
     history = store.history(monitor.traffic, found, 1 << 62)
     own, every = history.slice((dimension.dimension, version))[:, 0], history.slice(OVERALL)[:, 0]
     until = np.searchsorted(history.starts, history.starts + DAY)
@@ -129,6 +128,21 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
             "which makes no level; to begin anew all the same, name the moment by --from"
         )
     return int(history.starts[most[0]])
+
+
+def _unknown_version(monitor: Monitor, dimension: Slice, version: str, store: Store) -> str:
+    """What there is to say of a version of which no request is stored under its own name."""
+    from monitor.core.tally import RESERVED
+
+    known = store.known_slices(monitor.name).get(dimension.dimension, set())
+    if len(known - RESERVED) < dimension.max_values:
+        listed = ", ".join(sorted(known)) or "none yet"
+        return f"{monitor.name} has no request of version {version!r}; known are {listed}"
+    more = f"{{column: {dimension.column}, as: {dimension.dimension}, max_values: …}}"
+    return (
+        f"{monitor.name} has no series of version {version!r}: the first {len(known - RESERVED)} have one, later ones "
+        f"count as `other`; name the moment by --from, and for versions to come put {more} among `slices`"
+    )
 
 
 def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by: str) -> str:

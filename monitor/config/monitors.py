@@ -28,6 +28,9 @@ from monitor.core.types import (
 DAY = 86400
 MODEL_VERSION = "model_version"
 
+MOST_VERSIONS = 200
+"""Versions of a model that get a series. They come one after the other for years, and few serve at the same time."""
+
 
 def build_monitor(scope: Scope) -> Monitor:
     """The monitor that `scope` describes; what is wrong with it is reported.
@@ -132,7 +135,7 @@ def _slices(monitor: shape.Monitor) -> tuple[Slice, ...]:
     version = monitor.rankings.model_version
     if version is None or any(s.dimension == MODEL_VERSION for s in listed):
         return listed
-    return (Slice(MODEL_VERSION, version), *listed)
+    return (Slice(MODEL_VERSION, version, MOST_VERSIONS), *listed)
 
 
 def _measures(scope: Scope, recipe: Recipe) -> tuple[Measure, ...]:

@@ -195,7 +195,8 @@ class Rankings(Relation):
     time: Time = Field(description="Column with the time of serving.", examples=["served_at"])
     query: Maybe[Text] = Field(default=None, description="Column with the query; judgments need it.")
     model_version: Maybe[Text] = Field(
-        default=None, description="Column with the model's version; becomes a slice by itself."
+        default=None,
+        description="Column with the model's version; becomes a slice by itself (its first 200 versions).",
     )
 
 
