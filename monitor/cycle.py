@@ -113,6 +113,7 @@ class Outcome:
         stored: buckets that were read and stored.
         rows: rows that the source sent.
         kept: buckets left as they were because the source holds less of them now than is stored as final.
+        emptied: buckets that became final without a request, but had some when they were read before.
         arrived: the newest that the source has ever shown.
         future_rows: rows of the source dated later than now.
     """
@@ -121,6 +122,7 @@ class Outcome:
     stored: int = 0
     rows: int = 0
     kept: int = 0
+    emptied: int = 0
     arrived: Arrived = NOTHING_YET
     future_rows: int = 0
 
@@ -132,7 +134,8 @@ class Outcome:
     def plus(self, tallied: Tally, written: Written) -> Outcome:
         """The outcome after one stretch more."""
         stored, kept = self.stored + written.buckets, self.kept + len(written.kept)
-        return replace(self, stored=stored, kept=kept, rows=self.rows + tallied.rows)
+        emptied, rows = self.emptied + written.emptied, self.rows + tallied.rows
+        return replace(self, stored=stored, kept=kept, emptied=emptied, rows=rows)
 
 
 @dataclass(frozen=True)

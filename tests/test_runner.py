@@ -22,7 +22,7 @@ from monitor.telemetry import Telemetry
 from monitor.trail import JudgedTrail, extended
 from tests.support.monitors import new_store, pull, shop
 from tests.support.postgres import PostgresServer
-from tests.test_cycle import DAYS, HOUR, SETTLED, filled, shop_url
+from tests.test_cycle import DAYS, END, HOUR, SETTLED, filled, purge, shop_url
 
 __all__ = ["filled", "shop_url"]
 
@@ -155,6 +155,25 @@ def test_a_slow_rhythm_is_not_made_faster_by_failing(shop_url: str, store: Store
     for _ in range(14):
         slow.run()
     assert max(slow.waits) == 7200
+
+
+def test_a_source_that_is_purged_before_labels_have_had_their_time_is_warned_of(
+    bench: Bench, shop_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.clock.time = END + HOUR
+    assert bench.run() is None
+    assert "purges" not in caplog.text
+    purge(shop_url, END)
+    bench.clock.time = SETTLED
+    assert bench.run() is None
+    assert (
+        "monitor shop: 2 buckets had requests when last read, and became final without any; where the source purges "
+        "rankings, they must stay until labels have had their time, at least 5h"
+    ) in caplog.text
+    caplog.clear()
+    bench.clock.time += HOUR
+    assert bench.run() is None
+    assert "purges" not in caplog.text
 
 
 def test_after_an_outage_it_works_again_and_says_so(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

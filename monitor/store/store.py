@@ -68,10 +68,17 @@ class Progress:
 
 @dataclass(frozen=True)
 class Written:
-    """What a write did: buckets stored by series, and the starts of those kept because the read held less."""
+    """What a write did.
+
+    Attributes:
+        buckets: stored by series.
+        kept: starts of those that stay as they were because the read held less.
+        emptied: how many became final without a request that had some when they were read before.
+    """
 
     buckets: int
     kept: tuple[int, ...]
+    emptied: int = 0
 
 
 class Store(Connected):
@@ -255,6 +262,8 @@ class Store(Connected):
             numbers = self._slice_ids(connection, monitor.name, tally)
             ids = {d: self._series_id(connection, monitor, d) for d in targets}
             kept = () if force else _shrinking(connection, monitor, targets, tally)
+            ended = [s for s in targets.get(monitor.traffic, ()) if s in final and s not in kept]
+            emptied = _emptied(connection, ids[monitor.traffic], ended, tally) if ended else 0
             stored = 0
             for definition, starts in targets.items():
                 wanted = [s for s in starts if s not in kept]
@@ -269,7 +278,7 @@ class Store(Connected):
             if again := len(set(restating) - set(kept)):
                 _note_restatement(connection, monitor.name, tally, read_at, force, again)
             _judge_anew(connection, monitor.name, {s for starts in targets.values() for s in starts} - set(kept))
-        return Written(stored, kept)
+        return Written(stored, kept, emptied)
 
     def adopt(self, lease: Lease, monitor: Monitor) -> None:
         """Have the view know which series are of the monitor's present definitions. Raises LeaseLost, StoreError."""
@@ -478,6 +487,15 @@ def _shrinking(
             if any(less < more for less, more in zip(now, before[compared], strict=True)):
                 found.add(start)
     return tuple(sorted(found))
+
+
+def _emptied(connection: sa.Connection, series_id: int, starts: Iterable[int], tally: Tally) -> int:
+    """How many of these buckets are open and have requests, of which the tally has none."""
+    c, bare = traffic.c, [start for start in starts if not tally.traffic.get((start, *OVERALL), (0,))[0]]
+    had_some = sa.select(sa.func.count()).select_from(traffic).join(slices, slices.c.id == c.slice_id)
+    had_some = had_some.where(c.series_id == series_id, slices.c.dimension == OVERALL[0], c.requests > 0, ~c.final)
+    some = (bare[at : at + _BATCH] for at in range(0, len(bare), _BATCH))
+    return sum(connection.execute(had_some.where(c.bucket_start.in_(part))).scalar_one() for part in some)
 
 
 def _same_rows(connection: sa.Connection, monitor: Monitor) -> dict[int, bool]:
