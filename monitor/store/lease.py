@@ -19,6 +19,9 @@ from monitor.errors import LeaseLost, StoreError
 from monitor.schema import leases
 from monitor.store.engine import NOW, Connected, upserting
 
+LONGEST = 3600.0
+"""Seconds that a lease has left at the most, if this process's own are shorter: a clock that ran ahead wrote more."""
+
 
 @dataclass(frozen=True)
 class Lease:
@@ -94,7 +97,7 @@ class Leases(Connected):
         """The right to write `monitor`, or None while another living process, or thread of this one, has it."""
         with self.writing() as connection:
             row = connection.execute(
-                sa.select(leases, (leases.c.expires_at < self._now).label("expired"))
+                sa.select(leases, self._has_expired.label("expired"))
                 .where(leases.c.monitor == monitor)
                 .with_for_update()
             ).one_or_none()
@@ -106,6 +109,11 @@ class Leases(Connected):
             if taken:
                 self._held[monitor] = lease.token  # before others see the row
             return lease if taken else None
+
+    @property
+    def _has_expired(self) -> sa.ColumnElement[bool]:
+        # Whoever still lives has it renewed within seconds after the clock is right; and every write is fenced.
+        return ~leases.c.expires_at.between(self._now, self._now + max(LONGEST, 2 * self.seconds))
 
     def _insert(self, connection: sa.Connection, lease: Lease) -> bool:
         values = {"monitor": lease.monitor, "holder": lease.holder, "token": lease.token}
