@@ -11,8 +11,8 @@ from monitor.core.drift import alarms, gates
 from monitor.core.drift.alarms import Seen
 from monitor.core.drift.baseline import Baseline, mix_effects
 from monitor.core.drift.evidence import Sums
-from monitor.core.drift.levels import REQUESTS, Levels
-from monitor.core.drift.seasons import slots
+from monitor.core.drift.levels import REQUESTS, VOLUME, Levels
+from monitor.core.drift.seasons import by_changed_clocks, slots
 from monitor.core.drift.series import Bools, Floats, Hours, Ints, some
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import State
@@ -118,7 +118,8 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     lost_until, sound = _left_out(state, flagged, ends, (few - 1) * settings.step)
     kept = without_lost(window, sound)
     by_slice = by_slice if kept is window else gates.rolling(kept, few, count)
-    gated = _gated(settings, state, kept, by_slice, crowd, spread, lost_until, most_lost)
+    shifted = _shifted(settings, state, found, hours)
+    gated = _gated(settings, state, kept, by_slice, crowd, spread, shifted, lost_until, most_lost)
     of_units, part = found.judged, known * sound[-count:]
     threshold = settings.thresholds(of_units)
     beyond, variance = doubt(found, worth, usually, state.mix.is_shifted), found.quality.variance * known
@@ -142,6 +143,7 @@ def _gated(
     by_slice: Floats,
     crowd: Floats,
     spread: gates.Spread,
+    shifted: Floats,
     lost_until: Ints,
     most_lost: list[bool],
 ) -> Gated:
@@ -150,7 +152,7 @@ def _gated(
     whole, short = kept.sum(axis=2), by_slice.sum(axis=2)
     per_step, day = whole[:, -count:], gates.rolling(whole, many, count)
     refused = gates.rolling(crowd[gates.REFUSED :], few, count)[0]
-    low, low_again, low_still = gates.traffic_low(short, day, spread)
+    low, low_again, low_still = gates.traffic_low(short, day, spread, shifted)
     return Gated(
         per_step,
         short,
@@ -165,6 +167,14 @@ def _gated(
         lost_until,
         most_lost,
     )
+
+
+def _shifted(settings: Settings, state: State, found: Baseline, hours: Hours) -> Floats:
+    """(2, T) what share of the requests of three hours, and of a day, is left if clocks were changed meanwhile."""
+    volume = (found.tables[VOLUME] * state.levels.ratios[VOLUME] * found.known).sum(axis=1)
+    spans = (settings.steps(SHORT_HOURS), settings.steps(DAY_HOURS))
+    by_slot = np.stack([by_changed_clocks(volume, settings.step, steps) for steps in spans])
+    return by_slot[:, slots(hours.starts, settings.step)]
 
 
 def _missing(settings: Settings, kept: Floats, short: Floats) -> Bools:

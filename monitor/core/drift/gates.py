@@ -24,6 +24,8 @@ cost may by chance explain most of it."""
 WORTHLESS_EXPECTED = 20.0
 """Of the measure, summed up: from there on it is no chance that every request has a value of 0."""
 TRAFFIC_Z, TRAFFIC_RATIO, TRAFFIC_EXPECTED, TRAFFIC_THIN = -3.5, 0.5, 50, 20
+TRAFFIC_CLOCKS_Z = -2.0
+"""Standard deviations by which traffic must be low too if it were that clocks have been put forward or back."""
 TRAFFIC_AGAIN_Z, TRAFFIC_AGAIN_RATIO = -2.5, 0.6
 """What the step after a first one with so little traffic must show for it to be told: at about a half, two such steps
 in a row would be long in coming."""
@@ -201,14 +203,18 @@ def slices_left_out(
     return found, most
 
 
-def traffic_low(short: Floats, day: Floats, spread: Spread) -> tuple[Bools, Bools, Bools]:
+def traffic_low(short: Floats, day: Floats, spread: Spread, shifted: Floats) -> tuple[Bools, Bools, Bools]:
     """(T,) whether less than half of the expected requests came, (T,) whether so few that it may be low again.
+
+    They must be few by an hour earlier and later as well: people go by clocks that are put forward and back, not by
+    UTC.
 
     And (T,) whether so few came in hours with so few to expect that it is as low still, if it was: the day, by which
     thin hours are judged, may have had many before it was.
 
     Args:
         short, day: (7, T) sums of three hours or of a day; the latter are for thin traffic.
+        shifted: (2, T) share of the expected requests of both that would be expected if clocks had been changed.
     """
     # Both at once, for twice would take twice as long.
     both = np.array([short, day])
@@ -217,7 +223,7 @@ def traffic_low(short: Floats, day: Floats, spread: Spread) -> tuple[Bools, Bool
     if not some(few):  # as ever
         none = np.zeros(few.shape[1], bool)
         return none, none, none
-    lacking = (requests - expected) / np.maximum(np.sqrt(expected + (spread.volume * expected) ** 2), 1e-9)
+    lacking = _lacking(requests, expected, spread)
     is_thick, is_enough = expected[0] >= TRAFFIC_EXPECTED, expected[1] >= TRAFFIC_THIN
 
     def fell(of_both: Bools) -> Bools:
@@ -225,9 +231,15 @@ def traffic_low(short: Floats, day: Floats, spread: Spread) -> tuple[Bools, Bool
         found: Bools = np.where(is_thick, of_hours, of_day & is_enough)
         return found
 
-    again = few & (lacking < TRAFFIC_AGAIN_Z)
+    again = few & (lacking < TRAFFIC_AGAIN_Z) & (_lacking(requests, expected * shifted, spread) < TRAFFIC_CLOCKS_Z)
     is_low = again & (requests < TRAFFIC_RATIO * expected) & (lacking < TRAFFIC_Z)
     return fell(is_low), fell(again), few[0] & ~is_thick
+
+
+def _lacking(requests: Floats, expected: Floats, spread: Spread) -> Floats:
+    """By how many standard deviations there are more requests than expected."""
+    found: Floats = (requests - expected) / np.maximum(np.sqrt(expected + (spread.volume * expected) ** 2), 1e-9)
+    return found
 
 
 def slices_short(requests: Floats, expected: Floats) -> Bools:

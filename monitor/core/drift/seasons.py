@@ -7,12 +7,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from monitor.core.drift.series import DAY, WEEK, Floats, Ints
+from monitor.core.drift.series import DAY, HOUR, WEEK, Floats, Ints
 
 HARMONICS = 4
 SHARED_SPREAD, OWN_SPREAD, VOLUME_SPREAD = 0.01, 0.005, 0.7
 """Prior standard deviations: of the cycle that all slices share and of a slice's own, relative to its level; of the
 logarithm of its traffic."""
+NEWTON = 15
+"""Steps of Newton's method: each takes a slot without any request down by a factor of e at the most."""
 NOISE = 0.01
 """Relative noise of a step beside sampling, as first guess."""
 REPEATED = 10.0
@@ -127,7 +129,7 @@ def fit_volume(slot: Ints, step: int, requests: Floats, kept: Floats) -> Floats:
     found = np.zeros((requests.shape[1], x.shape[1]))
     found[:, 0] = np.log(np.maximum(mean, 1e-3))
     prior = np.concatenate([[1e-6], np.full(x.shape[1] - 1, VOLUME_SPREAD**-2)])
-    for _ in range(6):
+    for _ in range(NEWTON):
         rate = np.exp(np.clip(x @ found.T, -12, 25))
         share = 1 / (1 + NOISE * rate)
         weights = steps * rate * share
@@ -142,4 +144,17 @@ def volume_table(coefficients: Floats, step: int) -> Floats:
     """(P, S) expected requests by slot of the week."""
     cycle = regressors(step) @ coefficients[:, 1:].T + coefficients[:, 0]
     found: Floats = np.exp(np.clip(cycle, -12, 25))
+    return found
+
+
+def by_changed_clocks(volume: Floats, step: int, together: int) -> Floats:
+    """(P,) what so many steps may bring at the least if clocks were put forward or back, as a share of what is usual.
+
+    Args:
+        volume: (P,) expected requests by slot of the week.
+        together: steps, of which each slot is the last.
+    """
+    sums, at = np.stack([np.roll(volume, back) for back in range(together)]).sum(axis=0), np.arange(len(volume))
+    moved = [np.interp(at + by / step, at, sums, period=len(volume)) for by in (-HOUR, HOUR)]
+    found: Floats = np.minimum(np.minimum(*moved) / np.maximum(sums, 1e-9), 1.0)
     return found

@@ -145,7 +145,8 @@ class _Going:
             since = was.suspect_since or min(was.lost_since[was.lost_since > 0].tolist(), default=end)
         collapsed = since > 0 and (was.collapsed or (suspect and end - since >= COLLAPSED and self._lacks_labels(row)))
         is_low = block.gated.low[row] or (was.low == 1 and block.gated.low_again[row])
-        is_low = is_low or (was.low > 0 and block.gated.low_still[row])
+        is_told = was.low >= min(2, few)
+        is_low = is_low or (is_told and block.gated.low_still[row])
         low = was.low + 1 if settled and is_low else 0
         missing = was.missing
         if some(missing) or (settled and some(block.gated.missing[row])):

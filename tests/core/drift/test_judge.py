@@ -322,6 +322,43 @@ def test_thin_traffic_that_comes_back_is_low_no_more() -> None:
     assert kinds(on(found, 32.2)) == {"healthy"}
 
 
+OFFICE = np.array([0] * 8 + [1] * 9 + [0] * 7)
+SHOP = np.array(
+    [5, 3, 2, 2, 3, 10, 50, 250, 700, 950, 1e3, 950, 750, 850, 950, 900, 750, 450, 200, 100, 60, 40, 20, 10]
+)
+
+
+def by_the_clock(of_day: np.ndarray, weekend: float, peak: float, changed: float = 1e9, by: int = 0) -> Hours:
+    """Sixty days of traffic with these hours of the day, `by` seconds earlier from the day `changed` on."""
+    ranking = Ranking.of(60)
+    local = ranking.starts + np.where(ranking.starts >= START + changed * DAY, by, 0)
+    is_weekend = (local // DAY + 3) % 7 >= 5
+    rate = peak * of_day[local % DAY // HOUR] * np.where(is_weekend, weekend, 1.0)
+    return replace(ranking, rate=rate[:, None] * np.ones(3) / 3).draw()
+
+
+@pytest.mark.parametrize("peak", [300, 3000])
+@pytest.mark.parametrize("by", [HOUR, -HOUR])
+def test_traffic_that_goes_by_clocks_that_were_put_forward_or_back_is_not_low(peak: float, by: int) -> None:
+    found = verdicts(by_the_clock(SHOP / 1e3, 0.04, peak, changed=35, by=by))
+    assert "traffic_low" not in kinds(found)
+
+
+@pytest.mark.parametrize("peak", [300, 3000])
+def test_an_office_that_closes_in_the_evening_and_for_the_weekend_has_no_low_traffic(peak: float) -> None:
+    assert "traffic_low" not in kinds(verdicts(by_the_clock(OFFICE, 0, peak)))
+
+
+@pytest.mark.parametrize("hour", [6, 9, 12, 15, 18])
+def test_traffic_that_is_gone_is_told_in_four_hours_at_any_time_of_a_working_day(hour: int) -> None:
+    gone, hours = START + 38 * DAY + hour * HOUR, by_the_clock(SHOP / 1e3, 0.04, 3000)
+    after = (hours.starts >= gone)[:, None]
+    none = {name: np.where(after, 0, getattr(hours, name)) for name in ("requests", "total", "squares", "labelled")}
+    found = verdicts(replace(hours, **none))
+    assert {v.kind for v in found if gone < v.end <= gone + HOUR} == {"healthy"}
+    assert {v.kind for v in found if gone + 3 * HOUR < v.end <= gone + 12 * HOUR} == {"traffic_low"}
+
+
 def test_traffic_that_stays_low_becomes_the_usual_in_time() -> None:
     found = verdicts(Ranking.of(90).since(30, rate=0.4).draw())
     assert kinds(on(found, 31, 36)) == {"traffic_low"}
