@@ -248,9 +248,28 @@ def _pairs(one: Sample, other: Sample) -> list[tuple[float, float]]:
 
 def _paired(first: Mean, second: Mean, pairs: Sequence[tuple[float, float]]) -> Comparison:
     apart, weight = (np.array(column) for column in zip(*pairs, strict=True))
-    difference = float((apart * weight).sum() / weight.sum())
-    lower, upper = _around(difference, weight * (apart - difference) / weight.sum(), np.arange(len(apart)))
-    return Comparison(first, second, "query", difference, lower, upper, *_signs(apart), len(pairs))
+    share = weight / weight.sum()
+    difference = float((apart * share).sum())
+    half = _between(apart - difference, share)
+    return Comparison(
+        first, second, "query", difference, difference - half, difference + half, *_signs(apart), len(pairs)
+    )
+
+
+def _between(off: Floats, share: Floats) -> float:
+    """Half the 95 % interval of a weighted mean, from how far each query is off it.
+
+    A query that most requests are of has drawn the mean to itself, and so is hardly off it; its square is divided by
+    what it left to the others (HC2, MacKinnon and White 1985), and there are fewer degrees of freedom than queries
+    (Bell and McCaffrey 2002).
+
+    >>> even, head = np.full(5, 0.2), np.array([0.8, 0.05, 0.05, 0.05, 0.05])
+    >>> [round(_between(np.array([0.01, 0.05, -0.05, 0.05, -0.05]), share), 3) for share in (even, head)]
+    [0.062, 0.236]
+    """
+    own = share**2 / (1 - share)
+    freedom = 1 / float((share**2).sum() + own.sum() ** 2 - (own**2).sum())
+    return student(freedom + 1e-9) * math.sqrt(float((own * off**2).sum()))
 
 
 # ---- all against all ---------------------------------------------------------------------------------------------

@@ -44,6 +44,23 @@ def test_ninety_five_in_a_hundred_intervals_hold_the_truth() -> None:
     assert 181 <= hits <= 199
 
 
+@pytest.mark.parametrize("steepness", [1.8, 2.0, 2.2])
+def test_intervals_hold_the_truth_too_where_most_requests_are_of_a_few_queries(steepness: float) -> None:
+    hits, often = 0, 1 / np.arange(1, 201) ** steepness
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        query = rng.choice(200, 1_000, p=often / often.sum())
+        second = rng.random(1_000) < 0.5
+        value = rng.uniform(0.2, 0.8, 200)[query] + rng.normal(0, 0.15, 1_000)
+        sample = requests(value.tolist(), [f"q{q}" for q in query], ["v2" if s else "v1" for s in second])
+        found = compare(sample, "v1", "v2", HOUR)
+        assert found.by == "query"
+        assert found.lower is not None
+        assert found.upper is not None
+        hits += found.lower <= 0 <= found.upper
+    assert hits >= 181
+
+
 def test_unpaired_intervals_hold_the_truth_too() -> None:
     hits = 0
     for seed in range(200):
