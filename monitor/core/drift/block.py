@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -118,7 +119,7 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     lost_until, sound = _left_out(state, flagged, ends, (few - 1) * settings.step)
     kept = without_lost(window, sound)
     by_slice = by_slice if kept is window else gates.rolling(kept, few, count)
-    shifted = _shifted(settings, state, found, hours)
+    shifted = partial(_shifted, settings, state, found, hours)
     gated = _gated(settings, state, kept, by_slice, crowd, spread, shifted, lost_until, most_lost)
     of_units, part = found.judged, known * sound[-count:]
     threshold = settings.thresholds(of_units)
@@ -143,7 +144,7 @@ def _gated(
     by_slice: Floats,
     crowd: Floats,
     spread: gates.Spread,
-    shifted: Floats,
+    shifted: Callable[[], Floats],
     lost_until: Ints,
     most_lost: list[bool],
 ) -> Gated:

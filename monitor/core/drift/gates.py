@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -203,7 +203,9 @@ def slices_left_out(
     return found, most
 
 
-def traffic_low(short: Floats, day: Floats, spread: Spread, shifted: Floats) -> tuple[Bools, Bools, Bools]:
+def traffic_low(
+    short: Floats, day: Floats, spread: Spread, shifted: Callable[[], Floats]
+) -> tuple[Bools, Bools, Bools]:
     """(T,) whether less than half of the expected requests came, (T,) whether so few that it may be low again.
 
     They must be few by an hour earlier and later as well: people go by clocks that are put forward and back, not by
@@ -214,7 +216,8 @@ def traffic_low(short: Floats, day: Floats, spread: Spread, shifted: Floats) -> 
 
     Args:
         short, day: (7, T) sums of three hours or of a day; the latter are for thin traffic.
-        shifted: (2, T) share of the expected requests of both that would be expected if clocks had been changed.
+        shifted: gives the (2, T) share of the expected requests of both that would be expected if clocks had been
+            changed; asked for only where there are few.
     """
     # Both at once, for twice would take twice as long.
     both = np.array([short, day])
@@ -231,7 +234,7 @@ def traffic_low(short: Floats, day: Floats, spread: Spread, shifted: Floats) -> 
         found: Bools = np.where(is_thick, of_hours, of_day & is_enough)
         return found
 
-    again = few & (lacking < TRAFFIC_AGAIN_Z) & (_lacking(requests, expected * shifted, spread) < TRAFFIC_CLOCKS_Z)
+    again = few & (lacking < TRAFFIC_AGAIN_Z) & (_lacking(requests, expected * shifted(), spread) < TRAFFIC_CLOCKS_Z)
     is_low = again & (requests < TRAFFIC_RATIO * expected) & (lacking < TRAFFIC_Z)
     return fell(is_low), fell(again), few[0] & ~is_thick
 
