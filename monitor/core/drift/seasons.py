@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,6 +14,12 @@ HARMONICS = 4
 SHARED_SPREAD, OWN_SPREAD, VOLUME_SPREAD = 0.01, 0.005, 0.7
 """Prior standard deviations: of the cycle that all slices share and of a slice's own, relative to its level; of the
 logarithm of its traffic."""
+WIDE = 0.015
+"""Spread that a cycle must be found to have, to be taken as it is and not drawn to a usual one."""
+FREE = 1e-3
+"""Precision of the prior of what may be anything."""
+WEEKDAYS, ROUNDS = 6, 30
+"""Contrasts of the weekdays; rounds in which the spread of a cycle is found."""
 NEWTON = 15
 """Steps of Newton's method: each takes a slot without any request down by a factor of e at the most."""
 NOISE = 0.01
@@ -40,7 +47,7 @@ def regressors(step: int) -> Floats:
     most = min(HARMONICS, (DAY // step - 1) // 2)
     waves = [wave(k * angles) for k in range(1, most + 1) for wave in (np.sin, np.cos)]
     days = (middles // DAY).astype(int)
-    contrasts = [(days == d) * 1.0 - (days == 6) for d in range(6)]
+    contrasts = [(days == d) * 1.0 - (days == 6) for d in range(WEEKDAYS)]
     found = np.stack([*waves, *contrasts], axis=1)
     found.setflags(write=False)
     return found
@@ -62,10 +69,43 @@ def ridge(x: Floats, weights: Floats, weighted: Floats, precision: Floats) -> Fl
         weighted: (P, S) summed weight times response.
         precision: (K,) of the prior around zero.
     """
-    gram = np.einsum("ps,pk,pl->skl", weights, x, x, optimize=True)
-    gram[:, np.arange(x.shape[1]), np.arange(x.shape[1])] += precision
-    found: Floats = np.linalg.solve(gram, (weighted.T @ x)[..., None])[..., 0]
+    return _solved(_normal(x, weights, precision), (weighted.T @ x)[..., None])
+
+
+def _solved(normal: Floats, response: Floats) -> Floats:
+    """(S, K) solutions of S linear equations, of (S, K, 1) right sides."""
+    found: Floats = np.asarray(np.linalg.solve(normal, response)[..., 0], np.float64)
     return found
+
+
+def _normal(x: Floats, weights: Floats, precision: Floats) -> Floats:
+    """(S, K, K) matrices of the normal equations; `precision` is (K,), or (S, K)."""
+    found: Floats = np.einsum("ps,pk,pl->skl", weights, x, x, optimize=True)
+    found[:, np.arange(x.shape[1]), np.arange(x.shape[1])] += precision
+    return found
+
+
+def adapted(x: Floats, weights: Floats, weighted: Floats, least: float, free: int = 0) -> tuple[Floats, Floats]:
+    """(S, K) coefficients as of `ridge`, by as wide a prior as the data show; (S,) its standard deviation, the larger.
+
+    There is one for the cycle of the day and one for that of the week; each is where the marginal likelihood is highest
+    (empirical Bayes, by the EM algorithm: Dempster, Laird and Rubin, 1977).
+
+    Args:
+        least: that the standard deviations are at least.
+        free: regressors at the front that are as good as free.
+    """
+    days = x.shape[1] - WEEKDAYS
+    variance = np.full((weights.shape[1], x.shape[1]), least**2)
+    variance[:, :free] = 1 / FREE
+    response = (weighted.T @ x)[..., None]
+    for _ in range(ROUNDS):
+        inverse: Floats = np.asarray(np.linalg.inv(_normal(x, weights, 1 / variance)), np.float64)
+        squares = (inverse @ response)[..., 0] ** 2 + np.diagonal(inverse, axis1=1, axis2=2)
+        for group in (slice(free, days), slice(days, None)):
+            if squares[:, group].size:  # a step of a day resolves no cycle of it
+                variance[:, group] = np.maximum(squares[:, group].mean(axis=1, keepdims=True), least**2)
+    return _solved(_normal(x, weights, 1 / variance), response), np.sqrt(variance[:, free:].max(axis=1))
 
 
 @dataclass(frozen=True)
@@ -104,14 +144,35 @@ def fit_means(slot: Ints, step: int, requests: Floats, total: Floats, variance: 
     whole = np.where(has, requests * level, 1.0)
     response = np.where(has, total / whole - 1, 0.0)
     spread = variance * np.where(has, requests, 1.0) / whole**2
-    weight = np.where(has, 1 / (spread + NOISE**2) / REPEATED, 0.0)
-    weights, weighted = by_slot(slot, len(x), weight), by_slot(slot, len(x), weight * response)
-    precision = np.full(x.shape[1], SHARED_SPREAD**-2)
-    shared = ridge(x, weights.sum(axis=1, keepdims=True), weighted.sum(axis=1, keepdims=True), precision)[0]
-    rest = weighted - weights * (x @ shared)[:, None]
+    careful, plain = 1 / (spread + NOISE**2) / REPEATED, 1 / (spread + REPEATED * NOISE**2)
+    by_slots = [
+        (by_slot(slot, len(x), weight), by_slot(slot, len(x), weight * response))
+        for weight in (np.where(has, careful, 0.0), np.where(has, plain, 0.0))
+    ]
+    of_all = [(weights.sum(axis=1, keepdims=True), sums.sum(axis=1, keepdims=True)) for weights, sums in by_slots]
+    shared = _cycle(x, of_all, SHARED_SPREAD)[0]
     with_intercept = np.concatenate([np.ones((len(x), 1)), x], axis=1)
-    own = ridge(with_intercept, weights, rest, np.concatenate([[1e-3], precision * 0 + OWN_SPREAD**-2]))
+    rest = [(weights, sums - weights * (x @ shared)[:, None]) for weights, sums in by_slots]
+    own = _cycle(with_intercept, rest, OWN_SPREAD, free=1)
     return Means(level, np.maximum(variance, LEAST_VARIANCE), shared, own)
+
+
+def _cycle(x: Floats, by_slots: Sequence[tuple[Floats, Floats]], usual: float, free: int = 0) -> Floats:
+    """(S, K) coefficients by a usual prior, drawn to none with care; a cycle that is far wider is taken as it is.
+
+    What requests differ by among each other does not repeat from step to step: to take all for repeated, as the careful
+    weights do, is too much for a weekend that is worse every week.
+
+    Args:
+        by_slots: the careful and the plain (weights, weighted responses), each (P, S).
+        usual: standard deviation of the prior.
+        free: regressors at the front that are as good as free.
+    """
+    careful, plain = by_slots
+    precision = np.concatenate([np.full(free, FREE), np.full(x.shape[1] - free, usual**-2)])
+    wide, spread = adapted(x, *plain, usual, free)
+    found: Floats = np.where(spread[:, None] > WIDE, wide, ridge(x, *careful, precision))
+    return found
 
 
 def fit_volume(slot: Ints, step: int, requests: Floats, kept: Floats) -> Floats:

@@ -273,6 +273,16 @@ def test_a_broken_model_is_not_taken_for_lost_labels() -> None:
     assert not any(v.is_data for v in found)
 
 
+@pytest.mark.parametrize("of", [[True, True, True], [True, False, False]])
+@pytest.mark.parametrize("peak", [200, 600])
+def test_weekends_that_are_worse_every_week_raise_no_alarm(of: list[bool], peak: float) -> None:
+    ranking = Ranking.of(90, peak=peak)
+    is_weekend = ((ranking.starts // DAY + 3) % 7 >= 5)[:, None]
+    mean = ranking.mean * np.where(is_weekend & np.array(of), 0.9, 1.0)
+    found = verdicts(replace(ranking, mean=mean, rate=ranking.rate * np.where(is_weekend, 0.5, 1.0)).draw())
+    assert not any(v.is_degraded for v in found)
+
+
 def test_traffic_that_is_lost_is_told_and_no_drop() -> None:
     found = verdicts(Ranking.of(33).since(30.5, 31, rate=0.3).draw())
     assert kinds(on(found, 30.75, 31)) == {"traffic_low"}
