@@ -113,7 +113,7 @@ class Outcome:
         stored: buckets that were read and stored.
         rows: rows that the source sent.
         kept: buckets left as they were because the source holds less of them now than is stored as final.
-        emptied: buckets that became final without a request, but had some when they were read before.
+        held: buckets left as they were read before because the source has no request of them any more.
         arrived: the newest that the source has ever shown.
         future_rows: rows of the source dated later than now.
     """
@@ -122,20 +122,20 @@ class Outcome:
     stored: int = 0
     rows: int = 0
     kept: int = 0
-    emptied: int = 0
+    held: int = 0
     arrived: Arrived = NOTHING_YET
     future_rows: int = 0
 
     @property
     def left(self) -> int:
         """Buckets that are still to be read."""
-        return max(0, self.due - self.stored - self.kept)
+        return max(0, self.due - self.stored - self.kept - self.held)
 
     def plus(self, tallied: Tally, written: Written) -> Outcome:
         """The outcome after one stretch more."""
         stored, kept = self.stored + written.buckets, self.kept + len(written.kept)
-        emptied, rows = self.emptied + written.emptied, self.rows + tallied.rows
-        return replace(self, stored=stored, kept=kept, emptied=emptied, rows=rows)
+        held, rows = self.held + written.held, self.rows + tallied.rows
+        return replace(self, stored=stored, kept=kept, held=held, rows=rows)
 
 
 @dataclass(frozen=True)

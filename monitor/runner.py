@@ -229,16 +229,16 @@ class Runner:
         log.log(level, "monitor %s: %d of %d due buckets in %.1f s", name, outcome.stored, outcome.due, took)
         if outcome.kept:
             log.warning("monitor %s: the source holds less now of %d final buckets; kept them", name, outcome.kept)
-        if outcome.emptied:
-            self._warn_of_a_purge(outcome.emptied)
+        if outcome.held:
+            self._warn_of_a_purge(outcome.held)
         if outcome.future_rows and not (self._shown and self._shown.future_rows):
             log.warning("monitor %s: %d rows are dated in the future", name, outcome.future_rows)
 
-    def _warn_of_a_purge(self, emptied: int) -> None:
-        text = "monitor %s: %s had requests when last read, and became final without any; "
-        text += "where the source purges rankings, they must stay until labels have had their time, at least %s"
+    def _warn_of_a_purge(self, held: int) -> None:
+        text = "monitor %s: of %s the source has no request any more; they stay as they were read before. "
+        text += "Where it purges rankings, they must stay until labels have had their time, at least %s"
         needed = self.monitor.bucket + final_age(self.monitor) + self.monitor.refresh
-        log.warning(text, self.monitor.name, counted(emptied, "bucket"), format_duration(-(-needed // HOUR) * HOUR))
+        log.warning(text, self.monitor.name, counted(held, "bucket"), format_duration(-(-needed // HOUR) * HOUR))
 
     def _account_for(self, error: Exception, now: float, retry_in: RetryIn | None) -> None:
         name = self.monitor.name

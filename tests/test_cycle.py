@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 
@@ -505,6 +506,50 @@ def test_a_measure_added_after_a_purge_is_refused_the_purged_buckets_once_and_ge
     assert both.at(SETTLED + 60).due == 0
     whole = undisturbed(both.monitor, f"sqlite:///{filled}", stores.new(), SETTLED + 60)
     assert differences(whole, present(dump(store), both)) == []
+
+
+def test_a_source_that_is_purged_before_labels_have_had_their_time_takes_nothing_away(
+    shop_url: str, stores: Stores
+) -> None:
+    read = driver(shop(), shop_url, stores.new())
+    read.at(END + HOUR)
+    states, before = read.store.states(read.monitor.traffic, 0), read.store.history(read.monitor.traffic, START, END)
+    opened = [start for start, state in states.items() if not state.final]
+    assert before.between(opened[0], END).sums[:, :, 0].any(axis=1).all()
+    purge(shop_url, END)
+    found = read.at(SETTLED)
+    assert (found.held, found.stored, found.left) == (len(opened), found.due - len(opened), 0)
+    after = read.store.history(read.monitor.traffic, START, END)
+    assert after.final.all()
+    assert np.array_equal(after.sums, before.sums)
+    assert read.at(SETTLED + 60).due == 0, "it is told once"
+    assert read.backfill(SETTLED + 60, (START, END), again=True, force=True).held == 0
+    assert read.store.history(read.monitor.traffic, START, END).sums.sum() == 0
+
+
+def test_a_table_that_is_being_loaded_anew_empties_no_open_bucket(shop_url: str, filled: Path, stores: Stores) -> None:
+    read = driver(shop(), shop_url, stores.new())
+    read.at(END + HOUR)
+    purge(shop_url, END)
+    assert read.at(END + 2 * HOUR).held > 0
+    read.source = pull(read.monitor, f"sqlite:///{filled}")
+    assert read.at(SETTLED).held == 0
+    calm = driver(shop(), f"sqlite:///{filled}", stores.new())
+    calm.at(END + HOUR)
+    calm.at(SETTLED)
+    assert differences(dump(calm.store), dump(read.store)) == []
+
+
+def test_a_measure_that_is_added_after_an_early_purge_is_refused_what_is_gone_once(
+    shop_url: str, stores: Stores
+) -> None:
+    store = stores.new()
+    driver(shop(["ndcg@10"]), shop_url, store).at(END + HOUR)
+    purge(shop_url, END)
+    both = driver(shop(["ndcg@10", "mrr@10"]), shop_url, store)
+    assert both.at(SETTLED).held > 0
+    assert both.at(SETTLED + 60).due == 0
+    assert not store.history(both.monitor.definition(both.monitor.measures[1]), START, END).sums.any()
 
 
 def present(dumped: dict[str, Any], driven: Driver) -> dict[str, Any]:

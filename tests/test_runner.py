@@ -167,8 +167,8 @@ def test_a_source_that_is_purged_before_labels_have_had_their_time_is_warned_of(
     bench.clock.time = SETTLED
     assert bench.run() is None
     assert (
-        "monitor shop: 2 buckets had requests when last read, and became final without any; where the source purges "
-        "rankings, they must stay until labels have had their time, at least 5h"
+        "monitor shop: of 2 buckets the source has no request any more; they stay as they were read before. "
+        "Where it purges rankings, they must stay until labels have had their time, at least 5h"
     ) in caplog.text
     caplog.clear()
     bench.clock.time += HOUR

@@ -117,6 +117,7 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
         before = {s.incident.id for s in app.store.alerts.incidents(name, most=100_000)}
         judgement = judge(monitor, now, app.store, lease, replace(app.telling(), real_now=time.time()))
     kept = f", {outcome.kept} final ones kept" if outcome.kept else ""
+    kept += f", {outcome.held} kept of which the source has no request any more" if outcome.held else ""
     click.echo(f"{name}: {counted(outcome.stored, 'bucket')} stored{kept}")
     if outcome.stored and (refused := _refused(app, monitor, span)):
         click.echo(f"{name}: left out of that time: {refused}")

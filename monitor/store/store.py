@@ -73,12 +73,12 @@ class Written:
     Attributes:
         buckets: stored by series.
         kept: starts of those that stay as they were because the read held less.
-        emptied: how many became final without a request that had some when they were read before.
+        held: how many stay as they were read before, for the source has no request of them any more.
     """
 
     buckets: int
     kept: tuple[int, ...]
-    emptied: int = 0
+    held: int = 0
 
 
 class Store(Connected):
@@ -247,7 +247,8 @@ class Store(Connected):
         """Store buckets of a tally, for each series those that `targets` names, in one transaction.
 
         A bucket whose traffic is stored as final is replaced, and one of another series added to it, only by a read
-        that holds at least as much, or by `force`: see `_shrinking`. That it was refused is noted.
+        that holds at least as much, or by `force`: see `_shrinking`. That it was refused is noted. One that is open and
+        had requests, of which the read has none, stays as it is too: see `_gone`.
 
         Args:
             restating: starts of final buckets that are read again, which is noted.
@@ -262,23 +263,24 @@ class Store(Connected):
             numbers = self._slice_ids(connection, monitor.name, tally)
             ids = {d: self._series_id(connection, monitor, d) for d in targets}
             kept = () if force else _shrinking(connection, monitor, targets, tally)
-            ended = [s for s in targets.get(monitor.traffic, ()) if s in final and s not in kept]
-            emptied = _emptied(connection, ids[monitor.traffic], ended, tally) if ended else 0
+            held = set() if force else _gone(connection, monitor, targets, tally).difference(kept)
             stored = 0
             for definition, starts in targets.items():
-                wanted = [s for s in starts if s not in kept]
+                wanted = [s for s in starts if s not in kept and s not in held]
                 stored = max(stored, len(wanted))
                 place = _Place(connection, ids[definition], wanted, numbers)
                 _replace_partials(place, definition, tally, read_at, final)
                 if definition.kernel == TRAFFIC:
                     _replace_refusals(place, tally)
                 _mark(place, "awaited", awaited, read_at)
-                _refuse(replace(place, starts=[s for s in starts if s in kept]), definition, read_at)
+                _hold(replace(place, starts=[s for s in starts if s in held]), definition, read_at, final)
+                refused = [s for s in starts if s in kept or (s in held and s in final)]
+                _refuse(replace(place, starts=refused), definition, read_at)
             _note_current(connection, monitor)
             if again := len(set(restating) - set(kept)):
                 _note_restatement(connection, monitor.name, tally, read_at, force, again)
-            _judge_anew(connection, monitor.name, {s for starts in targets.values() for s in starts} - set(kept))
-        return Written(stored, kept, emptied)
+            _judge_anew(connection, monitor.name, {s for starts in targets.values() for s in starts} - {*kept, *held})
+        return Written(stored, kept, len(held))
 
     def adopt(self, lease: Lease, monitor: Monitor) -> None:
         """Have the view know which series are of the monitor's present definitions. Raises LeaseLost, StoreError."""
@@ -390,6 +392,16 @@ def _mark(place: _Place, mark: Mark, which: Collection[int], noted_at: float) ->
     place.fill(bucket_marks, [{"bucket_start": start, **more} for start in place.starts if start in which])
 
 
+def _hold(place: _Place, definition: Definition, read_at: float, final: set[int]) -> None:
+    """Leave buckets as they are, and note that they were read once more."""
+    table = _table(definition)
+    for at in range(0, len(place.starts), _BATCH):
+        part = place.starts[at : at + _BATCH]
+        for ends, some in ((False, set(part) - final), (True, final.intersection(part))):
+            at_hand = (table.c.series_id == place.series_id, table.c.bucket_start.in_(some))
+            place.connection.execute(table.update().where(*at_hand).values(read_at=read_at, final=ends))
+
+
 def _refuse(place: _Place, definition: Definition, noted_at: float) -> None:
     """Note that buckets were refused. What is not final of them goes: it would hold up the series and never be."""
     table = _table(definition)
@@ -489,13 +501,22 @@ def _shrinking(
     return tuple(sorted(found))
 
 
-def _emptied(connection: sa.Connection, series_id: int, starts: Iterable[int], tally: Tally) -> int:
-    """How many of these buckets are open and have requests, of which the tally has none."""
-    c, bare = traffic.c, [start for start in starts if not tally.traffic.get((start, *OVERALL), (0,))[0]]
-    had_some = sa.select(sa.func.count()).select_from(traffic).join(slices, slices.c.id == c.slice_id)
-    had_some = had_some.where(c.series_id == series_id, slices.c.dimension == OVERALL[0], c.requests > 0, ~c.final)
+def _gone(
+    connection: sa.Connection, monitor: Monitor, targets: Mapping[Definition, Sequence[int]], tally: Tally
+) -> set[int]:
+    """Starts of buckets that are open and had requests, of which the tally has none: nobody takes back all of an hour.
+
+    Rankings were purged before their labels had their time, or the table is just being loaded anew.
+    """
+    starts = sorted({start for some in targets.values() for start in some})
+    bare = [start for start in starts if not tally.traffic.get((start, *OVERALL), (0,))[0]]
+    if not bare:
+        return set()
+    c, depths = traffic.c, _same_rows(connection, monitor)
+    query = sa.select(c.bucket_start).join(slices, slices.c.id == c.slice_id).where(c.series_id.in_(depths))
+    query = query.where(slices.c.dimension == OVERALL[0], c.requests > 0, ~c.final)
     some = (bare[at : at + _BATCH] for at in range(0, len(bare), _BATCH))
-    return sum(connection.execute(had_some.where(c.bucket_start.in_(part))).scalar_one() for part in some)
+    return {start for part in some for start in connection.scalars(query.where(c.bucket_start.in_(part)))}
 
 
 def _same_rows(connection: sa.Connection, monitor: Monitor) -> dict[int, bool]:
