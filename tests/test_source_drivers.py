@@ -76,6 +76,7 @@ def test_an_unsupported_dialect_is_pulled_and_push_down_says_why_not() -> None:
         ("TSocket read 0 bytes", "connect", "is the database up"),
         ('invalid input value for enum kind: "purchase"', "data", "ALTER TYPE"),
         ('FATAL: pg_hba.conf rejects connection for user "u", database "shop"', "connect", "may this user log in"),
+        ("(1820, 'You must SET PASSWORD before executing this statement')", "connect", "ALTER USER"),
     ],
 )
 def test_what_other_servers_say_is_understood(said: str, reason: str, word: str) -> None:
@@ -152,6 +153,10 @@ def test_what_a_database_cannot_do_by_its_nature_lasts(error: Exception, reason:
         ("permission denied for foreign table far", "GRANT SELECT ON far TO watcher"),
         ("permission denied for function hold", "GRANT EXECUTE ON FUNCTION hold TO watcher"),
         ("SELECT command denied to user 'watcher'@'h' for table 'events'", "GRANT SELECT ON events TO watcher"),
+        (
+            "SELECT command denied to user 'watcher'@'h' for column 'at' in table 'log'",
+            "GRANT SELECT ON log TO watcher",
+        ),
         ("Access denied for user 'watcher'@'%' to database 'shop'", "GRANT SELECT ON shop.* TO watcher"),
         ("something else", ""),
     ],

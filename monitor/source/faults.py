@@ -174,6 +174,12 @@ _FAULTS = (
     ),
     Fault(
         "connect",
+        (),
+        ("must set password", "password has expired"),
+        "this user's password has expired: have it set anew (ALTER USER ... IDENTIFIED BY ...), and give the new one",
+    ),
+    Fault(
+        "connect",
         ("28",),
         ("authentication failed", "no pg_hba.conf entry", "pg_hba.conf rejects", "role "),
         "may this user log in, with this password and from this machine?",
@@ -320,7 +326,7 @@ _GRANTS = (
         "GRANT SELECT ON {} TO {}",
         '"',
     ),
-    (re.compile(r"command denied to user .*? for table '?(`.+`|[^\s']+)"), "GRANT SELECT ON {} TO {}", "`"),
+    (re.compile(r"command denied to user .*? (?:for|in) table '?(`.+`|[^\s']+)"), "GRANT SELECT ON {} TO {}", "`"),
     (re.compile(r"to database '([^']+)'"), "GRANT SELECT ON {}.* TO {}", "`"),
 )
 """What PostgreSQL, MariaDB and MySQL say -> the statement that an owner must run, of what, to whom; how names are
