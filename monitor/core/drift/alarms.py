@@ -10,8 +10,8 @@ from functools import cached_property
 
 import numpy as np
 
-from monitor.core.drift import sudden
-from monitor.core.drift.evidence import BEYOND, Sums, factors, grow, score
+from monitor.core.drift import gates, sudden
+from monitor.core.drift.evidence import BEYOND, Sums, Whole, factors, grow, score
 from monitor.core.drift.noise import Noise, units
 from monitor.core.drift.series import HOUR, Bools, Floats, Ints, some
 from monitor.core.drift.sudden import Course, Foretold
@@ -113,15 +113,15 @@ class Seen:
         factor: (T, U, 3) of the evidence.
         middle: (T, U) logarithm of the middle stake's.
         has: (T, U) whether there was a request.
+        whole: what the units are judged on.
         sums: (T, U, 3) requests, observed and expected sums.
-        spread: (T, U) variance of the relative deviation, its autocorrelation taken in.
-        fell: (T, U) whether the last hours were lower than tolerated.
-        tolerated: (U,)
-        judged: (U,)
+        lately: (4, T, U) observed and expected sums of the last hours, of values and then of labels.
+        noise: of the units.
+        doubt: (T,), or (1,) of every step, what overall tolerates more than usual, relative.
+        judged: (U,) units that may raise an alarm.
         left_out: (T, S) slices whose labels are lost.
-        away: (T, S) slices without a request in the last hours, where there should be some.
+        short: (7, T, S) sums of the last hours, fields as in `gates`.
         foretold: what shows a sudden fall.
-        labelled: (T, U) whether the last hours had enough labels for a sudden fall to be one of the model.
         past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
     """
 
@@ -130,16 +130,44 @@ class Seen:
     factor: Floats
     middle: Floats
     has: Bools
+    whole: Whole
     sums: Floats
-    spread: Floats
-    fell: Bools
-    tolerated: Floats
+    lately: Floats
+    noise: Noise
+    doubt: Floats
     judged: Bools
     left_out: Bools
-    away: Bools
+    short: Floats
     foretold: Foretold
-    labelled: Bools
     past: Floats
+
+    @cached_property
+    def labelled(self) -> Bools:
+        """(T, U) whether the last hours had enough labels for a sudden fall to be one of the model."""
+        found: Bools = self.lately[2] >= LEAST_LABELS * self.lately[3]
+        return found
+
+    # What follows is asked for only where there is an alarm, or about to be one.
+
+    @cached_property
+    def spread(self) -> Floats:
+        """(T, U) variance of the relative deviation, its autocorrelation taken in."""
+        whole = self.whole
+        found: Floats = whole.variance / whole.size / np.maximum(whole.level, 1e-9) ** 2 + self.noise.long_run
+        return found
+
+    @cached_property
+    def fell(self) -> Bools:
+        """(T, U) whether the last hours were lower than tolerated."""
+        tolerated, (total, expected) = self.noise.tolerated, self.lately[:2]
+        found: Bools = total < (1 - tolerated) * expected
+        found[:, 0] = total[:, 0] < (1 - tolerated[0] - self.doubt) * expected[:, 0]
+        return found
+
+    @cached_property
+    def away(self) -> Bools:
+        """(T, S) slices without a request in the last hours, where there should be some."""
+        return gates.slices_away(self.short[gates.REQUESTS], self.short[gates.EXPECTED_REQUESTS])
 
 
 def see(
@@ -147,8 +175,7 @@ def see(
     noise: Noise,
     judged: Bools,
     left_out: Bools,
-    away: Bools,
-    recent: Floats,
+    short: Floats,
     past: Floats,
     threshold: Floats,
     ends: list[int],
@@ -159,33 +186,28 @@ def see(
     Args:
         judged: (U,) units that may raise an alarm.
         left_out: (T, S) slices whose labels are lost.
-        away: (T, S) slices without a request in the last hours.
-        recent: (4, T, S) observed and expected sums of the last hours, of values and then of labels.
+        short: (7, T, S) sums of the last hours, fields as in `gates`.
         past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
         threshold: (U,) of the evidence.
         hours: of a step.
     """
     factor = factors(sums, noise, threshold, hours)
     whole = sums.whole
-    spread = whole.variance / whole.size / np.maximum(whole.level, 1e-9) ** 2 + noise.long_run
-    total, expected, labelled, usual = units(recent)
-    fell = total < (1 - noise.tolerated) * expected
-    fell[:, 0] = total[:, 0] < (1 - noise.tolerated[0] - sums.doubt) * expected[:, 0]
     return Seen(
         ends,
         round(hours * HOUR),
         np.exp(factor),
         factor[:, :, 1],
         whole.requests > 0,
+        whole,
         np.array([whole.requests, whole.total, whole.expected]).transpose(1, 2, 0),
-        spread,
-        fell,
-        noise.tolerated,
+        units(short[gates.TOTAL : gates.EXPECTED_LABELLED + 1]),
+        noise,
+        sums.doubt,
         judged,
         left_out,
-        away,
+        short,
         Foretold.of(noise, whole.total, whole.expected, whole.chance),
-        labelled >= LEAST_LABELS * usual,
         past,
     )
 
@@ -218,8 +240,8 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
         sudden=np.where(is_open, np.maximum(was.sudden, found), found) if was.is_any_open else found,
         course=course,
     )
-    fires = seen.judged & seen.fell[row] & ~is_open & (now.score > threshold)
-    if some(fires):
+    fires = seen.judged & ~is_open & (now.score > threshold)
+    if some(fires) and some(fires := fires & seen.fell[row]):
         now = _opened(_begun(now, fires, end), seen, row, fires)
     return _closing(now, seen, row, has, sums) if was.is_any_open else now
 
@@ -265,7 +287,7 @@ def _closing(now: Standing, seen: Seen, row: int, has: Bools, sums: Floats) -> S
 
     Overall's end is that of its slices, but for those that have rather been as low as ever since it began, or are away.
     """
-    low = np.maximum(-now.effect, np.maximum(2 * seen.tolerated, LEAST_DROP))
+    low = np.maximum(-now.effect, np.maximum(2 * seen.noise.tolerated, LEAST_DROP))
     moved = sums[:, TOTAL] / np.maximum(sums[:, EXPECTED], 1e-9) - 1
     favour = low * (moved + low / 2) / seen.spread[row]
     favour = np.where(has, np.clip(favour, -CLOSING, CLOSING / CLOSING_STEPS), 0.0)

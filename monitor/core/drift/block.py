@@ -126,11 +126,9 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     beyond, variance = doubt(found, worth, usually, state.mix.is_shifted), found.quality.variance * known
     observed = size * part, hours.total * part, hours.squares * part
     sums = Sums(*observed, mean * known, variance, found.noise.variance[1:], beyond)
-    recent = by_slice[gates.TOTAL : gates.EXPECTED_LABELLED + 1]
     left_out = sound[-count:] == 0
     past = kept[gates.JUDGED : gates.EXPECTED + 1]
-    away = gates.slices_away(by_slice[gates.REQUESTS], by_slice[gates.EXPECTED_REQUESTS])
-    seen = alarms.see(sums, found.noise, of_units, left_out, away, recent, past, threshold, ends, settings.hours)
+    seen = alarms.see(sums, found.noise, of_units, left_out, by_slice, past, threshold, ends, settings.hours)
     tracked = np.array([hours.total, size * base[0], hours.squares, hours.labelled, size * base[1], size, base[2]])
     tracked[:REQUESTS] *= sound[-count:]
     mix = mix_effects(judged, usual, worth, usually).tolist()
@@ -220,9 +218,13 @@ def _unlabelled(
 
 def _left_out(state: State, flagged: Bools, ends: list[int], lasting: int) -> tuple[Ints, Floats]:
     """`lost_until` and `sound` of a block, whose labels are lost where (T, S) `flagged`, and for `lasting` seconds."""
-    instants = np.array(ends)[:, None]
-    known = np.maximum.accumulate((instants + lasting) * flagged, axis=0)
-    lost_until = np.maximum(known, state.trouble.lost_until)
+    instants, was = np.array(ends)[:, None], state.trouble.lost_until
+    lost_until = np.tile(was, (len(ends), 1))
+    if some(flagged):
+        known = np.maximum.accumulate((instants + lasting) * flagged, axis=0)
+        lost_until = np.maximum(known, was)
+    elif not some(was):  # as ever
+        return lost_until, np.concatenate([state.recent.sound, np.ones(flagged.shape)])
     return lost_until, np.concatenate([state.recent.sound, (lost_until < instants) * 1.0])
 
 
