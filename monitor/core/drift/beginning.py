@@ -47,7 +47,15 @@ def begun_anew(settings: Settings, state: State, start: int, slices: tuple[str, 
         lost_since=was.lost_since,
         lost_until=was.lost_until,
     )
-    return replace(new, baseline=state.baseline, levels=levels, misses=state.misses, trouble=trouble, settled=False)
+    return replace(
+        new,
+        baseline=state.baseline,
+        levels=levels,
+        misses=state.misses,
+        trouble=trouble,
+        settled=False,
+        cycle=state.cycle.young(),
+    )
 
 
 def days_since(state: State, now: int) -> int:

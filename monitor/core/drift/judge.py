@@ -2,7 +2,7 @@
 
 1. At the beginning of a UTC day: count in the days that are old enough, fit a baseline if one is due.
 2. Step by step: are the data fit to be judged? Then let the evidence of each unit grow, and open or close alarms.
-3. What was good goes into the day's sums, from which the level is tracked.
+3. What was good goes into the day's sums, from which the level is tracked, and the cycle of the day.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from monitor.core.drift import baseline as b
 from monitor.core.drift import levels as lv
 from monitor.core.drift.baseline import LEAST_REQUESTS, Baseline, Reference
 from monitor.core.drift.beginning import begun_anew, settle, with_level_error, without_broken_days
+from monitor.core.drift.cycle import Cycle, followed
 from monitor.core.drift.levels import Day, Levels
 from monitor.core.drift.seasons import slots
 from monitor.core.drift.series import DAY, GAP, Hours
@@ -85,6 +86,8 @@ def _new_day(settings: Settings, state: State, day: int) -> State:
     """What is due at the beginning of a day."""
     if state.baseline is not None and not state.settled:
         state = without_broken_days(state, state.baseline)
+    if state.baseline is not None and state.settled:
+        state = _with_cycle(settings, state, state.baseline, day)
     state = replace(state, levels=state.levels.on(day))
     if state.baseline is not None and state.settled and not state.standing.open.any():
         state = replace(state, misses=state.misses.after(state.levels, state.baseline))
@@ -98,6 +101,14 @@ def _new_day(settings: Settings, state: State, day: int) -> State:
         found = with_level_error(settings, state, found, day * DAY)
     found = found.with_noise(state.misses.noise(settings, found, levels))
     return replace(state, baseline=found, levels=levels, improved=_improved(state, found))
+
+
+def _with_cycle(settings: Settings, state: State, found: Baseline, day: int) -> State:
+    """With the daily cycle as the days have it that are old enough by now."""
+    is_open = state.standing.open
+    since = int(state.standing.since[is_open].min()) if is_open.any() else day * DAY
+    cycle = state.cycle.after(settings, state.levels, day, state.recent.sums, found, since)
+    return replace(state, cycle=cycle, baseline=followed(found, state.cycle, cycle))
 
 
 # ---- baseline ------------------------------------------------------------------------------------------------------
@@ -118,7 +129,8 @@ def _fitted(settings: Settings, state: State, day: int) -> State:
     found = b.fit(settings, reference)
     levels, misses = _tracked(settings, reference, found, day)
     left = None if due == 3 else reference
-    return replace(state, baseline=found, levels=levels, misses=misses, fits=due, reference=left, settled=True)
+    state = replace(state, baseline=found, levels=levels, misses=misses, fits=due, reference=left, settled=True)
+    return replace(state, cycle=Cycle.fitted(settings, reference, found))
 
 
 def _tracked(settings: Settings, reference: Reference, found: Baseline, today: int) -> tuple[Levels, Misses]:

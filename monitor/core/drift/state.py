@@ -13,12 +13,13 @@ import numpy as np
 from monitor.core.drift import gates
 from monitor.core.drift.alarms import Standing
 from monitor.core.drift.baseline import Baseline, Reference
+from monitor.core.drift.cycle import Cycle
 from monitor.core.drift.levels import Levels
 from monitor.core.drift.series import DAY, Floats, Ints
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.tolerance import Misses
 
-VERSION = 14
+VERSION = 15
 """Of how steps are judged. A change that could make another verdict raises it, and verdicts are found anew."""
 PLAIN = 64
 """Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes, compressed."""
@@ -120,6 +121,7 @@ class State:
         fits: how often it was fitted on this reference.
         improved: days in a row above the baseline.
         settled: whether the level is known; not in the first days after it began anew.
+        cycle: how the shared daily cycle has moved since the baseline was fitted, which has it in it.
     """
 
     step: int
@@ -140,6 +142,7 @@ class State:
     mix: Mix
     improved: int
     settled: bool
+    cycle: Cycle
 
     @classmethod
     def begin(
@@ -166,6 +169,7 @@ class State:
             Mix(),
             0,
             True,
+            Cycle.empty(settings.step),
         )
 
     def padded(self, slices: tuple[str, ...], start: int) -> State:

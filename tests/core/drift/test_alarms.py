@@ -23,15 +23,14 @@ def seen(values: Floats, requests: float = 2000.0) -> Seen:
     sums = Sums(size, size * values, size * (values**2 + 0.05), mean, variance, variance)
     common = np.full(3, 0.005**2)
     noise = Noise(common, 3 * common, np.zeros(3), np.full(3, 0.01), common, np.full(3, 0.9), common, np.full(3, 0.05))
-    recent = np.stack([size * values, size * mean, size, size])
+    short = np.stack([size, size, size * values, size * mean, size, size, size])
     past = np.stack([size, size * values, size * mean])
     return see(
         sums,
         noise,
         JUDGED,
         np.zeros(values.shape, bool),
-        np.zeros(values.shape, bool),
-        recent,
+        short,
         past,
         THRESHOLD,
         [3600 * (i + 1) for i in range(len(values))],
