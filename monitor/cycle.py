@@ -11,6 +11,7 @@ stored, so whoever drives it may leave off there.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -294,19 +295,27 @@ def _read_and_store(plan: _Plan, source: Source, store: Store, lease: Lease, str
     monitor = plan.monitor
     outcome = Outcome(len(plan.due), arrived=plan.arrived, future_rows=plan.future_rows)
     yield outcome
-    for since, until in _stretches(plan.due, monitor.bucket, stride):
-        found = read_tally(monitor, source, since, until, store.known_slices(monitor.name))
+    for since, until in _stretches(plan.due, monitor.bucket, stride, store.places(monitor.name).changes()):
+        places = store.places(monitor.name)
+        sliced = replace(monitor, slices=places.open_at(since, monitor.slices))
+        found = read_tally(sliced, source, since, until, places.at(since))
         stride.learn(effort(found), (until - since) // monitor.bucket)
         written = _write(plan, found, store, lease)
         outcome = outcome.plus(found, written)
         yield outcome
 
 
-def _stretches(due: Sequence[int], width: int, stride: Stride) -> Iterator[tuple[int, int]]:
-    """[since, until) of neighbouring buckets, as many at once as `stride` says when it is their turn."""
+def _stretches(due: Sequence[int], width: int, stride: Stride, cuts: Sequence[int] = ()) -> Iterator[tuple[int, int]]:
+    """[since, until) of neighbouring buckets, as many at once as `stride` says when it is their turn.
+
+    Args:
+        cuts: instants, rising. A bucket that begins before one is never read together with one that does not.
+    """
     done = 0
     while done < len(due):
         since, until = next(runs(list(due[done : done + stride.buckets]), width, stride.buckets))
+        edges = (-(-cut // width) * width for cut in cuts[bisect_right(cuts, since) :])
+        until = min(until, next(edges, until))
         yield since, until
         done += (until - since) // width
 
@@ -315,7 +324,7 @@ def read_tally(monitor: Monitor, source: Source, since: int, until: int, known: 
     """Partials of [since, until); read in halves where it is more than fits into memory at once.
 
     Args:
-        known: dimension -> values admitted before.
+        known: dimension -> values that have a place.
     """
     try:
         answer = source.read(since, until)

@@ -291,8 +291,23 @@ def _progress(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
         for reason, rows in sorted(snapshot.refused.items()):
             refused.add_metric([snapshot.monitor.name, reason], rows)
     yield refused
+    yield from _places(snapshots)
     yield from _holdings(snapshots)
     yield from _info(snapshots)
+
+
+def _places(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
+    """How many values of each dimension have a series of their own, and how many can."""
+    names = ["monitor", "dimension"]
+    most = GaugeMetricFamily("rankmon_slice_places", "Values that get a series of their own.", labels=names)
+    taken = GaugeMetricFamily("rankmon_slice_places_taken", "Values that have one, seen lately or not.", labels=names)
+    for snapshot in snapshots:
+        for dimension in snapshot.monitor.slices:
+            if (number := snapshot.places.get(dimension.dimension)) is not None:
+                labels = [snapshot.monitor.name, dimension.dimension]
+                most.add_metric(labels, dimension.max_values)
+                taken.add_metric(labels, number)
+    yield from (most, taken)
 
 
 def _holdings(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:

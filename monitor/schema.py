@@ -33,6 +33,15 @@ slices = sa.Table(
     sa.UniqueConstraint("monitor", "dimension", "value", name="uq_slices_identity"),
 )
 
+slice_gaps = sa.Table(
+    "slice_gaps",
+    metadata,
+    sa.Column("slice_id", sa.Integer, sa.ForeignKey("slices.id"), primary_key=True, autoincrement=False),
+    sa.Column("since", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("until", sa.BigInteger),
+)
+"""When a value that was admitted had no place, [since, until): see `core.places`."""
+
 
 def _per_bucket(name: str, *columns: sa.Column[int] | sa.Column[float]) -> sa.Table:
     """A table of one row per series, bucket and slice. Rows of one series and time lie together on disk."""

@@ -14,6 +14,7 @@ from monitor.core.drift.verdicts import Verdict
 from monitor.core.intervals import REACH
 from monitor.core.measures import Measure
 from monitor.core.rules import Rule
+from monitor.core.tally import RESERVED
 from monitor.core.thresholds import Condition, ConditionName, Evaluation, evaluate, keys_of
 from monitor.core.types import OVERALL, Definition, Events, Judgments, Monitor
 from monitor.core.verdict_findings import VERDICTS
@@ -90,6 +91,7 @@ class MonitorSnapshot:
         verdict_conditions: what the verdicts came to, by verdict, dimension and value.
         refused_then: of incidents in which too many rows were refused, id -> reason -> rows refused while it lasted.
         holding: how much is stored of it; None before a daemon has looked.
+        places: dimension -> how many of its values have a series of their own.
     """
 
     monitor: Monitor
@@ -114,6 +116,7 @@ class MonitorSnapshot:
     verdict_conditions: MappingProxyType[ConditionName, Condition] = field(default_factory=lambda: MappingProxyType({}))
     refused_then: MappingProxyType[str, dict[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     holding: Holding | None = None
+    places: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def verdict_kind(self) -> str:
@@ -157,8 +160,14 @@ def take_snapshot(
         refused=MappingProxyType(store.refused(monitor.traffic, begin, end)),
         unmatched=int(traffic.between(begin, end).slice(OVERALL)[:, UNMATCHED].sum()) if _counts(monitor) else None,
         readings=_readings(monitor, store, state),
+        places=MappingProxyType(_places(monitor, store)),
     )
     return renew(read, store, now, future_rows, due)
+
+
+def _places(monitor: Monitor, store: Store) -> dict[str, int]:
+    present = store.places(monitor.name).at(FOREVER)
+    return {s.dimension: len(present.get(s.dimension, set()) - RESERVED) for s in monitor.slices}
 
 
 def _fell_at(open_: StoredIncident | None) -> int | None:

@@ -101,13 +101,12 @@ READINGS = (
 def board() -> Board:
     made = Board()
     provisional = (replace(point(value=0.5), final=False),)
-    made.publish(
-        snapshot(
-            series("ndcg@10", point(), point("device", 'mobile "2"\n\\', 0.6), provisional=provisional),
-            series("dcg@5", point(value=3.25)),
-            series("click_position", point(value=None)),
-        )
+    found = snapshot(
+        series("ndcg@10", point(), point("device", 'mobile "2"\n\\', 0.6), provisional=provisional),
+        series("dcg@5", point(value=3.25)),
+        series("click_position", point(value=None)),
     )
+    made.publish(replace(found, places=MappingProxyType({"device": 12})))
     return made
 
 

@@ -55,6 +55,7 @@ _COMMANDS = {
     "explain-incident": "explain_incident:explain_incident",
     "versions": "versions:versions",
     "baseline": "baseline:baseline",
+    "slices": "slices:slices",
     "replay": "replay:replay",
     "power": "power:power",
     "test-alert": "test_alert:test_alert",

@@ -20,7 +20,7 @@ Bools = NDArray[np.bool_]
 
 MICROS = 1_000_000
 LONGEST_VALUE = 120
-RESERVED = {NONE, MIXED, OTHER}
+RESERVED = {NONE, EMPTY, MIXED, OTHER}
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def admit(
         requests: (n,) how many there are of each; 1 without it.
 
     Values are admitted bucket by bucket, the busier first, so that the outcome does not depend on how many buckets
-    were read at once. Missing and mixed values have a name of their own, which takes nobody's place.
+    were read at once. Missing, empty and mixed values have a name of their own, which takes nobody's place.
     """
     texts = [_text(v) for v in values]
     names = sorted({*texts, OTHER})

@@ -7,6 +7,7 @@ changes nothing, and one that is cut short never was.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from sqlalchemy.engine import URL
 
 from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
+from monitor.core.places import BEGINNING, Gap, Places
 from monitor.core.tally import Cell, Tally
 from monitor.core.types import OVERALL, TRAFFIC, Definition, Monitor
 from monitor.core.watermark import CLOCK_TOLERANCE, BucketState, Mark
@@ -32,6 +34,7 @@ from monitor.schema import (
     refusals,
     restatements,
     series,
+    slice_gaps,
     slices,
     traffic,
 )
@@ -46,6 +49,7 @@ from monitor.store.verdicts import Verdicts
 
 Floats = NDArray[np.float64]
 _BATCH = 500
+DAY = 86_400
 
 HARMLESS = ("early_event", "late_event", "mixed_slice")
 """Reasons for which no row of the rankings is lost."""
@@ -79,6 +83,19 @@ class Written:
     buckets: int
     kept: tuple[int, ...]
     held: int = 0
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What slices had in the last time that is stored.
+
+    Attributes:
+        until: end of what is stored, seconds; 0 where nothing is.
+        requests: (dimension, value) -> start of a UTC day -> requests; without the days that had none.
+    """
+
+    until: int
+    requests: Mapping[tuple[str, str], Mapping[int, int]]
 
 
 class Store(Connected):
@@ -181,6 +198,36 @@ class Store(Connected):
                 known.setdefault(dimension, set()).add(value)
         return known
 
+    def places(self, monitor: str) -> Places:
+        """Which values of each dimension have a place, and when they had none."""
+        gaps: dict[tuple[str, str], list[Gap]] = {}
+        query = sa.select(slices.c.dimension, slices.c.value, slice_gaps.c.since, slice_gaps.c.until)
+        query = query.join(slice_gaps, slice_gaps.c.slice_id == slices.c.id).where(slices.c.monitor == monitor)
+        with self.reading() as connection:
+            for dimension, value, since, until in connection.execute(query):
+                gaps.setdefault((dimension, value), []).append((since, until))
+        return Places(self.known_slices(monitor), gaps)
+
+    def usage(self, monitor: str, seconds: int) -> Usage:
+        """What the slices of a monitor had in so many seconds up to the end of what is stored, by any definition."""
+        of_it = sa.select(series.c.id, series.c.bucket_seconds)
+        of_it = of_it.where(series.c.monitor == monitor, series.c.kernel == TRAFFIC)
+        newest = sa.select(sa.func.max(traffic.c.bucket_start))
+        found: dict[tuple[str, str], Counter[int]] = {}
+        with self.reading() as connection:
+            widths = {number: int(width) for number, width in connection.execute(of_it)}
+            last = {n: connection.scalar(newest.where(traffic.c.series_id == n)) for n in widths}
+            until = max((start + widths[n] for n, start in last.items() if start is not None), default=0)
+            query = (
+                sa.select(slices.c.dimension, slices.c.value, traffic.c.bucket_start, traffic.c.requests)
+                .join(slices, slices.c.id == traffic.c.slice_id)
+                .where(traffic.c.series_id.in_(widths), traffic.c.bucket_start >= until - seconds)
+                .where(traffic.c.requests > 0)
+            )
+            for dimension, value, start, requests in connection.execute(query):
+                found.setdefault((dimension, value), Counter())[start - start % DAY] += requests
+        return Usage(until, found)
+
     def history(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> History:
         """The stored buckets of a series that start in [since, until) seconds."""
         columns = self.partials(definition, since, until, overall_only)
@@ -261,6 +308,7 @@ class Store(Connected):
         with self.writing() as connection:
             self.leases.fence(connection, lease)
             numbers = self._slice_ids(connection, monitor.name, tally)
+            _note_places(connection, monitor.name, tally, numbers)
             ids = {d: self._series_id(connection, monitor, d) for d in targets}
             kept = () if force else _shrinking(connection, monitor, targets, tally)
             held = set() if force else _gone(connection, monitor, targets, tally).difference(kept)
@@ -281,6 +329,23 @@ class Store(Connected):
                 _note_restatement(connection, monitor.name, tally, read_at, force, again)
             _judge_anew(connection, monitor.name, {s for starts in targets.values() for s in starts} - {*kept, *held})
         return Written(stored, kept, len(held))
+
+    def release(self, lease: Lease, values: Collection[tuple[str, str]], since: int) -> None:
+        """Have values of a monitor, (dimension, value), give back their places as of an instant, seconds.
+
+        Args:
+            since: the end of all that is stored, so that what was read stays as it is whenever it is read again.
+
+        Raises:
+            LeaseLost: another process writes this monitor now; nothing was changed.
+        """
+        wanted = sa.tuple_(slices.c.dimension, slices.c.value).in_(sorted(values))
+        with self.writing() as connection:
+            self.leases.fence(connection, lease)
+            numbers = connection.scalars(sa.select(slices.c.id).where(slices.c.monitor == lease.monitor, wanted))
+            rows = [{"slice_id": number, "since": since, "until": None} for number in numbers]
+            if rows:
+                connection.execute(slice_gaps.insert(), rows)
 
     def adopt(self, lease: Lease, monitor: Monitor) -> None:
         """Have the view know which series are of the monitor's present definitions. Raises LeaseLost, StoreError."""
@@ -383,6 +448,20 @@ def _replace_refusals(place: _Place, tally: Tally) -> None:
     for table, rows in ((refusals, refused), (judgments_used, used)):
         place.empty(table)
         place.fill(table, rows)
+
+
+def _note_places(connection: sa.Connection, monitor: str, tally: Tally, numbers: Mapping[tuple[str, str], int]) -> None:
+    """Note from which bucket on newly admitted values have a place that another one had before: not earlier."""
+    query = sa.select(slices.c.dimension, slices.c.id, slice_gaps.c.until).join(slice_gaps)
+    gaps = connection.execute(query.where(slices.c.monitor == monitor)).all()
+    released, pending = {dimension for dimension, _, _ in gaps}, {number for _, number, until in gaps if until is None}
+    for key in (key for key in tally.admitted if key[0] in released):
+        first = min(start for start, *of in tally.traffic if tuple(of) == key)
+        if numbers[key] in pending:
+            ended = slice_gaps.update().where(slice_gaps.c.slice_id == numbers[key], slice_gaps.c.until.is_(None))
+            connection.execute(ended.values(until=first))
+        else:
+            connection.execute(slice_gaps.insert().values(slice_id=numbers[key], since=BEGINNING, until=first))
 
 
 def _mark(place: _Place, mark: Mark, which: Collection[int], noted_at: float) -> None:
