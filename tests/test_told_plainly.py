@@ -9,10 +9,13 @@ import pandas as pd
 import pytest
 
 from monitor.cli.explain_incident_page import _fell
+from monitor.cli.power import series_name
 from monitor.cli.series import _readable
 from monitor.cli.status import _alert
 from monitor.core.incidents import Incident, Placed
+from monitor.core.measures import parse
 from monitor.core.thresholds import Change, State
+from monitor.core.types import Drift
 from monitor.replay import _asked
 from monitor.store.alerts import StoredIncident
 from tests.support.notices import DROP
@@ -33,6 +36,8 @@ def test_what_a_slice_is_called_can_neither_forge_a_line_nor_steer_a_terminal() 
             "empty_ratio": [0.1], "label_coverage": [0.9], "completeness": [1.0], "final": [True],
         }
     )  # fmt: skip
+    stand = SimpleNamespace(drift=Drift(parse("ndcg@10"), mix_by="device"))
+    assert series_name(stand, SimpleNamespace(slice=HOSTILE)).isprintable()  # type: ignore[arg-type]
     assert _alert({**alert, "not_judged_because": ""}).isprintable()
     text = _readable(table, {})
     assert len(text.strip().splitlines()) == 2

@@ -86,4 +86,6 @@ def _row(found: Stand, unit: Unit) -> tuple[str, ...]:
 
 def series_name(found: Stand, unit: Unit) -> str:
     """`overall` or `device=mobile`."""
-    return f"{found.drift.mix_by}={unit.slice}" if unit.slice else "overall"
+    from monitor.core.verdict_words import named
+
+    return named(found.drift.mix_by or "", unit.slice) if unit.slice else "overall"
