@@ -132,7 +132,8 @@ def _going(monitor: Monitor, dimension: Dimension, wish: Wish) -> tuple[list[Hel
         )
     for value in wish.values:
         if value not in held:
-            raise InputError(f"{named(dimension.name, value)} has no place to give back; {nearest(value, held)}")
+            remedy = f"rankmon slices show {monitor.name} lists those that have one"
+            raise InputError(f"{named(dimension.name, value)} has no place to give back; {remedy}")
         if held[value].requests and not wish.force:
             raise InputError(
                 f"{named(dimension.name, value)} had {counted(held[value].requests, 'request')} in the last {lasting}; "
