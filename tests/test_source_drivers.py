@@ -115,6 +115,7 @@ class Refused(Exception):
         (Refused("Resources exceeded during query execution"), "resources", "tried again"),
         (Refused("ORA-01652: unable to extend temp segment"), "resources", "tried again"),
         (Refused("Transaction was deadlocked on lock resources"), "timeout", "in the way"),
+        (Refused("(1412, 'Table definition has changed, please retry transaction')"), "timeout", "in the way"),
     ],
 )
 def test_what_passes_is_told_apart_from_what_lasts(error: Exception, reason: str, word: str) -> None:

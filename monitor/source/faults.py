@@ -31,6 +31,7 @@ _MISSING = Fault(
     (
         *("no such table", "no such column", "does not exist", "doesn't exist", "unknown column"),
         *("unknown table", "unknown_table", "unknown_identifier", "referenced column"),
+        "does not have a column named",
     ),
     "compare the table and columns in the configuration with the database; may this user use their schema?",
 )
@@ -59,7 +60,7 @@ _TOLD = (
     Fault(
         "timeout",
         ("40001", "40P01"),
-        ("deadlock", "lock wait timeout", "ora-00060", "ora-08177"),
+        ("deadlock", "lock wait timeout", "ora-00060", "ora-08177", "definition has changed"),
         "another transaction was in the way; the statement is tried again",
     ),
     Fault(
@@ -137,7 +138,10 @@ _NOT_UNDERSTOOD = Fault(
 _WRONG_TYPE = Fault(
     "data",
     ("42883", "42804", "42846", "42P18", "42K09", "ILLEGAL_TYPE_OF_ARGUMENT", "TYPE_MISMATCH", "NO_COMMON_TYPE"),
-    ("datatype_mismatch", "illegal_type_of_argument", "type_mismatch", "type mismatch", "ora-00932"),
+    (
+        *("datatype_mismatch", "illegal_type_of_argument", "type_mismatch", "type mismatch", "ora-00932"),
+        *("cannot mix values of type", "cannot compare values of type"),
+    ),
     "a column is of another type than it is declared or used as; see its format, or convert it in a `select:`",
     lasting=True,
 )
