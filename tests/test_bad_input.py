@@ -426,8 +426,7 @@ def test_reads_are_bounded_by_time_so_that_the_index_is_used(postgres_url: str) 
     )
     monitor = watched(rankings=replace(watched().rankings, time=TimeColumn("at")))
     source = pull(postgres_url, monitor)
-    with source.database.reading() as reader:
-        queries = source._prepared(reader)
+    with source.reading() as (reader, queries):
         for query in (queries.requests(SINCE, SINCE + HOUR), queries.graded_rows(SINCE, SINCE + HOUR, sparse=True)):
             text = str(query.compile(dialect=reader.dialect, compile_kwargs={"literal_binds": True}))
             plan = reader._connection.exec_driver_sql("EXPLAIN " + text.replace("%", "%%")).scalars().all()

@@ -267,7 +267,9 @@ def _is_probe(statement: str) -> bool:
     """Whether a statement asks for types alone, of no row, or how a table was made, or says who we are."""
     return (
         "set_config" in statement
+        or "pg_locks" in statement
         or "sqlite_master" in statement
+        or "schema_version" in statement
         or re.search(r"LIMIT \S+( OFFSET \S+)?\s*$", statement) is not None
     )
 

@@ -47,6 +47,22 @@ _CACHE = 65_536  # KiB that SQLite holds, and sorts in before it takes to a file
 WORK_MEMORY = 128
 """Megabytes that PostgreSQL may take for each step of a statement that sums up; one request takes about 200 bytes."""
 
+_TO_SUM = [
+    sa.func.set_config(sa.literal_column(f"'{name}'"), sa.literal_column(f"'{value}'"), sa.true())
+    for name, value in {
+        **{"jit": "off", "work_mem": f"{WORK_MEMORY}MB"},
+        **{f"enable_{way}": "off" for way in ("nestloop", "mergejoin", "sort")},
+    }.items()
+]
+
+_REPLACED: sa.ColumnElement[bool] = sa.literal_column(
+    "EXISTS (SELECT FROM pg_locks l LEFT JOIN pg_class c ON c.oid = l.relation WHERE l.locktype = 'relation' AND "
+    "l.pid = pg_backend_pid() AND coalesce(c.relfilenode <> 0 AND c.relfilenode <> pg_relation_filenode(c.oid), "
+    "c.oid IS NULL))"
+)
+"""Whether a table that PostgreSQL holds for a transaction was emptied, rewritten or made after the transaction's view
+of the data was taken: of what such a table holds it then sees nothing, though it was never without rows for others."""
+
 MOST_AT_ONCE = 4
 """Statements that a source works on at the same time, where nobody says otherwise."""
 
@@ -326,11 +342,34 @@ class Reader:
         compile them for each time that they are sent takes longer than what it saves.
         """
         if self.dialect.name == "postgresql":
-            wanted = {"jit": "off", "work_mem": f"{WORK_MEMORY}MB"}
-            wanted |= {f"enable_{way}": "off" for way in ("nestloop", "mergejoin", "sort")}
-            settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in wanted.items())
             with self._watch.step():  # all at once, for each statement is a way there and back
-                self._connection.exec_driver_sql(f"SELECT {settings}")
+                self._connection.execute(sa.select(*_TO_SUM))
+
+    def kinds(self, relations: Sequence[sa.FromClause], to_sum: bool = False) -> tuple[list[dict[str, Any]], bool]:
+        """(column -> the driver's type code, of each relation; whether rows of theirs may not be seen); none is read.
+
+        PostgreSQL tells all that in one answer, is prepared to sum up on the way if wanted, and lets nobody change
+        these tables until the transaction ends. If who changed one had to be waited for, it may seem to be empty.
+        """
+        is_behind = False
+        if self.dialect.name == "postgresql":
+            codes, is_behind = self._kinds_on_postgresql(relations, to_sum)
+        else:
+            codes = [code for relation in relations for code in self.types(sa.select(*relation.c))]
+        left = iter(codes)
+        return [{column.name: next(left) for column in relation.c} for relation in relations], is_behind
+
+    def _kinds_on_postgresql(self, relations: Sequence[sa.FromClause], to_sum: bool) -> tuple[list[int], bool]:
+        row: sa.FromClause = sa.select(_REPLACED.label("replaced")).subquery("one")
+        empty = [sa.select(*relation.c).where(sa.false()).subquery() for relation in relations]
+        columns = [row.c.replaced, *(column for relation in empty for column in relation.c)]
+        for relation in empty:
+            row = row.outerjoin(relation, sa.true())
+        with self._watch.step():
+            result = self._execute(sa.select(*columns, *(_TO_SUM if to_sum else ())).select_from(row))
+            cursor: Any = result.cursor
+            codes = [d[1] for d in cursor.description]
+            return codes[1 : len(columns)], result.one()[0]
 
     def columns(self, query: sa.Select[Any] | sa.TextClause, most: int | None = None) -> list[list[Any]]:
         """The columns of the answer, as lists.
@@ -392,10 +431,13 @@ class Reader:
             return self._execute(query).scalar()
 
     def types(self, query: sa.Select[Any]) -> list[Any]:
-        """The driver's type code of each column, without reading a row."""
+        """The driver's type code of each column, without reading a row; its text where it is no number."""
+        return self._codes(query.limit(0))
+
+    def _codes(self, query: sa.Select[Any]) -> list[Any]:
         with self._watch.step():
-            result = self._execute(query.limit(0))
+            result = self._execute(query)
             cursor: Any = result.cursor
             codes = [d[1] for d in cursor.description]
             result.close()
-            return codes
+            return [code if code is None or isinstance(code, int) else str(code) for code in codes]

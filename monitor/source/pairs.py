@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import sqlalchemy as sa
 from sqlalchemy.exc import ProgrammingError
 
@@ -15,11 +12,9 @@ from monitor.source.queries import Queries
 
 _NO_OPERATOR = "operator does not exist: "
 
-Kinds = Mapping[str, Any]
 
-
-def check_pairs(queries: Queries, reader: Reader, rankings: Kinds, labels: Kinds) -> None:
-    """See whether PostgreSQL compares the ids of both, given the type codes of all columns; others convert them.
+def check_pairs(queries: Queries, reader: Reader) -> None:
+    """See whether PostgreSQL compares the ids of both; others convert them.
 
     Raises:
         SourceError: it does not, with both columns, and their types.
@@ -29,7 +24,7 @@ def check_pairs(queries: Queries, reader: Reader, rankings: Kinds, labels: Kinds
         return
     for key in ("query" if isinstance(recipe, Judgments) else "request", "item"):
         shown, labelled = getattr(r, key), getattr(recipe, key)
-        if rankings[shown] == labels[labelled]:
+        if queries.kinds.rankings[shown] == queries.kinds.labels[labelled]:
             continue
         ids = queries.rankings.c[shown]
         try:

@@ -5,14 +5,14 @@ Where a gain table gives grade 0 a gain, every row is read instead.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from monitor.core.kernels import Rankings as Graded
@@ -20,11 +20,14 @@ from monitor.core.tally import MICROS, Reading
 from monitor.core.types import Events, Monitor
 from monitor.errors import SourceError
 from monitor.source.engine import Database, Reader
+from monitor.source.kinds import Kinds
 from monitor.source.labels import Labelling, Sample
 from monitor.source.pairs import check_pairs
 from monitor.source.queries import Queries
 from monitor.source.requests import Requests
 from monitor.source.times import check, to_micros
+
+log = logging.getLogger(__name__)
 
 Ints = NDArray[np.int64]
 
@@ -33,6 +36,13 @@ CLOCK_TOLERANCE = 300
 
 MOST_ROWS = 1_000_000
 """Rows of one answer that are held in memory at once; past that, a shorter range is read."""
+
+ATTEMPTS = 3
+"""Times that a read is begun if tables are replaced while it waits for them."""
+
+_REPLACED = (
+    "tables were replaced each time that a read had begun, and it is tried again; refill them less often, or in place"
+)
 
 _POSTGRES_BOOLEAN = 16
 _INTEGERS = {
@@ -75,7 +85,7 @@ class Pull:
         Raises:
             SourceError: the source did not answer, or its times are not written as configured.
         """
-        with self.reading() as (reader, queries):
+        with self.reading(is_checked=False) as (reader, queries):
             latest = reader.one(queries.newest(since, now + CLOCK_TOLERANCE))
             ahead = reader.one(queries.future(now + CLOCK_TOLERANCE))
             micros, unreadable, _ = to_micros(self.monitor.rankings.time, [latest])
@@ -130,37 +140,59 @@ class Pull:
         )
 
     @contextmanager
-    def reading(self) -> Iterator[tuple[Reader, Queries]]:
-        """A transaction, and the statements. After a failure they are made anew: tables may have been replaced."""
+    def reading(self, to_sum: bool = False, is_checked: bool = True) -> Iterator[tuple[Reader, Queries]]:
+        """A transaction, and the statements for the types that the columns have in it.
+
+        After a failure the statements are made anew, for tables may have been replaced.
+
+        Args:
+            to_sum: whether to prepare the database for statements that sum up.
+            is_checked: whether it matters if the types are others than the last time.
+        """
         try:
-            with self.database.reading(self.monitor.name) as reader:
-                yield reader, self._prepared(reader)
+            for _ in range(ATTEMPTS):
+                with self.database.reading(self.monitor.name) as reader:
+                    queries = self._prepared(reader, to_sum, is_checked)
+                    if not (is_checked and queries.kinds.is_behind):
+                        yield reader, queries
+                        return
+            raise SourceError(f"source {self.database.name}: {_REPLACED}", "timeout")
         except SourceError:
             self._queries = None
             raise
 
-    def _prepared(self, reader: Reader) -> Queries:
+    def _prepared(self, reader: Reader, to_sum: bool, is_checked: bool) -> Queries:
         """The statements, once it is known that the tables and columns exist and of which types they are."""
+        known = self._queries
+        if known is not None and not is_checked:
+            return known
+        plain = known or self._plain(reader)
+        kinds = plain.kinds_now(reader, to_sum)
+        if kinds.is_behind:
+            return replace(plain, kinds=kinds)
         with self._preparing:
             queries = self._queries
-            if queries is None:
-                queries = self._queries = self._made(reader)
+            if queries is None or queries.kinds != kinds:
+                if queries is not None and (changed := kinds.others(queries.kinds)):
+                    log.info("monitor %s: %s of another type now", self.monitor.name, ", ".join(changed))
+                queries = self._queries = self._made(reader, kinds)
             return queries
 
-    def _made(self, reader: Reader) -> Queries:
+    def _plain(self, reader: Reader) -> Queries:
+        """The statements as far as they go without knowing types."""
         monitor = self.monitor
         by_length = [m.k for m in monitor.measures if m.needs_list_length]
-        plain = Queries(monitor, tuple(dict.fromkeys([monitor.depth, *by_length, None])), reader.dialect)
-        kinds = _kinds(plain.rankings, reader)
-        if plain.grade_column is None:
-            check_pairs(plain, reader, kinds, _kinds(plain.labels, reader))
-        grade, position = plain.grade, reader.types(sa.select(plain.position))
+        return Queries(monitor, tuple(dict.fromkeys([monitor.depth, *by_length, None])), reader.dialect)
+
+    def _made(self, reader: Reader, kinds: Kinds) -> Queries:
+        plain = replace(self._plain(reader), kinds=kinds)
+        check_pairs(plain, reader)
         queries = replace(
             plain,
-            boolean_grade=grade is not None and is_boolean(reader.types(sa.select(grade))),
-            whole_position=_is_whole(plain.dialect.name, position[0]),
+            boolean_grade=is_boolean([plain.grade_kind]),
+            whole_position=_is_whole(plain.dialect.name, kinds.rankings[self.monitor.rankings.position]),
             events_have_rowid=_have_rowid(plain, reader),
-            collated=_collated(plain, kinds),
+            collated=_collated(plain),
         )
         _ = queries.rankings  # made before several threads ask for it: it must be one
         return queries
@@ -184,18 +216,14 @@ def is_boolean(types: Sequence[Any]) -> bool:
 
 def _is_whole(dialect: str, kind: Any) -> bool:
     """Whether a column of that type code is known to hold whole numbers."""
-    return (str(kind) if dialect == "duckdb" else kind) in _INTEGERS.get(dialect, ())
+    return kind in _INTEGERS.get(dialect, ())
 
 
-def _kinds(relation: sa.FromClause, reader: Reader) -> dict[str, Any]:
-    """Column -> the driver's type code."""
-    return dict(zip(relation.c.keys(), reader.types(sa.select(*relation.c)), strict=True))
-
-
-def _collated(queries: Queries, kinds: Mapping[str, Any]) -> frozenset[str]:
-    """The columns to slice by that go by a collation, given the type codes of all columns; see `Queries`."""
+def _collated(queries: Queries) -> frozenset[str]:
+    """The columns to slice by that go by a collation; see `Queries`."""
     if queries.dialect.name not in ("mysql", "mariadb"):
         return frozenset()
+    kinds = queries.kinds.rankings
     return frozenset(s.column for s in queries.monitor.slices if kinds[s.column] in _MYSQL_TEXTS)
 
 

@@ -193,17 +193,18 @@ class PushDown:
 
     def _prepared(self, reader: Reader, queries: Queries) -> Summing:
         names, dialect = [s.column for s in self.monitor.slices], reader.dialect.name
-        kinds = reader.types(sa.select(*(queries.rankings.c[n] for n in names))) if names else []
+        known = queries.kinds.rankings
+        kinds = [known[name] for name in names]
         bits = frozenset(n for n, k in zip(names, kinds, strict=True) if k == BIT and family_of(dialect) == "mysql")
         truths = frozenset(n for n, k in zip(names, kinds, strict=True) if is_boolean([k])) - bits
         if dialect == "postgresql":
             self._check_order(names, kinds)
         self._check_times(reader, queries)
-        self._check_values(reader, queries)
+        self._check_values(queries)
         self._check_pairs(reader, queries)
         self._check_logarithm(reader)
         is_postgres = dialect == "postgresql"
-        ordered = not is_postgres or reader.types(sa.select(queries.item))[0] in _PG_ORDERED
+        ordered = not is_postgres or known[self.monitor.rankings.item] in _PG_ORDERED
         varied = {n for n, k in zip(names, kinds, strict=True) if is_postgres and (k == _PG_NUMERIC or k >= _PG_OWN)}
         return Summing(queries, Speech(dialect), truths, bits, frozenset(varied), ordered)
 
@@ -221,22 +222,24 @@ class PushDown:
         By the pull it shows in the rows.
         """
         recipe = self.monitor.recipe
-        columns: list[tuple[Events | None, TimeColumn, Any]] = [(None, self.monitor.rankings.time, queries.time)]
+        columns: list[tuple[Events | None, TimeColumn, Any]] = [
+            (None, self.monitor.rankings.time, queries.kinds.rankings)
+        ]
         if isinstance(recipe, Events):
-            columns.append((recipe, recipe.time, queries.labels.c[recipe.time.column]))
-        for of_events, declared, column in columns:
-            kind = str(reader.types(sa.select(column))[0])
+            columns.append((recipe, recipe.time, queries.kinds.labels))
+        for of_events, declared, kinds in columns:
+            kind = str(kinds[declared.column])
             known = _KINDS_OF_TIME.get(reader.dialect.name)
             is_right = known is not None and known.get(kind) == (declared.format == "native", declared.timezone is None)
             if declared.format == "native" and reader.dialect.name != "sqlite" and not is_right:
                 check(declared, reader.columns(queries.sample(of_events))[0])
 
-    def _check_values(self, reader: Reader, queries: Queries) -> None:
-        recipe = self.monitor.recipe
-        if not isinstance(recipe, Events) or recipe.value is None or reader.dialect.name == "sqlite":
+    def _check_values(self, queries: Queries) -> None:
+        recipe, dialect = self.monitor.recipe, queries.dialect.name
+        if not isinstance(recipe, Events) or recipe.value is None or dialect == "sqlite":
             return
-        kind = reader.types(sa.select(queries.labels.c[recipe.value]))[0]
-        if (reader.dialect.name == "postgresql" and kind not in _PG_NUMBERS) or str(kind).lower() in _NOT_A_NUMBER:
+        kind = queries.kinds.labels[recipe.value]
+        if (dialect == "postgresql" and kind not in _PG_NUMBERS) or str(kind).lower() in _NOT_A_NUMBER:
             raise SourceError(f"column {recipe.value!r} is no number", "data", lasting=True)
 
     def _check_pairs(self, reader: Reader, queries: Queries) -> None:
@@ -258,10 +261,9 @@ class PushDown:
 
     def _read(self, since: int, until: int) -> Part:
         recipe, most = self.monitor.recipe, self.pull.most_rows
-        with self.pull.reading() as (reader, queries):
+        with self.pull.reading(to_sum=True) as (reader, queries):
             thorough = self._summing(reader, queries)
             summing = self._for_now(thorough)
-            reader.prepare_to_sum()
             rows = reader.rows_of(summing.ready(since, until), most)
             if any(row["bucket"] == REPEATED and row["odd"] for row in rows):
                 self._be_thorough("an item that events are on was logged more than once for a request")

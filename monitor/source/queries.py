@@ -13,6 +13,8 @@ from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.elements import ColumnElement
 
 from monitor.core.types import Events, Judgments, Monitor, Relation, TimeColumn
+from monitor.source.engine import Reader
+from monitor.source.kinds import Kinds
 from monitor.source.template import Instant, Mark
 from monitor.source.times import CREDIBLE, bound, slack
 
@@ -117,6 +119,7 @@ class Queries:
         events_have_rowid: the events are a table that SQLite numbers by itself.
         collated: columns to slice by of which MariaDB and MySQL hold texts to be equal that are written in different
             ways, by case, accents or blanks at the end.
+        kinds: the types of the columns, by which the others here were told.
     """
 
     monitor: Monitor
@@ -126,6 +129,7 @@ class Queries:
     whole_position: bool = False
     events_have_rowid: bool = False
     collated: frozenset[str] = frozenset()
+    kinds: Kinds = field(default_factory=Kinds, compare=False)
 
     # ---- relations and columns ---------------------------------------------------------------------------------
 
@@ -153,6 +157,18 @@ class Queries:
             return None
         names = [w for w in wanted if w is not None]
         return relation(recipe.relation, "e", list(dict.fromkeys(names)), self.dialect)
+
+    @property
+    def grade_kind(self) -> Any:
+        """The type of the column of grades; None where events give them."""
+        if self.grade_column is not None:
+            return self.kinds.rankings.get(self.grade_column)
+        recipe = self.monitor.recipe
+        return self.kinds.labels.get(recipe.grade) if isinstance(recipe, Judgments) else None
+
+    def kinds_now(self, reader: Reader, to_sum: bool = False) -> Kinds:
+        """The types that the columns have now; see `Kinds.of`."""
+        return Kinds.of(reader, self.rankings, self._labels, to_sum)
 
     @property
     def labels(self) -> sa.FromClause:
