@@ -97,13 +97,13 @@ def visited(scan: Plan) -> float:
 
 
 def read(url: str, made: Monitor, way: str) -> tuple[Any, list[Plan]]:
-    """What one hour comes to, and the scans that this took."""
+    """What one hour comes to, and the scans that this took, but for those of the catalog."""
     database = Database("s", parse_url(url, None), 60)
     source = WAYS[way](made, database)
     with plans() as found:
         answer = source.read(SINCE, UNTIL)
     database.close()
-    return answer, [scan for plan in found for scan in scans(plan)]
+    return answer, [s for plan in found for s in scans(plan) if not s["Relation Name"].startswith("pg_")]
 
 
 def monitors(url: str) -> Iterator[Monitor]:

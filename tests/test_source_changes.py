@@ -270,6 +270,17 @@ def test_a_read_that_finds_its_tables_replaced_again_and_again_says_so(
     assert found.value.reason == "timeout"
 
 
+def test_a_server_that_speaks_as_postgresql_does_and_lacks_its_catalog_is_read_all_the_same(
+    shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(shared_url, log(), MOMENT)
+    made = watched(RECIPES["events"])
+    expected = added_up(made, reader("pull", made, shared_url).read(START, END))
+    monkeypatch.setattr("monitor.source.engine._REPLACED", sa.literal_column("of_no_such_function()"))
+    monkeypatch.setattr("monitor.source.engine._TELLS_REPLACED", sa.select(sa.false(), sa.true()))
+    assert_same(added_up(made, reader("pull", made, shared_url).read(START, END)), expected, "without the catalog")
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_what_does_not_fit_any_more_is_told_with_its_place_and_remedy_on_duckdb(tmp_path: Path, way: str) -> None:
     pytest.importorskip("duckdb_engine")

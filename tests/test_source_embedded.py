@@ -109,7 +109,7 @@ def test_what_duckdb_takes_too_long_for_is_read_in_shorter_stretches(
     source = PushDown(watched(duck), Database("s", parse_url(duck.url, None), AMPLE))
     assert isinstance(source.read(START, END), Summed)
     source.database.statement_timeout = 0.5
-    monkeypatch.setattr(Reader, "prepare_to_sum", lambda reader: ask(reader, ENDLESS))
+    monkeypatch.setattr(Reader, "rows_of", lambda reader, *_: ask(reader, ENDLESS))
     with pytest.raises(TooMany, match="in time or memory"):
         source.read(START, END)
     with pytest.raises(SourceError, match="raise statement_timeout"):
@@ -141,7 +141,7 @@ def test_duckdb_out_of_memory_is_tried_again_and_does_not_end_push_down(
     source = PushDown(watched(duck), Database("s", url, 60))
     large = "SELECT len(list(range)) FROM range(100000000)"
     with monkeypatch.context() as patch:
-        patch.setattr(Reader, "prepare_to_sum", lambda reader: ask(reader, large))
+        patch.setattr(Reader, "rows_of", lambda reader, *_: ask(reader, large))
         with pytest.raises(TooMany, match="in time or memory"):
             source.read(START, END)
         with pytest.raises(SourceError, match="ran out of memory or disk, and the statement is tried again") as caught:
@@ -247,7 +247,7 @@ def test_clickhouse_out_of_memory_does_not_end_push_down(
     source = PushDown(watched(house), in_house)
     large = "SELECT length(groupArray(number)) FROM numbers(1000000000) SETTINGS max_memory_usage = 50000000"
     with monkeypatch.context() as patch:
-        patch.setattr(Reader, "prepare_to_sum", lambda reader: ask(reader, large))
+        patch.setattr(Reader, "rows_of", lambda reader, *_: ask(reader, large))
         with pytest.raises(SourceError, match="MEMORY_LIMIT_EXCEEDED"):
             source.read(START, START + BUCKET)
     assert isinstance(source.read(START, END), Summed)

@@ -63,6 +63,12 @@ _REPLACED: sa.ColumnElement[bool] = sa.literal_column(
 """Whether a table that PostgreSQL holds for a transaction was emptied, rewritten or made after the transaction's view
 of the data was taken: of what such a table holds it then sees nothing, though it was never without rows for others."""
 
+_TELLS_REPLACED = sa.select(
+    sa.text("EXISTS (SELECT FROM pg_class WHERE relname = 'pg_locks')"),
+    sa.text("EXISTS (SELECT FROM pg_proc WHERE proname = 'pg_relation_filenode')"),
+)
+"""Whether that can be asked: servers that speak as PostgreSQL does lack the one or the other."""
+
 MOST_AT_ONCE = 4
 """Statements that a source works on at the same time, where nobody says otherwise."""
 
@@ -355,12 +361,19 @@ class Reader:
         if self.dialect.name == "postgresql":
             codes, is_behind = self._kinds_on_postgresql(relations, to_sum)
         else:
-            codes = [code for relation in relations for code in self.types(sa.select(*relation.c))]
+            # By such a condition no database goes through the table, nor asks money for it.
+            empty = [sa.select(*relation.c).where(sa.false()) for relation in relations]
+            codes = [code for query in empty for code in self.types(query)]
         left = iter(codes)
         return [{column.name: next(left) for column in relation.c} for relation in relations], is_behind
 
     def _kinds_on_postgresql(self, relations: Sequence[sa.FromClause], to_sum: bool) -> tuple[list[int], bool]:
-        row: sa.FromClause = sa.select(_REPLACED.label("replaced")).subquery("one")
+        known = self._connection.info  # of the driver's connection, which is used again and again
+        with self._watch.step():
+            if "rankmon_tells_replaced" not in known:
+                known["rankmon_tells_replaced"] = all(self._execute(_TELLS_REPLACED).one())
+        replaced = _REPLACED if known["rankmon_tells_replaced"] else sa.false()
+        row: sa.FromClause = sa.select(replaced.label("replaced")).subquery("one")
         empty = [sa.select(*relation.c).where(sa.false()).subquery() for relation in relations]
         columns = [row.c.replaced, *(column for relation in empty for column in relation.c)]
         for relation in empty:
