@@ -34,8 +34,8 @@ def hours_of(monitor: Monitor, incident: StoredIncident, store: Store) -> list[d
 
     Of all traffic, and of slices where it is about such. Columns: dimension, slice, start and seconds, requests (None:
     not stored, or in coarser buckets alone), labelled (share of the requests, or of the items shown where labels are
-    judgments), events (a request), unmatched (share of the events, where they are counted), refused (rows), whole
-    (all buckets of the step are stored), final (no more labels are waited for), verdict.
+    judgments), events (a request, those on nothing too), unmatched (share of them, where they are counted), refused
+    (rows), whole (all buckets of the step are stored), final (no more labels are waited for), verdict.
 
     Raises:
         StoreError: out of reach.
@@ -83,7 +83,7 @@ def _figures(monitor: Monitor, came: Mapping[str, float], is_stored: bool, key: 
     return {
         "requests": int(came["requests"]) if is_stored else None,
         "labelled": came[label] / came[of] if came[of] else None,
-        "events": came["events"] / came["requests"] if by_events and came["requests"] else None,
+        "events": every / came["requests"] if by_events and came["requests"] else None,
         "unmatched": came["unmatched"] / every if counts_unmatched else None,
     }
 

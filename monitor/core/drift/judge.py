@@ -197,7 +197,7 @@ def _gather(settings: Settings, state: State, block: Hours) -> tuple[list[Verdic
         reference, began = reference.with_more(block.rows(first, len(ends)), np.ones(len(ends) - first)), ends[first]
         began -= settings.step
     days = reference.days(int(block.starts[0]) // DAY * DAY)
-    lacks = f"{days} of {settings.least_reference // DAY} days to begin with"
+    lacks = _lacks(settings, reference, days)
     requests, labelled = block.requests.sum(axis=1), block.labelled.sum(axis=1)
     came = zip(ends, requests.tolist(), (labelled / np.maximum(requests, 1)).tolist(), strict=True)
     verdicts = [
@@ -215,3 +215,11 @@ def _gather(settings: Settings, state: State, block: Hours) -> tuple[list[Verdic
     if len(busy):
         busy_at = ends[busy[-1]]
     return verdicts, replace(state, until=ends[-1], reference=reference, began=began, busy_at=busy_at)
+
+
+def _lacks(settings: Settings, reference: Reference, days: int) -> str:
+    """What a reference of so many days lacks to be fitted on."""
+    size, least = int(reference.requests.sum()), settings.least_reference // DAY
+    if days >= least and size < LEAST_REQUESTS:
+        return f"{size} of {LEAST_REQUESTS} requests to begin with"
+    return f"{days} of {least} days to begin with"

@@ -79,7 +79,7 @@ class Labels:
     Attributes:
         since: end of the first step that was suspect, seconds.
         coverage, coverage_before: share of requests with a label.
-        events, events_before: per request.
+        events, events_before: for each request, those that match no impression too.
         unmatched, unmatched_before: share of the events that match no impression.
         span: seconds that these are of.
         worthless: there are as many as ever, but not one request is worth anything.

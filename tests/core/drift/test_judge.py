@@ -246,18 +246,15 @@ def test_labels_that_go_missing_are_suspect_to_their_end_and_no_drop() -> None:
 def test_collapsed_labels_come_with_the_rates_of_events_and_of_those_that_match_nothing() -> None:
     hours = Ranking.of(33).since(30, coverage=0.2).draw()
     late = hours.starts >= START + 30 * DAY
-    hours = replace(
-        hours,
-        events=np.where(late, hours.events * 5, hours.events),
-        unmatched=np.where(late, hours.events * 4, hours.unmatched),
-    )
+    # As many events come as ever, but four in five of those that had matched an impression do not any more.
+    hours = replace(hours, unmatched=np.where(late, hours.events * 4 + hours.unmatched * 5, hours.unmatched))
     labels = verdicts(hours)[-1].labels
     assert labels is not None
     assert labels.since == START + 30 * DAY + HOUR
     assert labels.coverage == pytest.approx(0.18, abs=0.01)
     assert labels.coverage_before == pytest.approx(0.9, abs=0.01)
     assert labels.events == pytest.approx(labels.events_before, rel=0.05)
-    assert labels.unmatched == pytest.approx(4 / 9), "of all events, those that match and those that do not"
+    assert labels.unmatched == pytest.approx(4.25 / 5.25), "of all events, those that match and those that do not"
     assert labels.unmatched_before == pytest.approx(0.05 / 1.05)
 
 
@@ -408,6 +405,12 @@ def test_a_new_monitor_says_what_it_lacks_and_begins_after_two_weeks() -> None:
     assert on(found, 20, 21)[-1].lacks.startswith("a whole reference: ")
     assert found[-1].lacks == ""
     assert (on(found, 20, 21)[-1].reference_days, found[-1].reference_days) == (14, 28)
+
+
+def test_a_monitor_with_too_few_requests_for_a_baseline_says_so() -> None:
+    found = verdicts(Ranking.of(40, peak=0.4).draw())
+    assert kinds(found) == {"not_enough_data"}
+    assert found[-1].lacks.endswith(" of 200 requests to begin with")
 
 
 def test_a_shorter_reference_tolerates_more() -> None:
