@@ -250,9 +250,9 @@ def _verdict(told: dict[str, Any]) -> str:
     where = ", ".join(named(dimension, value) if value else "all traffic" for value in slices[:MOST_SLICES])
     more = f" and {len(slices) - MOST_SLICES} more" if len(slices) > MOST_SLICES else ""
     parts = [f"{NAMES[told['kind']]} since {utc(told['since'])}" + (f" ({where}{more})" if where else "")]
-    if observed is not None and expected:
-        apart = f"{100 * (observed / expected - 1):+.1f} %"
-        parts.append(f"{observed:.4f} over the last day, {expected:.4f} expected ({apart})")
+    if observed is not None and expected is not None:
+        apart = f" ({100 * (observed / expected - 1):+.1f} %)" if expected else ""
+        parts.append(f"{observed:.4f} over the last day, {expected:.4f} expected{apart}")
     if told["mix_shifted"]:
         parts.append(f"the mix of {dimension} moves the mean by {100 * told['mix_effect']:+.1f} %")
     if told["is_better_on_offer"]:
