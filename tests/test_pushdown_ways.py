@@ -19,7 +19,7 @@ from monitor.cli import run
 from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
 from monitor.core.summable import grades, obstacle
 from monitor.core.summed import Summed, tallied
-from monitor.core.types import EventRule, Events, Monitor, Rankings, Relation, Slice, TimeColumn
+from monitor.core.types import Column, EventRule, Events, Monitor, Rankings, Relation, Slice, TimeColumn
 from monitor.cycle import Stride, read_tally, run_backfill
 from monitor.database_url import parse_url
 from monitor.errors import SourceError, TooMany
@@ -347,6 +347,12 @@ def test_that_items_are_counted_now_is_told_once(
     assert isinstance(answer, tuple)
     assert [len(part.read) for part in answer if isinstance(part, Summed)] == [1, 1], "all is odd"
     assert caplog.text.count("it is counted how often each item was logged") == 1
+
+
+def test_of_a_column_of_grades_it_is_said_which_ones_are_counted() -> None:
+    reason = choose(replace(small(), recipe=Column("grade")), "postgresql").reason
+    assert "; buckets with other grades than 0, 1, 2, 3, 4, 5 are read row by row" in reason
+    assert "grades" not in choose(small(), "postgresql").reason
 
 
 def test_auto_goes_back_to_the_pull_where_most_buckets_are_odd(postgres_url: str) -> None:

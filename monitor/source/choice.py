@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.sql.elements import BindParameter
 from sqlalchemy.sql.visitors import replacement_traverse
 
-from monitor.core.types import Events, Judgments, Monitor
+from monitor.core.summable import grades
+from monitor.core.types import Column, Events, Judgments, Monitor
 from monitor.errors import SourceError
 from monitor.source.engine import Database, Statement
 from monitor.source.pieces import InPieces
@@ -42,7 +43,15 @@ def choose(monitor: Monitor, dialect: str) -> Choice:
         return Choice("pull", f"push-down was compiled for {dialect} but not run on it; engine: pushdown takes it")
     if habits.slow:
         return Choice("pull", f"{habits.slow}; engine: pushdown takes push-down")
-    return Choice("pushdown", f"{dialect} sums up by itself, and only the sums travel")
+    return Choice("pushdown", f"{dialect} sums up by itself, and only the sums travel{_but_for(monitor)}")
+
+
+def _but_for(monitor: Monitor) -> str:
+    """What of a monitor's buckets is not left to its database, as far as that rests on what the grades are."""
+    if not isinstance(monitor.recipe, Column):
+        return ""
+    counted = ", ".join(f"{grade:g}" for grade in (0.0, *grades(monitor)))
+    return f"; buckets with other grades than {counted} are read row by row, and for a day all where most are such"
 
 
 def open_source(monitor: Monitor, database: Database) -> Pull | PushDown:
