@@ -155,7 +155,9 @@ def test_what_a_command_is_about_may_stand_by_itself(rankmon: Rankmon, setting: 
     assert "nowhere.yaml" in rankmon("check-config", str(tmp_path / "nowhere.yaml")).err
     assert rankmon("backfill", "-m", "shop", *SPAN).code == 0
     assert rankmon("series", "shop").out == rankmon("series", "-m", "shop").out != ""
-    assert "there is no monitor 'nope'" in rankmon("series", "nope").err
+    for command in ("series", "status", "power", "explain", "replay", "once"):
+        assert "there is no monitor 'nope'" in rankmon(command, "nope").err, command
+    assert [m["monitor"] for m in json.loads(rankmon("status", "other", "--format", "json").out)] == ["other"]
     assert rankmon("test-alert", "other").out == "log: delivered\n"
     assert "no monitor 'nope'" in rankmon("test-alert", "nope").err
 

@@ -182,7 +182,7 @@ def test_an_unknown_key_does_not_hide_that_a_name_is_taken(write: Write) -> None
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    remedy = "there is no such file; give the path of rankmon's configuration"
+    remedy = "there is no such file; name rankmon's configuration with --config or RANKMON_CONFIG"
     assert problems(tmp_path / "none.yaml") == [f"none.yaml: {remedy}"]
 
 

@@ -15,7 +15,7 @@ from monitor.cli.common import (
     config_option,
     interruptible,
     load_config,
-    monitor_option,
+    monitors_option,
     pick_monitors,
     refused_in_words,
 )
@@ -34,7 +34,7 @@ MOST_AT_ONCE = 5_000_000
 
 @click.command()
 @config_option
-@monitor_option()
+@monitors_option
 @click.option("--from", "since", type=Instant(), required=True, help="First moment, e.g. 2022-01-31.")
 @click.option("--to", "until", type=Instant(), help="Moment after the last; now without it.")
 @click.option("--again", is_flag=True, help="Read final buckets too; they are kept where the source holds less now.")

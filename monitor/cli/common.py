@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -170,11 +171,16 @@ def refused_in_words(refused: Mapping[str, int], unmatched: int | None) -> str:
     return ", ".join(told)
 
 
-def monitor_option(multiple: bool = True) -> Callable[[Any], Any]:
-    """The option that names monitors."""
-    return click.option(
-        "-m", "--monitor", "names", multiple=multiple, help="Name of a monitor; all without it." if multiple else ""
-    )
+def monitors_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Monitors by name, as arguments or with `--monitor`: the command gets them as `names`, each once."""
+
+    @click.argument("monitors", nargs=-1, metavar="[MONITOR]...")
+    @click.option("-m", "--monitor", "names", multiple=True, help="Does as MONITOR: names one; all without any.")
+    @wraps(command)
+    def named(*args: Any, monitors: tuple[str, ...], names: tuple[str, ...], **kwargs: Any) -> Any:
+        return command(*args, names=tuple(dict.fromkeys((*monitors, *names))), **kwargs)
+
+    return named
 
 
 def by_option() -> Callable[[Any], Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import Instant, config_option, interruptible, load_config, monitor_option, pick_monitors
+from monitor.cli.common import Instant, config_option, interruptible, load_config, monitors_option, pick_monitors
 from monitor.errors import StoreError
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _on_end(handler: Callable[[int, FrameType | None], object]) -> None:
 
 @click.command()
 @config_option
-@monitor_option()
+@monitors_option
 def once(config_path: Path, names: tuple[str, ...]) -> int:
     """Run one cycle of each monitor in the foreground, send what there is to tell, and end.
 

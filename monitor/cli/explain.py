@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import config_option, load_config, pick_monitors
+from monitor.cli.common import config_option, load_config, monitors_option, pick_monitors
 from monitor.errors import SourceError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @config_option
-@click.argument("names", nargs=-1, metavar="[MONITOR]...")
+@monitors_option
 @click.option("--sql/--no-sql", default=True, show_default=True, help="Print the SQL too; asks the source for types.")
 def explain(config_path: Path, names: tuple[str, ...], sql: bool) -> int:
     """Say how each monitor is read, and why: row by row (pull), or by sums that its database makes (pushdown).

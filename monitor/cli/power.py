@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import config_option, load_config, monitor_option, pick_monitors, stored
+from monitor.cli.common import config_option, load_config, monitors_option, pick_monitors, stored
 from monitor.cli.formats import format_option
 from monitor.cli.tables import count, number, percent, table
 from monitor.errors import InputError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @config_option
-@monitor_option()
+@monitors_option
 @format_option("table", "json")
 def power(config_path: Path, names: tuple[str, ...], style: str) -> None:
     """Print the smallest drop that each series can show within 24 hours, at its traffic and noise.

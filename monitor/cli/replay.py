@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import Instant, config_option, load_config, monitor_option, pick_monitors, stored
+from monitor.cli.common import Instant, config_option, load_config, monitors_option, pick_monitors, stored
 from monitor.cli.formats import format_option
 from monitor.cli.tables import table
 from monitor.core.verdict_words import NAMES
@@ -28,7 +28,7 @@ DAY = 86_400
 
 @click.command()
 @config_option
-@monitor_option()
+@monitors_option
 @click.option("--from", "since", type=Instant(), help="Windows after this moment; the first stored bucket without it.")
 @click.option("--to", "until", type=Instant(), help="Windows until this moment; the newest final bucket without it.")
 @click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import Instant, Span, config_option, load_config, monitor_option, pick_monitors, stored
+from monitor.cli.common import Instant, Span, config_option, load_config, monitors_option, pick_monitors, stored
 from monitor.cli.formats import format_option
 from monitor.core.measures import Measure, parse
 from monitor.core.types import Monitor, format_duration
@@ -28,8 +28,7 @@ FORMATS = ("table", "csv", "json", "parquet", "svg")
 
 @click.command()
 @config_option
-@click.argument("monitors", nargs=-1, metavar="[MONITOR]...")
-@monitor_option()
+@monitors_option
 @click.option("--measure", "measures", multiple=True, help="One of the monitor's measures; all without it.")
 @click.option("--window", "windows", multiple=True, type=Span(), help="Length such as 24h; the monitor's without it.")
 @click.option("--from", "since", type=Instant(), help="Ends after this moment; the first stored bucket without it.")
@@ -40,7 +39,6 @@ FORMATS = ("table", "csv", "json", "parquet", "svg")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File; needed for parquet.")
 def series(
     config_path: Path,
-    monitors: tuple[str, ...],
     names: tuple[str, ...],
     measures: tuple[str, ...],
     windows: tuple[int, ...],
@@ -53,7 +51,7 @@ def series(
 ) -> None:
     """Print or export the stored series: value, 95 % interval, requests, empty ratio, label coverage, completeness.
 
-    MONITOR does as --monitor does. Of a measure that is new, or was defined anew, it is said from when on it is stored.
+    Of a measure that is new, or was defined anew, it is said from when on it is stored.
     """
     import pandas as pd
 
@@ -65,7 +63,7 @@ def series(
         raise click.UsageError("--format parquet needs --output")
     config, tables = load_config(config_path), []
     with stored(config) as store:
-        for monitor in pick_monitors(config, tuple(dict.fromkeys((*monitors, *names)))):
+        for monitor in pick_monitors(config, names):
             wanted = _measures(monitor, measures), _lengths(monitor, windows), (since, until), step
             table = _table(store, monitor, *wanted, slices)
             if table is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import config_option, load_config, refused_in_words, stored
+from monitor.cli.common import config_option, load_config, monitors_option, pick_monitors, refused_in_words, stored
 from monitor.cli.formats import format_option
 from monitor.core.types import OTHER, OVERALL, format_duration
 
@@ -25,15 +25,17 @@ MOST_SLICES = 3
 
 @click.command()
 @config_option
+@monitors_option
 @format_option("text", "json")
-def status(config_path: Path, style: str) -> None:
+def status(config_path: Path, names: tuple[str, ...], style: str) -> None:
     """What the store knows of each monitor: last success, newest windows, verdict, alerts. Needs no running daemon."""
     from monitor.keeping import baselines_gone
     from monitor.snapshot import take_snapshot
 
     config, now = load_config(config_path), time.time()
+    wanted = pick_monitors(config, names)
     with stored(config) as store:
-        shown = [(m, take_snapshot(m, store, now)) for m in config.monitors]
+        shown = [(m, take_snapshot(m, store, now)) for m in wanted]
         entries = [
             entry(m, found)
             | {"verdict": verdict_of(found, store), "stored": asdict(store.retention.holding(m.name))}

@@ -44,7 +44,9 @@ def _text(path: Path, report: Report) -> str:
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
-        raise ConfigError([f"{path}: there is no such file; give the path of rankmon's configuration"]) from None
+        raise ConfigError(
+            [f"{path}: there is no such file; name rankmon's configuration with --config or RANKMON_CONFIG"]
+        ) from None
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read ({error.strerror}); give a file this user may read"]) from None
     try:
