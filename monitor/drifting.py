@@ -23,6 +23,7 @@ from monitor.core.verdict_findings import (
     FOLDED,
     MASKED,
     Seen,
+    calming,
     finding,
     follow,
     how_it_ended,
@@ -199,9 +200,10 @@ def _describe(
         drifted.findings[seen.change] = told if fires else how_it_ended(evidence, told, seen)
     alarms = {name_of(drift, alarm.unit): alarm for alarm in last.alarms}
     for name in firing:
-        since = drifted.conditions[name].condition.since or last.end
+        condition = drifted.conditions[name].condition
         verdict = _last_of(name, monitor, drifted, found, last, store)
-        drifted.newest[name] = finding(evidence, name, verdict, alarms.get(name), since)
+        told = finding(evidence, name, verdict, alarms.get(name), condition.since or last.end)
+        drifted.newest[name] = told if name[0] == DEGRADED else calming(told, condition, step_of(monitor.bucket))
 
 
 def _masked(monitor: Monitor, drifted: Drifted, found: Sequence[Verdict], since: int, store: Store) -> frozenset[int]:

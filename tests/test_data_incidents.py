@@ -12,6 +12,7 @@ import pytest
 from monitor.cli import incidents, status
 from monitor.cli.explain_incident_hours import hour_by_hour, hours_of
 from monitor.core.drift.series import DAY, HOUR
+from monitor.core.words import utc
 from monitor.page import render
 from monitor.snapshot import take_snapshot
 from tests.support.bench import Bench
@@ -221,3 +222,15 @@ def test_labels_that_are_back_are_told_with_what_counts_those_that_were_loaded_t
     (since,) = re.findall(r"loaded only later: rankmon backfill -m search --from (\S+) --again$", over, re.MULTILINE)
     assert "The data are sound again." in over
     assert since == f"{datetime.fromtimestamp(day(30), UTC):%Y-%m-%d}", "the day before it was seen"
+
+
+def test_what_is_told_of_broken_data_says_for_how_long_they_have_been_sound_since(bench: Bench) -> None:
+    past = Ranking.of(33).since(32, 32.5, coverage=0.0).draw()
+    bench.put(past.rows(0, 32 * 24))
+    bench.judge(day(32))
+    bench.live(past.rows(0, 32 * 24 + 18), 32 * 24, step=9)
+    (incident,) = bench.incidents
+    (found,) = (f for f in incident.findings if f.rule == "labels_suspect")
+    assert (found.end, found.well_for, found.well_needed) == (day(32) + 16 * HOUR, 2 * HOUR, 6 * HOUR)
+    said = f"That was at {utc(found.end)}; for 2 h since it has not been so, and after 6 h it is over."
+    assert said in _page(bench, day(32) + 18 * HOUR)

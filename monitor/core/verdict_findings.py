@@ -319,6 +319,11 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
     )
 
 
+def calming(found: Finding, condition: Condition, step: int) -> Finding:
+    """A finding of broken data, with for how long they have been sound since and must be until it is over."""
+    return replace(found, well_for=condition.streak * step, well_needed=CALM)
+
+
 def _figures_of_data(kind: str, verdict: Verdict) -> Iterator[tuple[str, float | None]]:
     """What else there is to say of broken data."""
     labels = verdict.labels

@@ -63,7 +63,19 @@ def headline(finding: Finding) -> str:
 
 
 def sentences(finding: Finding) -> list[str]:
-    """A verdict on the data, with the figures that it rests on."""
+    """A verdict on the data, with the figures that it rests on, and for how long it has not been found any more."""
+    return [*_found(finding), *_calm(finding)]
+
+
+def _calm(finding: Finding) -> list[str]:
+    """That what is told is of hours ago, which a verdict on the data stands for until they are sound for certain."""
+    if not finding.well_for:
+        return []
+    well, needed = lasting(finding.well_for), lasting(finding.well_needed)
+    return [f"That was at {utc(finding.end)}; for {well} since it has not been so, and after {needed} it is over."]
+
+
+def _found(finding: Finding) -> list[str]:
     over = format_duration(finding.window)
     if finding.verdict in (SUSPECT, COLLAPSED):
         changed = _from_to(_percent(finding.before), _percent(finding.value))
