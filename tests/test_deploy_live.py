@@ -252,10 +252,11 @@ def test_a_fall_is_paged_with_figures_and_by_one_path_only(stack: Stack) -> None
         "severity": "critical",
     }
     told = paged["annotations"]
-    assert re.match(r"ndcg@10 over 24h: value 0\.\d{4}, baseline 0\.\d{4}, threshold 0\.\d{4}\.", told["description"])
+    figures = r"ndcg@10 over 24h: value 0\.\d{4}, baseline 0\.\d{4} \(-\d+\.\d %\), threshold 0\.\d{4}\."
+    assert re.match(figures, told["description"])
     mobile = r" device=mobile, ndcg@10 over 24h: value 0\.\d{4}, threshold 0\.\d{4}\."
     assert re.search(mobile, told["description"])
-    assert told["page"] == f"{stack.daemon.url}/"
+    assert told["page"] == f"{stack.daemon.url}/monitors/search"
     eventually(
         lambda: {"RankmonRetrainRecommended", "RankmonWatchdog"} <= stack.alertmanager.active(), 20, "the others"
     )
