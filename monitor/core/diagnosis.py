@@ -252,7 +252,10 @@ def _ratio(over: Floats, under: Floats) -> Floats:
 
 
 def _error(stored: Stored, key: SliceKey, past: Sequence[History]) -> float:
-    """Standard error of the change of a slice's mean: that of sampling, or from hour to hour if that is larger."""
+    """Standard error of the change of a slice's mean: that of sampling, or from hour to hour if that is larger.
+
+    0 where it is not known: a single request has no spread.
+    """
     measure = stored.subject.measure
     window = [(stored.window(), stored.subject.window[0])]
     weeks = [(stored.history.between(*span), span[0]) for span in stored.subject.before]
@@ -261,7 +264,7 @@ def _error(stored: Stored, key: SliceKey, past: Sequence[History]) -> float:
     for parts, sign in ((window, 1.0), (weeks, -1.0)):
         merged = sum((p.slice(key).sum(axis=0) for p, _ in parts), np.zeros(len(b.FIELDS)))
         over, under = b.parts(merged, measure.aggregate, measure.empty)
-        if not under > 0:
+        if not under > 0 or not b.parts(merged, "mean", measure.empty)[1] > 1:
             return 0.0
         level = over / under
         sampling += float(b.sampling_variance(merged, measure.aggregate, measure.empty, level)) / float(under) ** 2

@@ -172,6 +172,27 @@ def test_z_of_what_did_not_change_is_that_of_noise(waves: float) -> None:
     assert 0.6 < float(np.std(zs)) < 1.2, "above 1 it would blame the innocent"
 
 
+def test_nothing_is_sure_of_a_slice_of_which_a_single_request_is_known() -> None:
+    """It has no spread, and so seemed surer than any."""
+    made = stored((EVEN, EVEN), (LEVEL, LEVEL))
+    sums = made.history.sums.copy()
+    past, slice_ = made.history.starts < END - DAY, made.history.slices.index(("device", "a"))
+    sums[past, slice_] = 0.0
+    sums[np.flatnonzero(made.history.starts == END - DAY - WEEK), slice_] = row_of(1, 0.9)
+    found = d.split_by(replace(made, history=replace(made.history, sums=sums)), "device")
+    assert found is not None
+    (part,) = (part for part in found.parts if part.slice == "a")
+    assert part.before == pytest.approx(0.9)
+    assert part.z == 0.0
+
+
+def row_of(requests: float, total: float) -> np.ndarray:
+    """The sums of so many requests of equal value."""
+    row = np.zeros(len(b.FIELDS))
+    row[[b.REQUESTS, b.TOTAL, b.SQUARES]] = requests, total, total**2 / requests
+    return row
+
+
 def test_another_mix_alone_is_all_mix() -> None:
     shifted = EVEN | {"d": 200.0}
     found = d.split_by(stored((EVEN, shifted), (LEVEL, LEVEL)), "device")
