@@ -336,6 +336,8 @@ class _Worker:
                 return False
             self._unmarked.add(waiting.id)
             self._telemetry.count(_counter("sent"), receiver.channel)
+            if receiver.target != "log":  # which has said more itself
+                log.info("%s: taken; %s", _named(waiting), waiting.notification.title)
         self._store.outbox.sent(waiting.id, self._clock())
         self._unmarked.discard(waiting.id)
         return True

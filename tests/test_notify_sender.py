@@ -794,3 +794,13 @@ def test_the_log_takes_everything(post: Post, caplog: pytest.LogCaptureFixture) 
     eventually(lambda: post.store.outbox.queues() == {})
     assert [r.levelname for r in caplog.records if r.name == "monitor.incidents"] == ["WARNING", "INFO"]
     assert "firing [critical, incident a] search: ndcg@10 fell 12.7 %" in caplog.text
+
+
+def test_what_was_taken_is_logged_with_whose_it_is_and_by_whom(
+    post: Post, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log of a monitor that tells other channels than the log held no word of an incident."""
+    caplog.set_level(logging.INFO)
+    post.put("inbox", FIRING)
+    post.sender(webhook(receiver))
+    eventually(lambda: "firing of incident a for inbox: taken; search: ndcg@10 fell 12.7 %" in caplog.text)
