@@ -136,6 +136,9 @@ def test_no_data(store: Store) -> None:
     snapshot = shown(store, watched(), END)
     assert words(snapshot, END) == [("empty", "No data: no final window with enough of it read")]
     assert "no final window with enough data yet" in page(snapshot, END)
+    unread = replace(snapshot, trails=())
+    several = render(Pictured.of(END, unread, replace(unread, monitor=replace(watched(), name="other"))))
+    assert several.count('soft">newest request never</span>') == 2
 
 
 def test_an_incident_whose_rule_cannot_be_judged_now_says_of_when_its_figures_are(store: Store) -> None:
