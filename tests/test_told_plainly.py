@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from monitor.cli.explain_incident_page import _fell
+from monitor.cli.explain_incident_page import _before, _fell
 from monitor.cli.power import series_name
 from monitor.cli.series import _readable
 from monitor.cli.status import _alert
@@ -53,6 +53,11 @@ def test_the_end_of_an_incident_is_not_told_as_a_fall(state: str, closed_at: int
     said = [line for line in _fell(found, document) if line.startswith("At ")]
     assert told in said[0]
     assert ("too long to be chance" in said[0]) is (state == "firing")
+
+
+def test_what_a_window_is_held_against_is_told_by_days_or_weeks() -> None:
+    told = {days: _before({"window": [9 * DAY, 10 * DAY], "compared": [[(9 - days) * DAY, 0]]}) for days in (1, 2, 7)}
+    assert told == {days: f"the same hours {when} before" for days, when in ((1, "a day"), (2, "2 days"), (7, "7 days"))}
 
 
 @pytest.mark.parametrize(

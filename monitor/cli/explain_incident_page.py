@@ -190,7 +190,9 @@ def _before(document: Document) -> str:
     apart = document["window"][0] - document["compared"][0][0]
     unit = "weeks" if apart % WEEK == 0 else "days"
     number_ = len(document["compared"])
-    return f"the same hours of {number_} {unit} before" if number_ > 1 else f"the same hours {apart // DAY} days before"
+    if number_ > 1:
+        return f"the same hours of {number_} {unit} before"
+    return f"the same hours {'a day' if apart == DAY else f'{apart // DAY} days'} before"
 
 
 def _slices(document: Document) -> Iterator[Iterator[str]]:
