@@ -26,3 +26,4 @@ def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(tmp_path: Path)
     ended = {what: state for state, _, what, _ in found.findall(after)}
     assert ended == {"labels suspect": "resolved", "ndcg@10": "resolved"}
     assert "No page for the campaign" in after
+    assert after.endswith(f"All of it stays: rankmon incidents list --config {tmp_path}/demo/rankmon.yaml\n")

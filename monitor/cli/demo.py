@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 import textwrap
 import threading
@@ -86,9 +87,11 @@ def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         _demo(folder.absolute(), once, speed, listen)
+        click.echo(f"\nAll of it stays: rankmon incidents list --config {shlex.quote(str(folder / 'rankmon.yaml'))}")
         return
     with tempfile.TemporaryDirectory(prefix="rankmon-demo-") as made:
         _demo(Path(made), once, speed, listen)
+    click.echo("\nNothing of it stays. To look closer, as by rankmon explain-incident, keep it with --folder DIRECTORY.")
 
 
 @dataclass
