@@ -91,7 +91,7 @@ def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
         return
     with tempfile.TemporaryDirectory(prefix="rankmon-demo-") as made:
         _demo(Path(made), once, speed, listen)
-    click.echo("\nNothing of it stays. To look closer, as by rankmon explain-incident, keep it with --folder DIRECTORY.")
+    click.echo("\nNothing of it stays. To look closer, as with rankmon explain-incident, keep it by --folder PATH.")
 
 
 @dataclass
