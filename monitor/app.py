@@ -22,6 +22,7 @@ from monitor.cycle import Source
 from monitor.errors import ConfigError, InputError
 from monitor.exposition import registry
 from monitor.judging import Telling
+from monitor.keeping import doubt
 from monitor.logs import set_up
 from monitor.notify.alertmanager import Alertmanager
 from monitor.notify.log import Log
@@ -84,6 +85,7 @@ class App:
         self._former_databases: list[ref[Database]] = []
         self._reloading = threading.Lock()
         self._refused = ""
+        self._doubted = False
         self._store_is_ready = False
         self._beginning = threading.Thread(target=self._begin, name="begin")
         self.sender = Sender(self.store, self.telemetry, clean=self._clean)
@@ -285,7 +287,11 @@ class App:
 
     def _clean(self) -> None:
         """Forget what is over for longer than it is kept: incidents, and the buckets of monitors that are gone."""
-        before = self.clock.now() - self.config.store.keep
+        now = self.clock.now()
+        if (said := doubt(self.store, now)) != "" and not self._doubted:
+            log.warning("store: %s", said)
+        self._doubted = said != ""
+        before = self.store.retention.present(now) - self.config.store.keep
         if number := self.store.records.purge(before):
             log.info("store: %d incidents are forgotten, over for longer than store.keep", number)
         self._abandoned.forget(before)

@@ -35,6 +35,9 @@ They count from when all was looked at, so that this is never begun again before
 AT_ONCE = 1.0
 """Real seconds after which the rest is left to the next cycle."""
 
+DOUBTFUL = 7 * DAY
+"""Seconds after the newest requests from which on the clock itself may be wrong."""
+
 MADE, FORGOTTEN = "made", "forgotten"
 
 
@@ -52,25 +55,26 @@ class Keeping:
         self._done: Counter[str] = Counter()
         self._said: list[str] = []
 
-    def advance(self, lease: Lease, now: float, newest: float | None, is_over: Callable[[], bool]) -> bool:
+    def advance(self, lease: Lease, now: float, is_over: Callable[[], bool]) -> bool:
         """Do a little of what is due, if anything is; whether a bucket is other than before.
 
         Args:
-            now, newest: seconds of the data's clock, and of the source's newest request. Ages count from what comes
-                first: neither a clock that runs ahead nor a source that fell silent makes anything old.
+            now: seconds of the data's clock, which is believed as far as stored requests bear it out: neither a clock
+                that runs ahead nor a source that fell silent makes anything old.
             is_over: whether to leave off.
 
         Raises:
             StoreError, LeaseLost: the step under way left no trace.
         """
         began = self._clock()
-        if began < self._next or newest is None or is_over():
+        if began < self._next or is_over():
             return False
         if began >= self._next_from_the_first:
             self._rolled_until, self._next_from_the_first = 0, math.inf
         has_changed, retention = False, self._monitor.retention
+        present = self._store.retention.present(now, self._monitor.name)
         for step in (self._forget, self._roll_up):  # what goes need not be rolled up before
-            while (did := step(retention, lease, min(now, newest))) is not None:
+            while (did := step(retention, lease, present)) is not None:
                 has_changed = has_changed or did
                 if is_over() or self._clock() - began >= AT_ONCE:
                     return has_changed
@@ -163,6 +167,19 @@ def baselines_gone(monitor: Monitor, store: Store) -> list[str]:
             + (" or backfill it" if coarse is None else "")
         )
     return found
+
+
+def doubt(store: Store, now: float) -> str:
+    """What there is to say of a clock that stored requests do not bear out by far; empty if they do, or there are none.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    present = store.retention.present(now)
+    if not present or now - present <= DOUBTFUL:
+        return ""
+    told = f"by this clock it is {utc(int(now))}, but requests are stored up to {utc(int(present))} only"
+    return f"{told}; see whether the clock is right; until they agree, history is only forgotten as of then"
 
 
 def horizon(keep: int, now: float) -> int:

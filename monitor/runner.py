@@ -162,13 +162,13 @@ class Runner:
             self._judge(now, lease, outcome)
             newest = {"newest_source_at": outcome.arrived.request, "newest_label_at": outcome.arrived.label}
             self._store.record(name, last_success_at=now, **newest, last_error="")
-            self._keep(lease, now, outcome)
+            self._keep(lease, now)
         return outcome
 
-    def _keep(self, lease: Lease, now: float, outcome: Outcome) -> None:
+    def _keep(self, lease: Lease, now: float) -> None:
         """Make old buckets coarser, and forget what is too old. The run has ended well whatever becomes of it."""
         try:
-            if self._keeping.advance(lease, now, outcome.arrived.request, lambda: self._is_over):
+            if self._keeping.advance(lease, now, lambda: self._is_over):
                 self._store.forget()
         except (StoreError, LeaseLost) as error:
             log.warning("monitor %s: old buckets are left for the next run: %s", self.monitor.name, error)

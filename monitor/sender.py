@@ -168,7 +168,7 @@ class Sender:
             StoreError: out of reach.
         """
         if self._cleaned_at is None or time.monotonic() - self._cleaned_at >= CLEAN_EVERY:
-            self._store.outbox.purge(self._clock() - KEEP)
+            self._store.outbox.purge(self._store.retention.present(self._clock()) - KEEP)
             if self._clean is not None:
                 self._clean()
             self._cleaned_at = time.monotonic()

@@ -29,7 +29,7 @@ def keep(bench: Bench, now: float = DAYS) -> None:
     """All that is due, at once."""
     keeping = Keeping(bench.monitor, bench.store, clock=lambda: 0.0)
     with bench.store.hold("search") as lease:
-        keeping.advance(lease, day(now), day(now), lambda: False)
+        keeping.advance(lease, day(now), lambda: False)
 
 
 def lived(bench: Bench, past: Hours, retention: Retention = WAYS[0]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.engine import make_url
 
 import monitor.cli as cli
 from monitor.app import App
@@ -25,6 +26,7 @@ from monitor.clock import ReplayClock
 from monitor.config import load
 from monitor.core.types import OVERALL
 from monitor.core.windows import points
+from monitor.core.words import utc
 from monitor.errors import Stopped
 from monitor.snapshot import take_snapshot
 from monitor.source.pull import Pull
@@ -33,6 +35,7 @@ from tests.support.dump import differences, dump
 from tests.support.monitors import DAY
 from tests.support.postgres import PostgresServer
 from tests.support.processes import ROOT, Zygote
+from tests.support.tallies import bear_out, watched
 from tests.test_app import Setting, of_search, of_shop, slow_sqlite
 from tests.test_cycle import BEGIN, DAYS, END, HOUR, SETTLED, START, at, filled, shop_url
 
@@ -323,6 +326,39 @@ def test_status_tells_what_the_store_knows(rankmon: Rankmon, setting: Setting, m
         ("mrr@5", "24h", END),
     ]
     assert f"{entry['windows'][0]['value']:.4f}" in windows[0]
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_status_says_plainly_that_the_times_of_a_store_lie_ahead_of_the_machines_clock(
+    rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting.write(of_shop("shop", "ndcg@10, mrr@5"))
+    rankmon("once")
+    monkeypatch.setattr("monitor.cli.status.time.time", lambda: SETTLED - 10 * 86400.0)
+    first, second, *_ = rankmon("status").out.splitlines()
+    last, own = utc(SETTLED), utc(SETTLED - 10 * 86400)
+    assert first == f"shop: last success at {last}, newest request at 2026-02-05 00:46 UTC"
+    assert second == (
+        f"  the store's times lie ahead of this machine's clock by 10 d: its last run was of {last}, by this clock it "
+        f"is {own}; one of the two clocks is or was wrong"
+    )
+
+
+def test_status_says_where_the_requests_do_not_bear_the_clock_out(
+    rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting.write(of_shop("shop"))
+    store = Store(make_url(setting.store))
+    store.schema.migrate()
+    bear_out(store, END, watched("shop"))
+    store.close()
+    monkeypatch.setattr("monitor.cli.status.time.time", lambda: END + 3 * 365 * 86400.0)
+    assert rankmon("status").out.splitlines()[-1] == (
+        f"clock: by this clock it is {utc(END + 3 * 365 * 86400)}, but requests are stored up to {utc(END)} only; see "
+        "whether the clock is right; until they agree, history is only forgotten as of then"
+    )
+    monkeypatch.setattr("monitor.cli.status.time.time", lambda: END + 86400.0)
+    assert "clock: " not in rankmon("status").out
 
 
 @pytest.mark.usefixtures("stopped_clock")

@@ -58,7 +58,7 @@ class Watched:
 
     def advance(self) -> bool:
         with self.store.hold("search") as lease:
-            return self.keeping.advance(lease, NOW, NOW, lambda: False)
+            return self.keeping.advance(lease, NOW, lambda: False)
 
     def coarse(self) -> list[int]:
         """Days that were rolled up."""

@@ -25,6 +25,7 @@ from monitor.telemetry import Queue, Telemetry
 from tests.support.monitors import new_store
 from tests.support.notices import DAY, HOUR, incident, notice, put
 from tests.support.receiver import HANGS, Got, Receiver, Reply
+from tests.support.tallies import bear_out
 
 OFTEN = 0.03
 
@@ -662,6 +663,7 @@ def test_single_runs_keep_the_outbox_clean_and_tell_who_joined(post: Post, recei
     alone(post, webhook(receiver))
     post.put("gone", notice(incident="c"))
     post.later(31 * DAY)
+    bear_out(post.store, post.clock.time)
     sender = Sender(post.store, Telemetry(), post.clock, lambda: cleaned.append(None))
     sender.use([webhook(receiver)])
     assert sender.deliver(10, lambda: False) == 0

@@ -58,11 +58,11 @@ def fill(store: Store, hours: range = range(DAYS * 24), monitor: Monitor = MONIT
         write(store, lease, monitor, tally(monitor, counts, 0.7, refused), **more)
 
 
-def keep(store: Store, monitor: Monitor = MONITOR, now: float = NOW, newest: float | None = NOW) -> Keeping:
+def keep(store: Store, monitor: Monitor = MONITOR, now: float = NOW) -> Keeping:
     """All that is due, at once."""
     keeping = Keeping(monitor, store, clock=lambda: 0.0)
     with store.hold(monitor.name) as lease:
-        keeping.advance(lease, now, newest, lambda: False)
+        keeping.advance(lease, now, lambda: False)
     return keeping
 
 
@@ -185,7 +185,7 @@ FORGETFUL = replace(MONITOR, retention=Retention(8 * DAY, 5 * DAY))
 @pytest.mark.parametrize("rolled", [True, False])
 def test_what_is_too_old_is_forgotten_day_by_day(store: Store, rolled: bool) -> None:
     fill(store)
-    keep(store, replace(MONITOR, retention=Retention(8 * DAY, 5 * DAY if rolled else None)), NOW + HOUR, NOW + HOUR)
+    keep(store, replace(MONITOR, retention=Retention(8 * DAY, 5 * DAY if rolled else None)), NOW + HOUR)
     for each in (partials, traffic, refusals, coarse_partials, coarse_traffic):
         with store.reading() as connection:
             oldest = connection.execute(sa.select(sa.func.min(each.c.bucket_start))).scalar()
@@ -194,12 +194,29 @@ def test_what_is_too_old_is_forgotten_day_by_day(store: Store, rolled: bool) -> 
     assert stored_span(store, MONITOR) == (4 * DAY, DAYS * DAY)
 
 
-def test_ages_count_from_what_the_source_has_shown_not_from_a_clock_that_ran_ahead(store: Store) -> None:
+def test_ages_count_from_the_requests_that_are_stored_not_from_a_clock_that_runs_ahead(store: Store) -> None:
     fill(store)
+    keep(store, FORGETFUL)
     before = rows(store)
-    keep(store, FORGETFUL, NOW + 1000 * DAY, 5.0 * DAY)
-    keep(store, FORGETFUL, NOW + 1000 * DAY, None)
+    keep(store, FORGETFUL, NOW + 1000 * DAY)
     assert rows(store) == before
+
+
+def test_requests_that_the_wrong_clock_itself_has_dated_make_nothing_old_by_more_than_their_days(store: Store) -> None:
+    fill(store, hours=range((DAYS - 1) * 24))
+    ahead = (DAYS + 1000) * 24
+    fill(store, hours=range(ahead, ahead + 5))
+    assert store.retention.present(ahead * HOUR + DAY, MONITOR.name) == NOW
+    keep(store, FORGETFUL, ahead * HOUR + DAY)
+    assert stored_span(store, MONITOR)[0] == (DAYS - 8) * DAY
+
+
+def test_without_a_week_of_requests_nothing_is_old(store: Store) -> None:
+    fill(store, hours=range(6 * 24))
+    before = rows(store)
+    keep(store, FORGETFUL, NOW + 1000 * DAY)
+    assert rows(store) == before
+    assert store.retention.present(NOW) == 0
 
 
 def test_of_what_a_rule_compares_with_for_ever_nothing_goes(store: Store) -> None:
@@ -238,13 +255,13 @@ def test_what_takes_long_is_left_to_the_next_cycle_and_nothing_is_looked_for_aga
     keeping, cycles = Keeping(MONITOR, store, clock=lambda: next(clock)), 0
     while keeping.holding is None:
         with store.hold(MONITOR.name) as lease:
-            keeping.advance(lease, NOW, NOW, lambda: False)
+            keeping.advance(lease, NOW, lambda: False)
         cycles += 1
     assert cycles > 2
     assert starts(store) == set(range(ROLLED.stop, DAYS * DAY, HOUR))
     fill(store, range(24))
     with store.hold(MONITOR.name) as lease:
-        assert not keeping.advance(lease, NOW, NOW, lambda: False)
+        assert not keeping.advance(lease, NOW, lambda: False)
     assert next(clock) < LOOK_EVERY
 
 
@@ -252,7 +269,7 @@ def test_asked_to_stop_it_leaves_off(store: Store) -> None:
     fill(store)
     before = rows(store)
     with store.hold(MONITOR.name) as lease:
-        assert not Keeping(MONITOR, store).advance(lease, NOW, NOW, lambda: True)
+        assert not Keeping(MONITOR, store).advance(lease, NOW, lambda: True)
     assert rows(store) == before
 
 

@@ -61,7 +61,7 @@ def keep(store: Store, monitor: Monitor = MONITOR, keeping: Keeping | None = Non
     """All that is due, at once."""
     keeping = keeping or Keeping(monitor, store, clock=lambda: 0.0)
     with store.hold(monitor.name) as lease:
-        keeping.advance(lease, DAYS * DAY, DAYS * DAY, lambda: False)
+        keeping.advance(lease, DAYS * DAY, lambda: False)
     return keeping
 
 

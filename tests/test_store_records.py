@@ -10,14 +10,18 @@ import sqlalchemy as sa
 
 from monitor.app import App
 from monitor.clock import ReplayClock
-from monitor.schema import diagnoses, incidents, restatements, retrains, silences, transitions
+from monitor.core.words import utc
+from monitor.schema import diagnoses, incidents, outbox, restatements, retrains, silences, transitions
 from monitor.store import Store
 from tests.support.monitors import config, new_store, shop
 from tests.support.notices import DAY, FELL
+from tests.support.tallies import bear_out, rows
 
 NOW = FELL + 1000 * DAY
 LONG_AGO, LATELY = FELL, NOW - 10 * DAY
 KEEP = 730 * DAY
+SENT = {"target": "log", "incident": "kept", "kind": "firing", "key": "k", "document": "{}", "attempts": 1}
+SENT |= {"next_at": 0.0, "last_error": ""}
 
 
 @pytest.fixture
@@ -89,6 +93,27 @@ def test_what_was_read_again_long_ago_is_forgotten(store: Store) -> None:
     assert names(store, restatements.c.restated_at) == {LATELY}
 
 
+def test_a_daemon_whose_clock_runs_years_ahead_forgets_nothing_and_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App(config(tmp_path, {"shop": "sqlite:///none.db"}, [shop()]), ReplayClock(NOW + 3 * 365.0 * DAY))
+    app.store.schema.migrate()
+    incident(app.store, "kept", LATELY, LATELY)
+    bear_out(app.store, NOW)
+    before, sent = rows(app.store), FELL + 999 * DAY
+    put(app.store, outbox, **SENT, created_at=sent, sent_at=sent)
+    app.sender.tidy()
+    app.sender.tidy()
+    assert rows(app.store, "outbox") == {name: found for name, found in before.items() if name != "outbox"}
+    assert names(app.store, outbox.c.sent_at) == {sent}
+    said = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert said == [
+        f"store: by this clock it is {utc(NOW + 3 * 365 * DAY)}, but requests are stored up to {utc(NOW)} only; see "
+        "whether the clock is right; until they agree, history is only forgotten as of then"
+    ]
+    app.close()
+
+
 def test_a_daemon_forgets_by_the_clock_of_its_data(tmp_path: Path) -> None:
     app = App(config(tmp_path, {"shop": "sqlite:///none.db"}, [shop()]), ReplayClock(LONG_AGO + 10.0 * DAY))
     app.store.schema.migrate()
@@ -99,6 +124,7 @@ def test_a_daemon_forgets_by_the_clock_of_its_data(tmp_path: Path) -> None:
     assert names(app.store, incidents.c.id) == {"replayed"}
     app.close()
     later = App(config(tmp_path, {"shop": "sqlite:///none.db"}, [shop()]), ReplayClock(float(NOW)))
+    bear_out(later.store, NOW)
     later.sender.start()
     until = time.monotonic() + 10
     while names(later.store, incidents.c.id):

@@ -29,7 +29,7 @@ MOST_SLICES = 3
 @format_option("text", "json")
 def status(config_path: Path, names: tuple[str, ...], style: str) -> None:
     """What the store knows of each monitor: last success, newest windows, verdict, alerts. Needs no running daemon."""
-    from monitor.keeping import baselines_gone
+    from monitor.keeping import baselines_gone, doubt
     from monitor.snapshot import take_snapshot
 
     config, now = load_config(config_path), time.time()
@@ -44,11 +44,14 @@ def status(config_path: Path, names: tuple[str, ...], style: str) -> None:
             | {"silenced_until": found.silenced_until, "waiting": [asdict(q) for q in store.outbox.of_monitor(m.name)]}
             for m, found in shown
         ]
+        doubted = doubt(store, now)
     if style == "json":
         click.echo(json.dumps(entries, indent=2))
         return
     for found in entries:
         _show(found, now)
+    if doubted:
+        click.echo(f"clock: {doubted}")
 
 
 def entry(monitor: Monitor, snapshot: MonitorSnapshot) -> dict[str, Any]:
@@ -189,19 +192,38 @@ def _show(found: dict[str, Any], now: float) -> None:
 
 
 def _show_runs(found: dict[str, Any], now: float) -> None:
+    click.echo(f"{found['monitor']}: {_progress(found, now)}")
+    if (told := _ahead(found, now)) != "":
+        click.echo(f"  {told}")
+    if found["last_error"]:
+        click.echo(f"  last error: {found['last_error']}")
+
+
+def _progress(found: dict[str, Any], now: float) -> str:
+    from monitor.core.watermark import CLOCK_TOLERANCE
+    from monitor.core.words import utc
     from monitor.page import ago
 
     def since(instant: float | None) -> str:
+        if instant is not None and instant > now + CLOCK_TOLERANCE:
+            return f"at {utc(int(instant))}"
         return ago(None if instant is None else now - instant)
 
     if found["last_attempt_at"] is None and found["last_success_at"] is None:
-        is_filled = bool(found["windows"])
-        click.echo(f"{found['monitor']}: {'backfilled, but ' if is_filled else ''}not run yet; rankmon run does it")
-    else:
-        success, newest = since(found["last_success_at"]), since(found["newest_source_at"])
-        click.echo(f"{found['monitor']}: last success {success}, newest request {newest}")
-    if found["last_error"]:
-        click.echo(f"  last error: {found['last_error']}")
+        return f"{'backfilled, but ' if found['windows'] else ''}not run yet; rankmon run does it"
+    return f"last success {since(found['last_success_at'])}, newest request {since(found['newest_source_at'])}"
+
+
+def _ahead(found: dict[str, Any], now: float) -> str:
+    """That the times of a monitor's runs lie ahead of this machine's clock, and what that may come from; or nothing."""
+    from monitor.core.watermark import CLOCK_TOLERANCE
+    from monitor.core.words import lasting, utc
+
+    newest = max(found["last_success_at"] or 0.0, found["last_attempt_at"] or 0.0)
+    if newest <= now + CLOCK_TOLERANCE:
+        return ""
+    told = f"the store's times lie ahead of this machine's clock by {lasting(int(newest - now))}: its last run was of "
+    return f"{told}{utc(int(newest))}, by this clock it is {utc(int(now))}; one of the two clocks is or was wrong"
 
 
 def _waiting(queue: dict[str, Any]) -> str:

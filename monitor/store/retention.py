@@ -35,6 +35,9 @@ from monitor.store.verdicts import Border, put_border
 
 DAY = 86_400
 
+WITNESSES = 7
+"""Days with requests that must be stored of a time before anything is old by it."""
+
 _FINE = (partials, traffic, refusals, judgments_used, bucket_marks)
 _COARSE = (coarse_partials, coarse_traffic)
 
@@ -67,6 +70,31 @@ class Retention(Connected):
     def __init__(self, engine: sa.Engine, url: URL, leases: Leases) -> None:
         super().__init__(engine, url)
         self._leases = leases
+
+    # ---- what time it is -------------------------------------------------------------------------------------
+
+    def present(self, now: float, monitor: str | None = None) -> float:
+        """Seconds from which the age of what may be forgotten counts: `now`, as far as stored requests bear it out.
+
+        A clock may be years ahead, for a moment or for days, and what was deleted by it would be gone for good. So no
+        time counts as passed after the newest requests of a monitor, nor later than so many days after the seventh
+        newest day that has any: the few requests that the same clock dated, or a wrong one elsewhere, prove nothing.
+
+        Args:
+            now: seconds of the data's clock.
+            monitor: by whose requests; None: by those of the monitor that is furthest.
+
+        Returns:
+            0 where fewer days have requests. Raises StoreError.
+        """
+        found = 0.0
+        with self.reading() as connection:
+            names = connection.scalars(sa.select(series.c.monitor).distinct()).all() if monitor is None else [monitor]
+            for name in names:
+                found = max(found, min(now, _borne_out(connection, name, now)))
+                if found >= now - DAY:
+                    break
+        return found
 
     # ---- what there is ---------------------------------------------------------------------------------------
 
@@ -308,6 +336,29 @@ def _series(connection: sa.Connection, monitor: str) -> list[_Series]:
 def _finer(connection: sa.Connection, monitor: str, seconds: int) -> list[_Series]:
     """The series of a monitor of which several buckets make one of so many seconds."""
     return [one for one in _series(connection, monitor) if seconds % one.width == 0 and one.width < seconds]
+
+
+def _borne_out(connection: sa.Connection, monitor: str, now: float) -> int:
+    """Up to when the requests of a monitor bear out that time has passed, seconds; 0 if on too few days."""
+    counted = [one for one in _series(connection, monitor) if one.is_traffic]
+    step = max((DAY, *(one.width for one in counted)))
+    newest, until = 0, bucket_of(int(now), step) + step
+    for _ in range(WITNESSES):
+        ends = [end for one in counted if (end := _newest_busy(connection, one, until)) is not None]
+        if not ends:
+            return 0
+        newest, until = max(newest, *ends), bucket_of(max(ends) - 1, step)
+    return min(newest, until + WITNESSES * step)
+
+
+def _newest_busy(connection: sa.Connection, one: _Series, before: int) -> int | None:
+    """End of the newest bucket of a series of traffic that begins before then and has requests; None without one."""
+    ends = []
+    for table, seconds in ((traffic, sa.literal(one.width)), (coarse_traffic, coarse_traffic.c.seconds)):
+        start = table.c.bucket_start
+        query = sa.select(start + seconds).where(table.c.series_id == one.id, start < before, table.c.requests > 0)
+        ends.append(connection.scalar(query.order_by(start.desc()).limit(1)))
+    return max((int(end) for end in ends if end is not None), default=None)
 
 
 def _count(connection: sa.Connection, table: sa.Table, ids: Sequence[int]) -> int:

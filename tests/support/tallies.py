@@ -58,6 +58,15 @@ def write(store: Store, lease: Lease, monitor: Monitor, tallied: Tally, read_at:
     return store.write(lease, monitor, tallied, targets, read_at, **({"finals": starts} | more))
 
 
+def bear_out(store: Store, until: float, monitor: Monitor | None = None) -> None:
+    """Store an hour of requests of each of the last seven days: by less nothing is old enough to be forgotten."""
+    monitor, end = monitor or watched(), int(until) // HOUR * HOUR
+    with store.hold(monitor.name) as lease:
+        for day in range(7):
+            start = end - HOUR - day * 24 * HOUR
+            write(store, lease, monitor, tally(monitor, {start: {"mobile": 1}}))
+
+
 def rows(store: Store, *leave_out: str) -> dict[str, list[tuple[Any, ...]]]:
     """Table -> all of its rows, sorted; leases aside, which every write renews."""
     found = {}
