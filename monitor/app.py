@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from weakref import ref
 
@@ -19,7 +20,7 @@ from monitor.config.values import SourceConfig
 from monitor.core.types import Monitor
 from monitor.core.words import counted, utc
 from monitor.cycle import Source
-from monitor.errors import ConfigError, InputError
+from monitor.errors import ConfigError, InputError, StoreError
 from monitor.exposition import registry
 from monitor.judging import Telling
 from monitor.keeping import doubt
@@ -166,9 +167,12 @@ class App:
         self.scheduler.stop()
 
     def close(self) -> None:
-        """Give all connections back."""
+        """Give all connections back, and what this process was the one to judge."""
         for database in self._databases_in_use():
             database.close()
+        if self._store_is_ready:
+            with suppress(StoreError):  # then others see that it runs no more
+                self.store.leave()
         self.store.close()
 
     def _databases_in_use(self) -> list[Database]:

@@ -22,6 +22,7 @@ from monitor.judging import Telling, judge
 from monitor.keeping import Keeping
 from monitor.snapshot import Board, MonitorSnapshot, renew, take_snapshot
 from monitor.store import Lease, Progress, Remembering, Store
+from monitor.taking_turns import LONGEST_RETRY, Turns
 from monitor.telemetry import Telemetry
 from monitor.trail import extended, judged_onward
 
@@ -29,7 +30,6 @@ log = logging.getLogger(__name__)
 
 HOUR = 3600
 FIRST_RETRY = 5.0
-LONGEST_RETRY = 300.0
 
 REASONS = ("connect", "timeout", "permission", "missing", "driver", "resources", "query", "data", "store", "bug")
 """Why a cycle can fail: those of a SourceError, the store, or a fault in rankmon itself."""
@@ -92,6 +92,7 @@ class Runner:
         self._stride = Stride()
         self._settled = Settled()
         self._keeping = Keeping(monitor, self._store)
+        self._turns = Turns(monitor, store, time.monotonic)
         self._failures = 0
         self._failed: tuple[float, str] | None = None
         self._outcome: Outcome | None = None
@@ -159,9 +160,9 @@ class Runner:
                         break
             finally:
                 self._count(outcome)
-            self._judge(now, lease, outcome)
+            taken = self._judge(now, lease, outcome)
             newest = {"newest_source_at": outcome.arrived.request, "newest_label_at": outcome.arrived.label}
-            self._store.record(name, last_success_at=now, **newest, last_error="")
+            self._store.record(name, last_success_at=now, **newest, **taken, last_error="")
             self._keep(lease, now)
         return outcome
 
@@ -192,7 +193,10 @@ class Runner:
             if found is not None:
                 log.info("monitor %s: incident %s is explained, see rankmon explain-incident %s", name, found, found)
 
-    def _judge(self, now: float, lease: Lease, outcome: Outcome) -> None:
+    def _judge(self, now: float, lease: Lease, outcome: Outcome) -> dict[str, str | int]:
+        """Judge what became final, unless another process does; what to note of that."""
+        if not self._turns.is_mine(lease):
+            return {}
         with self._telemetry.stage(self.monitor.name, "judge"):
             telling = replace(self._desk.telling(), is_current=outcome.left == 0, real_now=time.time())
             judgement = judge(self.monitor, now, self._store, lease, telling, outcome.arrived)
@@ -201,6 +205,7 @@ class Runner:
             self._is_past_changed = self._is_past_changed or judgement.anew
         if judgement is not None and judgement.notices:
             self._desk.wake()
+        return self._turns.taken(lease)
 
     def _leaves_off(self, outcome: Outcome, took: float) -> bool:
         # One stretch is read in any case: where the source is slow to say how new it is, nothing ever would be.

@@ -145,8 +145,12 @@ monitors = sa.Table(
     sa.Column("last_error", sa.Text, nullable=False, server_default=sa.text("''")),
     sa.Column("refresh", sa.Double),
     sa.Column("newest_label_at", sa.Double),
+    sa.Column("judged_by", sa.Text),
+    sa.Column("judged_as", sa.String(10)),
+    sa.Column("judged_run", sa.BigInteger),
 )
-"""What is known of a monitor's runs; `refresh` is the time between them, real seconds."""
+"""What is known of a monitor's runs; `refresh` is the time between them, real seconds. `judged_by` held the lease,
+of the number `judged_run`, when it was judged last; `judged_as` is `Monitor.judged_as` of what it was judged by."""
 
 restatements = sa.Table(
     "restatements",

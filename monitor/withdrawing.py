@@ -16,16 +16,14 @@ from dataclasses import replace
 from monitor.errors import LeaseLost
 from monitor.judging import withdraw
 from monitor.looking import Looking
-from monitor.runner import LONGEST_RETRY, Desk
+from monitor.runner import Desk
 from monitor.store import Store
+from monitor.taking_turns import LONGEST_RETRY, PATIENCE
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY = 5.0
 """Seconds between two looks for monitors that are gone."""
-
-PATIENCE = 3
-"""Runs that a monitor must have missed."""
 
 
 class Withdrawing:

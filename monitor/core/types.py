@@ -303,6 +303,12 @@ class Monitor:
         return _digest([VERSION, judged, drift.baseline_from, list(begun_anew)])
 
     @property
+    def judged_as(self) -> str:
+        """Ten digits over all that alert rules and verdicts come to something by: who differs in it says otherwise."""
+        rules = sorted((rule.name, rule.severity, self.identity(rule)) for rule in self.alerts)
+        return _digest([rules, None if self.drift is None else self.drift_identity(self.drift, [])])
+
+    @property
     def definitions(self) -> tuple[Definition, ...]:
         """What one read of this monitor computes: the traffic first, then each kernel once."""
         kernels = dict.fromkeys(self.definition(m) for m in self.measures)

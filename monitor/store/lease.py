@@ -77,8 +77,11 @@ class Leases(Connected):
         """Who holds a monitor, in words."""
         with self.reading() as connection:
             holder = connection.execute(sa.select(leases.c.holder).where(leases.c.monitor == monitor)).scalar()
-        identity = _Identity.parse(holder or "")
-        return f"process {identity.pid} on {identity.host}" if identity else "another process"
+        return named(holder or "")
+
+    def is_gone(self, holder: str) -> bool:
+        """Whether a holder is known to be no more."""
+        return _is_dead(holder, self.holder)
 
     def number(self, monitor: str) -> int:
         """How many holders a monitor has had."""
@@ -152,6 +155,12 @@ class Leases(Connected):
         mine = leases.update().where(*_is(lease), leases.c.expires_at > 0)
         if connection.execute(mine.values(expires_at=self._now + self.seconds)).rowcount != 1:
             raise LeaseLost(f"monitor {lease.monitor}: another process took over writing; this one stepped aside")
+
+
+def named(holder: str) -> str:
+    """A holder in words."""
+    identity = _Identity.parse(holder)
+    return f"process {identity.pid} on {identity.host}" if identity else "another process"
 
 
 def _is(lease: Lease) -> tuple[sa.ColumnElement[bool], ...]:

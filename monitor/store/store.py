@@ -60,7 +60,10 @@ _COMPARED, _COMPARED_AT_ANY_DEPTH = 5, 2
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known of a monitor's runs, by any process; instants in seconds, `refresh` real ones between two runs."""
+    """What is known of a monitor's runs, by any process; instants in seconds, `refresh` real ones between two runs.
+
+    Who judged it last, by what and in which run: see `schema.monitors`.
+    """
 
     newest_source_at: float | None = None
     last_attempt_at: float | None = None
@@ -68,6 +71,9 @@ class Progress:
     last_error: str = ""
     refresh: float | None = None
     newest_label_at: float | None = None
+    judged_by: str | None = None
+    judged_as: str | None = None
+    judged_run: int | None = None
 
 
 @dataclass(frozen=True)
@@ -389,6 +395,12 @@ class Store(Connected):
         with self.reading() as connection:
             row = connection.execute(sa.select(*columns).where(monitors.c.monitor == monitor)).one_or_none()
         return Progress(*row) if row is not None else Progress()
+
+    def leave(self) -> None:
+        """Let others judge at once what this process was the last to judge. Raises StoreError."""
+        mine = monitors.update().where(monitors.c.judged_by == self.leases.holder)
+        with self.writing() as connection:
+            connection.execute(mine.values(judged_by=""))
 
     def record(self, monitor: str, **changes: float | str | None) -> None:
         """Note some fields of `Progress`; the others stay."""
