@@ -209,6 +209,21 @@ def test_what_was_told_before_a_clock_ran_ahead_stays_open(bench: Bench) -> None
     assert kinds(bench) == ["firing", "resolved"]
 
 
+def test_a_clock_that_is_set_back_by_a_day_ends_nothing_and_pages_nobody_twice(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.live(*[0.8] * 30, 0.4, 0.4)
+    bench.hour -= 24
+    bench.judge()
+    assert (kinds(bench), states(bench)) == (["firing"], ["firing"])
+    assert bench.store.alerts.state("search").until == BASE + 32 * HOUR
+    (said,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert said.startswith("monitor search: nothing is judged by this clock: it is ")
+    bench.hour += 24
+    bench.live(0.4, 0.8, 0.8, 0.8)
+    assert (kinds(bench), states(bench)) == (["firing", "resolved"], ["resolved"])
+
+
 def test_while_a_source_is_silent_no_slice_is_taken_for_gone(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, overall=False),))
     bench.live({"mobile": 0.4, "tv": 0.8}, {"mobile": 0.4, "tv": 0.8})

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from monitor.core.arrivals import Arrived
-from monitor.core.buckets import bucket_of
+from monitor.core.buckets import TRAFFIC_FIELDS, bucket_of
 from monitor.core.findings import Finding
 from monitor.core.incidents import Placed
 from monitor.core.thresholds import Change
-from monitor.core.types import Monitor
+from monitor.core.types import OVERALL, Monitor
+from monitor.core.words import utc
 from monitor.judging.incidents import anew, described, from_the_first, onward
 from monitor.judging.telling import Telling, tell
 from monitor.judging.views import Views
@@ -18,6 +20,10 @@ from monitor.judging.work import Work
 from monitor.store import Lease, Store
 from monitor.store.alerts import AlertState, Judgement, StoredIncident
 from monitor.store.verdicts import Judged
+
+log = logging.getLogger(__name__)
+
+REQUESTS = TRAFFIC_FIELDS.index("requests")
 
 
 def judge(
@@ -36,7 +42,12 @@ def judge(
     Raises:
         StoreError, LeaseLost: nothing was stored.
     """
-    state = _to_go_on_from(store.alerts.state(monitor.name), monitor, now)
+    known = store.alerts.state(monitor.name)
+    if _runs_behind(known, monitor, now, store):
+        text = "monitor %s: nothing is judged by this clock: it is %s by it, but requests up to %s are stored"
+        log.warning(text, monitor.name, utc(int(now)), utc(known.until))
+        return None
+    state = _to_go_on_from(known, monitor, now)
     if not (monitor.alerts or monitor.drift or state.conditions or state.open):
         return None
     is_anew = state.until is None or state.anew
@@ -50,6 +61,18 @@ def judge(
         judgement = replace(judgement, since=result.since)
         store.alerts.save(lease, judgement, telling.real_now)
     return judgement
+
+
+def _runs_behind(state: AlertState, monitor: Monitor, now: float, store: Store) -> bool:
+    """Whether it is the present clock that is wrong where windows later than now were judged.
+
+    Most buckets since have requests then, which a clock that ran ahead would not have found.
+    """
+    if state.until is None or state.until <= now:
+        return False
+    since = bucket_of(int(now), monitor.bucket)
+    requests = store.history(monitor.traffic, since, state.until, overall_only=True).slice(OVERALL)[:, REQUESTS]
+    return 2 * int((requests > 0).sum()) * monitor.bucket >= state.until - since
 
 
 def _to_go_on_from(state: AlertState, monitor: Monitor, now: float) -> AlertState:
