@@ -29,7 +29,7 @@ from monitor.store.verdicts import Diagnosis
 from tests.support.postgres import PostgresServer
 from tests.support.tallies import HOUR, line, python, rows, tally, watched, write
 
-HEAD = "0011"
+HEAD = "0012"
 MONITOR = watched()
 
 

@@ -14,7 +14,7 @@ from monitor.core.drift import gates
 from monitor.core.drift import levels as lv
 from monitor.core.drift.baseline import Baseline, Reference
 from monitor.core.drift.levels import LEFT_OUT_DAYS, Levels
-from monitor.core.drift.seasons import SHARED_SPREAD, WEEKDAYS, regressors, slots
+from monitor.core.drift.seasons import NOISE, REPEATED, SHARED_SPREAD, WEEKDAYS, regressors, slots
 from monitor.core.drift.series import DAY, Floats, Ints
 from monitor.core.drift.settings import Settings
 
@@ -108,6 +108,8 @@ def _harmonics(step: int) -> Floats:
 def _equations(x: Floats, size: Floats, response: Floats, found: Baseline, level: Floats) -> Floats:
     """(K + 1, K + 2) weighted normal equations of T steps, with the weighted response in the last column.
 
+    Steps are weighed with as much care as when the cycle is fitted: of thin traffic it hardly moves.
+
     Args:
         x: (T, K + 1)
         size: (T, S) requests.
@@ -117,7 +119,7 @@ def _equations(x: Floats, size: Floats, response: Floats, found: Baseline, level
     whole = (size * level).sum(axis=1)
     scale = np.maximum(whole, 1e-9)
     sampling = (size * found.quality.variance).sum(axis=1) / scale**2
-    weight = (whole > 0) / (sampling + float(found.noise.long_run[0]))
+    weight = (whole > 0) / (REPEATED * (sampling + NOISE**2) + float(found.noise.long_run[0]))
     weighted = x * weight[:, None]
     return np.concatenate([weighted.T @ x, (weighted.T @ response)[:, None]], axis=1)
 
