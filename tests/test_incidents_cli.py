@@ -175,13 +175,13 @@ def test_status_says_that_nobody_is_told_and_what_waits_for_whom(
         (waiting,) = store.outbox.due(0, ["team"])
         assert run(filled, "status") == 0
         assert "  2 notifications wait for team since " in (first := capsys.readouterr().out)
-        assert first.endswith(", not tried yet\n")
+        assert ", not tried yet\n" in first
         store.outbox.failed(waiting.id, 1, "cannot be reached (Connection refused)")
         assert run(filled, "status") == 0
         shown = capsys.readouterr().out
         store.outbox.retire("team", (), 2)
     assert re.search(r"  silenced until 20\d\d-.* UTC: nobody is told of new incidents\n", shown)
-    assert shown.endswith(" UTC: cannot be reached (Connection refused)\n")
+    assert " UTC: cannot be reached (Connection refused)\n" in shown
     assert run(filled, "incidents unsilence", "shop") == 0
     assert run(filled, "status", "--format", "json") == 0
     (found,) = json.loads(capsys.readouterr().out.partition("\n")[2])

@@ -14,6 +14,7 @@ from monitor.clock import Clock
 from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
 from monitor.core.messages import About, advice, notification, sentence
+from monitor.core.rules import COVERAGE
 from monitor.core.types import OVERALL, format_duration
 from monitor.core.verdict_findings import DEGRADED
 from monitor.core.verdict_hours import judged
@@ -158,7 +159,7 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, now: float) -> dict
         "opened_at": incident.opened_at,
         "lasts": lasting(max(0, int(now) - incident.began_at)),
         "sentences": [sentence(f, until=until) for f in told.findings],
-        "falls": next(([_fall(s) for s in f.slices] for f in fell), []),
+        "falls": next(([_fall(f, s) for s in f.slices] for f in fell), []),
         "fell_when_fired": any(f.verdict for f in fell),
         "refused": _refused(snapshot, incident),
         "advice": advice(told.findings),
@@ -169,9 +170,10 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, now: float) -> dict
     }
 
 
-def _fall(fall: SliceFall) -> str:
-    moved = f"{number(fall.before)} to" if fall.before is not None else "new at"
-    return f"{fall.dimension}={fall.slice} {moved} {number(fall.value)} ({percent(fall.share)} of requests)"
+def _fall(finding: Finding, fall: SliceFall) -> str:
+    say = percent if finding.judged == COVERAGE else number
+    moved = f"{say(fall.before)} to" if fall.before is not None else "new at"
+    return f"{fall.dimension}={fall.slice} {moved} {say(fall.value)} ({percent(fall.share)} of requests)"
 
 
 def _past(snapshot: MonitorSnapshot, stored: StoredIncident) -> dict[str, Any]:

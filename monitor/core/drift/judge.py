@@ -196,8 +196,8 @@ def _gather(settings: Settings, state: State, block: Hours) -> tuple[list[Verdic
         first = int(busy[0])
         reference, began = reference.with_more(block.rows(first, len(ends)), np.ones(len(ends) - first)), ends[first]
         began -= settings.step
-    days = reference.days(int(block.starts[0]) // DAY * DAY)
-    lacks = _lacks(settings, reference, days)
+    day = int(block.starts[0]) // DAY * DAY
+    days, lacks = reference.days(day), _lacks(settings, reference, day)
     requests, labelled = block.requests.sum(axis=1), block.labelled.sum(axis=1)
     came = zip(ends, requests.tolist(), (labelled / np.maximum(requests, 1)).tolist(), strict=True)
     verdicts = [
@@ -217,9 +217,10 @@ def _gather(settings: Settings, state: State, block: Hours) -> tuple[list[Verdic
     return verdicts, replace(state, until=ends[-1], reference=reference, began=began, busy_at=busy_at)
 
 
-def _lacks(settings: Settings, reference: Reference, days: int) -> str:
-    """What a reference of so many days lacks to be fitted on."""
-    size, least = int(reference.requests.sum()), settings.least_reference // DAY
+def _lacks(settings: Settings, reference: Reference, until: int) -> str:
+    """What the steps of a reference before `until`, seconds, lack for one to be fitted on them."""
+    days, least = reference.days(until), settings.least_reference // DAY
+    size = int(reference.requests[reference.starts < until].sum())
     if days >= least and size < LEAST_REQUESTS:
         return f"{size} of {LEAST_REQUESTS} requests to begin with"
     return f"{days} of {least} days to begin with"

@@ -40,7 +40,7 @@ def test_what_is_expected_of_each_hour_follows_the_cycle() -> None:
     day = state.baseline.quality.shared[:2]
     fitted = known(Ranking.of(40, peak=3000).draw()).baseline
     assert fitted is not None
-    assert day[1] - fitted.quality.shared[1] == pytest.approx(0.06, abs=0.006)
+    assert day[1] - fitted.quality.shared[1] == pytest.approx(0.054, abs=0.006)
     assert day[0] == pytest.approx(fitted.quality.shared[0], abs=0.006)
 
 
