@@ -21,7 +21,6 @@ from monitor.store.store import Usage
 
 DAY = 86_400
 LEAST_SPAN = 28 * DAY
-FOREVER = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def span_of(monitor: Monitor) -> int:
 
 def dimensions(monitor: Monitor, store: Store) -> list[Dimension]:
     """The places of each dimension, the busiest values first. Raises StoreError."""
-    usage, present = store.usage(monitor.name, span_of(monitor)), store.places(monitor.name).at(FOREVER)
+    usage, present = store.usage(monitor.name, span_of(monitor)), store.places(monitor.name).present
     standing = ((name, kept.condition.state) for name, kept in store.alerts.state(monitor.name).conditions.items())
     stuck = {(of, value): f"is {state} by {rule}" for (rule, of, value), state in standing if state != "ok"}
     return [_dimension(one, usage, present.get(one.dimension, set()), stuck) for one in monitor.slices]

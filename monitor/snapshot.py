@@ -166,7 +166,7 @@ def take_snapshot(
 
 
 def _places(monitor: Monitor, store: Store) -> dict[str, int]:
-    present = store.places(monitor.name).at(FOREVER)
+    present = store.places(monitor.name).present
     return {s.dimension: len(present.get(s.dimension, set()) - RESERVED) for s in monitor.slices}
 
 

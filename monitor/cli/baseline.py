@@ -134,7 +134,7 @@ def _unknown_version(monitor: Monitor, dimension: Slice, version: str, store: St
     """What there is to say of a version of which no request is stored under its own name."""
     from monitor.core.tally import RESERVED
 
-    known = store.places(monitor.name).at(1 << 62).get(dimension.dimension, set())
+    known = store.places(monitor.name).present.get(dimension.dimension, set())
     if len(known - RESERVED) < dimension.max_values:
         listed = ", ".join(sorted(known)) or "none yet"
         return f"{monitor.name} has no request of version {version!r}; known are {listed}"

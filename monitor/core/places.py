@@ -16,6 +16,9 @@ Gap = tuple[int, int | None]
 BEGINNING = -(1 << 62)
 """Seconds before anything that is read."""
 
+END = 1 << 62
+"""Seconds after anything that is read."""
+
 
 @dataclass(frozen=True)
 class Places:
@@ -32,6 +35,11 @@ class Places:
     def at(self, instant: int) -> dict[str, set[str]]:
         """Dimension -> values that have a place at an instant, seconds."""
         return {d: {v for v in values if not self._lacks(d, v, instant)} for d, values in self.admitted.items()}
+
+    @property
+    def present(self) -> dict[str, set[str]]:
+        """Dimension -> values that have a place as of the newest change."""
+        return self.at(END)
 
     def changes(self) -> list[int]:
         """Instants at which a place was given back or taken again, rising."""
