@@ -20,7 +20,7 @@ from monitor.core.arrivals import NOTHING_YET, Arrived
 from monitor.core.buckets import bucket_of, runs, starts
 from monitor.core.summed import Answer, effort, tallied
 from monitor.core.tally import Tally
-from monitor.core.types import Definition, Events, Monitor
+from monitor.core.types import Definition, Monitor
 from monitor.core.watermark import BucketState, believed, due_buckets, is_final, is_over
 from monitor.errors import SourceError, TooMany
 from monitor.keeping import refuse_what_is_gone
@@ -287,7 +287,7 @@ def _look_from(monitor: Monitor, since: float, noted: Arrived, states: States) -
 
 def _looks_for_labels(monitor: Monitor) -> bool:
     """Whether the newest event is asked for: where verdicts are, that tell when labels stay behind."""
-    return monitor.drift is not None and isinstance(monitor.recipe, Events)
+    return monitor.drift is not None and monitor.has_events
 
 
 def _read_and_store(plan: _Plan, source: Source, store: Store, lease: Lease, stride: Stride) -> Iterator[Outcome]:

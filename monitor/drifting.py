@@ -192,6 +192,8 @@ def _describe(
         store.history(monitor.definition(drift.measure), begin, last.end),
         store.history(monitor.traffic, begin, last.end),
         _masked(monitor, drifted, found, begin, store),
+        has_events=monitor.has_events,
+        counts_unmatched=monitor.counts_unmatched,
     )
     for seen in changes:
         name, fires = seen.change.name, seen.change.became == "firing"

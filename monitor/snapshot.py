@@ -13,10 +13,11 @@ from monitor.core.buckets import TRAFFIC_FIELDS, bucket_of
 from monitor.core.drift.verdicts import Verdict
 from monitor.core.intervals import REACH
 from monitor.core.measures import Measure
+from monitor.core.places import Full
 from monitor.core.rules import Rule
 from monitor.core.tally import RESERVED
 from monitor.core.thresholds import Condition, ConditionName, Evaluation, evaluate, keys_of
-from monitor.core.types import OVERALL, Definition, Events, Judgments, Monitor
+from monitor.core.types import OTHER, OVERALL, Definition, Judgments, Monitor, format_duration
 from monitor.core.verdict_findings import VERDICTS
 from monitor.core.verdict_hours import step_of
 from monitor.core.windows import History, Point, SliceKey, latest_final_end, points
@@ -119,6 +120,24 @@ class MonitorSnapshot:
     places: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
+    def full(self) -> list[Full]:
+        """The dimensions all of whose places are taken while there are values without one."""
+        longest = max(self.monitor.windows)
+        points = next((s.final for s in self.series if s.length == longest), ())
+        requests = {(p.dimension, p.slice): p.requests for p in points}
+        return [
+            Full(
+                one.dimension,
+                one.max_values,
+                format_duration(longest),
+                requests[one.dimension, OTHER],
+                requests[OVERALL],
+            )
+            for one in self.monitor.slices
+            if self.places.get(one.dimension, 0) >= one.max_values and requests.get((one.dimension, OTHER))
+        ]
+
+    @property
     def verdict_kind(self) -> str:
         """The verdict that holds: what does not arrive now goes before what was judged last; empty if there is none."""
         firing = {name[0] for name, condition in self.verdict_conditions.items() if condition.state == "firing"}
@@ -147,6 +166,7 @@ def take_snapshot(
     # Measures that differ in their reading only are read from the same partials.
     histories = {d: store.history(d, since, end) for d in monitor.definitions}
     traffic = histories[monitor.traffic]
+    recent = traffic.between(begin, end).slice(OVERALL)
     state = store.alerts.state(monitor.name)
     fell_at = _fell_at(state.open.get("quality"))
     read = replace(
@@ -158,7 +178,7 @@ def take_snapshot(
         ),
         provisional_buckets=int((~traffic.final).sum()),
         refused=MappingProxyType(store.refused(monitor.traffic, begin, end)),
-        unmatched=int(traffic.between(begin, end).slice(OVERALL)[:, UNMATCHED].sum()) if _counts(monitor) else None,
+        unmatched=int(recent[:, UNMATCHED].sum()) if monitor.counts_unmatched else None,
         readings=_readings(monitor, store, state),
         places=MappingProxyType(_places(monitor, store)),
     )
@@ -175,11 +195,6 @@ def _fell_at(open_: StoredIncident | None) -> int | None:
     if open_ is None:
         return None
     return min((open_.incident.began_at, *(f.since - f.window for f in open_.findings if not f.verdict)))
-
-
-def _counts(monitor: Monitor) -> bool:
-    """Whether events that match no impression are counted."""
-    return isinstance(monitor.recipe, Events) and monitor.recipe.count_unmatched
 
 
 def _readings(monitor: Monitor, store: Store, state: AlertState) -> tuple[Reading, ...]:

@@ -20,6 +20,8 @@ from tests.support.drift import START, Ranking, day
 from tests.support.logs import Style, events
 from tests.support.pages import Pictured
 
+CLICKS = events(Style("bigint", "epoch_ms", None, lambda micros: micros))
+
 
 def told(bench: Bench) -> list[tuple[float, str, str, str]]:
     """(day, condition, what became of it, why) of every change, oldest first."""
@@ -86,7 +88,7 @@ def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench
 
 def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench) -> None:
     past = Ranking.of(35).since(33, 34, coverage=0.0).draw()
-    bench.monitor = replace(bench.monitor, recipe=events(Style("bigint", "epoch_ms", None, lambda micros: micros)))
+    bench.monitor = replace(bench.monitor, recipe=CLICKS)
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
     bench.live(past, 31 * 24, step=4)
@@ -147,6 +149,7 @@ def test_the_hours_of_a_slice_s_lost_labels_are_those_of_the_slice(bench: Bench)
 
 
 def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_the_team(bench: Bench) -> None:
+    bench.monitor = replace(bench.monitor, recipe=CLICKS)
     past = Ranking.of(36, 8, 3000.0).since(32, 34.5, coverage=0.0, slices=[1]).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -163,11 +166,25 @@ def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_
     assert re.search(r"device=slice 1 from (89|90)\.\d % to 0\.0 %\. The other slices are judged as ever\.", first.text)
     assert grown.title == "search: labels or relevance of slices collapsed: device=slice 1"
     assert (first.severity, grown.severity) == ("warning", "critical")
+    assert "ago or more: most of theirs are gone, and that explains the fall of their measure." in grown.text
+    assert re.search(r"\. Events per request of these slices: 0, 1\.(79|8\d?) before\. ", grown.text)
+    assert re.search(r" Events that match no impression within the attribution: 4\.7 %, 4\.8 % before\.\n", grown.text)
     over = bench.notices[-1][1]
     assert over.title == "search: resolved, labels or relevance of slices collapsed: device=slice 1 no more"
     assert "labels or relevance of slices collapsed: device=slice 1" in incidents.line(bench.incidents[0])
     assert [s.incident.matter for s in bench.incidents] == ["data"]
     assert take_snapshot(bench.monitor, bench.store, day(34)).verdict is not None
+
+
+def test_what_is_not_counted_is_not_told(bench: Bench) -> None:
+    bench.monitor = replace(bench.monitor, recipe=replace(CLICKS, count_unmatched=False))
+    past = Ranking.of(33, 8, 3000.0).since(32, coverage=0.0).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(replace(past, unmatched=0 * past.unmatched), 31 * 24, step=4)
+    (_, notice) = bench.notices[0]
+    assert "Events per request: 0" in notice.text
+    assert "match no impression" not in notice.text
 
 
 def test_the_alarm_of_a_slice_that_vanished_asks_for_no_retraining(bench: Bench) -> None:

@@ -432,6 +432,9 @@ def test_acknowledging_survives_what_comes_after(bench: Bench) -> None:
     bench.live(0.4, 0.8, 0.8)
     (found,) = bench.incidents
     assert (found.acknowledged_by, found.note, found.incident.state) == ("ada", "looking", "resolved")
+    assert bench.store.alerts.acknowledge(name, "bob", "", 2e9)
+    (found,) = bench.incidents
+    assert (found.acknowledged_by, found.note) == ("bob", "looking"), "who has nothing to add takes nothing away"
     assert not bench.store.alerts.acknowledge("no such", "ada", "", 1e9)
 
 

@@ -18,6 +18,7 @@ from monitor.core.types import Monitor, Slice
 from monitor.cycle import Outcome, Stride, run_backfill, run_cycle
 from monitor.errors import InputError
 from monitor.exposition import registry
+from monitor.page import render
 from monitor.releasing import Wish, dimensions, release_places
 from monitor.schema import conditions
 from monitor.snapshot import Board, take_snapshot
@@ -25,6 +26,7 @@ from monitor.store import Store
 from monitor.telemetry import Telemetry
 from tests.support.dump import differences, dump
 from tests.support.monitors import pull
+from tests.support.pages import Pictured
 from tests.support.simulated import configured
 from tests.support.tallies import watched
 
@@ -336,6 +338,9 @@ def test_the_commands_show_release_and_status_tell(tmp_path: Path, capsys: pytes
     assert cli.run(["status", "--config", str(tmp_path / "rankmon.yaml")]) == 0
     told = "all 3 places of device are taken, and 66.7 % of the requests of 24h are `other`; see rankmon slices show"
     assert told in capsys.readouterr().out
+    now = START + 30 * DAY + 900
+    page = render(Pictured.of(now, take_snapshot(config.monitors[0], store, now)))
+    assert told.replace("; see", ":") in page
     assert "given back" in run("slices", "release", "search", "device", "--silent")
     assert '"taken": 1' in run("slices", "show", "search", "--format", "json")
     store.close()

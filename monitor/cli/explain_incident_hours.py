@@ -9,7 +9,7 @@ from monitor.cli.explain_incident_versions import shown
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.buckets import TRAFFIC_FIELDS
 from monitor.core.drift.verdicts import SLICE_KINDS
-from monitor.core.types import OVERALL, Events, Judgments, Monitor
+from monitor.core.types import OVERALL, Judgments, Monitor
 from monitor.core.verdict_hours import step_of
 from monitor.core.verdict_words import NAMES
 from monitor.core.words import lasting, utc
@@ -76,14 +76,13 @@ def _units(incident: StoredIncident) -> list[SliceKey]:
 
 
 def _figures(monitor: Monitor, came: Mapping[str, float], is_stored: bool, key: SliceKey) -> dict[str, Any]:
-    recipe, every = monitor.recipe, came["events"] + came["unmatched"]
-    of, label = ("impressions", "judged") if isinstance(recipe, Judgments) else ("requests", "labelled")
-    by_events = isinstance(recipe, Events)
-    counts_unmatched = isinstance(recipe, Events) and recipe.count_unmatched and key == OVERALL and every > 0
+    every = came["events"] + came["unmatched"]
+    of, label = ("impressions", "judged") if isinstance(monitor.recipe, Judgments) else ("requests", "labelled")
+    counts_unmatched = monitor.counts_unmatched and key == OVERALL and every > 0
     return {
         "requests": int(came["requests"]) if is_stored else None,
         "labelled": came[label] / came[of] if came[of] else None,
-        "events": every / came["requests"] if by_events and came["requests"] else None,
+        "events": every / came["requests"] if monitor.has_events and came["requests"] else None,
         "unmatched": came["unmatched"] / every if counts_unmatched else None,
     }
 

@@ -12,7 +12,7 @@ import click
 
 from monitor.cli.common import config_option, load_config, monitors_option, pick_monitors, refused_in_words, stored
 from monitor.cli.formats import format_option
-from monitor.core.types import OTHER, OVERALL, format_duration
+from monitor.core.types import OVERALL, format_duration
 
 if TYPE_CHECKING:
     from monitor.core.types import Monitor
@@ -40,7 +40,7 @@ def status(config_path: Path, names: tuple[str, ...], style: str) -> None:
             entry(m, found)
             | {"verdict": verdict_of(found, store), "stored": asdict(store.retention.holding(m.name))}
             | {"baselines_gone": baselines_gone(m, store), "no_retraining_as": found.no_retraining_as or None}
-            | {"full_slices": full_slices(found)}
+            | {"full_slices": [asdict(one) for one in found.full]}
             | {"silenced_until": found.silenced_until, "waiting": [asdict(q) for q in store.outbox.of_monitor(m.name)]}
             for m, found in shown
         ]
@@ -98,24 +98,6 @@ def entry(monitor: Monitor, snapshot: MonitorSnapshot) -> dict[str, Any]:
     }
 
 
-def full_slices(snapshot: MonitorSnapshot) -> list[dict[str, Any]]:
-    """The dimensions all of whose places are taken while there are values without one, and the requests of these."""
-    longest = max(snapshot.monitor.windows)
-    points = next((s.final for s in snapshot.series if s.length == longest), ())
-    requests = {(p.dimension, p.slice): p.requests for p in points}
-    return [
-        {
-            "dimension": one.dimension,
-            "places": one.max_values,
-            "window": format_duration(longest),
-            "other_requests": requests[one.dimension, OTHER],
-            "requests": requests[OVERALL],
-        }
-        for one in snapshot.monitor.slices
-        if snapshot.places.get(one.dimension, 0) >= one.max_values and requests.get((one.dimension, OTHER))
-    ]
-
-
 def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None:
     """The newest verdict as plain data, instants in seconds since 1970; None without `drift`.
 
@@ -162,6 +144,7 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
 
 
 def _show(found: dict[str, Any], now: float) -> None:
+    from monitor.core.places import Full
     from monitor.core.words import utc
 
     _show_runs(found, now)
@@ -170,7 +153,7 @@ def _show(found: dict[str, Any], now: float) -> None:
     if refused := refused_in_words(found["refused_rows"], found["unmatched_events"]):
         click.echo(f"  left out of the longest window: {refused}")
     for full in found["full_slices"]:
-        click.echo(f"  {_full(full)}; see rankmon slices show {found['monitor']}")
+        click.echo(f"  {Full(**full)}; see rankmon slices show {found['monitor']}")
     if (oldest := found["stored"]["oldest"]) is not None:
         click.echo(f"  {_stored(found['stored'], oldest)}")
     if found["verdict"] is not None:
@@ -241,12 +224,6 @@ def _value(window: dict[str, Any]) -> str:
     value = "no data" if window["value"] is None else f"{window['value']:.4f}"
     interval = "" if window["lower"] is None else f" [{window['lower']:.4f}, {window['upper']:.4f}]"
     return f"{value}{interval}, {window['requests']} requests, until {utc(window['end'])}"
-
-
-def _full(told: dict[str, Any]) -> str:
-    share = 100 * told["other_requests"] / told["requests"]
-    taken = f"all {told['places']} places of {told['dimension']} are taken"
-    return f"{taken}, and {share:.1f} % of the requests of {told['window']} are `other`"
 
 
 def _stored(told: dict[str, Any], oldest: int) -> str:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from monitor.config.mapping import Shape
-from monitor.config.report import Where, nearest
+from monitor.config.report import Where, nearest, path_of
 from monitor.config.shape import Root
 
 SECRETS = frozenset({"url", "urls", "password", "secret", "bearer_token", "basic_auth_users"})
@@ -68,7 +68,28 @@ def _missing(where: Where, _: Error, root: type[Shape]) -> str:
 
 
 def _unknown(where: Where, _: Error, root: type[Shape]) -> str:
-    return f"there is no such key; {nearest(str(where[-1]), map(str, _fields(_kind_at(where[:-1], root))))}"
+    key, here = str(where[-1]), _kind_at(where[:-1], root)
+    place = _above(where, root) or nearest(key, map(str, _fields(here)), _below(key, here))
+    return f"there is no such key; {place}"
+
+
+def _above(where: Where, root: type[Shape]) -> str:
+    """That a key belongs to a mapping around the one where it stands; empty if it does not."""
+    for depth in range(len(where) - 2, -1, -1):
+        if where[-1] in _fields(_kind_at(where[:depth], root)):
+            return f"it is one of {path_of(where[:depth]) or 'the file itself'}; move it there"
+    return ""
+
+
+def _below(key: str, kind: Any) -> str:
+    """That a key belongs to a mapping inside the one where it stands, the least deep one; empty if it does not."""
+    level: list[tuple[tuple[str, ...], Any]] = [((), kind)]
+    while level:
+        level = [((*path, str(name)), _bare(f.annotation)) for path, of in level for name, f in _fields(of).items()]
+        for path, of in level:
+            if key in _fields(of):
+                return f"it is one of `{'.'.join(path)}`; move it there"
+    return ""
 
 
 def _own(_: Where, error: Error, root: type[Shape]) -> str:

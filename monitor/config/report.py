@@ -67,11 +67,11 @@ class Report:
         return text.replace(became, written) if len(became) >= SHORT else text
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A remedy for an unknown word: the known one it resembles, else all there are."""
+def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A remedy for an unknown word: the known one it resembles, else another remedy, else all words there are."""
     choices = list(known)
     close = difflib.get_close_matches(word, choices, 1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(choices)}"
+    return f"did you mean {close[0]!r}?" if close else otherwise or f"known are {', '.join(choices)}"
 
 
 def line_of(where: Where, lines: Mapping[Where, int]) -> int:

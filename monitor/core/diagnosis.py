@@ -398,9 +398,15 @@ def from_stored(monitor: Monitor, stored: Stored, of_verdict: OfVerdict | None) 
         # A version's partials are of all slices.
         "versions": [] if version is None or stored.unlabelled else versions(stored, version.dimension),
         "unlabelled": [value for _, value in stored.unlabelled],
-        "coverage": coverage(stored),
+        "coverage": {**coverage(stored), **dict.fromkeys(_uncounted(monitor))},
         "by_judgments": isinstance(monitor.recipe, Judgments),
     }
+
+
+def _uncounted(monitor: Monitor) -> list[str]:
+    """Figures of the coverage that say nothing of this monitor, for what they count it does not have."""
+    names = ["events"] * (not monitor.has_events) + ["unmatched"] * (not monitor.counts_unmatched)
+    return [name + suffix for name in names for suffix in ("", "_before")]
 
 
 def _plain(one: Split) -> dict[str, Any]:

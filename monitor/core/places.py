@@ -21,6 +21,26 @@ END = 1 << 62
 
 
 @dataclass(frozen=True)
+class Full:
+    """A dimension all of whose places are taken while there are values without one.
+
+    Attributes:
+        window: length of the window that the requests are of, as people write it.
+        other_requests: those of the values without a place.
+    """
+
+    dimension: str
+    places: int
+    window: str
+    other_requests: int
+    requests: int
+
+    def __str__(self) -> str:
+        share = f"{100 * self.other_requests / self.requests:.1f} % of the requests of {self.window}"
+        return f"all {self.places} places of {self.dimension} are taken, and {share} are `other`"
+
+
+@dataclass(frozen=True)
 class Places:
     """The values of each dimension that were ever admitted, and when they had no place.
 

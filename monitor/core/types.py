@@ -257,6 +257,16 @@ class Monitor:
         return self.recipe.attribution + self.lateness
 
     @property
+    def has_events(self) -> bool:
+        """Whether labels are made of events."""
+        return isinstance(self.recipe, Events)
+
+    @property
+    def counts_unmatched(self) -> bool:
+        """Whether events that match no impression are counted."""
+        return isinstance(self.recipe, Events) and self.recipe.count_unmatched
+
+    @property
     def depth(self) -> int | None:
         """The rank down to which traffic counts impressions: the largest cut-off, None (all) where one has none."""
         cutoffs = [m.k for m in self.measures]

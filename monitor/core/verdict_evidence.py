@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +29,8 @@ class Evidence:
     Attributes:
         width: of a bucket, seconds.
         masked: ends of the steps that were left out for the data were bad, seconds.
+        has_events: whether labels are made of events.
+        counts_unmatched: whether events that match no impression are counted.
     """
 
     drift: Drift
@@ -36,6 +38,8 @@ class Evidence:
     history: History
     traffic: History
     masked: frozenset[int] = frozenset()
+    has_events: bool = True
+    counts_unmatched: bool = True
 
     def coverage(self, verdict: Verdict, since: int, key: SliceKey = OVERALL) -> tuple[float | None, float | None]:
         """(label coverage of the last day, what is expected of it), without the hours in which the data were bad.
@@ -51,11 +55,37 @@ class Evidence:
         before = [end - weeks for end in sound if end - weeks not in self.masked]
         return self._labelled(key, sound, step), self._labelled(key, before, step)
 
+    def events(self, keys: Sequence[SliceKey], since: int, until: int) -> dict[str, float | None]:
+        """Events of some slices for each request of theirs, and the share of all events that match no impression.
+
+        Of the steps that end in [since, until], a day of them at most, and as `events_before` and `unmatched_before`
+        of the same hours of the last week before, without those in which the data were bad.
+        """
+        step = step_of(self.width)
+        weeks = -(-(until - since + step) // WEEK) * WEEK
+        now = range(until, max(since - step, until - max(DAY, step)), -step)
+        before = [end - weeks for end in now if end - weeks not in self.masked]
+        found: dict[str, float | None] = {}
+        for suffix, ends in (("", now), ("_before", before)):
+            theirs = sum((self._traffic(key, ends, step) for key in keys), np.zeros(FIELDS))
+            whole = self._traffic(OVERALL, ends, step)
+            requests, events = (float(theirs[b.TRAFFIC_FIELDS.index(name)]) for name in ("requests", "events"))
+            matched, unmatched = (float(whole[b.TRAFFIC_FIELDS.index(name)]) for name in ("events", "unmatched"))
+            found[f"events{suffix}"] = events / requests if requests else None
+            found[f"unmatched{suffix}"] = unmatched / (matched + unmatched) if matched + unmatched else None
+        return found
+
     def _labelled(self, key: SliceKey, ends: Sequence[int], step: int) -> float | None:
         """Label coverage of some steps; None if nothing is known of them."""
-        sums = sum((self.traffic.between(end - step, end).slice(key).sum(axis=0) for end in ends), np.zeros(FIELDS))
+        sums = self._traffic(key, ends, step)
         requests, labelled = (float(sums[b.TRAFFIC_FIELDS.index(name)]) for name in ("requests", "labelled"))
         return labelled / requests if requests else None
+
+    def _traffic(self, key: SliceKey, ends: Iterable[int], step: int) -> b.Floats:
+        """The sums of what came in, of some steps."""
+        parts = (self.traffic.between(end - step, end).slice(key).sum(axis=0) for end in ends)
+        found: b.Floats = sum(parts, np.zeros(FIELDS))
+        return found
 
     def mean(self, key: SliceKey, since: int, until: int) -> tuple[float | None, int]:
         """(mean, requests) of the stored buckets in [since, until)."""

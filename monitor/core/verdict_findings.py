@@ -57,6 +57,9 @@ NEW_NORMAL = "new_normal"
 WORTHLESS = "worthless"
 """Figure of labels that are as many as ever, none of which is worth anything."""
 
+_CAME = ("events", "events_before", "unmatched", "unmatched_before")
+"""Figures of the events that came."""
+
 REQUESTS, EVENTS = "requests", "events"
 """What verdicts on what comes in judge in place of a measure."""
 
@@ -315,7 +318,7 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
         verdict.coverage_expected,
         slices=tuple(slices[:MOST_SLICES]),
         verdict=kind,
-        figures=tuple((n, v) for n, v in _figures_of_data(kind, verdict) if v is not None),
+        figures=tuple((n, v) for n, v in _figures_of_data(seen, kind, verdict) if v is not None),
     )
 
 
@@ -324,14 +327,19 @@ def calming(found: Finding, condition: Condition, step: int) -> Finding:
     return replace(found, well_for=condition.streak * step, well_needed=CALM)
 
 
-def _figures_of_data(kind: str, verdict: Verdict) -> Iterator[tuple[str, float | None]]:
+def _figures_of_data(seen: Evidence, kind: str, verdict: Verdict) -> Iterator[tuple[str, float | None]]:
     """What else there is to say of broken data."""
-    labels = verdict.labels
+    labels, came = verdict.labels, dict[str, float | None]()
     if kind in (SUSPECT, COLLAPSED) and labels is not None:
-        yield from (("events", labels.events), ("events_before", labels.events_before))
-        yield from (("unmatched", labels.unmatched), ("unmatched_before", labels.unmatched_before))
+        came = {name: getattr(labels, name) for name in _CAME}
         if labels.worthless:
             yield WORTHLESS, 1.0
+    elif kind in (SLICE_SUSPECT, SLICE_COLLAPSED) and verdict.lost:
+        keys = [(seen.drift.mix_by or "", one.slice) for one in verdict.lost]
+        came = seen.events(keys, min(one.since for one in verdict.lost), verdict.end)
+    for name, value in came.items():
+        if seen.counts_unmatched if name.startswith("unmatched") else seen.has_events:
+            yield name, value
     if kind == REFUSED:
         yield from (("rows", verdict.refused), ("rows_before", verdict.refused_before))
 

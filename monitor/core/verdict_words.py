@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE
 from monitor.core.drift.verdicts import SLICE_KINDS
@@ -89,7 +89,8 @@ def _found(finding: Finding) -> list[str]:
         began = "Labels or relevance of slices collapsed a day ago or more" * (finding.verdict == SLICE_COLLAPSED)
         return [
             f"{began or 'Labels of slices are suspect'}: most of theirs are gone, and that explains the fall of their "
-            f"measure. Label coverage: {_coverages(finding)}. The other slices are judged as ever."
+            f"measure. Label coverage: {_coverages(finding)}. The other slices are judged as ever.",
+            *_events(finding, " of these slices"),
         ]
     if finding.verdict in ARRIVALS:
         return [_not_arrived(finding)]
@@ -140,12 +141,12 @@ def _why_labels(finding: Finding) -> str:
     return "Labels are suspect: fewer requests have labels, and that explains the fall of the measure."
 
 
-def _events(finding: Finding) -> list[str]:
+def _events(finding: Finding, of: str = "") -> list[str]:
     figures = dict(finding.figures)
     told = []
     if "events" in figures:
         before = f", {figures['events_before']:.3g} before" if "events_before" in figures else ""
-        told.append(f"Events per request: {figures['events']:.3g}{before}.")
+        told.append(f"Events per request{of}: {figures['events']:.3g}{before}.")
     if "unmatched" in figures:
         before = f", {_percent(figures['unmatched_before'])} before" if "unmatched_before" in figures else ""
         told.append(
@@ -160,7 +161,7 @@ def advice(finding: Finding) -> str:
     if finding.verdict in (SUSPECT, COLLAPSED):
         if WORTHLESS in figures:
             where = "look at where grades come from, for they all say irrelevant"
-        elif figures.get("unmatched", 0.0) > max(0.1, 2 * figures.get("unmatched_before", 0.0)):
+        elif _match_less(figures, 0.1):
             where = "look at how events are joined to requests, for more of them than usual match nothing"
         else:
             where = "look at the event pipeline, for labels stopped coming"
@@ -175,16 +176,22 @@ def advice(finding: Finding) -> str:
         return "see the event pipeline; if labels take so long from now on, raise `lateness`, or hours close without."
     if finding.verdict == "slice_missing":
         return "see whether they are switched off on purpose, or no longer logged."
-    if finding.verdict == SLICE_SUSPECT:
+    if finding.verdict in (SLICE_SUSPECT, SLICE_COLLAPSED):
+        where = "look at how these slices' events are logged"
+        if _match_less(figures, 0.01):
+            where = "look at how these slices' events are joined to requests, for more events than usual match nothing"
+        if finding.verdict == SLICE_SUSPECT:
+            return f"{where}; do not retrain on their hours, nor judge the model by them."
         return (
-            "look at how these slices' events are logged; do not retrain on their hours, nor judge the model by them."
-        )
-    if finding.verdict == SLICE_COLLAPSED:
-        return (
-            "look at how these slices' events are logged; if that is sound, look at what they are shown. If they will "
-            "never have labels again, leave them out of the rankings (`select:`)."
+            f"{where}; if that is sound, look at what they are shown. If they will never have labels again, leave them "
+            "out of the rankings (`select:`)."
         )
     return "see by which reason rows are refused, and what changed in the logging then."
+
+
+def _match_less(figures: Mapping[str, float], least: float) -> bool:
+    """Whether a share of the events of `least` at least, and more than twice the usual one, match no impression."""
+    return figures.get("unmatched", 0.0) > max(least, 2 * figures.get("unmatched_before", 0.0))
 
 
 def late_labels(incident: Incident, findings: Sequence[Finding]) -> list[str]:

@@ -131,6 +131,7 @@ def _article(
         "refused": sorted(snapshot.refused.items()),
         "unmatched": snapshot.unmatched,
         "future": snapshot.future_rows,
+        "full": list(map(str, snapshot.full)),
         "incident": None if snapshot.incident is None else _open(snapshot, snapshot.incident, now),
         "data_incident": None if snapshot.data_incident is None else _open(snapshot, snapshot.data_incident, now),
         "verdict": _verdict(snapshot),

@@ -269,10 +269,14 @@ class Alerts(Connected):
     # ---- what people do ------------------------------------------------------------------------------------------
 
     def acknowledge(self, id_: str, by: str, note: str, now: float) -> bool:
-        """Note that somebody takes care of an incident; whether there is such an incident."""
-        change = incidents.update().where(incidents.c.id == id_)
+        """Note that somebody takes care of an incident; whether there is such an incident.
+
+        Args:
+            note: empty leaves the one that is there.
+        """
+        change = incidents.update().where(incidents.c.id == id_).values(acknowledged_at=now, acknowledged_by=by)
         with self.writing() as connection:
-            done = connection.execute(change.values(acknowledged_at=now, acknowledged_by=by, note=note))
+            done = connection.execute(change.values(note=note) if note else change)
             return done.rowcount == 1
 
     def acknowledged(self, ids: Sequence[str]) -> dict[str, Acknowledgement]:

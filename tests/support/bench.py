@@ -52,7 +52,7 @@ class Bench:
             for column, key in enumerate([OVERALL, *(("device", name) for name in past.slices)]):
                 at = slice(None) if key == OVERALL else column - 1
                 requests, labelled = past.requests[row, at].sum(), past.labelled[row, at].sum()
-                extra = [past.events[row], past.unmatched[row]] if key == OVERALL else [0.0, 0.0]
+                extra = [past.events[row], past.unmatched[row]] if key == OVERALL else [2.0 * labelled, 0.0]
                 tally.traffic[start, *key] = np.array([requests, labelled, 10 * requests, 0, *extra])
                 sums = np.zeros(len(b.FIELDS))
                 sums[[b.REQUESTS, b.EMPTY]] = requests, requests - labelled
