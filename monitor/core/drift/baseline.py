@@ -21,6 +21,9 @@ LEAST_COVERAGE_NOISE, LEAST_VOLUME_NOISE = 0.02, 0.12
 MIX_MEMORY_HOURS = 12.5
 NO_LABELS_Z, NO_LABELS_LEAST = 5, 3
 """Standard errors, and labels, that a step of the reference must lack to have lost them."""
+LEAST_BEFORE = 30
+"""What requests would have been worth, by those that came later or by others, for it to be no chance that not one of
+them was worth anything: labels of them had not begun."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,15 @@ class Reference:
             self.crowd[at],
         )
 
+    def from_first_worth(self) -> Reference:
+        """Without the steps before labels began; all of them if they have not."""
+        size, total = (a.sum(axis=1, keepdims=True) for a in (self.requests, self.total))
+        first = int(np.count_nonzero(~_begun(size, total)))
+        if not first:
+            return self
+        names = ("starts", "good", "requests", "total", "labelled", "crowd")
+        return replace(self, **{name: getattr(self, name)[first:] for name in names})
+
     def precise(self) -> Reference:
         """In double precision, to be added up."""
         wide = [a.astype(np.float64) for a in (self.requests, self.total, self.labelled)]
@@ -111,6 +123,17 @@ class Reference:
         for first, after in zip(edges[::2], edges[1::2], strict=True):
             if after - first >= longest:
                 found[first:after] = is_busy[first:after]
+        return found
+
+    @property
+    def begun(self) -> Bools:
+        """(T, S) whether labels of a slice had begun; True where it is not clear that they had not."""
+        return _begun(self.requests, self.total)
+
+    @property
+    def counted(self) -> Floats:
+        """(T, S) 1 for what counts of a slice: steps that are usable, and not before its labels began."""
+        found: Floats = self.usable[:, None] * self.begun
         return found
 
     @property
@@ -248,9 +271,8 @@ def fit(settings: Settings, reference: Reference) -> Baseline:
     """The baseline that a reference gives. It sees nothing else."""
     reference = reference.precise()
     step, slot = settings.step, seasons.slots(reference.starts, settings.step)
-    kept = reference.usable
-    size, total = reference.requests * kept[:, None], reference.total * kept[:, None]
-    labelled = reference.labelled * kept[:, None]
+    kept = reference.counted
+    size, total, labelled = reference.requests * kept, reference.total * kept, reference.labelled * kept
     known, alone = _known(settings, reference, size)
     share = labelled.sum(axis=0) / np.maximum(size.sum(axis=0), 1)
     quality = seasons.fit_means(slot, step, size, total, _variance(reference))
@@ -284,14 +306,24 @@ def fit(settings: Settings, reference: Reference) -> Baseline:
 
 def _known(settings: Settings, reference: Reference, size: Floats) -> tuple[Bools, Bools]:
     """Slices that have been there for long enough: often enough for a part in overall, and to be judged alone."""
-    first = reference.starts[(reference.requests > 0).argmax(axis=0)]
+    first = reference.starts[((reference.requests > 0) & reference.begun).argmax(axis=0)]
     span = reference.starts[-1] + settings.step - first
-    old, count = span >= settings.least_reference - DAY, size.sum(axis=0)
+    count, total = size.sum(axis=0), reference.total.sum(axis=0)
+    is_worthless = (total == 0) & (count * float(total.sum()) >= LEAST_BEFORE * max(float(count.sum()), 1.0))
+    old = (span >= settings.least_reference - DAY) & ~is_worthless
     return old & (count >= LEAST_OF_SLICE), old & (count >= LEAST_REQUESTS)
 
 
+def _begun(size: Floats, total: Floats) -> Bools:
+    """(T, S) whether there were labels yet, by (T, S) sums; True where zeros at the beginning may be chance."""
+    found: Bools = np.logical_or.accumulate(total > 0, axis=0)
+    before, after = (size * ~found).sum(axis=0), (size * found).sum(axis=0)
+    found |= before * total.sum(axis=0) < LEAST_BEFORE * np.maximum(after, 1)
+    return found
+
+
 def _variance(reference: Reference) -> Floats:
-    size = np.maximum(reference.requests.sum(axis=0), 1)
+    size = np.maximum((reference.requests * reference.begun).sum(axis=0), 1)
     found: Floats = np.maximum(reference.squares / size - (reference.total.sum(axis=0) / size) ** 2, LEAST_VARIANCE)
     return found
 

@@ -51,7 +51,7 @@ class Cycle:
     def fitted(cls, settings: Settings, reference: Reference, found: Baseline) -> Cycle:
         """What a baseline knows of its cycle by the reference that it was fitted on: it has not moved."""
         precise = reference.precise()
-        size = precise.requests * precise.usable[:, None] * found.known
+        size = precise.requests * precise.counted * found.known
         x = _harmonics(settings.step)[slots(reference.starts, settings.step)]
         none = np.zeros(len(x))
         return replace(cls.empty(settings.step), memory=_equations(x, size, none, found, found.quality.level))

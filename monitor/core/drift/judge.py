@@ -96,7 +96,9 @@ def _new_day(settings: Settings, state: State, day: int) -> State:
         state = settle(settings, state, state.baseline, day * DAY)
     if state.baseline is None or not state.settled:
         return state
-    found, levels = _admitted(settings, state, state.baseline, day * DAY)
+    known = state.baseline
+    state = _without_unlabelled(state, known, day * DAY)
+    found, levels = _admitted(settings, state, known, day * DAY)
     if not state.fits:
         found = with_level_error(settings, state, found, day * DAY)
     found = found.with_noise(state.misses.noise(settings, found, levels))
@@ -116,12 +118,16 @@ def _with_cycle(settings: Settings, state: State, found: Baseline, day: int) -> 
 
 def _fitted(settings: Settings, state: State, day: int) -> State:
     """With a baseline fitted anew if one is due, which is never while an alarm is open."""
+    if state.baseline is None:
+        state = _since_labels(state)
     reference = state.reference
     middle = (settings.least_reference + settings.reference) // 2
     age = day * DAY - state.began
     due = sum(age >= span for span in (settings.least_reference, middle, settings.reference))
     if reference is None or due <= state.fits:
         return state
+    if not reference.total.any():
+        return replace(state, reference=reference.latest(day * DAY - settings.reference))
     if state.standing.open.any():
         return replace(state, reference=reference.latest(day * DAY - MOST_OF_REFERENCE * settings.reference))
     if reference.days(day * DAY) * DAY < settings.least_reference * 3 // 4 or reference.requests.sum() < LEAST_REQUESTS:
@@ -133,15 +139,23 @@ def _fitted(settings: Settings, state: State, day: int) -> State:
     return replace(state, cycle=Cycle.fitted(settings, reference, found))
 
 
+def _since_labels(state: State) -> State:
+    """With a reference that begins when labels did: what there was before says nothing of the model."""
+    if state.reference is None or (found := state.reference.from_first_worth()) is state.reference:
+        return state
+    return replace(state, reference=found, began=int(found.starts[0]))
+
+
 def _tracked(settings: Settings, reference: Reference, found: Baseline, today: int) -> tuple[Levels, Misses]:
     """What tracking the reference's days would have come to."""
     precise = reference.precise()
-    kept, slot = precise.usable[:, None], slots(reference.starts, settings.step)
+    kept, slot = precise.counted, slots(reference.starts, settings.step)
     mean, share, volume = found.tables[:, slot]
     size, counts = precise.requests * kept, precise.requests
-    squares = counts * kept * reference.squares / np.maximum(counts.sum(axis=0), 1)
+    squares = counts * kept * reference.squares / np.maximum((counts * precise.begun).sum(axis=0), 1)
     by_field = [precise.total * kept, size * mean, squares, precise.labelled * kept, size * share, counts, volume]
-    crowd = np.concatenate([precise.requests.sum(axis=1, keepdims=True), reference.crowd], axis=1) * kept
+    whole = precise.requests.sum(axis=1, keepdims=True)
+    crowd = np.concatenate([whole, reference.crowd], axis=1) * precise.usable[:, None]
     days, first = np.unique(reference.starts // DAY, return_index=True)
     sums = np.add.reduceat(np.stack(by_field), first, axis=1)
     crowds = np.add.reduceat(crowd, first, axis=0)
@@ -152,6 +166,22 @@ def _tracked(settings: Settings, reference: Reference, found: Baseline, today: i
         levels = replace(levels, today=Day(number, sums[:, row], crowds[row]))
     levels = levels.on(today)
     return levels, misses.after(levels, found)
+
+
+def _without_unlabelled(state: State, found: Baseline, now: int) -> State:
+    """With slices that have no baseline, and no labels yet though there should be some, as if they began now.
+
+    So do those whose labels began in the day before, for that is part of a day.
+    """
+    every, known = state.levels.every(), found.known
+    usual = float((every[lv.TOTAL] * known).sum()) / max(float((every[lv.REQUESTS] * known).sum()), 1.0)
+    none = ~known & (every[lv.TOTAL] == 0)
+    lacks = none & (every[lv.REQUESTS] * usual >= b.LEAST_BEFORE)
+    anew, waited_for = lacks | (state.waited_for & ~none & ~known), lacks | (state.waited_for & none)
+    if not (anew | state.waited_for).any():
+        return state
+    first_seen, levels = np.where(anew, now, state.first_seen), state.levels.forgotten(anew)
+    return replace(state, first_seen=first_seen, waited_for=waited_for, levels=levels)
 
 
 def _admitted(settings: Settings, state: State, found: Baseline, now: int) -> tuple[Baseline, Levels]:
@@ -219,8 +249,10 @@ def _gather(settings: Settings, state: State, block: Hours) -> tuple[list[Verdic
 
 def _lacks(settings: Settings, reference: Reference, until: int) -> str:
     """What the steps of a reference before `until`, seconds, lack for one to be fitted on them."""
-    days, least = reference.days(until), settings.least_reference // DAY
-    size = int(reference.requests[reference.starts < until].sum())
+    days, least, before = reference.days(until), settings.least_reference // DAY, reference.starts < until
+    size = int(reference.requests[before].sum())
+    if size and not reference.total[before].any():
+        return f"a first label that is worth anything, and {least} days from then on"
     if days >= least and size < LEAST_REQUESTS:
         return f"{size} of {LEAST_REQUESTS} requests to begin with"
     return f"{days} of {least} days to begin with"

@@ -119,6 +119,11 @@ class Levels:
         pending = tuple(d.without(slices) if d.number >= since_day else d for d in self.pending)
         return replace(self, pending=pending, today=self.today.without(slices))
 
+    def forgotten(self, which: Bools) -> Levels:
+        """With nothing known of these of the S slices."""
+        days = [replace(d, sums=d.sums * ~which) for d in (self.memory, *self.pending, self.today)]
+        return replace(self, memory=days[0], pending=tuple(days[1:-1]), today=days[-1], rising=self.rising * ~which)
+
     def gathered(self, prior: Floats) -> Levels:
         """With the young days counted in at once, and (S,) `prior` beside them, observed just as expected."""
         sums = self.every()

@@ -15,11 +15,11 @@ from monitor.core.drift.alarms import Standing
 from monitor.core.drift.baseline import Baseline, Reference
 from monitor.core.drift.cycle import Cycle
 from monitor.core.drift.levels import Levels
-from monitor.core.drift.series import DAY, Floats, Ints
+from monitor.core.drift.series import DAY, Bools, Floats, Ints
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.tolerance import Misses
 
-VERSION = 15
+VERSION = 16
 """Of how steps are judged. A change that could make another verdict raises it, and verdicts are found anew."""
 PLAIN = 64
 """Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes, compressed."""
@@ -115,7 +115,9 @@ class State:
         began: start of the reference's first step.
         busy_at: end of the last step with any request.
         slices: in the order in which they came.
-        first_seen: (S,) start of each slice's first step with a request.
+        first_seen: (S,) start of each slice's first step with a request; of one whose labels had not begun then, of the
+            day after they did.
+        waited_for: (S,) whether a slice without a baseline had no labels yet when the day began.
         reference: as long as no baseline rests on a whole one.
         baseline: None until there is enough for one.
         fits: how often it was fitted on this reference.
@@ -131,6 +133,7 @@ class State:
     busy_at: int
     slices: tuple[str, ...]
     first_seen: Ints
+    waited_for: Bools
     reference: Reference | None
     baseline: Baseline | None
     fits: int
@@ -158,6 +161,7 @@ class State:
             start,
             slices,
             np.full(count, start, np.int64) if first_seen is None else first_seen,
+            np.zeros(count, bool),
             Reference.empty(count),
             None,
             0,
@@ -179,6 +183,7 @@ class State:
             self,
             slices=slices,
             first_seen=np.concatenate([self.first_seen, np.full(more, start, np.int64)]),
+            waited_for=np.pad(self.waited_for, (0, more)),
             reference=None if self.reference is None else self.reference.padded(count),
             baseline=None if self.baseline is None else self.baseline.padded(count),
             levels=self.levels.padded(count),
