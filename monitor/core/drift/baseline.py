@@ -24,6 +24,13 @@ NO_LABELS_Z, NO_LABELS_LEAST = 5, 3
 LEAST_BEFORE = 30
 """What requests would have been worth, by those that came later or by others, for it to be no chance that not one of
 them was worth anything: labels of them had not begun."""
+OUTLYING_Z, LEAST_OUTLYING, MOST_OUTLYING, LEAST_DAYS = 5.0, 0.03, 0.4, 7
+"""A day of a reference that is as many robust standard deviations from its middle one, and by as much, is no usual one;
+unless more than such a share are, or there are too few to tell."""
+MAD = 1.4826
+"""Standard deviations that the median absolute deviation is of, where they are normal."""
+ROUNDS = 3
+"""Of looking for such days, for each that is left out shows others."""
 
 
 @dataclass(frozen=True)
@@ -129,12 +136,6 @@ class Reference:
     def begun(self) -> Bools:
         """(T, S) whether labels of a slice had begun; True where it is not clear that they had not."""
         return _begun(self.requests, self.total)
-
-    @property
-    def counted(self) -> Floats:
-        """(T, S) 1 for what counts of a slice: steps that are usable, and not before its labels began."""
-        found: Floats = self.usable[:, None] * self.begun
-        return found
 
     @property
     def usable(self) -> Floats:
@@ -267,11 +268,46 @@ def _strange(means: Means, which: Bools) -> Means:
     return replace(means, level=np.where(which, 1.0, means.level), own=np.where(which[:, None], 0.0, means.own))
 
 
-def fit(settings: Settings, reference: Reference) -> Baseline:
-    """The baseline that a reference gives. It sees nothing else."""
+def counted(settings: Settings, reference: Reference) -> Floats:
+    """(T, S) 1 for what counts of a slice in a reference.
+
+    Steps that are usable, not before its labels began, and of no day on which the slice or all of them stood out: a
+    fall that was seen by nobody, or a feast, is not what is usual, and still less how much a day differs from the next.
+    """
+    reference = reference.precise()
+    slot, variance = seasons.slots(reference.starts, settings.step), _variance(reference)
+    kept: Floats = reference.usable[:, None] * reference.begun
+    for _ in range(ROUNDS):
+        size, total = reference.requests * kept, reference.total * kept
+        expected = size * seasons.fit_means(slot, settings.step, size, total, variance).table(settings.step)[slot]
+        outlying = _outlying(reference.starts // DAY, np.stack([total, expected, size * variance]))
+        if not (outlying & (kept > 0)).any():
+            break
+        kept = kept * ~outlying
+    return kept
+
+
+def _outlying(days: Ints, sums: Floats) -> Bools:
+    """(T, S) the steps of days that stand out, by (3, T, S) sums of values, their expectation and sampling variance."""
+    _, first, number = np.unique(days, return_index=True, return_inverse=True)
+    total, expected, chance = noise.units(np.add.reduceat(sums, first, axis=1))
+    has = expected > 0
+    scale = np.where(has, expected, 1.0)
+    moved = np.where(has, total / scale - 1, np.nan)
+    enough = has.sum(axis=0) >= LEAST_DAYS
+    moved[:, ~enough] = 0.0
+    off = np.abs(moved - np.nanmedian(moved, axis=0))
+    error = np.maximum(MAD * np.nanmedian(off, axis=0), np.sqrt(chance) / scale)
+    stands_out = has & (off > OUTLYING_Z * error) & (off > LEAST_OUTLYING)
+    stands_out &= stands_out.sum(axis=0) <= MOST_OUTLYING * has.sum(axis=0)
+    found: Bools = (stands_out[:, :1] | stands_out[:, 1:])[number]
+    return found
+
+
+def fit(settings: Settings, reference: Reference, kept: Floats) -> Baseline:
+    """The baseline that a reference gives, of which (T, S) `kept` counts. It sees nothing else."""
     reference = reference.precise()
     step, slot = settings.step, seasons.slots(reference.starts, settings.step)
-    kept = reference.counted
     size, total, labelled = reference.requests * kept, reference.total * kept, reference.labelled * kept
     known, alone = _known(settings, reference, size)
     share = labelled.sum(axis=0) / np.maximum(size.sum(axis=0), 1)

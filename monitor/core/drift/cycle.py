@@ -48,10 +48,13 @@ class Cycle:
         return cls(np.zeros(count - 1), np.zeros((count, count + 1)), np.zeros(0, np.int64), equations)
 
     @classmethod
-    def fitted(cls, settings: Settings, reference: Reference, found: Baseline) -> Cycle:
-        """What a baseline knows of its cycle by the reference that it was fitted on: it has not moved."""
-        precise = reference.precise()
-        size = precise.requests * precise.counted * found.known
+    def fitted(cls, settings: Settings, reference: Reference, kept: Floats, found: Baseline) -> Cycle:
+        """What a baseline knows of its cycle by the reference that it was fitted on: it has not moved.
+
+        Args:
+            kept: (T, S) what counted of the reference.
+        """
+        size = reference.precise().requests * kept * found.known
         x = _harmonics(settings.step)[slots(reference.starts, settings.step)]
         none = np.zeros(len(x))
         return replace(cls.empty(settings.step), memory=_equations(x, size, none, found, found.quality.level))

@@ -18,7 +18,7 @@ from monitor.core.drift.beginning import begun_anew, settle, with_level_error, w
 from monitor.core.drift.cycle import Cycle, followed
 from monitor.core.drift.levels import Day, Levels
 from monitor.core.drift.seasons import slots
-from monitor.core.drift.series import DAY, GAP, Hours
+from monitor.core.drift.series import DAY, GAP, Floats, Hours
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import Recent, State
 from monitor.core.drift.steps import follow
@@ -132,11 +132,12 @@ def _fitted(settings: Settings, state: State, day: int) -> State:
         return replace(state, reference=reference.latest(day * DAY - MOST_OF_REFERENCE * settings.reference))
     if reference.days(day * DAY) * DAY < settings.least_reference * 3 // 4 or reference.requests.sum() < LEAST_REQUESTS:
         return replace(state, reference=reference.latest(day * DAY - settings.reference))
-    found = b.fit(settings, reference)
-    levels, misses = _tracked(settings, reference, found, day)
+    kept = b.counted(settings, reference)
+    found = b.fit(settings, reference, kept)
+    levels, misses = _tracked(settings, reference, kept, found, day)
     left = None if due == 3 else reference
     state = replace(state, baseline=found, levels=levels, misses=misses, fits=due, reference=left, settled=True)
-    return replace(state, cycle=Cycle.fitted(settings, reference, found))
+    return replace(state, cycle=Cycle.fitted(settings, reference, kept, found))
 
 
 def _since_labels(state: State) -> State:
@@ -146,10 +147,12 @@ def _since_labels(state: State) -> State:
     return replace(state, reference=found, began=int(found.starts[0]))
 
 
-def _tracked(settings: Settings, reference: Reference, found: Baseline, today: int) -> tuple[Levels, Misses]:
+def _tracked(
+    settings: Settings, reference: Reference, kept: Floats, found: Baseline, today: int
+) -> tuple[Levels, Misses]:
     """What tracking the reference's days would have come to."""
     precise = reference.precise()
-    kept, slot = precise.counted, slots(reference.starts, settings.step)
+    slot = slots(reference.starts, settings.step)
     mean, share, volume = found.tables[:, slot]
     size, counts = precise.requests * kept, precise.requests
     squares = counts * kept * reference.squares / np.maximum((counts * precise.begun).sum(axis=0), 1)

@@ -9,7 +9,7 @@ from monitor.core.drift import baseline, noise, seasons
 from monitor.core.drift.baseline import Reference
 from monitor.core.drift.series import DAY, HOUR
 from monitor.core.drift.settings import RESERVE, Settings
-from tests.support.drift import START, Ranking, known
+from tests.support.drift import START, Ranking, known, on, verdicts
 
 HOURLY = Settings()
 
@@ -17,6 +17,11 @@ HOURLY = Settings()
 def reference(ranking: Ranking, seed: int = 1) -> Reference:
     hours = ranking.draw(seed)
     return Reference.empty(len(hours.slices)).with_more(hours, np.ones(len(hours.starts)))
+
+
+def fitted(past: baseline.Reference) -> baseline.Baseline:
+    """What comes of a reference."""
+    return baseline.fit(HOURLY, past, baseline.counted(HOURLY, past))
 
 
 @pytest.mark.parametrize(("step", "regressors"), [(HOUR, 14), (4 * HOUR, 10), (DAY // 2, 6), (DAY, 6)])
@@ -31,7 +36,7 @@ def test_daily_and_weekly_cycles_are_found() -> None:
     ranking = Ranking.of(28, slices=2, peak=20_000, noise=0)
     weekend = 1 - 0.02 * ((ranking.starts // DAY + 3) % 7 >= 5)[:, None]
     shaped = Ranking(ranking.starts, ranking.mean * weekend, ranking.rate * weekend**10, ranking.coverage)
-    found = baseline.fit(HOURLY, reference(shaped))
+    found = fitted(reference(shaped))
     slot = seasons.slots(shaped.starts, HOUR)
     mean, share, volume = found.tables[:, slot]
     assert mean == pytest.approx(shaped.mean, rel=0.006)
@@ -40,8 +45,8 @@ def test_daily_and_weekly_cycles_are_found() -> None:
 
 
 def test_a_reference_with_an_outage_of_labels_gives_the_same_baseline() -> None:
-    plain = baseline.fit(HOURLY, reference(Ranking.of(28)))
-    broken = baseline.fit(HOURLY, reference(Ranking.of(28).since(9, 10.5, coverage=0)))
+    plain = fitted(reference(Ranking.of(28)))
+    broken = fitted(reference(Ranking.of(28).since(9, 10.5, coverage=0)))
     assert broken.quality.level == pytest.approx(plain.quality.level, rel=0.003)
     assert broken.coverage.level == pytest.approx(plain.coverage.level, rel=0.003)
 
@@ -121,5 +126,32 @@ def test_sums_of_another_shape_are_refused() -> None:
 
 
 def test_hours_before_there_was_any_traffic_are_none_that_it_was_fitted_on() -> None:
-    found = baseline.fit(HOURLY, reference(Ranking.of(35).since(0, 7, rate=0)))
+    found = fitted(reference(Ranking.of(35).since(0, 7, rate=0)))
     assert (found.since, found.until, found.days) == (START + 7 * DAY, START + 35 * DAY, 28)
+
+
+@pytest.mark.parametrize(("since", "until", "factor"), [(5, 12, 0.8), (5.5, 7, 0.7), (16, 23, 1.2)])
+@pytest.mark.parametrize("slices", [None, [1]])
+def test_days_that_stood_out_in_the_reference_blind_nobody(
+    since: float, until: float, factor: float, slices: list[int] | None
+) -> None:
+    past = Ranking.of(66, peak=3000)
+    plain = fitted(reference(past.since(28, rate=0)))
+    shaken = fitted(reference(past.since(since, until, mean=factor, slices=slices).since(28, rate=0)))
+    assert shaken.quality.level == pytest.approx(plain.quality.level, rel=0.005)
+    assert (shaken.noise.step_variance < 3 * plain.noise.step_variance).all()
+    found = verdicts(past.since(since, until, mean=factor, slices=slices).since(60, mean=0.95, slices=slices).draw())
+    assert not any(v.is_degraded for v in on(found, 28, 60))
+    assert any(v.is_degraded for v in on(found, 60, 61.5))
+
+
+def test_a_level_that_is_another_one_from_the_middle_on_is_no_row_of_days_that_stand_out() -> None:
+    past = reference(Ranking.of(28, peak=3000).since(14, mean=0.8))
+    days = baseline.counted(HOURLY, past).any(axis=1).reshape(28, 24).all(axis=1)
+    assert days.all(), "nobody can say which half is the usual one"
+
+
+def test_noise_is_nothing_that_stands_out() -> None:
+    for seed in range(20):
+        past = reference(Ranking.of(28, noise=0.02, seed=seed, peak=200))
+        assert baseline.counted(HOURLY, past).mean() > 0.99
