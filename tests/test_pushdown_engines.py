@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from monitor.core.types import Monitor
+from monitor.core.types import Monitor, Relation
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
 from monitor.source.choice import explained
@@ -203,6 +203,24 @@ def test_an_empty_source_has_nothing_new(engine: Kind) -> None:
 
 
 ZONES = ("DateTime64(6, 'Europe/Berlin')", "DateTime64(3, 'America/New_York')", "DateTime('Asia/Kolkata')")
+
+
+@pytest.mark.parametrize("engine", ["clickhouse"], indirect=True)
+def test_nan_is_a_slice_of_its_own_where_it_is_not_equal_to_itself(engine: Kind) -> None:
+    log, style = Log(), engine.styles["epoch ms"]
+    for number, score in enumerate(["nan", "nan", "0.5", None]):
+        log.show(f"r{number}", [1, 2], START, device=score, country="x")
+    engine.write(log, style, "whole", "number")
+    database = Database("s", parse_url(engine.url, None), 60)
+    score = "SELECT * REPLACE (toFloat64OrNull(device) AS device) FROM rankings"
+    made = monitor(events(style), style, ("ndcg@3", "mrr"))
+    made = replace(made, rankings=replace(made.rankings, relation=Relation(select=score)))
+    one, other, _ = both(made, database, START, END)
+    assert_same(one, other, "NaN")
+    assert {v: t[0] for (start, d, v), t in one.traffic.items() if (start, d) == (START, "device")} == {
+        "nan": 2, "0.5": 1, "(none)": 1
+    }  # fmt: skip
+    database.close()
 
 
 @pytest.mark.parametrize("kind", ZONES)

@@ -115,7 +115,7 @@ def _not_arrived(finding: Finding) -> str:
         return f"The source shows no request since {newest}; up to {allowed} are usual (`max_quiet`, `ingest_delay`)."
     return (
         f"Labels stay behind: no event since {newest}, where {finding.requests:,} requests since would usually have "
-        f"brought {_count(finding.before)}; up to {allowed} are no fault (`lateness`)."
+        f"brought {_count(finding.before)}; up to {allowed} are no fault (`lateness` and an hour)."
     )
 
 

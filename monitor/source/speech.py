@@ -53,6 +53,7 @@ class _Habits(NamedTuple):
         keeps_parts: whether it works out once what is named in WITH, however many times that is used.
         by_one_processor: whether one processor does most of the work of one statement.
         slow: why the pull is the faster way; empty if it is not.
+        nan_is_itself: whether NaN is equal to NaN.
     """
 
     is_proven: bool
@@ -63,6 +64,7 @@ class _Habits(NamedTuple):
     keeps_parts: bool = False
     by_one_processor: bool = False
     slow: str = ""
+    nan_is_itself: bool = True
 
 
 _SORTS = "it sorts where others hash, so that to sum up takes longer than to send the rows"
@@ -74,7 +76,7 @@ HABITS: dict[str, _Habits] = {
     ),
     "duckdb": _Habits(True, _interval("INTERVAL '{} seconds'"), casts=False, by_hash=True, keeps_parts=True),
     "mysql": _Habits(True, _interval("INTERVAL {} SECOND"), casts=False, by_one_processor=True, slow=_SORTS),
-    "clickhouse": _Habits(True, _interval("INTERVAL {} SECOND"), casts=False),
+    "clickhouse": _Habits(True, _interval("INTERVAL {} SECOND"), casts=False, nan_is_itself=False),
     "redshift": _Habits(False, _interval("INTERVAL '{} seconds'")),
     "databricks": _Habits(False, _interval("INTERVAL '{}' SECOND"), casts=False),
     "hive": _Habits(True, _interval("INTERVAL '{}' SECOND"), casts=False),  # Spark, by its Thrift server

@@ -326,7 +326,8 @@ class Summing:
         for place in self.places.values():
             least, most = q.c[place.compared], q.c[f"most_{place.value}"]
             differ = sa.case((least < most, _ONE), else_=_ZERO)
-            columns += [sa.case((least == most, q.c[name])).label(name) for name in (place.value, place.exact) if name]
+            agree = least == most if self.speech.habits.nan_is_itself else sa.or_(least == most, least != least)
+            columns += [sa.case((agree, q.c[name])).label(name) for name in (place.value, place.exact) if name]
             columns.append(differ.label(place.mixed))
             mixed = mixed + differ
         counts = self._counts(q, p, formulas) | {"mixed_slice": mixed}
