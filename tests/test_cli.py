@@ -706,6 +706,7 @@ def test_a_backfill_leaves_out_who_fails_and_who_is_being_written(
     assert result.code == 5
     assert "rankmon: monitor busy: process" in result.err
     assert "rankmon: source search: there is no file" in result.err
+    assert "what is stored stays; the same command goes on there" in result.err
     assert result.out == f"well: {DAYS * 24} buckets stored\n{left_out('well')}"
 
 

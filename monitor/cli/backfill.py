@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from monitor.core.types import Monitor
 
 
+PASSING = ("connect", "timeout", "resources")
+"""Reasons of a source that may answer the next time."""
+
 MOST_AT_ONCE = 5_000_000
 """Buckets; those of 1h are 570 years. More are a mistyped year, and would fill the memory before anything was read."""
 
@@ -73,6 +76,8 @@ def _try_to_fill(
         fill(app, monitor, span, again, force)
     except (InputError, SourceError, LeaseLost) as error:
         click.echo(f"rankmon: {error}", err=True)
+        if isinstance(error, SourceError) and error.reason in PASSING:
+            click.echo(f"rankmon: {monitor.name}: what is stored stays; the same command goes on there", err=True)
         return error
     return None
 
