@@ -82,13 +82,14 @@ def test_status_says_that_all_is_well_and_since_when(bench: Bench, capsys: pytes
     assert told["observed"] == pytest.approx(told["expected"], rel=0.02)
 
 
-def test_status_says_the_figures_of_a_measure_that_has_always_been_0(
+def test_status_says_that_nothing_can_be_said_of_a_measure_that_has_always_been_0(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hours = Ranking.of(32).draw()
     bench.live(replace(hours, total=0 * hours.total, squares=0 * hours.squares), 31, 32)
-    line, _ = bench.status(capsys)
-    assert "; 0.0000 over the last day, 0.0000 expected; until" in line
+    line, told = bench.status(capsys)
+    assert told["kind"] == "not_enough_data"
+    assert "; lacks a first label that is worth anything, and 14 days from then on" in line
 
 
 def test_status_says_of_a_fall_where_it_is_and_how_far(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

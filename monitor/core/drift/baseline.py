@@ -29,6 +29,8 @@ OUTLYING_Z, LEAST_OUTLYING, MOST_OUTLYING, LEAST_DAYS = 5.0, 0.03, 0.4, 7
 unless more than such a share are, or there are too few to tell."""
 MAD = 1.4826
 """Standard deviations that the median absolute deviation is of, where they are normal."""
+MOST_CHANCE = 0.2
+"""Relative sampling error of a day beyond which none is said to stand out: of a hit now and then no day is usual."""
 ROUNDS = 3
 """Of looking for such days, for each that is left out shows others."""
 
@@ -291,7 +293,7 @@ def _outlying(days: Ints, sums: Floats) -> Bools:
     """(T, S) the steps of days that stand out, by (3, T, S) sums of values, their expectation and sampling variance."""
     _, first, number = np.unique(days, return_index=True, return_inverse=True)
     total, expected, chance = noise.units(np.add.reduceat(sums, first, axis=1))
-    has = expected > 0
+    has = (expected > 0) & (np.sqrt(chance) <= MOST_CHANCE * expected)
     scale = np.where(has, expected, 1.0)
     moved = np.where(has, total / scale - 1, np.nan)
     enough = has.sum(axis=0) >= LEAST_DAYS
