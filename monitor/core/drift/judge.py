@@ -126,11 +126,10 @@ def _fitted(settings: Settings, state: State, day: int) -> State:
     due = sum(age >= span for span in (settings.least_reference, middle, settings.reference))
     if reference is None or due <= state.fits:
         return state
-    if not reference.total.any():
-        return replace(state, reference=reference.latest(day * DAY - settings.reference))
     if state.standing.open.any():
         return replace(state, reference=reference.latest(day * DAY - MOST_OF_REFERENCE * settings.reference))
-    if reference.days(day * DAY) * DAY < settings.least_reference * 3 // 4 or reference.requests.sum() < LEAST_REQUESTS:
+    few_days = reference.days(day * DAY) * DAY < settings.least_reference * 3 // 4
+    if few_days or reference.requests.sum() < LEAST_REQUESTS or not reference.total.any():
         return replace(state, reference=reference.latest(day * DAY - settings.reference))
     kept = b.counted(settings, reference)
     found = b.fit(settings, reference, kept)
@@ -150,7 +149,7 @@ def _since_labels(state: State) -> State:
 def _tracked(
     settings: Settings, reference: Reference, kept: Floats, found: Baseline, today: int
 ) -> tuple[Levels, Misses]:
-    """What tracking the reference's days would have come to."""
+    """What tracking the reference's days would have come to, of which (T, S) `kept` counts."""
     precise = reference.precise()
     slot = slots(reference.starts, settings.step)
     mean, share, volume = found.tables[:, slot]
