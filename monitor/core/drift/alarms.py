@@ -16,14 +16,16 @@ from monitor.core.drift.noise import Noise, units
 from monitor.core.drift.series import HOUR, Bools, Floats, Ints, some
 from monitor.core.drift.sudden import Course, Foretold
 
-CLOSING = 6.0
-"""Logarithm of the evidence for being back that closes an alarm."""
+CLOSING = 7.0
+"""Logarithm of the evidence for being back that closes an alarm: 6 closed slices in one lasting fall of three."""
 CLOSING_STEPS = 3
 """Steps that it takes at least."""
 ALONG = -3.0
 """Logarithm of the evidence that a slice has been back since overall may be, below which it does not close with it."""
 LEAST_DROP = 0.02
 """That "as expected again" is told from."""
+DOUBT = 2.0
+"""Standard errors by which a drop may be less than it seems: what opens an alarm is as often luck as size."""
 SUDDEN = 0.55
 """Times what evidence of a sudden fall counts beside that which gathers: with RESERVE, measured for the budget."""
 LEAST_LABELS = 0.4
@@ -283,11 +285,11 @@ def _lacks_most(was: Standing, left_out: Bools) -> bool:
 
 
 def _closing(now: Standing, seen: Seen, row: int, has: Bools, sums: Floats) -> Standing:
-    """Weigh "as expected again" against "as low as since it began"; what is open closes when the first is clear.
+    """Weigh "as expected again" against "as low as since it began, at the least"; what is open closes by the first.
 
     Overall's end is that of its slices, but for those that have rather been as low as ever since it began, or are away.
     """
-    low = np.maximum(-now.effect, np.maximum(2 * seen.noise.tolerated, LEAST_DROP))
+    low = _least_drop(now, seen, row)
     moved = sums[:, TOTAL] / np.maximum(sums[:, EXPECTED], 1e-9) - 1
     favour = low * (moved + low / 2) / seen.spread[row]
     favour = np.where(has, np.clip(favour, -CLOSING, CLOSING / CLOSING_STEPS), 0.0)
@@ -305,6 +307,20 @@ def _closing(now: Standing, seen: Seen, row: int, has: Bools, sums: Floats) -> S
         closes[1:] |= is_open[1:] & (along[1:] >= ALONG) & ~seen.away[row]
     after = replace(now, fallen=fallen, back=back, back_since=back_since, risen=risen, along=along)
     return _closed(after, closes, seen.ends[row]) if some(closes) else after
+
+
+def _least_drop(now: Standing, seen: Seen, row: int) -> Floats:
+    """(U,) relative drop since it began, less what may be luck: of a drop that is overstated, more looks like its end.
+
+    It stays as it is while it may be over, for so do the sums that it is worked out from.
+    """
+    whole, noise = seen.whole, seen.noise
+    until = np.where(now.back > 0, now.back_since - seen.length, seen.ends[row])
+    steps = np.maximum((until - now.since) / seen.length, 1.0)
+    relative = whole.variance[row] / np.maximum(whole.level[row], 1e-9) ** 2
+    error = np.sqrt(relative / np.maximum(now.fallen[:, REQUESTS], 1.0) + noise.long_run / steps)
+    found: Floats = np.maximum(-now.effect - DOUBT * error, np.maximum(2 * noise.tolerated, LEAST_DROP))
+    return found
 
 
 def unfit(was: Standing, end: int) -> Standing:

@@ -154,6 +154,27 @@ def test_after_a_rollback_every_alarm_closes_within_a_day() -> None:
         assert not any(v.is_degraded for v in on(found, 35))
 
 
+LASTING = [(100.0, 0.9, None, (0, 4)), (150.0, 0.8, [1], (0,)), (350.0, 0.95, None, (1, 2))]
+
+
+@pytest.mark.parametrize(("peak", "mean", "slices", "seeds"), LASTING, ids=["thin", "of one slice", "small"])
+def test_an_alarm_that_luck_had_open_early_does_not_close_while_the_drop_lasts(
+    peak: float, mean: float, slices: list[int] | None, seeds: tuple[int, ...]
+) -> None:
+    for seed in seeds:
+        ranking = Ranking.of(46, slices=4, peak=peak, seed=seed).since(30, mean=mean, slices=slices)
+        found = on(verdicts(ranking.draw(seed)), 30)
+        opened = next(i for i, v in enumerate(found) if v.is_degraded)
+        assert [c for v in found[opened:] for c in v.changes if c.became == "resolved"] == []
+
+
+@pytest.mark.parametrize("seed", [2, 7])
+def test_on_thin_traffic_too_an_alarm_closes_in_days_when_the_drop_is_over(seed: int) -> None:
+    found = verdicts(Ranking.of(40, slices=4, peak=100, seed=seed).since(30, 34, mean=0.9).draw(seed))
+    assert any(v.is_degraded for v in on(found, 33.9, 34))
+    assert not any(v.is_degraded for v in on(found, 37))
+
+
 def test_while_an_alarm_is_open_the_baseline_does_not_follow_the_drop() -> None:
     hours = Ranking.of(100).since(30, mean=0.9).draw()
     found = verdicts(hours)
