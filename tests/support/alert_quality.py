@@ -66,6 +66,17 @@ def scorer(shared: Path) -> Iterator[ModuleType]:
             sys.modules.pop(name, None)
 
 
+LASTING = ("drop5", "drop10", "segdrop", "lowdrop10")
+"""Scenarios whose fall lasts to the end of the simulation."""
+
+
+def stays(run: ModuleType, scenario: str, replicas: int, seed: int, is_hard: bool) -> float:
+    """Share of the falls that were found whose alarm is open from then on, in each hour to the end."""
+    simulated = run.simulate(scenario, R=replicas, seed=seed, hard=is_hard)
+    found = [detect(history)["degraded"][simulated["t0"][i] :] for i, history in run.histories(simulated)]
+    return float(np.mean([is_open[np.flatnonzero(is_open)[0] :].all() for is_open in found if is_open.any()]))
+
+
 def scores(run: ModuleType, seed: int, replicas: int, quiet_replicas: int, is_hard: bool = False) -> Iterator[str]:
     """Lines of a table in Markdown: false alarms in 90 days, what is found within its deadline, what closes."""
     yield f"| seed {seed}{', hard' if is_hard else ''} | figure | median delay |\n|---|---|---|"
@@ -79,6 +90,8 @@ def scores(run: ModuleType, seed: int, replicas: int, quiet_replicas: int, is_ha
         yield f"| {scenario}: {wanted} within {deadline} h | {rates[scenario]:.1%} | {said} |"
     closed, held = run.closing(detect, replicas, seed, is_hard)
     yield f"| found in 8 h, closed 24 h after the rollback | {closed:.1%} | |"
+    for scenario in LASTING:
+        yield f"| {scenario}: once found, open to the end | {stays(run, scenario, replicas, seed, is_hard):.1%} | |"
     yield f"| 48-h outage held as data | {held:.1%} | |"
     det = float(np.mean([rates[s] for s in run.DETECTION]))
     yield f"| det, all | {100 * det:.1f}, {100 * float(np.mean(list(rates.values()))):.1f} | |"
