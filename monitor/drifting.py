@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from monitor.border import ahead, beginning, identity_of, settings_of
+from monitor.core.diagnosis import version_slice
 from monitor.core.drift.judge import judge
 from monitor.core.drift.state import State
 from monitor.core.drift.verdicts import Verdict
@@ -186,6 +187,7 @@ def _describe(
     last = found[-1]
     starts = [k.condition.since or last.end for k in drifted.conditions.values()]
     begin = min([last.end, *starts, *(seen.change.since for seen in changes)]) - REACH
+    version = version_slice(monitor)
     evidence = Evidence(
         drift,
         monitor.bucket,
@@ -194,6 +196,7 @@ def _describe(
         _masked(monitor, drifted, found, begin, store),
         has_events=monitor.has_events,
         counts_unmatched=monitor.counts_unmatched,
+        versions="" if version is None else version.dimension,
     )
     for seen in changes:
         name, fires = seen.change.name, seen.change.became == "firing"

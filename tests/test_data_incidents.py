@@ -29,8 +29,16 @@ def told(bench: Bench) -> list[tuple[float, str, str, str]]:
     return sorted((round((t.at - START) / DAY, 2), t.rule, t.became, t.reason) for t in found)
 
 
-@pytest.mark.parametrize(("rate", "text"), [(1.0, "The data are sound again."), (0.2, "Traffic stays low; that is")])
-def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours(bench: Bench, rate: float, text: str) -> None:
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (1.0, "The data are sound again.\n"),
+        (0.2, "Traffic stays at 21 % of what it was in the same hours before it fell.\n"),
+    ],
+)
+def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours_and_is_not_judged_yet(
+    bench: Bench, rate: float, text: str
+) -> None:
     past = Ranking.of(71).since(32, 69, rate=0.0).since(69, rate=rate).draw()
     bench.put(past.rows(0, 32 * 24))
     bench.judge(day(32))
@@ -41,7 +49,10 @@ def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours(bench: B
     assert (newest.kind, newest.requests) == ("not_enough_data", 0)  # it is so long ago that there is no baseline
     bench.live(past, 69 * 24)
     assert [s.incident.closed_at for s in bench.incidents] == [day(69) + 6 * HOUR]
-    assert text in bench.notices[-1][1].text
+    said = bench.notices[-1][1].text
+    assert text in said
+    assert "The quality is not judged yet, for want of a baseline (0 of 14 days to begin with)." in said
+    assert "judged again" not in said
 
 
 def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_newest_window(bench: Bench) -> None:

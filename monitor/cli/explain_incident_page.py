@@ -232,7 +232,7 @@ def _labels(document: Document) -> Iterator[str]:
     of_slice = f" of {shown(document['dimension'] + '=' + document['slice'])}" if document["dimension"] else ""
     if lost := document.get("unlabelled"):
         of_slice = f" without {', '.join(map(shown, lost))}, which had lost the labels"
-    yield f"\nLabels and traffic{of_slice}, {_against(document, BEFORE)}:"
+    yield f"\nLabels and traffic{of_slice}{_last_of(document)}, {_against(document, BEFORE)}:"
     name, of = (
         ("judged", "items with a judgment") if document["by_judgments"] else ("labelled", "requests with a label")
     )
@@ -244,6 +244,13 @@ def _labels(document: Document) -> Iterator[str]:
         ("requests", count(c["requests_before"] / max(1, len(document["compared"]))), count(c["requests"])),
     ]
     yield from table(("", "before", "now"), rows)
+
+
+def _last_of(document: Document) -> str:
+    """How much of the fall was looked at, where that is not all."""
+    fell, (since, until) = document["fell"], document["window"]
+    is_all = fell is None or fell["window"] <= until - since
+    return "" if is_all else f", the last {lasting(until - since)} of {lasting(fell['window'])}"
 
 
 def _requests(document: Document) -> Iterator[str]:

@@ -31,6 +31,7 @@ class Evidence:
         masked: ends of the steps that were left out for the data were bad, seconds.
         has_events: whether labels are made of events.
         counts_unmatched: whether events that match no impression are counted.
+        versions: the dimension of the model's versions; empty without one.
     """
 
     drift: Drift
@@ -40,6 +41,7 @@ class Evidence:
     masked: frozenset[int] = frozenset()
     has_events: bool = True
     counts_unmatched: bool = True
+    versions: str = ""
 
     def coverage(self, verdict: Verdict, since: int, key: SliceKey = OVERALL) -> tuple[float | None, float | None]:
         """(label coverage of the last day, what is expected of it), without the hours in which the data were bad.

@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE
+from monitor.core.drift.series import HOUR
 from monitor.core.drift.verdicts import SLICE_KINDS
-from monitor.core.findings import Finding
+from monitor.core.findings import Finding, NewVersion
 from monitor.core.incidents import Incident
 from monitor.core.types import format_duration
 from monitor.core.verdict_findings import (
@@ -15,9 +16,12 @@ from monitor.core.verdict_findings import (
     DEGRADED,
     GREW,
     GROWS,
+    LEFT,
+    LOW,
     NEW_NORMAL,
     PART,
     REFUSED,
+    RISEN_FOR,
     SLICE_COLLAPSED,
     SLICE_SUSPECT,
     SUSPECT,
@@ -33,7 +37,7 @@ NAMES = {
     DEGRADED: "degraded",
     SUSPECT: "labels suspect",
     COLLAPSED: "labels or relevance collapsed",
-    "traffic_low": "traffic low",
+    LOW: "traffic low",
     "slice_missing": "slices missing",
     SLICE_SUSPECT: "labels of slices suspect",
     SLICE_COLLAPSED: "labels or relevance of slices collapsed",
@@ -55,7 +59,7 @@ def headline(finding: Finding) -> str:
     """A verdict on the data in a few words, for a title."""
     if finding.verdict in (SUSPECT, COLLAPSED):
         return f"{NAMES[finding.verdict]}, coverage {_from_to(_percent(finding.before), _percent(finding.value))}"
-    if finding.verdict == "traffic_low":
+    if finding.verdict == LOW:
         return f"traffic low, {_count(finding.value)} requests where {_count(finding.before)} are usual"
     if finding.verdict in ARRIVALS:
         return f"{NAMES[finding.verdict]}, no {_SUBJECTS[finding.verdict]} for {lasting(finding.window)}"
@@ -69,6 +73,12 @@ def sentences(finding: Finding) -> list[str]:
 
 def _calm(finding: Finding) -> list[str]:
     """That what is told is of hours ago, which a verdict on the data stands for until they are sound for certain."""
+    if (risen := int(dict(finding.figures).get(RISEN_FOR, 0))) > 0:
+        return [
+            f"That was at {utc(finding.end)}; for {lasting(risen)} since it has been more than half of what is "
+            "expected, and its hours are judged. It is over once most of that comes: be it that traffic is back, or "
+            "that what is expected has followed it down."
+        ]
     if not finding.well_for:
         return []
     well, needed = lasting(finding.well_for), lasting(finding.well_needed)
@@ -80,7 +90,7 @@ def _found(finding: Finding) -> list[str]:
     if finding.verdict in (SUSPECT, COLLAPSED):
         changed = _from_to(_percent(finding.before), _percent(finding.value))
         return [f"{_why_labels(finding)} Label coverage over {over} went {changed}.", *_events(finding)]
-    if finding.verdict == "traffic_low":
+    if finding.verdict == LOW:
         usual = f"where {_count(finding.before)} are usual at these hours"
         return [f"Traffic is low: {_count(finding.value)} requests over {over} {usual}."]
     if finding.verdict == "slice_missing":
@@ -128,7 +138,16 @@ def taken_as_normal(finding: Finding) -> str:
     """That a verdict on the data is over though nothing came back."""
     if finding.verdict == "slice_missing":
         return f"Missing slices ({_slices(finding)}) stay away; that is taken as the new normal."
-    return "Traffic stays low; that is taken as the new normal."
+    left = dict(finding.figures).get(LEFT)
+    if left is None:  # kept by a version that did not count it
+        return "Traffic stays low; that is taken as the new normal."
+    stays = f"Traffic stays at {_share(left)} of what it was in the same hours before it fell"
+    return f"{stays}{'.' if finding.lacks else ', and this is what is expected from now on.'}"
+
+
+def not_judged_yet(finding: Finding) -> str:
+    """That the data are sound, but that there is nothing yet to judge the model by."""
+    return f"The quality is not judged yet, for want of a baseline ({finding.lacks})."
 
 
 def _why_labels(finding: Finding) -> str:
@@ -168,8 +187,11 @@ def advice(finding: Finding) -> str:
         if finding.verdict == COLLAPSED:
             return f"{where}; if events are sound, people really stopped choosing: look at the ranking itself."
         return f"{where}; do not retrain on these hours, and do not judge the model by them."
-    if finding.verdict == "traffic_low":
-        return "see whether people stay away or rankings are not logged; the quality is not judged meanwhile."
+    if finding.verdict == LOW:
+        meanwhile = (
+            "hours that are as low are not judged" if RISEN_FOR in figures else "the quality is not judged meanwhile"
+        )
+        return f"see whether people stay away or rankings are not logged; {meanwhile}."
     if finding.verdict == SOURCE_STALE:
         return "see whether rankings are still logged, and loaded into this source; hours wait for theirs meanwhile."
     if finding.verdict == LABELS_LATE:
@@ -230,6 +252,37 @@ def origin(finding: Finding) -> list[str]:
     ]
 
 
+def new_version(finding: Finding) -> str:
+    """Which version of the model began to serve when a verdict's fall began; empty if none did."""
+    new = finding.new_version
+    if new is None:
+        return ""
+    began = f"Model version {_shown(new.version)} began to serve at {utc(new.since)}, {_when(new)}."
+    before = f", {_share(new.share_before)} in the day before" if new.share_before else ""
+    of_all = f" It had {_share(new.share)} of the requests from then on{before}."
+    former = f" Most requests before were of {_shown(new.former)}." if new.former != new.version else ""
+    over = "" if new.until is None else f" It has not served since {utc(new.until)}."
+    return f"{began}{of_all}{former}{over}"
+
+
+def _when(new: NewVersion) -> str:
+    """When a version began, beside when the fall did."""
+    apart = new.since - new.fell_at
+    step = "hour" if new.step == HOUR else lasting(new.step)
+    if 0 <= apart < new.step:
+        return f"in the {step} in which the fall began"
+    return f"{lasting(abs(apart))} {'before' if apart < 0 else 'after'} the fall began, as far as that can be told"
+
+
+def advice_on_version(new: NewVersion) -> str:
+    """What to do about a fall that began with a version of the model."""
+    if new.until is not None:
+        return f"see whether it is well again now that model version {_shown(new.version)} has been taken back."
+    back = f" to {_shown(new.former)}" if new.former != new.version else ""
+    roll = f"first think of rolling model version {_shown(new.version)} back{back}"
+    return f"{roll}; retrain only if it was not the version, but an index or a feature, say, that changed then too."
+
+
 def reason(was: str, became: str, finding: Finding | None) -> str:
     """Why a condition that a verdict made changed its state."""
     assert finding is not None  # nothing changes without a verdict
@@ -249,8 +302,12 @@ def reason(was: str, became: str, finding: Finding | None) -> str:
 
 def named(dimension: str, value: str) -> str:
     """A slice on one line, however long or odd its value is."""
+    return f"{dimension}={_shown(value)}"
+
+
+def _shown(value: str) -> str:
     shown = "".join(c if c.isprintable() else "?" for c in value)
-    return f"{dimension}={shown if len(shown) <= LONGEST_SLICE else shown[:LONGEST_SLICE] + '...'}"
+    return shown if len(shown) <= LONGEST_SLICE else shown[:LONGEST_SLICE] + "..."
 
 
 def _slices(finding: Finding) -> str:
@@ -268,6 +325,10 @@ def _from_to(before: str, now: str) -> str:
 
 def _percent(value: float | None) -> str:
     return "unknown" if value is None else f"{100 * value:.1f} %"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.{0 if value >= 0.01 else 1}f} %"
 
 
 def _mean(value: float) -> str:
