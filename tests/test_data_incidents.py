@@ -66,6 +66,7 @@ def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_ne
     said = re.search(r"([\d,]+) rows of the rankings were refused over 3h, where (\d+) are usual", text)
     assert said is not None
     assert int(said[1].replace(",", "")) in (404, 802, 1200), "whole hours of the bad day, and those before it"
+    assert re.search(r"\. In these hours and those around them: [\d,]+ bad positions\.\n", text)
     assert 3 <= int(said[2]) <= 12, "two an hour, by how many requests there were"
     told = _page(bench, day(31))
     (rows,) = re.findall(r"<b>Refused since it began:</b> ([\d,]+) bad positions\.", told)
@@ -95,6 +96,25 @@ def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench
     titles = [title for target, _, title in bench.said if target == "data"]
     assert titles[1].startswith("search: labels suspect")
     assert len(titles) == 5  # missing, suspect, collapsed, missing still, over
+
+
+def test_what_no_longer_comes_is_told_with_what_is_usual_and_since_when(bench: Bench) -> None:
+    past = Ranking.of(35, slices=4, peak=2000).since(32, rate=0.0, slices=[1]).since(33, rate=0.2).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=1)
+    missing = next(n.text for _, n in bench.notices if n.title.startswith("search: slices missing"))
+    said = re.search(
+        r"device=slice 1 \(0 requests in (\d) h since 2022-02-09 00:00 UTC, where about ([\d,]+) are usual\)", missing
+    )
+    assert said is not None
+    week_before = past.requests[25 * 24 : 25 * 24 + int(said[1]), 1].sum()
+    assert int(said[2].replace(",", "")) == week_before
+    low = next(n.text for _, n in bench.notices if "traffic low" in n.title)
+    assert re.search(
+        r"requests over 3h, where about [\d,]+ are usual at these hours; it has been low since 2022-02-10 00:00 UTC\.",
+        low,
+    )
 
 
 def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench) -> None:

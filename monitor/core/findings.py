@@ -29,7 +29,8 @@ been served for some hours when its fall is found."""
 class SliceFall:
     """How one slice fell; `share` of the window's requests, `z` how many standard errors of its noise, if known.
 
-    `before` is None for a slice that is new, or as good as: it is held against all requests.
+    `before` is None for a slice that is new, or as good as: it is held against all requests. Of a slice that is missing
+    `before` and `value` are requests from `since` on, seconds: as many as usual, and those that came.
     """
 
     dimension: str
@@ -38,6 +39,7 @@ class SliceFall:
     value: float
     share: float
     z: float | None = None
+    since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,32 @@ class Evidence:
         requests = int(sums[b.REQUESTS])
         return (float(sums[b.TOTAL] / requests) if requests else None), requests
 
+    def lacking_since(self, key: SliceKey, until: int, least: float, most: int) -> int:
+        """Start of the first of the steps up to `until` that all have less than `least` of what came a week before.
+
+        Args:
+            most: seconds that are looked at.
+        """
+        step = step_of(self.width)
+        begin = until - step
+        while begin > until - most and self._lacks(key, begin - step, begin, least):
+            begin -= step
+        return begin
+
+    def _lacks(self, key: SliceKey, since: int, until: int, least: float) -> bool:
+        now, before = self.requests(key, since, until), self.requests(key, since - WEEK, until - WEEK)
+        return now is not None and before is not None and (now == 0 or now < least * before)
+
+    def usual_requests(self, key: SliceKey, since: int, until: int) -> int | None:
+        """Requests in the same hours of the last week before `since`; None if nothing is stored of them."""
+        weeks = -(-(until - since) // WEEK) * WEEK
+        return self.requests(key, since - weeks, until - weeks)
+
+    def requests(self, key: SliceKey, since: int, until: int) -> int | None:
+        """That came in [since, until); None if nothing is stored of that."""
+        inside = self.traffic.between(since, until)
+        return round(float(inside.slice(key)[:, b.REQUESTS].sum())) if len(inside.starts) else None
+
     def judged_for(self, key: SliceKey, since: int, until: int) -> int:
         """Seconds of the steps in [since, until) in which there were requests and the data were not bad."""
         step, inside = step_of(self.width), self.history.between(since, until)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE, Lack
 from monitor.core.drift.diagnosis import Split
-from monitor.core.drift.gates import MISSING_RATIO, TRAFFIC_RATIO
+from monitor.core.drift.gates import MISSING_RATIO, TRAFFIC_AGAIN_RATIO, TRAFFIC_RATIO
 from monitor.core.drift.series import DAY, HOUR
 from monitor.core.drift.verdicts import DATA_KINDS, GRAVITY, SLICE_KINDS, Alarm, Verdict
 from monitor.core.findings import MOST_SLICES, Finding, NewVersion, SliceFall
@@ -39,6 +39,9 @@ SLICE_SUSPECT, SLICE_COLLAPSED = "slice_labels_suspect", "slice_labels_collapsed
 CLEAR_SHARE, CLEAR_Z = 0.1, -2.0
 """Of the fall within slices that a slice makes, and standard errors that it fell by, to be named for it."""
 
+MOST_REASONS = 3
+"""For which rows were refused that are told."""
+
 CALM = 6 * HOUR
 """Seconds for which data must be sound until they are so for certain."""
 
@@ -58,6 +61,12 @@ GREW = "grew"
 
 NEW_NORMAL = "new_normal"
 """Figure of a verdict on the data that is over though nothing came back: what there is now is what is usual."""
+
+BEGAN = "began"
+"""Figure of low traffic: start of the first step that was low, seconds."""
+
+ROWS_OF = "rows_of_"
+"""Figures of refused rows: how many of each reason; the rest of the name is the reason."""
 
 LEFT = "left"
 """Figure of low traffic that became what is usual: its share of what came before it fell."""
@@ -321,7 +330,7 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
     span = verdict.span if labels is None else labels.span
     dimension, slices = seen.drift.mix_by or "", list[SliceFall]()
     if kind == "slice_missing":
-        slices = [SliceFall(dimension, name, 0.0, 0.0, 0.0) for name in verdict.missing]
+        slices = [_missing(seen, (dimension, name), verdict.end) for name in verdict.missing]
     elif kind in (SLICE_SUSPECT, SLICE_COLLAPSED) and verdict.lost:
         lost = sorted(verdict.lost, key=lambda one: (one.since, one.slice))
         slices = [SliceFall(dimension, s.slice, s.coverage_before or 0.0, s.coverage or 0.0, 0.0) for s in lost]
@@ -346,8 +355,15 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
         verdict.coverage_expected,
         slices=tuple(slices[:MOST_SLICES]),
         verdict=kind,
-        figures=tuple((n, v) for n, v in _figures_of_data(seen, kind, verdict) if v is not None),
+        figures=tuple((n, v) for n, v in _figures_of_data(seen, kind, verdict, since) if v is not None),
     )
+
+
+def _missing(seen: Evidence, key: SliceKey, end: int) -> SliceFall:
+    """A slice that is missing, with its requests since then and what is usual."""
+    since = seen.lacking_since(key, end, MISSING_RATIO, WEEK)
+    usual, came = seen.usual_requests(key, since, end), seen.requests(key, since, end)
+    return SliceFall(*key, None if usual is None else float(usual), float(came or 0), 0.0, since=since)
 
 
 def calming(found: Finding, condition: Condition, step: int) -> Finding:
@@ -359,7 +375,7 @@ def calming(found: Finding, condition: Condition, step: int) -> Finding:
     return found
 
 
-def _figures_of_data(seen: Evidence, kind: str, verdict: Verdict) -> Iterator[tuple[str, float | None]]:
+def _figures_of_data(seen: Evidence, kind: str, verdict: Verdict, since: int) -> Iterator[tuple[str, float | None]]:
     """What else there is to say of broken data."""
     labels, came = verdict.labels, dict[str, float | None]()
     if kind in (SUSPECT, COLLAPSED) and labels is not None:
@@ -372,6 +388,9 @@ def _figures_of_data(seen: Evidence, kind: str, verdict: Verdict) -> Iterator[tu
     for name, value in came.items():
         if seen.counts_unmatched if name.startswith("unmatched") else seen.has_events:
             yield name, value
+    if kind == LOW:
+        # Of the hours just before it was told: what came a week before these was not low yet.
+        yield BEGAN, float(seen.lacking_since(OVERALL, since, TRAFFIC_AGAIN_RATIO, DAY))
     if kind == REFUSED:
         yield from (("rows", verdict.refused), ("rows_before", verdict.refused_before))
 
@@ -399,6 +418,12 @@ def of_lack(drift: Drift, name: ConditionName, lack: Lack, now: int) -> Finding:
         verdict=name[0],
         figures=(("newest", lack.since), ("allowed", lack.allowed)),
     )
+
+
+def with_reasons(found: Finding, reasons: Mapping[str, int]) -> Finding:
+    """A finding of refused rows with the reasons for which most were, in the hours around it."""
+    most = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))[:MOST_REASONS]
+    return replace(found, figures=(*found.figures, *((ROWS_OF + name, float(rows)) for name, rows in most)))
 
 
 def how_it_ended(seen: Evidence, found: Finding, by: Seen) -> Finding:

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE
 from monitor.core.drift.series import HOUR
 from monitor.core.drift.verdicts import SLICE_KINDS
-from monitor.core.findings import Finding, NewVersion
+from monitor.core.findings import Finding, NewVersion, SliceFall
 from monitor.core.incidents import Incident
 from monitor.core.types import format_duration
 from monitor.core.verdict_findings import (
+    BEGAN,
     COLLAPSED,
     DEGRADED,
     GREW,
@@ -22,12 +23,13 @@ from monitor.core.verdict_findings import (
     PART,
     REFUSED,
     RISEN_FOR,
+    ROWS_OF,
     SLICE_COLLAPSED,
     SLICE_SUSPECT,
     SUSPECT,
     WORTHLESS,
 )
-from monitor.core.words import lasting, utc
+from monitor.core.words import counted, lasting, utc
 
 LONGEST_SLICE = 60
 MOST_BEFORE = 24 * 3600
@@ -91,10 +93,12 @@ def _found(finding: Finding) -> list[str]:
         changed = _from_to(_percent(finding.before), _percent(finding.value))
         return [f"{_why_labels(finding)} Label coverage over {over} went {changed}.", *_events(finding)]
     if finding.verdict == LOW:
-        usual = f"where {_count(finding.before)} are usual at these hours"
-        return [f"Traffic is low: {_count(finding.value)} requests over {over} {usual}."]
+        low_since = dict(finding.figures).get(BEGAN)
+        since = "" if low_since is None else f"; it has been low since {utc(int(low_since))}"
+        usual = f"where about {_count(finding.before)} are usual at these hours"
+        return [f"Traffic is low: {_count(finding.value)} requests over {over}, {usual}{since}."]
     if finding.verdict == "slice_missing":
-        return [f"Slices are missing that had traffic before: {_slices(finding)}."]
+        return [f"Slices are missing that had traffic before: {_missing(finding)}."]
     if finding.verdict in (SLICE_SUSPECT, SLICE_COLLAPSED):
         began = "Labels or relevance of slices collapsed a day ago or more" * (finding.verdict == SLICE_COLLAPSED)
         return [
@@ -113,7 +117,9 @@ def _refused(finding: Finding) -> str:
         return f"Far more rows of the rankings than usual were refused over {over}; the page counts them by reason."
     usual = figures.get("rows_before", 0.0)
     before = f"where {_count(usual)} are usual" if usual >= 1 else "where none are usual"
-    return f"{_count(figures['rows'])} rows of the rankings were refused over {over}, {before}; the page tells why."
+    reasons = [counted(int(n), name.removeprefix(ROWS_OF)) for name, n in figures.items() if name.startswith(ROWS_OF)]
+    why = f"In these hours and those around them: {', '.join(reasons)}." if reasons else "The page tells why."
+    return f"{_count(figures['rows'])} rows of the rankings were refused over {over}, {before}. {why}"
 
 
 _SUBJECTS = {SOURCE_STALE: "request", LABELS_LATE: "event"}
@@ -312,6 +318,18 @@ def _shown(value: str) -> str:
 
 def _slices(finding: Finding) -> str:
     return ", ".join(named(s.dimension, s.slice) for s in finding.slices) or "unknown"
+
+
+def _missing(finding: Finding) -> str:
+    return ", ".join(f"{named(s.dimension, s.slice)}{_gone(finding, s)}" for s in finding.slices) or "unknown"
+
+
+def _gone(finding: Finding, one: SliceFall) -> str:
+    """Since when a slice is missing, and how many requests it lacks."""
+    if one.since is None:  # kept by a version that did not count them
+        return ""
+    usual = "" if one.before is None else f", where about {_count(one.before)} are usual"
+    return f" ({_count(one.value)} requests in {lasting(finding.end - one.since)} since {utc(one.since)}{usual})"
 
 
 def _coverages(finding: Finding) -> str:
