@@ -198,7 +198,9 @@ def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_
     assert grown.title == "search: labels or relevance of slices collapsed: device=slice 1"
     assert (first.severity, grown.severity) == ("warning", "critical")
     assert "ago or more: most of theirs are gone, and that explains the fall of their measure." in grown.text
-    assert re.search(r"\. Events per request of these slices: 0, 1\.(79|8\d?) before\. ", grown.text)
+    assert re.search(
+        r"\. Events per request of these slices, those that match an impression: 0, 1\.(79|8\d?) before\. ", grown.text
+    )
     assert re.search(r" Events that match no impression within the attribution: 4\.7 %, 4\.8 % before\.\n", grown.text)
     over = bench.notices[-1][1]
     assert over.title == "search: resolved, labels or relevance of slices collapsed: device=slice 1 no more"

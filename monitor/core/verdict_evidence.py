@@ -58,7 +58,7 @@ class Evidence:
         return self._labelled(key, sound, step), self._labelled(key, before, step)
 
     def events(self, keys: Sequence[SliceKey], since: int, until: int) -> dict[str, float | None]:
-        """Events of some slices for each request of theirs, and the share of all events that match no impression.
+        """Events for each request of some slices, those that match, and the share of all events that match nothing.
 
         Of the steps that end in [since, until], a day of them at most, and as `events_before` and `unmatched_before`
         of the same hours of the last week before, without those in which the data were bad.
@@ -71,10 +71,8 @@ class Evidence:
         for suffix, ends in (("", now), ("_before", before)):
             theirs = sum((self._traffic(key, ends, step) for key in keys), np.zeros(FIELDS))
             whole = self._traffic(OVERALL, ends, step)
-            requests, events = (float(theirs[b.TRAFFIC_FIELDS.index(name)]) for name in ("requests", "events"))
-            matched, unmatched = (float(whole[b.TRAFFIC_FIELDS.index(name)]) for name in ("events", "unmatched"))
-            found[f"events{suffix}"] = events / requests if requests else None
-            found[f"unmatched{suffix}"] = unmatched / (matched + unmatched) if matched + unmatched else None
+            found[f"events{suffix}"] = b.events_per_request(theirs)
+            found[f"unmatched{suffix}"] = b.unmatched_share(whole)
         return found
 
     def _labelled(self, key: SliceKey, ends: Sequence[int], step: int) -> float | None:

@@ -104,7 +104,7 @@ def _found(finding: Finding) -> list[str]:
         return [
             f"{began or 'Labels of slices are suspect'}: most of theirs are gone, and that explains the fall of their "
             f"measure. Label coverage: {_coverages(finding)}. The other slices are judged as ever.",
-            *_events(finding, " of these slices"),
+            *_events(finding, " of these slices, those that match an impression"),
         ]
     if finding.verdict in ARRIVALS:
         return [_not_arrived(finding)]
