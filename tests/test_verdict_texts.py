@@ -190,7 +190,9 @@ def first_told(bench: Bench) -> Notification:
     return next(n for n in bench.notices if n.kind == "firing")
 
 
-def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_back_comes_first(bench: Bench) -> None:
+def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_back_comes_first(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
     served_by(bench, lambda start: "v2" if start >= day(32) else "v1")
     bench.live(Ranking.of(34).since(32, mean=0.85).draw(), 32, 33)
     notice = first_told(bench)
@@ -198,12 +200,15 @@ def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_bac
         "Model version v2 began to serve at 2022-02-09 00:00 UTC, in the hour in which the fall began. It had 100 % of "
         "the requests from then on. Most requests before were of v1.\n"
     ) in notice.text
-    assert "What to do: first think of rolling model version v2 back to v1; retrain only if" in notice.text
+    assert "What to do: first think of rolling model version v2 back to v1, then see whether" in notice.text
     sent = json.loads(json.dumps(notice.plain()))["findings"][0]["new_version"]
     assert (sent["version"], sent["former"], sent["since"], sent["until"]) == ("v2", "v1", day(32), None)
     assert Notification.of(json.loads(json.dumps(notice.plain()))) == notice
+    command = ["explain-incident", "-c", str(bench.folder / "rankmon.yaml"), notice.incident]
+    assert cli.run(command) == 0
+    assert "Model version v2 began to serve at 2022-02-09 00:00 UTC" in capsys.readouterr().out
     asked = notification("retrain", ABOUT, INCIDENT, notice.findings, 1).text
-    assert "What to do: first think of rolling model version v2 back to v1; retrain only if" in asked
+    assert "What to do: first think of rolling model version v2 back to v1, then see whether" in asked
 
 
 @pytest.mark.parametrize("began", [20, 30.5])

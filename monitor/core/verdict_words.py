@@ -285,8 +285,10 @@ def advice_on_version(new: NewVersion) -> str:
     if new.until is not None:
         return f"see whether it is well again now that model version {_shown(new.version)} has been taken back."
     back = f" to {_shown(new.former)}" if new.former != new.version else ""
-    roll = f"first think of rolling model version {_shown(new.version)} back{back}"
-    return f"{roll}; retrain only if it was not the version, but an index or a feature, say, that changed then too."
+    return (
+        f"first think of rolling model version {_shown(new.version)} back{back}, then see whether an index or a "
+        "feature changed then too; retrain only if it was none of these."
+    )
 
 
 def reason(was: str, became: str, finding: Finding | None) -> str:
