@@ -110,6 +110,7 @@ def test_what_no_longer_comes_is_told_with_what_is_usual_and_since_when(bench: B
     assert said is not None
     week_before = past.requests[25 * 24 : 25 * 24 + int(said[1]), 1].sum()
     assert int(said[2].replace(",", "")) == week_before
+    assert "\nSince 2022-02-09 00:00 UTC; fired at " in missing
     low = next(n.text for _, n in bench.notices if "traffic low" in n.title)
     assert re.search(
         r"requests over 3h, where about [\d,]+ are usual at these hours; it has been low since 2022-02-10 00:00 UTC\.",

@@ -334,6 +334,13 @@ def _gone(finding: Finding, one: SliceFall) -> str:
     return f" ({_count(one.value)} requests in {lasting(finding.end - one.since)} since {utc(one.since)}{usual})"
 
 
+def began_at(finding: Finding) -> int | None:
+    """Start of the first hour in which requests were lacking, seconds; None where it is not of those or not known."""
+    low_since = dict(finding.figures).get(BEGAN)
+    missing_since = [one.since for one in finding.slices if one.since is not None]
+    return int(low_since) if low_since is not None else min(missing_since, default=None)
+
+
 def _coverages(finding: Finding) -> str:
     found = (f"{named(s.dimension, s.slice)} {_from_to(_percent(s.before), _percent(s.value))}" for s in finding.slices)
     return ", ".join(found)
