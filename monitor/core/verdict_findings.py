@@ -265,8 +265,8 @@ def _new_version(seen: Evidence, verdict: Verdict, alarm: Alarm) -> NewVersion |
     """The version that began to serve about when an alarm's fall began; of a version's own fall none is to be told."""
     if not seen.versions or (alarm.unit and seen.drift.mix_by == seen.versions):
         return None
-    step = step_of(seen.width)
-    return begun_with(seen.traffic, seen.versions, alarm.since, alarm.opened_at, verdict.end, seen.width, step)
+    step, fell = step_of(seen.width), 0.0 if alarm.unit else -alarm.effect
+    return begun_with(seen.traffic, seen.versions, alarm.since, alarm.opened_at, verdict.end, seen.width, step, fell)
 
 
 def _well_for(seen: Evidence, key: SliceKey, since: int, until: int) -> int:

@@ -16,13 +16,13 @@ NEAR_SHARE = 0.25
 """The same as a share of the time that it took to find the fall, where that is longer: so much less is known of when it
 began."""
 LEAST_SHARE = 0.05
-"""Of the requests: a version that has fewer hardly moves the mean of all."""
+"""Of the requests: a version that has fewer hardly moves the mean of all. None lowers it by more than its share."""
 
 REQUESTS = b.TRAFFIC_FIELDS.index("requests")
 
 
 def begun_with(
-    traffic: History, dimension: str, fell_at: int, opened_at: int, now: int, width: int, step: int
+    traffic: History, dimension: str, fell_at: int, opened_at: int, now: int, width: int, step: int, fell: float = 0.0
 ) -> NewVersion | None:
     """The version that began to serve about when a fall began; of several the busiest, None if there is none.
 
@@ -32,6 +32,7 @@ def begun_with(
         fell_at, opened_at: start of the first step that had fallen, and end of the one by which the alarm opened.
         now: end of the newest step.
         width, step: of a bucket, and of what is judged at once, seconds.
+        fell: by how much of what it was the mean of all fell; of a slice 0, for a version may be of that alone.
     """
     near = max(NEAR, step, int(NEAR_SHARE * (opened_at - fell_at)))
     end = min(opened_at, fell_at + near + DAY)
@@ -41,7 +42,9 @@ def begun_with(
     shares_before, shares = _shares(past, keys, dimension), _shares(later, keys, dimension)
     if shares_before is None or shares is None:
         return None
-    is_new = (shares >= LEAST_SHARE) & (shares_before < NEW * shares)
+    just_before = _shares(past.between(fell_at - near - step, fell_at - near), keys, dimension)
+    served_already = shares_before if just_before is None else np.maximum(shares_before, just_before)
+    is_new = (shares >= max(LEAST_SHARE, fell)) & (served_already < NEW * shares)
     former = keys[int(shares_before.argmax())][1]
     for i in np.argsort(-shares, kind="stable").tolist():
         around = traffic.between(fell_at - near, min(fell_at + near, end))
