@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from monitor.border import ahead, beginning, identity_of, settings_of
+from monitor.core.diagnosis import version_slice
 from monitor.core.drift.judge import judge
+from monitor.core.drift.series import DAY
 from monitor.core.drift.state import State
 from monitor.core.drift.verdicts import Verdict
 from monitor.core.findings import Finding
@@ -22,17 +24,20 @@ from monitor.core.verdict_findings import (
     DEGRADED,
     FOLDED,
     MASKED,
+    REFUSED,
     Seen,
     calming,
     finding,
     follow,
     how_it_ended,
     name_of,
+    with_reasons,
     withdrawn_ahead,
 )
 from monitor.core.verdict_hours import hours, step_of
 from monitor.store import Store
 from monitor.store.alerts import AlertState, Kept
+from monitor.store.store import HARMLESS
 from monitor.store.verdicts import Baseline, Judged, Standing
 
 
@@ -186,6 +191,7 @@ def _describe(
     last = found[-1]
     starts = [k.condition.since or last.end for k in drifted.conditions.values()]
     begin = min([last.end, *starts, *(seen.change.since for seen in changes)]) - REACH
+    version = version_slice(monitor)
     evidence = Evidence(
         drift,
         monitor.bucket,
@@ -194,18 +200,30 @@ def _describe(
         _masked(monitor, drifted, found, begin, store),
         has_events=monitor.has_events,
         counts_unmatched=monitor.counts_unmatched,
+        versions="" if version is None else version.dimension,
     )
     for seen in changes:
         name, fires = seen.change.name, seen.change.became == "firing"
         verdict = seen.verdict if fires else _last_of(name, monitor, drifted, found, seen.verdict, store)
         told = finding(evidence, name, verdict, seen.alarm if fires else None, seen.change.since)
+        told = _with_reasons(told, monitor, store)
         drifted.findings[seen.change] = told if fires else how_it_ended(evidence, told, seen)
     alarms = {name_of(drift, alarm.unit): alarm for alarm in last.alarms}
     for name in firing:
         condition = drifted.conditions[name].condition
         verdict = _last_of(name, monitor, drifted, found, last, store)
         told = finding(evidence, name, verdict, alarms.get(name), condition.since or last.end)
+        told = _with_reasons(told, monitor, store)
         drifted.newest[name] = told if name[0] == DEGRADED else calming(told, condition, step_of(monitor.bucket))
+
+
+def _with_reasons(found: Finding, monitor: Monitor, store: Store) -> Finding:
+    """A finding of refused rows with the reasons of its hours: at most the day before it, and what told it first."""
+    if found.verdict != REFUSED:
+        return found
+    begin = max(found.since, found.end - DAY) - found.window
+    rows = store.refused(monitor.traffic, begin, found.end)
+    return with_reasons(found, {reason: number for reason, number in rows.items() if reason not in HARMLESS})
 
 
 def _masked(monitor: Monitor, drifted: Drifted, found: Sequence[Verdict], since: int, store: Store) -> frozenset[int]:

@@ -56,6 +56,17 @@ def test_a_silent_source_is_told_to_the_owners_of_the_data_and_is_over_with_the_
     assert take_snapshot(bench.monitor, bench.store, END + 7 * HOUR).verdict_kind == "healthy"
 
 
+def test_a_source_that_is_back_before_there_is_a_baseline_is_not_told_to_be_judged_again(bench: Bench) -> None:
+    bench.monitor = replace(bench.monitor, drift=replace(bench.drift, baseline_from=END - 5 * 24 * HOUR))
+    bench.put(Ranking.of(21).draw().rows(20 * 24, 20 * 24 + 1))
+    bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
+    bench.judge(END + 6 * HOUR, arrived=Arrived(END + 6 * HOUR - 5.0, END + 6 * HOUR - 5.0))
+    assert told(bench)[1:] == [("data", "search: resolved, source stale no more")]
+    text = bench.notices[-1][1].text
+    assert "The quality is not judged yet, for want of a baseline (5 of 14 days to begin with)." in text
+    assert "judged again" not in text
+
+
 def test_it_joins_what_is_the_matter_already_and_outlasts_it(bench: Bench) -> None:
     bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
     empty = Ranking.of(21).since(20, rate=0).draw().rows(20 * 24, 20 * 24 + 6)

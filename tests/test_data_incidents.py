@@ -29,8 +29,16 @@ def told(bench: Bench) -> list[tuple[float, str, str, str]]:
     return sorted((round((t.at - START) / DAY, 2), t.rule, t.became, t.reason) for t in found)
 
 
-@pytest.mark.parametrize(("rate", "text"), [(1.0, "The data are sound again."), (0.2, "Traffic stays low; that is")])
-def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours(bench: Bench, rate: float, text: str) -> None:
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (1.0, "The data are sound again.\n"),
+        (0.2, "Traffic stays at 21 % of what it was in the same hours before it fell.\n"),
+    ],
+)
+def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours_and_is_not_judged_yet(
+    bench: Bench, rate: float, text: str
+) -> None:
     past = Ranking.of(71).since(32, 69, rate=0.0).since(69, rate=rate).draw()
     bench.put(past.rows(0, 32 * 24))
     bench.judge(day(32))
@@ -41,7 +49,10 @@ def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours(bench: B
     assert (newest.kind, newest.requests) == ("not_enough_data", 0)  # it is so long ago that there is no baseline
     bench.live(past, 69 * 24)
     assert [s.incident.closed_at for s in bench.incidents] == [day(69) + 6 * HOUR]
-    assert text in bench.notices[-1][1].text
+    said = bench.notices[-1][1].text
+    assert text in said
+    assert "The quality is not judged yet, for want of a baseline (0 of 14 days to begin with)." in said
+    assert "judged again" not in said
 
 
 def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_newest_window(bench: Bench) -> None:
@@ -55,6 +66,7 @@ def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_ne
     said = re.search(r"([\d,]+) rows of the rankings were refused over 3h, where (\d+) are usual", text)
     assert said is not None
     assert int(said[1].replace(",", "")) in (404, 802, 1200), "whole hours of the bad day, and those before it"
+    assert re.search(r"\. In these hours and those around them: [\d,]+ bad positions\.\n", text)
     assert 3 <= int(said[2]) <= 12, "two an hour, by how many requests there were"
     told = _page(bench, day(31))
     (rows,) = re.findall(r"<b>Refused since it began:</b> ([\d,]+) bad positions\.", told)
@@ -84,6 +96,26 @@ def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench
     titles = [title for target, _, title in bench.said if target == "data"]
     assert titles[1].startswith("search: labels suspect")
     assert len(titles) == 5  # missing, suspect, collapsed, missing still, over
+
+
+def test_what_no_longer_comes_is_told_with_what_is_usual_and_since_when(bench: Bench) -> None:
+    past = Ranking.of(35, slices=4, peak=2000).since(32, rate=0.0, slices=[1]).since(33, rate=0.2).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=1)
+    missing = next(n.text for _, n in bench.notices if n.title.startswith("search: slices missing"))
+    said = re.search(
+        r"device=slice 1 \(0 requests in (\d) h since 2022-02-09 00:00 UTC, where about ([\d,]+) are usual\)", missing
+    )
+    assert said is not None
+    week_before = past.requests[25 * 24 : 25 * 24 + int(said[1]), 1].sum()
+    assert int(said[2].replace(",", "")) == week_before
+    assert "\nSince 2022-02-09 00:00 UTC; fired at " in missing
+    low = next(n.text for _, n in bench.notices if "traffic low" in n.title)
+    assert re.search(
+        r"requests over 3h, where about [\d,]+ are usual at these hours; it has been low since 2022-02-10 00:00 UTC\.",
+        low,
+    )
 
 
 def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench) -> None:
@@ -167,7 +199,9 @@ def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_
     assert grown.title == "search: labels or relevance of slices collapsed: device=slice 1"
     assert (first.severity, grown.severity) == ("warning", "critical")
     assert "ago or more: most of theirs are gone, and that explains the fall of their measure." in grown.text
-    assert re.search(r"\. Events per request of these slices: 0, 1\.(79|8\d?) before\. ", grown.text)
+    assert re.search(
+        r"\. Events per request of these slices, those that match an impression: 0, 1\.(79|8\d?) before\. ", grown.text
+    )
     assert re.search(r" Events that match no impression within the attribution: 4\.7 %, 4\.8 % before\.\n", grown.text)
     over = bench.notices[-1][1]
     assert over.title == "search: resolved, labels or relevance of slices collapsed: device=slice 1 no more"

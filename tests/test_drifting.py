@@ -12,7 +12,7 @@ import pytest
 from monitor.border import settings_of
 from monitor.core import buckets as b
 from monitor.core.drift.series import DAY, HOUR
-from monitor.core.messages import Notification, sentence
+from monitor.core.messages import Notification, notification, sentence
 from monitor.core.rules import Floor, Rule
 from monitor.core.types import OVERALL
 from monitor.core.verdict_hours import hours
@@ -22,6 +22,7 @@ from monitor.schema import drift_states
 from monitor.store.verdicts import Baseline
 from tests.support.bench import Bench
 from tests.support.drift import START, Ranking, day, on, verdicts
+from tests.support.notices import ABOUT
 
 
 class Changes(TypedDict, total=False):
@@ -245,6 +246,12 @@ def test_nobody_is_asked_to_retrain_for_what_is_on_its_way_back(bench: Bench) ->
     assert newest is not None
     assert [a.back_since for a in newest.alarms] == [day(32)] * len(newest.alarms)
     assert {f.well_for for f in rising.findings} == {HOUR}
+    assert {f.end for f in rising.findings} == {day(32)}, "what is told is of the hours before it rose"
+    for found in rising.findings:
+        stored = bench.store.history(bench.monitor.definition(bench.drift.measure), found.end - found.window, found.end)
+        sums = stored.slice((found.dimension, found.slice)).sum(axis=0)
+        assert found.requests == sums[b.REQUESTS]
+        assert found.value == pytest.approx(sums[b.TOTAL] / sums[b.REQUESTS])
     assert due(bench.monitor, None, day(34), {"quality": rising}) is None
 
 
@@ -305,16 +312,43 @@ def test_the_collapse_of_labels_is_told_with_the_day_that_its_figures_are_of(ben
 @pytest.mark.parametrize(
     ("what", "sentence_"),
     [
-        ({"rate": 0.0, "slices": [1]}, "Missing slices (device=slice 1) stay away; that is taken as the new normal."),
-        ({"rate": 0.35}, "Traffic stays low; that is taken as the new normal."),
+        (
+            {"rate": 0.0, "slices": [1]},
+            r"Missing slices \(device=slice 1\) stay away; that is taken as the new normal\.",
+        ),
+        (
+            {"rate": 0.35},
+            r"Traffic stays at 3\d % of what it was in the same hours before it fell, and this is what is expected "
+            r"from now on\.",
+        ),
     ],
 )
-def test_what_is_gone_for_good_is_not_told_to_be_sound_again(bench: Bench, what: Changes, sentence_: str) -> None:
-    past = Ranking.of(50).since(31, **what).draw()
+def test_what_is_gone_for_good_is_told_once_and_not_to_be_sound_again(
+    bench: Bench, what: Changes, sentence_: str
+) -> None:
+    past = Ranking.of(70).since(31, **what).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
     bench.live(past, 31 * 24, step=12)
-    notice = told(bench, "resolved", "data")[0]
+    assert [kind for target, kind, _ in bench.said if target == "data"] == ["firing", "resolved"]
+    (notice,) = told(bench, "resolved", "data")
     assert "taken as the new normal" in notice.title
-    assert sentence_ in notice.text
+    assert re.search(sentence_, notice.text)
     assert "sound again" not in notice.text
+
+
+def test_of_traffic_that_is_low_by_half_for_good_the_hours_that_are_judged_are_told(bench: Bench) -> None:
+    past = Ranking.of(50).since(31, rate=0.35).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=3)
+    newest = bench.store.verdicts.newest("search")
+    assert newest is not None
+    assert newest.kind == "healthy"
+    (found,) = bench.incidents
+    assert found.incident.is_open
+    said = notification("updated", ABOUT, found.incident, found.findings, 1).text
+    assert re.search(
+        r"That was at .+ UTC; for .+ since it has been more than half of what is expected, and its hours", said
+    )
+    assert "hours that are as low are not judged." in said

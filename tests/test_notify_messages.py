@@ -198,5 +198,5 @@ def test_that_a_fall_may_be_over_is_told_once_it_has_looked_so_for_a_while(
     hours: int, is_over: bool, is_told: bool
 ) -> None:
     found = replace(DROP, rule="degraded", verdict="degraded", well_for=hours * HOUR)
-    said = f"For {hours} h now it may be well again; that is not sure yet."
+    said = f"Since {utc(found.end)} it may be well again, by {hours} h that were judged; that is not sure yet."
     assert (said in sentence(found, is_over)) is is_told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,16 @@ from monitor import cli
 from monitor.core.drift.series import Hours
 from monitor.core.findings import Finding
 from monitor.core.messages import Notification, notification
-from monitor.core.types import Monitor
+from monitor.core.types import Monitor, Slice
 from monitor.core.verdict_words import NAMES, headline, origin
 from monitor.judging import Telling, judge
+from monitor.page import render
+from monitor.snapshot import take_snapshot
 from monitor.store import Store
 from tests.support.drift import START, Ranking, day
 from tests.support.monitors import DAY, new_store
 from tests.support.notices import ABOUT, DROP, INCIDENT
+from tests.support.pages import Pictured
 from tests.support.simulated import configured, put
 
 HOUR = 3600
@@ -36,6 +39,7 @@ class Bench:
     store: Store
     monitor: Monitor
     notices: list[Notification] = field(default_factory=list)
+    version: Callable[[int], str] | None = None
 
     def live(self, past: Hours, since: float, until: float) -> None:
         """Store and judge it up to a day: at once up to the first of the two, then in steps of some hours."""
@@ -44,7 +48,7 @@ class Bench:
             self.put(past, begin, min(begin + 3 * HOUR, day(until)))
 
     def put(self, past: Hours, since: int, until: int) -> None:
-        put(self.store, self.monitor, past.rows((since - START) // HOUR, (until - START) // HOUR))
+        put(self.store, self.monitor, past.rows((since - START) // HOUR, (until - START) // HOUR), version=self.version)
         with self.store.hold("search") as lease:
             made = judge(self.monitor, until, self.store, lease, Telling({"log": ("log",)}, "", time.time(), True))
         self.notices += [notice for _, notice in made.notices] if made is not None else []
@@ -80,6 +84,17 @@ def test_status_says_that_all_is_well_and_since_when(bench: Bench, capsys: pytes
     )
     assert (told["kind"], told["since"], told["end"], told["alarms"]) == ("healthy", day(14) + HOUR, day(32), [])
     assert told["observed"] == pytest.approx(told["expected"], rel=0.02)
+
+
+def test_status_says_of_how_many_hours_its_mean_is_where_judging_has_just_begun(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.live(Ranking.of(16).draw(), 14, 14.125)
+    line, told = bench.status(capsys)
+    assert " over the last 3 h, " in line
+    assert told["observed_seconds"] == 3 * HOUR
+    now = day(14.125)
+    assert " over the last 3 h, " in render(Pictured.of(now, take_snapshot(bench.monitor, bench.store, now)))
 
 
 def test_status_says_that_nothing_can_be_said_of_a_measure_that_has_always_been_0(
@@ -162,6 +177,56 @@ def test_no_name_of_a_slice_forges_a_line_of_a_verdict() -> None:
         assert len(text) < 400
 
 
+# ---- a new version of the model --------------------------------------------------------------------------------------
+
+
+def served_by(bench: Bench, version: Callable[[int], str]) -> None:
+    """Have versions of the model serve, by when."""
+    bench.version = version
+    bench.monitor = replace(bench.monitor, slices=(*bench.monitor.slices, Slice("model_version", "version")))
+
+
+def first_told(bench: Bench) -> Notification:
+    return next(n for n in bench.notices if n.kind == "firing")
+
+
+def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_back_comes_first(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served_by(bench, lambda start: "v2" if start >= day(32) else "v1")
+    bench.live(Ranking.of(34).since(32, mean=0.85).draw(), 32, 33)
+    notice = first_told(bench)
+    assert (
+        "Model version v2 began to serve at 2022-02-09 00:00 UTC, in the hour in which the fall began. It had 100 % of "
+        "the requests from then on. Most requests before were of v1.\n"
+    ) in notice.text
+    assert "What to do: first think of rolling model version v2 back to v1, then see whether" in notice.text
+    sent = json.loads(json.dumps(notice.plain()))["findings"][0]["new_version"]
+    assert (sent["version"], sent["former"], sent["since"], sent["until"]) == ("v2", "v1", day(32), None)
+    assert Notification.of(json.loads(json.dumps(notice.plain()))) == notice
+    command = ["explain-incident", "-c", str(bench.folder / "rankmon.yaml"), notice.incident]
+    assert cli.run(command) == 0
+    assert "Model version v2 began to serve at 2022-02-09 00:00 UTC" in capsys.readouterr().out
+    asked = notification("retrain", ABOUT, INCIDENT, notice.findings, 1).text
+    assert "What to do: first think of rolling model version v2 back to v1, then see whether" in asked
+
+
+@pytest.mark.parametrize("began", [20, 30.5])
+def test_a_fall_long_after_a_version_began_is_not_its_own(bench: Bench, began: float) -> None:
+    served_by(bench, lambda start: "v2" if start >= day(began) else "v1")
+    bench.live(Ranking.of(34).since(32, mean=0.85).draw(), 32, 33)
+    assert "odel version" not in first_told(bench).text.partition("What to do")[0]
+    assert first_told(bench).findings[0].new_version is None
+
+
+def test_a_version_that_was_taken_back_by_the_time_is_told_as_such(bench: Bench) -> None:
+    served_by(bench, lambda start: "v2" if day(32) <= start < day(32) + 8 * HOUR else "v1")
+    bench.live(Ranking.of(34).since(32, mean=0.85).draw(), 32, 33)
+    newest = notification("updated", ABOUT, INCIDENT, [found_of(bench)], 1).text
+    assert "It has not served since 2022-02-09 08:00 UTC." in newest
+    assert "What to do: see whether it is well again now that model version v2 has been taken back." in newest
+
+
 # ---- label coverage ------------------------------------------------------------------------------------------------
 
 
@@ -186,7 +251,7 @@ def test_hours_without_labels_are_no_part_of_the_label_coverage_that_is_told(ben
     assert found.coverage == pytest.approx(0.9, abs=0.01)
     assert found.coverage_before == pytest.approx(0.9, abs=0.01)
     told = notification("updated", ABOUT, INCIDENT, [found], 1).text
-    assert re.search(r"Label coverage: (89|90)\.\d %, (89|90)\.\d % before\.", told)
+    assert re.search(r"Label coverage over the last day: (89|90)\.\d %, (89|90)\.\d % before\.", told)
 
 
 def test_coverage_that_really_fell_is_told(bench: Bench) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.cli.explain_incident_versions import shown
 from monitor.cli.tables import count, number, percent, table
-from monitor.core.buckets import TRAFFIC_FIELDS
+from monitor.core.buckets import TRAFFIC_FIELDS, Floats, events_per_request, unmatched_share
 from monitor.core.drift.verdicts import SLICE_KINDS
 from monitor.core.types import OVERALL, Judgments, Monitor
 from monitor.core.verdict_hours import step_of
@@ -54,7 +54,7 @@ def hours_of(monitor: Monitor, incident: StoredIncident, store: Store) -> list[d
         sums = history.slice(key)
         for start in range(since, until, step):
             rows = history.rows(start, start + step)
-            came = dict(zip(TRAFFIC_FIELDS, sums[rows].sum(axis=0).tolist(), strict=True))
+            came = sums[rows].sum(axis=0)
             stored = rows.stop - rows.start
             unit = {"dimension": key[0], "slice": key[1], "start": start, "seconds": step}
             of_all = key == OVERALL and stored > 0
@@ -75,15 +75,14 @@ def _units(incident: StoredIncident) -> list[SliceKey]:
     return list(dict.fromkeys([OVERALL] * is_about_all + named))
 
 
-def _figures(monitor: Monitor, came: Mapping[str, float], is_stored: bool, key: SliceKey) -> dict[str, Any]:
-    every = came["events"] + came["unmatched"]
+def _figures(monitor: Monitor, traffic: Floats, is_stored: bool, key: SliceKey) -> dict[str, Any]:
+    came = dict(zip(TRAFFIC_FIELDS, traffic.tolist(), strict=True))
     of, label = ("impressions", "judged") if isinstance(monitor.recipe, Judgments) else ("requests", "labelled")
-    counts_unmatched = monitor.counts_unmatched and key == OVERALL and every > 0
     return {
         "requests": int(came["requests"]) if is_stored else None,
         "labelled": came[label] / came[of] if came[of] else None,
-        "events": every / came["requests"] if monitor.has_events and came["requests"] else None,
-        "unmatched": came["unmatched"] / every if counts_unmatched else None,
+        "events": events_per_request(traffic) if monitor.has_events else None,
+        "unmatched": unmatched_share(traffic) if monitor.counts_unmatched and key == OVERALL else None,
     }
 
 
@@ -95,7 +94,8 @@ def hour_by_hour(hours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         step = mine[0]["seconds"]
         title = "Hour by hour" if step == HOUR else f"In steps of {lasting(step)}"
         of = f", {shown(f'{dimension}={value}')}" if dimension else ""
-        yield f"\n{title}{of}; events are for each request:"
+        which = "those that match, " * bool(dimension)
+        yield f"\n{title}{of}; events are {which}for each request:"
         rows = [_row(h) for h in mine]
         if len(rows) > FIRST + LAST:
             left_out = (f"… {len(rows) - FIRST - LAST} more", *[""] * (len(head) - 1))

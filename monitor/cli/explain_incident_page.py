@@ -14,7 +14,7 @@ from monitor.core.diagnosis import BASELINE, BEFORE
 from monitor.core.findings import Finding
 from monitor.core.messages import sentence
 from monitor.core.thresholds import ConditionName
-from monitor.core.verdict_words import NAMES
+from monitor.core.verdict_words import NAMES, new_version
 from monitor.core.words import lasting, utc
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ Document = Mapping[str, Any]
 
 FAILED = "could not be captured"
 DAY, WEEK = 86_400, 604_800
+
+EVERY_EVENT = 4
+"""Version of diagnoses from which on the events of all traffic are all that came."""
 
 LEADING = 3
 """Slices that must stand in another order for a second table of them."""
@@ -151,6 +154,8 @@ def _fell(found: StoredIncident, document: Document | None) -> Iterator[str]:
     yield from (f"At {utc(f.end)}, {_by(f)}: {shown(sentence(f, is_over), 1000)}" for f in later)
     closed = "" if incident.closed_at is None else f", {incident.state} at {utc(incident.closed_at)}"
     yield f"Since {utc(incident.began_at)}; fired at {utc(incident.opened_at)}{closed}."
+    known = [*found.findings, *([] if opening is None else [opening])]
+    yield from [told for f in known if (told := new_version(f))][:1]
 
 
 def _by(finding: Finding) -> str:
@@ -232,18 +237,31 @@ def _labels(document: Document) -> Iterator[str]:
     of_slice = f" of {shown(document['dimension'] + '=' + document['slice'])}" if document["dimension"] else ""
     if lost := document.get("unlabelled"):
         of_slice = f" without {', '.join(map(shown, lost))}, which had lost the labels"
-    yield f"\nLabels and traffic{of_slice}, {_against(document, BEFORE)}:"
+    yield f"\nLabels and traffic{of_slice}{_last_of(document)}, {_against(document, BEFORE)}:"
     name, of = (
         ("judged", "items with a judgment") if document["by_judgments"] else ("labelled", "requests with a label")
     )
     rows = [
         (of, percent(c[f"{name}_before"]), percent(c[name])),
-        ("events per request", number(c["events_before"]), number(c["events"])),
+        (_events(document), number(c["events_before"]), number(c["events"])),
         ("events that match nothing", percent(c["unmatched_before"]), percent(c["unmatched"])),
         ("requests with nothing relevant", percent(c.get("empty_before")), percent(c.get("empty"))),
         ("requests", count(c["requests_before"] / max(1, len(document["compared"]))), count(c["requests"])),
     ]
     yield from table(("", "before", "now"), rows)
+
+
+def _events(document: Document) -> str:
+    """Which events are counted: of a slice nothing tells whose those were that match nothing."""
+    is_part = bool(document["dimension"] or document.get("unlabelled"))
+    return "events per request" + ", those that match" * (is_part or document["version"] < EVERY_EVENT)
+
+
+def _last_of(document: Document) -> str:
+    """How much of the fall was looked at, where that is not all."""
+    fell, (since, until) = document["fell"], document["window"]
+    is_all = fell is None or fell["window"] <= until - since
+    return "" if is_all else f", the last {lasting(until - since)} of {lasting(fell['window'])}"
 
 
 def _requests(document: Document) -> Iterator[str]:
@@ -267,9 +285,25 @@ def _requests(document: Document) -> Iterator[str]:
             ],
             left=(0, 1, 2, 3),
         )
+        yield from _bare(document)
     now, before = captured.get("left_out", (None, None))
     if now or before:
         yield f"  Requests with nothing relevant are no part of this: {percent(now)}, before {percent(before)}."
+
+
+def _bare(document: Document) -> Iterator[str]:
+    """That requests lost all for they got no label, which is nothing remarkable where few get one."""
+    captured = document["captured"]
+    bare = sum(bool(r.get("bare")) for r in captured["requests"])
+    if not bare:
+        return
+    many = f"All {bare}" if bare == len(captured["requests"]) else f"{bare} of these {len(captured['requests'])}"
+    none = "have no item that is judged relevant" if document["by_judgments"] else "got no label at all (no click, say)"
+    now, before = captured.get("bare", (None, None))
+    yield (
+        f"  {many} {none}, which is all that their value of 0 says: so it is with {percent(now)} of the requests, "
+        f"before with {percent(before)}."
+    )
 
 
 def _queries(document: Document) -> Iterator[str]:

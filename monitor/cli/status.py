@@ -133,6 +133,7 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
         "end": verdict.end,
         "observed": verdict.observed,
         "expected": verdict.expected,
+        "observed_seconds": verdict.observed_span,
         "alarms": alarms,
         "missing": list(verdict.missing),
         "lost": [lost.slice for lost in verdict.lost],
@@ -236,7 +237,7 @@ def _stored(told: dict[str, Any], oldest: int) -> str:
 def _verdict(told: dict[str, Any]) -> str:
     """A verdict in a line: what, since when, where, the last day's mean against what is expected, until when."""
     from monitor.core.verdict_words import NAMES, named
-    from monitor.core.words import utc
+    from monitor.core.words import over_the_last, utc
 
     name = f"verdict on {told['measure']}"
     if told["kind"] is None:
@@ -253,7 +254,8 @@ def _verdict(told: dict[str, Any]) -> str:
     parts = [f"{NAMES[told['kind']]} since {utc(told['since'])}" + (f" ({where}{more})" if where else "")]
     if observed is not None and expected is not None:
         apart = f" ({100 * (observed / expected - 1):+.1f} %)" if expected else ""
-        parts.append(f"{observed:.4f} over the last day, {expected:.4f} expected{apart}")
+        over = over_the_last(told["observed_seconds"])
+        parts.append(f"{observed:.4f} {over}, {expected:.4f} expected{apart}")
     if told["mix_shifted"]:
         parts.append(f"the mix of {dimension} moves the mean by {100 * told['mix_effect']:+.1f} %")
     if told["is_better_on_offer"]:

@@ -36,6 +36,7 @@ TRAFFIC_FIELDS = ("requests", "labelled", "impressions", "judged", "events", "un
 that count, and events that match no impression (these by their own time, for overall alone)."""
 
 REQUESTS, EMPTY, TOTAL, SQUARES, NUM, DEN, NUM2, DEN2, NUM_DEN = range(len(FIELDS))
+_OF_EVENTS = tuple(TRAFFIC_FIELDS.index(name) for name in ("requests", "events", "unmatched"))
 
 
 def bucket_of(instant: int, width: int) -> int:
@@ -117,6 +118,24 @@ def sampling_variance(partials: Floats, aggregate: Aggregate, empty: Empty, leve
 def read_as(measure: Measure, partials: Floats) -> Floats:
     """`value` with the measure's own reading."""
     return value(partials, measure.aggregate, measure.empty)
+
+
+def events_per_request(traffic: Floats) -> float | None:
+    """Events that came for each request, by (6,) sums of the traffic: those that match no impression too.
+
+    Of a slice they are those that match alone, for nothing tells whose the others were. None without a request.
+
+    >>> events_per_request(np.array([10, 4, 50, 0, 6, 2])), events_per_request(np.zeros(6))
+    (0.8, None)
+    """
+    requests, events, unmatched = (float(traffic[i]) for i in _OF_EVENTS)
+    return (events + unmatched) / requests if requests else None
+
+
+def unmatched_share(traffic: Floats) -> float | None:
+    """Share of the events that match no impression, by (6,) sums of the traffic; None without an event."""
+    _, events, unmatched = (float(traffic[i]) for i in _OF_EVENTS)
+    return unmatched / (events + unmatched) if events + unmatched else None
 
 
 def runs(instants: list[int], width: int, most: int) -> Iterator[tuple[int, int]]:

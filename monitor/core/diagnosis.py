@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 Span = tuple[int, int]
 """[since, until) seconds."""
 
-VERSION = 3
+VERSION = 4
 """Of the document's form, raised when a field changes its meaning."""
 
 MOST_REQUESTS = 20_000
@@ -304,18 +304,23 @@ def fallen(found: Iterable[Mapping[str, Any]], dimension: str) -> frozenset[str]
 
 
 def coverage(stored: Stored) -> dict[str, float | None]:
-    """Labels, events and requests with nothing relevant, in the window and before: shares, and events per request."""
+    """Labels, events and requests with nothing relevant, in the window and before: shares, and events per request.
+
+    Of a slice, and where slices are left out, the events are those that match an impression.
+    """
     now = [stored.traffic.between(*stored.subject.window)]
     before = [stored.traffic.between(*span) for span in stored.subject.before]
     found: dict[str, float | None] = {}
     for suffix, parts in (("", now), ("_before", before)):
         sums = sum((_labelled(stored, p) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
         whole = sum((p.slice(("", "")).sum(axis=0) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
-        requests, labelled, impressions, judged, events, _ = sums.tolist()
+        requests, labelled, impressions, judged, _, unmatched = sums.tolist()
+        if stored.unlabelled:  # those of the slices that are left out are among them
+            sums[-1] -= unmatched
         found[f"labelled{suffix}"] = _share(labelled, requests)
         found[f"judged{suffix}"] = _share(judged, impressions)
-        found[f"events{suffix}"] = _share(events, requests)
-        found[f"unmatched{suffix}"] = _share(float(whole[5]), float(whole[4] + whole[5]))
+        found[f"events{suffix}"] = b.events_per_request(sums)
+        found[f"unmatched{suffix}"] = b.unmatched_share(whole)
         found[f"requests{suffix}"] = requests
     for suffix, own in (("", [stored.window()]), ("_before", stored.before())):
         scored = sum((_labelled(stored, p) for p in own), np.zeros(len(b.FIELDS)))

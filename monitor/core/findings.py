@@ -29,7 +29,8 @@ been served for some hours when its fall is found."""
 class SliceFall:
     """How one slice fell; `share` of the window's requests, `z` how many standard errors of its noise, if known.
 
-    `before` is None for a slice that is new, or as good as: it is held against all requests.
+    `before` is None for a slice that is new, or as good as: it is held against all requests. Of a slice that is missing
+    `before` and `value` are requests from `since` on, seconds: as many as usual, and those that came.
     """
 
     dimension: str
@@ -38,6 +39,29 @@ class SliceFall:
     value: float
     share: float
     z: float | None = None
+    since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewVersion:
+    """A version of the model that began to serve about when a fall began; instants in seconds.
+
+    Attributes:
+        former: the one that served most requests of the day before.
+        since: start of its first bucket, or of the first in which it had clearly more requests than before.
+        fell_at: start of the step in which the fall began, as far as that can be told; of `step` seconds.
+        until: end of its last bucket, where it serves no more.
+        share, share_before: of the requests, from then on until the fall was found (a day at most), and the day before.
+    """
+
+    version: str
+    former: str
+    since: int
+    fell_at: int
+    step: int
+    until: int | None
+    share: float
+    share_before: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +85,8 @@ class Finding:
         well_for, well_needed: for how long it has been well now, and for how long it must be until it is over.
         before_when_fired: `before` at the evaluation by which it fired; a trailing baseline moves on from there.
         still_below: where it fired, of a condition that is over only because its baseline has moved below that.
+        lacks: what is missing to a baseline, of broken data that are sound again while there is none.
+        new_version: of a verdict on the model, the version that began to serve about when the fall began.
         is_paused: of a verdict, that the data are bad now, and hours in which they were are left out.
     """
 
@@ -91,6 +117,8 @@ class Finding:
     before_when_fired: float | None = None
     still_below: float | None = None
     is_paused: bool = False
+    lacks: str = ""
+    new_version: NewVersion | None = None
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -100,7 +128,9 @@ class Finding:
     def of(cls, plain: dict[str, Any]) -> Finding:
         """From what `plain` gave."""
         slices, figures = (SliceFall(**s) for s in plain["slices"]), ((n, v) for n, v in plain.get("figures", ()))
-        return cls(**{**plain, "slices": tuple(slices), "figures": tuple(figures)})
+        new = plain.get("new_version")
+        version = None if new is None else NewVersion(**new)
+        return cls(**{**plain, "slices": tuple(slices), "figures": tuple(figures), "new_version": version})
 
     @property
     def change(self) -> float | None:

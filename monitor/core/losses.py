@@ -27,7 +27,8 @@ def query_id(query: str) -> str:
 def lost_requests(now: Sample, before: Sample) -> list[dict[str, Any]]:
     """The requests that lost most against what is expected of them: their query's mean before.
 
-    Where a query was not seen before, its slice's mean is expected; of a new slice the whole's.
+    Where a query was not seen before, its slice's mean is expected; of a new slice the whole's. Those with nothing
+    relevant are `bare`: where few have anything, these lost most, by no fault of their lists.
     """
     if not len(now) or before.mean is None:
         return []
@@ -46,6 +47,7 @@ def lost_requests(now: Sample, before: Sample) -> list[dict[str, Any]]:
             "by_query": seen[i] is not None,
             "slice": now.places[i],
             "version": now.versions[i],
+            "bare": bool(now.is_bare[i]),
         }
         for i in order
     ]
@@ -192,6 +194,7 @@ def losses(
         "value": now.mean,
         "before": before.mean,
         **lost,
+        "bare": [float(s.is_bare.mean()) if len(s) else None for s in (now, before)],
         "queries": queries,
         "comparison": compared,
         "versions": by_version(now, before, width),

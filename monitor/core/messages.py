@@ -11,17 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from monitor.core.findings import Finding, SliceFall
+from monitor.core.findings import Finding, NewVersion, SliceFall
 from monitor.core.incidents import Incident, Matter
 from monitor.core.rules import COVERAGE, SEVERITIES, Severity
 from monitor.core.types import format_duration
 from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.verdict_words import (
+    advice_on_version,
+    began_at,
     first_on_data,
     headline,
     is_new_normal,
     late_labels,
     named,
+    new_version,
+    not_judged_yet,
     origin,
     sentences,
     taken_as_normal,
@@ -213,27 +217,35 @@ def _recovery(finding: Finding) -> str:
 
 
 def _firing(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
-    lines = [*_sentences(findings), *_slices(findings), *_origin(findings)]
-    lines += [f"Since {utc(incident.began_at)}; fired at {utc(incident.opened_at)}."]
+    lines = [*_sentences(findings), *_slices(findings), *_origin(findings), *_version(findings)]
+    lines += [f"Since {utc(_began_at(incident, findings))}; fired at {utc(incident.opened_at)}."]
     more = [] if incident.matter == "data" else [f"More: rankmon explain-incident {incident.id}"]
     return [*lines, *_coverage(findings), f"What to do: {advice(findings)}", *more]
 
 
 def _resolved(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
-    lasted = (incident.closed_at or incident.opened_at) - incident.began_at
-    over = f"It lasted {lasting(lasted)}, from {utc(incident.began_at)} to {utc(incident.closed_at)}."
+    began = _began_at(incident, findings)
+    lasted = (incident.closed_at or incident.opened_at) - began
+    over = f"It lasted {lasting(lasted)}, from {utc(began)} to {utc(incident.closed_at)}."
     if first_on_data(findings) is not None:
         left = [taken_as_normal(f) for f in findings if is_new_normal(f)]
+        unjudged = [not_judged_yet(f) for f in findings if f.lacks][:1]
         if left:
-            return [*left, over, "What to do: nothing if it is so on purpose; else see where it is lost."]
-        to_do = "What to do: nothing more; the quality is judged again."
-        return ["The data are sound again.", over, to_do, *late_labels(incident, findings)]
+            to_do = "What to do: nothing if it is so on purpose; else see where it is lost."
+            return [*left, over, *unjudged, to_do]
+        to_do = "What to do: nothing more" + ("." if unjudged else "; the quality is judged again.")
+        return ["The data are sound again.", over, *unjudged, to_do, *late_labels(incident, findings)]
     if lost := [f for f in findings if f.still_below is not None]:
         return [*_sentences(findings, is_over=True), *_not_recovered(lost), over, _AFTER_A_MOVE]
     if any(_rose_little(f) for f in findings):
         return [*_sentences(findings, is_over=True), over, "What to do: watch it; a fall that is left fires anew."]
     held = "for long enough to be sure" if findings and findings[0].verdict else "for as long as the rule says"
     return [*_sentences(findings, is_over=True), over, f"What to do: nothing more; it has held {held}."]
+
+
+def _began_at(incident: Incident, findings: Sequence[Finding]) -> int:
+    """When it began: the hour in which requests were lacking first, before it was enough of them to be told."""
+    return min([incident.began_at, *(at for f in findings if (at := began_at(f)) is not None)])
 
 
 _AFTER_A_MOVE = "What to do: nothing if this is the level from now on; else the fall is still to be mended."
@@ -257,10 +269,13 @@ def _withdrawn(incident: Incident, findings: Sequence[Finding], reason: str) -> 
 
 
 def _retrain(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
-    lines = [*_sentences(findings), *_slices(findings), *_origin(findings), f"Since {utc(incident.began_at)}."]
+    lines = [*_sentences(findings), *_slices(findings), *_origin(findings), *_version(findings)]
+    lines += [f"Since {utc(incident.began_at)}."]
     lines += _coverage(findings)
     if labels_are_suspect(findings):
         return [*lines, f"What to do: {advice(findings)}"]
+    if (new := _new_version(findings)) is not None:
+        return [*lines, f"What to do: {advice_on_version(new)}"]
     return [*lines, "What to do: make sure that the labels are sound, then retrain the model."]
 
 
@@ -304,7 +319,8 @@ def sentence(finding: Finding, is_over: bool = False, until: int = 0) -> str:
     if finding.verdict:
         sure = _sure(finding) if _fires(finding) and not is_over else ""
         if finding.well_for >= MAY_BE_WELL and not is_over:
-            sure += f" For {lasting(finding.well_for)} now it may be well again; that is not sure yet."
+            well = f"Since {utc(finding.end)} it may be well again, by {lasting(finding.well_for)} that were judged"
+            sure += f" {well}; that is not sure yet."
         sure += " (Requests with nothing relevant count 0 here.)"
         return f"{text}.{sure}"
     back = f" It is {_recovery(finding)}." if finding.is_recovering and not is_over else ""
@@ -391,13 +407,25 @@ def _origin(findings: Sequence[Finding]) -> list[str]:
     return next((told for f in findings if (told := origin(f))), [])
 
 
+def _new_version(findings: Sequence[Finding]) -> NewVersion | None:
+    """The version of the model that began to serve when the first fall did of those that go on."""
+    still = [f for f in findings if not f.is_recovering] or findings
+    return next((f.new_version for f in still if f.new_version is not None), None)
+
+
+def _version(findings: Sequence[Finding]) -> list[str]:
+    return next(([told] for f in findings if (told := new_version(f))), [])
+
+
 def _coverage(findings: Sequence[Finding]) -> list[str]:
     """The label coverage, unless it is what is told of anyway."""
     first = findings[0] if findings else None
     if first is None or first.coverage is None or any(f.judged == COVERAGE for f in findings):
         return []
     before = "" if first.coverage_before is None else f", {100 * first.coverage_before:.1f} % before"
-    return [f"Label coverage: {100 * first.coverage:.1f} %{before}."]
+    # That of a verdict is of the hours before it was found, however long ago the fall began.
+    over = " over the last day" if first.verdict else ""
+    return [f"Label coverage{over}: {100 * first.coverage:.1f} %{before}."]
 
 
 def advice(findings: Sequence[Finding]) -> str:
@@ -415,6 +443,8 @@ def advice(findings: Sequence[Finding]) -> str:
         return "look at the event pipeline first, for labels stopped coming; do not retrain before it is mended."
     if labels_are_suspect(findings):
         return "look at the event pipeline first, for fewer requests have labels than before; only then at the model."
+    if (new := _new_version(findings)) is not None:
+        return advice_on_version(new)
     if any(_is_of_a_version(f) for f in findings):
         return "compare the model versions on the page; roll the fallen one back, or retrain."
     return "see on the page what fell and whether a model, feature or index changed then; roll back or retrain."

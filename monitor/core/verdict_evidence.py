@@ -31,6 +31,7 @@ class Evidence:
         masked: ends of the steps that were left out for the data were bad, seconds.
         has_events: whether labels are made of events.
         counts_unmatched: whether events that match no impression are counted.
+        versions: the dimension of the model's versions; empty without one.
     """
 
     drift: Drift
@@ -40,6 +41,7 @@ class Evidence:
     masked: frozenset[int] = frozenset()
     has_events: bool = True
     counts_unmatched: bool = True
+    versions: str = ""
 
     def coverage(self, verdict: Verdict, since: int, key: SliceKey = OVERALL) -> tuple[float | None, float | None]:
         """(label coverage of the last day, what is expected of it), without the hours in which the data were bad.
@@ -56,7 +58,7 @@ class Evidence:
         return self._labelled(key, sound, step), self._labelled(key, before, step)
 
     def events(self, keys: Sequence[SliceKey], since: int, until: int) -> dict[str, float | None]:
-        """Events of some slices for each request of theirs, and the share of all events that match no impression.
+        """Events for each request of some slices, those that match, and the share of all events that match nothing.
 
         Of the steps that end in [since, until], a day of them at most, and as `events_before` and `unmatched_before`
         of the same hours of the last week before, without those in which the data were bad.
@@ -69,10 +71,8 @@ class Evidence:
         for suffix, ends in (("", now), ("_before", before)):
             theirs = sum((self._traffic(key, ends, step) for key in keys), np.zeros(FIELDS))
             whole = self._traffic(OVERALL, ends, step)
-            requests, events = (float(theirs[b.TRAFFIC_FIELDS.index(name)]) for name in ("requests", "events"))
-            matched, unmatched = (float(whole[b.TRAFFIC_FIELDS.index(name)]) for name in ("events", "unmatched"))
-            found[f"events{suffix}"] = events / requests if requests else None
-            found[f"unmatched{suffix}"] = unmatched / (matched + unmatched) if matched + unmatched else None
+            found[f"events{suffix}"] = b.events_per_request(theirs)
+            found[f"unmatched{suffix}"] = b.unmatched_share(whole)
         return found
 
     def _labelled(self, key: SliceKey, ends: Sequence[int], step: int) -> float | None:
@@ -94,6 +94,32 @@ class Evidence:
         sums = self.history.between(since, until).slice(key).sum(axis=0)
         requests = int(sums[b.REQUESTS])
         return (float(sums[b.TOTAL] / requests) if requests else None), requests
+
+    def lacking_since(self, key: SliceKey, until: int, least: float, most: int) -> int:
+        """Start of the first of the steps up to `until` that all have less than `least` of what came a week before.
+
+        Args:
+            most: seconds that are looked at.
+        """
+        step = step_of(self.width)
+        begin = until - step
+        while begin > until - most and self._lacks(key, begin - step, begin, least):
+            begin -= step
+        return begin
+
+    def _lacks(self, key: SliceKey, since: int, until: int, least: float) -> bool:
+        now, before = self.requests(key, since, until), self.requests(key, since - WEEK, until - WEEK)
+        return now is not None and before is not None and (now == 0 or now < least * before)
+
+    def usual_requests(self, key: SliceKey, since: int, until: int) -> int | None:
+        """Requests in the same hours of the last week before `since`; None if nothing is stored of them."""
+        weeks = -(-(until - since) // WEEK) * WEEK
+        return self.requests(key, since - weeks, until - weeks)
+
+    def requests(self, key: SliceKey, since: int, until: int) -> int | None:
+        """That came in [since, until); None if nothing is stored of that."""
+        inside = self.traffic.between(since, until)
+        return round(float(inside.slice(key)[:, b.REQUESTS].sum())) if len(inside.starts) else None
 
     def judged_for(self, key: SliceKey, since: int, until: int) -> int:
         """Seconds of the steps in [since, until) in which there were requests and the data were not bad."""

@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE, Lack
 from monitor.core.drift.diagnosis import Split
-from monitor.core.drift.gates import MISSING_RATIO, TRAFFIC_RATIO
+from monitor.core.drift.gates import MISSING_RATIO, TRAFFIC_AGAIN_RATIO, TRAFFIC_RATIO
 from monitor.core.drift.series import DAY, HOUR
 from monitor.core.drift.verdicts import DATA_KINDS, GRAVITY, SLICE_KINDS, Alarm, Verdict
-from monitor.core.findings import MOST_SLICES, Finding, SliceFall
+from monitor.core.findings import MOST_SLICES, Finding, NewVersion, SliceFall
 from monitor.core.rules import COVERAGE, Severity
 from monitor.core.thresholds import Change, Condition, ConditionName, State
 from monitor.core.types import OVERALL, Drift
 from monitor.core.verdict_evidence import WEEK, Evidence
 from monitor.core.verdict_hours import judged, step_of
+from monitor.core.verdict_versions import begun_with
 from monitor.core.windows import SliceKey
 
 DEGRADED = "degraded"
@@ -31,15 +32,22 @@ VERDICTS = FOLDED | ARRIVALS
 MASKED = DATA_KINDS - SLICE_KINDS
 """Verdicts on hours that are left out of what the model is judged by."""
 
-REFUSED = "rows_refused"
+REFUSED, LOW = "rows_refused", "traffic_low"
 SUSPECT, COLLAPSED = "labels_suspect", "labels_collapsed"
 SLICE_SUSPECT, SLICE_COLLAPSED = "slice_labels_suspect", "slice_labels_collapsed"
 
 CLEAR_SHARE, CLEAR_Z = 0.1, -2.0
 """Of the fall within slices that a slice makes, and standard errors that it fell by, to be named for it."""
 
+MOST_REASONS = 3
+"""For which rows were refused that are told."""
+
 CALM = 6 * HOUR
 """Seconds for which data must be sound until they are so for certain."""
+
+BACK = (1 + TRAFFIC_RATIO) / 2
+"""Of the requests that are usual, from where on traffic that was low is back. What is expected of it follows it down:
+at about half of that, where it counts as low, it would be over and begin anew by chance for days."""
 
 PART = "part"
 """Figure of a slice's fall: what its own change adds to the change of the whole."""
@@ -53,6 +61,18 @@ GREW = "grew"
 
 NEW_NORMAL = "new_normal"
 """Figure of a verdict on the data that is over though nothing came back: what there is now is what is usual."""
+
+BEGAN = "began"
+"""Figure of low traffic: start of the first step that was low, seconds."""
+
+ROWS_OF = "rows_of_"
+"""Figures of refused rows: how many of each reason; the rest of the name is the reason."""
+
+LEFT = "left"
+"""Figure of low traffic that became what is usual: its share of what came before it fell."""
+
+RISEN_FOR = "risen_for"
+"""Figure of low traffic: seconds for which it has not been as low, but is not back."""
 
 WORTHLESS = "worthless"
 """Figure of labels that are as many as ever, none of which is worth anything."""
@@ -159,9 +179,10 @@ def _data(
         if kind == verdict.kind:
             yield name, Condition("firing", verdict.end if was is None else was.since, 0, verdict.end)
         elif was is not None and GROWS.get(kind) != verdict.kind:
-            calm = was.streak + _is_calm(kind, verdict)
+            is_so_no_more = _is_calm(kind, verdict)
+            calm = was.streak + (is_so_no_more and _is_back(kind, verdict))
             if calm * step < CALM:
-                yield name, replace(was, streak=calm)
+                yield name, replace(was, streak=calm, known=verdict.end if is_so_no_more else was.known)
 
 
 def _is_calm(kind: str, verdict: Verdict) -> bool:
@@ -175,6 +196,12 @@ def _is_calm(kind: str, verdict: Verdict) -> bool:
         return True
     came = verdict.coverage if "labels" in kind else verdict.requests
     return verdict.requests_expected is None and bool(came)
+
+
+def _is_back(kind: str, verdict: Verdict) -> bool:
+    """Whether traffic that was low is as much as is expected by now, or nearly; other troubles have no half way."""
+    usual = verdict.requests_expected
+    return kind != LOW or usual is None or verdict.requests >= BACK * usual
 
 
 def _change(drift: Drift, name: ConditionName, was: Condition, now: Condition, at: int) -> Change:
@@ -199,6 +226,7 @@ def finding(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alarm 
 
 
 def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alarm) -> Finding:
+    """Of an open alarm, over its hours up to now; where it may be over, up to when that began, as its value is."""
     key = name[1:]
     end = verdict.end if alarm.back_since is None else alarm.back_since
     window = max(end - alarm.since, seen.width)
@@ -210,7 +238,7 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
         severity_of(seen.drift, name),
         str(judged(seen.drift.measure)),
         *key,
-        verdict.end,
+        end,
         window,
         alarm.since + step_of(seen.width),
         requests,
@@ -226,10 +254,19 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
         verdict=DEGRADED,
         is_paused=verdict.is_data,
         well_for=0 if alarm.back_since is None else _well_for(seen, key, alarm.back_since, verdict.end),
+        new_version=_new_version(seen, verdict, alarm),
     )
     if verdict.split is None or alarm.opened_at != verdict.end:
         return found
     return _with_split(found, verdict.split, seen.drift)
+
+
+def _new_version(seen: Evidence, verdict: Verdict, alarm: Alarm) -> NewVersion | None:
+    """The version that began to serve about when an alarm's fall began; of a version's own fall none is to be told."""
+    if not seen.versions or (alarm.unit and seen.drift.mix_by == seen.versions):
+        return None
+    step, fell = step_of(seen.width), 0.0 if alarm.unit else -alarm.effect
+    return begun_with(seen.traffic, seen.versions, alarm.since, alarm.opened_at, verdict.end, seen.width, step, fell)
 
 
 def _well_for(seen: Evidence, key: SliceKey, since: int, until: int) -> int:
@@ -293,7 +330,7 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
     span = verdict.span if labels is None else labels.span
     dimension, slices = seen.drift.mix_by or "", list[SliceFall]()
     if kind == "slice_missing":
-        slices = [SliceFall(dimension, name, 0.0, 0.0, 0.0) for name in verdict.missing]
+        slices = [_missing(seen, (dimension, name), verdict.end) for name in verdict.missing]
     elif kind in (SLICE_SUSPECT, SLICE_COLLAPSED) and verdict.lost:
         lost = sorted(verdict.lost, key=lambda one: (one.since, one.slice))
         slices = [SliceFall(dimension, s.slice, s.coverage_before or 0.0, s.coverage or 0.0, 0.0) for s in lost]
@@ -318,16 +355,27 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
         verdict.coverage_expected,
         slices=tuple(slices[:MOST_SLICES]),
         verdict=kind,
-        figures=tuple((n, v) for n, v in _figures_of_data(seen, kind, verdict) if v is not None),
+        figures=tuple((n, v) for n, v in _figures_of_data(seen, kind, verdict, since) if v is not None),
     )
+
+
+def _missing(seen: Evidence, key: SliceKey, end: int) -> SliceFall:
+    """A slice that is missing, with its requests since then and what is usual."""
+    since = seen.lacking_since(key, end, MISSING_RATIO, WEEK)
+    usual, came = seen.usual_requests(key, since, end), seen.requests(key, since, end)
+    return SliceFall(*key, None if usual is None else float(usual), float(came or 0), 0.0, since=since)
 
 
 def calming(found: Finding, condition: Condition, step: int) -> Finding:
     """A finding of broken data, with for how long they have been sound since and must be until it is over."""
-    return replace(found, well_for=condition.streak * step, well_needed=CALM)
+    found = replace(found, well_for=condition.streak * step, well_needed=CALM)
+    risen = (condition.known or found.end) - found.end
+    if found.verdict == LOW and not condition.streak and risen > 0:
+        return replace(found, figures=(*found.figures, (RISEN_FOR, float(risen))))
+    return found
 
 
-def _figures_of_data(seen: Evidence, kind: str, verdict: Verdict) -> Iterator[tuple[str, float | None]]:
+def _figures_of_data(seen: Evidence, kind: str, verdict: Verdict, since: int) -> Iterator[tuple[str, float | None]]:
     """What else there is to say of broken data."""
     labels, came = verdict.labels, dict[str, float | None]()
     if kind in (SUSPECT, COLLAPSED) and labels is not None:
@@ -340,6 +388,9 @@ def _figures_of_data(seen: Evidence, kind: str, verdict: Verdict) -> Iterator[tu
     for name, value in came.items():
         if seen.counts_unmatched if name.startswith("unmatched") else seen.has_events:
             yield name, value
+    if kind == LOW:
+        # Of the hours just before it was told: what came a week before these was not low yet.
+        yield BEGAN, float(seen.lacking_since(OVERALL, since, TRAFFIC_AGAIN_RATIO, DAY))
     if kind == REFUSED:
         yield from (("rows", verdict.refused), ("rows_before", verdict.refused_before))
 
@@ -369,32 +420,42 @@ def of_lack(drift: Drift, name: ConditionName, lack: Lack, now: int) -> Finding:
     )
 
 
+def with_reasons(found: Finding, reasons: Mapping[str, int]) -> Finding:
+    """A finding of refused rows with the reasons for which most were, in the hours around it."""
+    most = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))[:MOST_REASONS]
+    return replace(found, figures=(*found.figures, *((ROWS_OF + name, float(rows)) for name, rows in most)))
+
+
 def how_it_ended(seen: Evidence, found: Finding, by: Seen) -> Finding:
-    """A finding of what is over, with a figure that says why if nothing came back.
+    """A finding of what is over, with figures that say why if nothing came back.
 
-    Either it has become a graver one, or what there is now is what is usual.
+    Either it has become a graver one, or what there is now is what is usual. And what there lacks to judge the model.
     """
+    if by.verdict.kind == "not_enough_data":
+        found = replace(found, lacks=by.verdict.lacks)
     if found.verdict in GROWS and GROWS[found.verdict] == by.verdict.kind:
-        why = GREW
-    elif _stays(seen, found, by.change.at):
-        why = NEW_NORMAL
-    else:
-        return found
-    return replace(found, figures=(*found.figures, (why, 1.0)))
+        return replace(found, figures=(*found.figures, (GREW, 1.0)))
+    end = max(found.end, by.change.at - max(CALM, step_of(seen.width)))
+    if found.verdict == "slice_missing" and _stay_away(seen, found, end, by.change.at):
+        return replace(found, figures=(*found.figures, (NEW_NORMAL, 1.0)))
+    if found.verdict == LOW and (left := _left(seen, found, end, by.change.at)) is not None and left < BACK:
+        return replace(found, figures=(*found.figures, (NEW_NORMAL, 1.0), (LEFT, left)))
+    return found
 
 
-def _stays(seen: Evidence, found: Finding, at: int) -> bool:
-    """Whether what had gone is as good as gone in the hours by which it is over."""
-    end = max(found.end, at - max(CALM, step_of(seen.width)))
-    if found.verdict == "slice_missing":
-        # It is back with a request, or told of no longer.
-        came = [seen.mean((s.dimension, s.slice), end, at)[1] for s in found.slices]
-        before = [seen.mean((s.dimension, s.slice), found.since - WEEK, found.since)[1] for s in found.slices]
-        least = MISSING_RATIO * (at - end) / WEEK
-        return any(now < least * then for now, then in zip(came, before, strict=True))
-    if found.verdict == "traffic_low":
-        # Against the same hours of the last week before it fell.
-        weeks = -(-(at - found.since + CALM) // WEEK) * WEEK
-        now, usual = (seen.mean(OVERALL, end - back, at - back)[1] for back in (0, weeks))
-        return now < (1 + TRAFFIC_RATIO) / 2 * usual
-    return False
+def _stay_away(seen: Evidence, found: Finding, since: int, until: int) -> bool:
+    """Whether one of the slices that were missing has as good as no request in the hours by which that is over.
+
+    It is back with a request, or told of no longer.
+    """
+    came = [seen.mean((s.dimension, s.slice), since, until)[1] for s in found.slices]
+    before = [seen.mean((s.dimension, s.slice), found.since - WEEK, found.since)[1] for s in found.slices]
+    least = MISSING_RATIO * (until - since) / WEEK
+    return any(now < least * then for now, then in zip(came, before, strict=True))
+
+
+def _left(seen: Evidence, found: Finding, since: int, until: int) -> float | None:
+    """What the hours by which low traffic is over have of the requests of the same hours before it fell."""
+    weeks = -(-(until - found.since + CALM) // WEEK) * WEEK
+    now, usual = (seen.mean(OVERALL, since - back, until - back)[1] for back in (0, weeks))
+    return now / usual if usual else None

@@ -6,24 +6,30 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE
+from monitor.core.drift.series import HOUR
 from monitor.core.drift.verdicts import SLICE_KINDS
-from monitor.core.findings import Finding
+from monitor.core.findings import Finding, NewVersion, SliceFall
 from monitor.core.incidents import Incident
 from monitor.core.types import format_duration
 from monitor.core.verdict_findings import (
+    BEGAN,
     COLLAPSED,
     DEGRADED,
     GREW,
     GROWS,
+    LEFT,
+    LOW,
     NEW_NORMAL,
     PART,
     REFUSED,
+    RISEN_FOR,
+    ROWS_OF,
     SLICE_COLLAPSED,
     SLICE_SUSPECT,
     SUSPECT,
     WORTHLESS,
 )
-from monitor.core.words import lasting, utc
+from monitor.core.words import counted, lasting, utc
 
 LONGEST_SLICE = 60
 MOST_BEFORE = 24 * 3600
@@ -33,7 +39,7 @@ NAMES = {
     DEGRADED: "degraded",
     SUSPECT: "labels suspect",
     COLLAPSED: "labels or relevance collapsed",
-    "traffic_low": "traffic low",
+    LOW: "traffic low",
     "slice_missing": "slices missing",
     SLICE_SUSPECT: "labels of slices suspect",
     SLICE_COLLAPSED: "labels or relevance of slices collapsed",
@@ -55,7 +61,7 @@ def headline(finding: Finding) -> str:
     """A verdict on the data in a few words, for a title."""
     if finding.verdict in (SUSPECT, COLLAPSED):
         return f"{NAMES[finding.verdict]}, coverage {_from_to(_percent(finding.before), _percent(finding.value))}"
-    if finding.verdict == "traffic_low":
+    if finding.verdict == LOW:
         return f"traffic low, {_count(finding.value)} requests where {_count(finding.before)} are usual"
     if finding.verdict in ARRIVALS:
         return f"{NAMES[finding.verdict]}, no {_SUBJECTS[finding.verdict]} for {lasting(finding.window)}"
@@ -69,6 +75,12 @@ def sentences(finding: Finding) -> list[str]:
 
 def _calm(finding: Finding) -> list[str]:
     """That what is told is of hours ago, which a verdict on the data stands for until they are sound for certain."""
+    if (risen := int(dict(finding.figures).get(RISEN_FOR, 0))) > 0:
+        return [
+            f"That was at {utc(finding.end)}; for {lasting(risen)} since it has been more than half of what is "
+            "expected, and its hours are judged. It is over once most of that comes: be it that traffic is back, or "
+            "that what is expected has followed it down."
+        ]
     if not finding.well_for:
         return []
     well, needed = lasting(finding.well_for), lasting(finding.well_needed)
@@ -80,17 +92,19 @@ def _found(finding: Finding) -> list[str]:
     if finding.verdict in (SUSPECT, COLLAPSED):
         changed = _from_to(_percent(finding.before), _percent(finding.value))
         return [f"{_why_labels(finding)} Label coverage over {over} went {changed}.", *_events(finding)]
-    if finding.verdict == "traffic_low":
-        usual = f"where {_count(finding.before)} are usual at these hours"
-        return [f"Traffic is low: {_count(finding.value)} requests over {over} {usual}."]
+    if finding.verdict == LOW:
+        low_since = dict(finding.figures).get(BEGAN)
+        since = "" if low_since is None else f"; it has been low since {utc(int(low_since))}"
+        usual = f"where about {_count(finding.before)} are usual at these hours"
+        return [f"Traffic is low: {_count(finding.value)} requests over {over}, {usual}{since}."]
     if finding.verdict == "slice_missing":
-        return [f"Slices are missing that had traffic before: {_slices(finding)}."]
+        return [f"Slices are missing that had traffic before: {_missing(finding)}."]
     if finding.verdict in (SLICE_SUSPECT, SLICE_COLLAPSED):
         began = "Labels or relevance of slices collapsed a day ago or more" * (finding.verdict == SLICE_COLLAPSED)
         return [
             f"{began or 'Labels of slices are suspect'}: most of theirs are gone, and that explains the fall of their "
             f"measure. Label coverage: {_coverages(finding)}. The other slices are judged as ever.",
-            *_events(finding, " of these slices"),
+            *_events(finding, " of these slices, those that match an impression"),
         ]
     if finding.verdict in ARRIVALS:
         return [_not_arrived(finding)]
@@ -103,7 +117,9 @@ def _refused(finding: Finding) -> str:
         return f"Far more rows of the rankings than usual were refused over {over}; the page counts them by reason."
     usual = figures.get("rows_before", 0.0)
     before = f"where {_count(usual)} are usual" if usual >= 1 else "where none are usual"
-    return f"{_count(figures['rows'])} rows of the rankings were refused over {over}, {before}; the page tells why."
+    reasons = [counted(int(n), name.removeprefix(ROWS_OF)) for name, n in figures.items() if name.startswith(ROWS_OF)]
+    why = f"In these hours and those around them: {', '.join(reasons)}." if reasons else "The page tells why."
+    return f"{_count(figures['rows'])} rows of the rankings were refused over {over}, {before}. {why}"
 
 
 _SUBJECTS = {SOURCE_STALE: "request", LABELS_LATE: "event"}
@@ -128,7 +144,16 @@ def taken_as_normal(finding: Finding) -> str:
     """That a verdict on the data is over though nothing came back."""
     if finding.verdict == "slice_missing":
         return f"Missing slices ({_slices(finding)}) stay away; that is taken as the new normal."
-    return "Traffic stays low; that is taken as the new normal."
+    left = dict(finding.figures).get(LEFT)
+    if left is None:  # kept by a version that did not count it
+        return "Traffic stays low; that is taken as the new normal."
+    stays = f"Traffic stays at {_share(left)} of what it was in the same hours before it fell"
+    return f"{stays}{'.' if finding.lacks else ', and this is what is expected from now on.'}"
+
+
+def not_judged_yet(finding: Finding) -> str:
+    """That the data are sound, but that there is nothing yet to judge the model by."""
+    return f"The quality is not judged yet, for want of a baseline ({finding.lacks})."
 
 
 def _why_labels(finding: Finding) -> str:
@@ -168,8 +193,11 @@ def advice(finding: Finding) -> str:
         if finding.verdict == COLLAPSED:
             return f"{where}; if events are sound, people really stopped choosing: look at the ranking itself."
         return f"{where}; do not retrain on these hours, and do not judge the model by them."
-    if finding.verdict == "traffic_low":
-        return "see whether people stay away or rankings are not logged; the quality is not judged meanwhile."
+    if finding.verdict == LOW:
+        meanwhile = (
+            "hours that are as low are not judged" if RISEN_FOR in figures else "the quality is not judged meanwhile"
+        )
+        return f"see whether people stay away or rankings are not logged; {meanwhile}."
     if finding.verdict == SOURCE_STALE:
         return "see whether rankings are still logged, and loaded into this source; hours wait for theirs meanwhile."
     if finding.verdict == LABELS_LATE:
@@ -230,6 +258,39 @@ def origin(finding: Finding) -> list[str]:
     ]
 
 
+def new_version(finding: Finding) -> str:
+    """Which version of the model began to serve when a verdict's fall began; empty if none did."""
+    new = finding.new_version
+    if new is None:
+        return ""
+    began = f"Model version {_shown(new.version)} began to serve at {utc(new.since)}, {_when(new)}."
+    before = f", {_share(new.share_before)} in the day before" if new.share_before else ""
+    of_all = f" It had {_share(new.share)} of the requests from then on{before}."
+    former = f" Most requests before were of {_shown(new.former)}." if new.former != new.version else ""
+    over = "" if new.until is None else f" It has not served since {utc(new.until)}."
+    return f"{began}{of_all}{former}{over}"
+
+
+def _when(new: NewVersion) -> str:
+    """When a version began, beside when the fall did."""
+    apart = new.since - new.fell_at
+    step = "hour" if new.step == HOUR else lasting(new.step)
+    if 0 <= apart < new.step:
+        return f"in the {step} in which the fall began"
+    return f"{lasting(abs(apart))} {'before' if apart < 0 else 'after'} the fall began, as far as that can be told"
+
+
+def advice_on_version(new: NewVersion) -> str:
+    """What to do about a fall that began with a version of the model."""
+    if new.until is not None:
+        return f"see whether it is well again now that model version {_shown(new.version)} has been taken back."
+    back = f" to {_shown(new.former)}" if new.former != new.version else ""
+    return (
+        f"first think of rolling model version {_shown(new.version)} back{back}, then see whether an index or a "
+        "feature changed then too; retrain only if it was none of these."
+    )
+
+
 def reason(was: str, became: str, finding: Finding | None) -> str:
     """Why a condition that a verdict made changed its state."""
     assert finding is not None  # nothing changes without a verdict
@@ -249,12 +310,35 @@ def reason(was: str, became: str, finding: Finding | None) -> str:
 
 def named(dimension: str, value: str) -> str:
     """A slice on one line, however long or odd its value is."""
+    return f"{dimension}={_shown(value)}"
+
+
+def _shown(value: str) -> str:
     shown = "".join(c if c.isprintable() else "?" for c in value)
-    return f"{dimension}={shown if len(shown) <= LONGEST_SLICE else shown[:LONGEST_SLICE] + '...'}"
+    return shown if len(shown) <= LONGEST_SLICE else shown[:LONGEST_SLICE] + "..."
 
 
 def _slices(finding: Finding) -> str:
     return ", ".join(named(s.dimension, s.slice) for s in finding.slices) or "unknown"
+
+
+def _missing(finding: Finding) -> str:
+    return ", ".join(f"{named(s.dimension, s.slice)}{_gone(finding, s)}" for s in finding.slices) or "unknown"
+
+
+def _gone(finding: Finding, one: SliceFall) -> str:
+    """Since when a slice is missing, and how many requests it lacks."""
+    if one.since is None:  # kept by a version that did not count them
+        return ""
+    usual = "" if one.before is None else f", where about {_count(one.before)} are usual"
+    return f" ({_count(one.value)} requests in {lasting(finding.end - one.since)} since {utc(one.since)}{usual})"
+
+
+def began_at(finding: Finding) -> int | None:
+    """Start of the first hour in which requests were lacking, seconds; None where it is not of those or not known."""
+    low_since = dict(finding.figures).get(BEGAN)
+    missing_since = [one.since for one in finding.slices if one.since is not None]
+    return int(low_since) if low_since is not None else min(missing_since, default=None)
 
 
 def _coverages(finding: Finding) -> str:
@@ -268,6 +352,10 @@ def _from_to(before: str, now: str) -> str:
 
 def _percent(value: float | None) -> str:
     return "unknown" if value is None else f"{100 * value:.1f} %"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.{0 if value >= 0.01 else 1}f} %"
 
 
 def _mean(value: float) -> str:

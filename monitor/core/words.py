@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+DAY = 86_400
+
 _PLURALS = {"grade above max": "grades above max", "mixed query": "mixed queries"}
 
 
@@ -28,6 +30,15 @@ def lasting(seconds: int) -> str:
     days, hours = divmod(minutes // 60, 24)
     parts = [(days, "d"), (hours, "h"), (0 if days else minutes % 60, "min")]
     return " ".join(f"{n} {unit}" for n, unit in parts if n)
+
+
+def over_the_last(seconds: int) -> str:
+    """How far back a figure of the last day reaches; 0 where that is not known.
+
+    >>> over_the_last(86_400), over_the_last(3600)
+    ('over the last day', 'over the last 1 h')
+    """
+    return f"over the last {lasting(seconds) if 0 < seconds < DAY else 'day'}"
 
 
 def on_one_line(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from monitor.core import arrivals as a
 from monitor.core.arrivals import Arrived, Lack
 from monitor.core.buckets import TRAFFIC_FIELDS
@@ -42,7 +44,7 @@ def follow_arrivals(work: Work, followed: Followed, store: Store, is_anew: bool)
         elif was is not None and kind in unknown:
             followed.conditions[name] = Kept(IDENTITY, was)
         elif was is not None:
-            _end(work, followed, drift, name, was)
+            _end(work, followed, drift, name, was, _lacking(work, followed, store))
 
 
 def _fire(followed: Followed, drift: Drift, name: ConditionName, was: Condition | None, lack: Lack, now: int) -> None:
@@ -56,13 +58,21 @@ def _fire(followed: Followed, drift: Drift, name: ConditionName, was: Condition 
     followed.conditions[name] = Kept(IDENTITY, Condition("firing", since, 0, now))
 
 
-def _end(work: Work, followed: Followed, drift: Drift, name: ConditionName, was: Condition) -> None:
+def _end(work: Work, followed: Followed, drift: Drift, name: ConditionName, was: Condition, lacks: str) -> None:
     now = int(work.now)
     since = now if was.since is None else was.since
     change = Change(name, severity_of(drift, name), False, "firing", "ok", since, now)
     followed.changes.append(change)
     # What there was to say when it was last so; nothing arrives late any more.
-    followed.findings[change] = _known(work, name) or of_lack(drift, name, Lack(since, 0), now)
+    known = _known(work, name) or of_lack(drift, name, Lack(since, 0), now)
+    followed.findings[change] = replace(known, lacks=lacks)
+
+
+def _lacking(work: Work, followed: Followed, store: Store) -> str:
+    """What is missing to a baseline, by the newest verdict; empty if nothing is."""
+    verdicts = () if followed.drift is None else followed.drift.verdicts
+    newest = verdicts[-1] if verdicts else store.verdicts.newest(work.monitor.name)
+    return newest.lacks if newest is not None and newest.kind == "not_enough_data" else ""
 
 
 def _known(work: Work, name: ConditionName) -> Finding | None:

@@ -19,7 +19,7 @@ from monitor.core.types import OVERALL, format_duration
 from monitor.core.verdict_findings import DEGRADED
 from monitor.core.verdict_hours import judged
 from monitor.core.verdict_words import NAMES, topic
-from monitor.core.words import counted, lasting
+from monitor.core.words import counted, lasting, over_the_last
 from monitor.page.figures import Budget, figures, overview_spark
 from monitor.page.judged import judged_figure
 from monitor.page.state import State, coverage_of, main_trail, overall_point, states_of
@@ -217,7 +217,8 @@ def _verdict(snapshot: MonitorSnapshot) -> dict[str, str] | None:
         return None
     parts = [NAMES[snapshot.verdict_kind]]
     if verdict.observed is not None and verdict.expected is not None:
-        parts.append(f"{number(verdict.observed)} over the last day, {number(verdict.expected)} expected")
+        over = over_the_last(verdict.observed_span)
+        parts.append(f"{number(verdict.observed)} {over}, {number(verdict.expected)} expected")
     if verdict.mix_shifted:
         parts.append(f"the mix of {drift.mix_by} moves the mean by {change(verdict.mix_effect)}")
     if verdict.improved:

@@ -336,12 +336,18 @@ def test_of_slices_that_had_lost_their_labels_nothing_is_told() -> None:
     traffic[:, 1, :2], traffic[3:, 1, 1] = (100, 70), 0
     traffic[:, 2, :2] = (50, 40)
     sums[:, 1:, b.REQUESTS], sums[:, 1, b.EMPTY], sums[:, 2, b.EMPTY] = (100, 50), 100 - traffic[:, 1, 1], 10
+    events, unmatched = (b.TRAFFIC_FIELDS.index(name) for name in ("events", "unmatched"))
+    traffic[:3, 1, events], traffic[:, 2, events] = 125, 15
     for of in (traffic, sums):
         of[:, 0] = of[:, 1:].sum(axis=1)
+    traffic[:3, 0, unmatched], traffic[3:, 0, unmatched] = 10, 5
     final = np.ones(6, bool)
     subject = d.Subject(NDCG, None, OVERALL, window, before)
     stored = d.Stored(subject, History(starts, final, keys, sums), History(starts, final, keys, traffic), HOUR)
-    assert d.coverage(stored)["labelled"] == pytest.approx(120 / 450)
+    whole = d.coverage(stored)
+    assert whole["labelled"] == pytest.approx(120 / 450)
+    assert (whole["events"], whole["events_before"]) == (pytest.approx(20 / 150), 1.0), "all that came, on nothing too"
     found = d.coverage(replace(stored, unlabelled=(("device", "mobile"),)))
     assert (found["requests"], found["labelled"], found["labelled_before"]) == (150, 0.8, 0.8)
+    assert (found["events"], found["events_before"]) == (0.3, 0.3), "those on nothing may be of what is left out"
     assert (found["empty"], found["empty_before"]) == (0.2, 0.2)

@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from monitor.cli.explain_incident_page import _requests
 from monitor.core.losses import MOST, by_version, losses, lost_by_slice, lost_queries, lost_requests, query_id
 from monitor.core.sample import NO_REQUESTS, Sample
 from tests.core.test_sample import requests
 
-HOUR = 3600
+HOUR, DAY = 3600, 86_400
 
 
 def test_a_request_is_held_against_its_query_then_its_slice_then_the_whole() -> None:
@@ -34,8 +35,22 @@ def test_those_that_lost_most_come_first_and_winners_not_at_all() -> None:
     assert [r["request"] for r in found] == [f"r{100 + i}" for i in range(MOST)]
     assert found[0] == {
         "request": "r100", "served_at": 100 * HOUR, "value": 0.0, "expected": 0.5, "by_query": False, "slice": "",
-        "version": "v1",
+        "version": "v1", "bare": False,
     }  # fmt: skip
+
+
+def test_requests_that_lost_all_for_they_have_nothing_relevant_are_told_from_those_with_worse_lists() -> None:
+    now = requests([0.0, 0.0, 0.3, 0.5], ["a"] * 4, first=10)
+    now = replace(now, bare=np.array([True, True, False, False]))
+    found = losses(now, requests([0.5] * 4, ["a"] * 4), HOUR, with_text=False)
+    assert [r["bare"] for r in found["requests"]] == [True, True, False]
+    assert found["bare"] == [0.5, 0.0]
+    document = {"captured": found, "by_judgments": False, "window": [0, HOUR], "compared": [[-DAY, HOUR - DAY]]}
+    (*_, said) = _requests(document)
+    assert said == (
+        "  2 of these 3 got no label at all (no click, say), which is all that their value of 0 says: so it is with "
+        "50.0 % of the requests, before with 0.0 %."
+    )
 
 
 def test_without_a_time_before_nobody_lost() -> None:

@@ -73,6 +73,12 @@ def test_without_a_baseline_it_is_over_when_what_was_lost_is_back(
     assert ("ok" in [change.became for change in found]) is is_over
 
 
+def test_low_traffic_is_over_only_when_most_of_what_is_expected_comes() -> None:
+    half, most = {"requests": 60.0, "requests_expected": 100.0}, {"requests": 75.0, "requests_expected": 100.0}
+    assert steps(fed(("traffic_low", 3), ("healthy", 60), **half)) == [("traffic_low", 1, "firing")]
+    assert steps(fed(("traffic_low", 3), ("healthy", 6), **most))[1:] == [("traffic_low", 9, "ok")]
+
+
 def test_alarms_on_a_level_that_is_known_to_be_no_more_are_not_told() -> None:
     alarm = Alarm("", 0, HOUR, -0.1, 2.0, 0.02)
     verdicts = [Verdict(HOUR * n, "degraded", (alarm,)) for n in range(1, 9)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -35,17 +36,29 @@ def configured(folder: Path, more: str = "    drift: {}\n", name: str = "rankmon
     return load(path, {})
 
 
-def put(store: Store, monitor: Monitor, hours: Hours, kernel: str = "ndcg@10") -> None:
-    """Store steps as final buckets of a monitor, by the values of its slice `device`."""
+def put(
+    store: Store, monitor: Monitor, hours: Hours, kernel: str = "ndcg@10", version: Callable[[int], str] | None = None
+) -> None:
+    """Store steps as final buckets of a monitor, by the values of its slice `device`.
+
+    Args:
+        version: which one of the model serves all requests of a step, by its start.
+    """
     found = Tally(int(hours.starts[0]), int(hours.starts[-1]) + HOUR)
     keys = [OVERALL, *(("device", name) for name in hours.slices)]
+    keys_of_versions: dict[tuple[str, str], None] = {}
     for row, start in enumerate(hours.starts.tolist()):
         for column, key in enumerate(keys):
             sums, crowd = _sums(hours, row, column - 1), _crowd(hours, row, column - 1)
             if key == OVERALL or sums[REQUESTS]:
                 found.measures.setdefault(kernel, {})[(start, *key)] = sums
                 found.traffic[start, *key] = crowd
-    found.admitted = keys[1:]
+        if version is not None:
+            key = ("model_version", version(start))
+            found.measures[kernel][(start, *key)] = _sums(hours, row, -1)
+            found.traffic[(start, *key)] = _crowd(hours, row, -1)
+            keys_of_versions[key] = None
+    found.admitted = [*keys[1:], *keys_of_versions]
     starts = hours.starts.tolist()
     with store.hold(monitor.name) as lease:
         store.write(lease, monitor, found, dict.fromkeys(monitor.definitions, starts), 1e6, starts, force=True)

@@ -71,6 +71,7 @@ class _Going:
         self._least_mix = max(LEAST_MIX, MIX_DEVIATIONS * found.mix_noise)
         # As lists: single numbers of arrays are slow.
         self._requests: list[float] = block.gated.per_step[gates.REQUESTS].tolist()
+        self._busy: list[bool] = (block.window[gates.JUDGED] > 0).any(axis=1).tolist()
         self._judged: list[float] = block.gated.per_step[gates.JUDGED].tolist()
         self._day: list[list[float]] = block.gated.day.T.tolist()
         self._short: list[list[float]] = block.gated.short.T.tolist()
@@ -335,8 +336,16 @@ class _Going:
             self._lacks(row),
             self._settings.steps(hours) * self._settings.step,
             self._lost(row),
+            self._observed_span(row),
             *(self._refused(row) if said == "rows_refused" else ()),
         )
+
+    def _observed_span(self, row: int) -> int:
+        """Seconds since the first request that was judged in the last day; 0 without any."""
+        end = self._was.recent.sums.shape[1] + row + 1
+        first = next((at for at in range(row + 1, end) if self._busy[at]), end)
+        seconds: int = (end - first) * self._settings.step
+        return seconds
 
     def _refused(self, row: int) -> tuple[float, float | None]:
         """Rows that were refused in three hours, the last that had too many, and as many as usual for the requests."""

@@ -123,6 +123,7 @@ class Verdict:
         changes: alarms that opened or closed at this step.
         pending: units on their way to an alarm: half the threshold, as logarithms.
         observed, expected: mean of the last day's requests, and what the baseline expects under the present mix.
+        observed_span: seconds since the first of these; less than a day where judging has begun, or there was a gap.
         requests, requests_expected: of the last three hours, or the last day where traffic is thin.
         span: seconds that these are of.
         coverage, coverage_expected: label coverage of the last day. Without a baseline all of these are of the step.
@@ -160,6 +161,7 @@ class Verdict:
     lacks: str = ""
     span: int = 0
     lost: tuple[Lost, ...] = ()
+    observed_span: int = 0
     refused: float | None = None
     refused_before: float | None = None
 
