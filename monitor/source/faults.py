@@ -339,19 +339,33 @@ quoted there."""
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 
-def grant_for(said: str, user: str | None, statement: str = "") -> str:
+def grant_for(said: str, user: str | None, statement: str = "", account: str = "") -> str:
     """The statement that mends a refusal, as far as its text says what was refused; empty if it does not.
 
     Args:
         statement: that was refused, as the driver got it; it has the schema of a table that PostgreSQL leaves out.
+        account: on MariaDB and MySQL, what CURRENT_USER() says: an account is a name and the hosts that it is for.
+            Where it could not be asked for, what the refusal says is taken.
 
     >>> grant_for("permission denied for table events", "watch-er", "SELECT 1 FROM shop.events AS e")
     'GRANT SELECT ON shop.events TO "watch-er"'
+    >>> grant_for("command denied to user 'me'@'10.0.0.7' for table `shop`.`log`", "me", account="me@10.0.0.%")
+    "GRANT SELECT ON `shop`.`log` TO 'me'@'10.0.0.%'"
     """
     for pattern, to_run, mark in _GRANTS:
         if user and (match := pattern.search(said)):
-            return to_run.format(_in_full(match[1], statement.replace("%%", "%"), mark), _quoted(user, mark))
+            whom = _quoted(user, mark) if mark == '"' else _account(account or said, user)
+            return to_run.format(_in_full(match[1], statement.replace("%%", "%"), mark), whom)
     return ""
+
+
+_HOST = re.compile(r".*@'?([^'\s]*)")
+
+
+def _account(text: str, user: str) -> str:
+    """An account of MariaDB or MySQL, given a text that has its host after an @."""
+    name, match = user.replace("'", "''"), _HOST.match(text)
+    return f"'{name}'@'{match[1]}'" if match else f"'{name}'"
 
 
 def _quoted(name: str, mark: str) -> str:
