@@ -37,6 +37,10 @@ def refusal(url: str) -> str:
         ("pymssql", "mssql+pymssql://u@h/d", ("mssql+pyodbc://", "-m pip install 'rankmon[mssql]'")),
         ("", "postgres://u@h/d", ("let the URL begin with postgresql://",)),
         ("", "firebirdsql://u@h/d", ("install the SQLAlchemy driver for firebirdsql",)),
+        ("", "spark://h:10000/d", ("let the URL begin with hive://",)),
+        ("", "duckdb+x:////log.duckdb", ("there is no driver duckdb.x; let the URL begin with duckdb://", "[duckdb]'")),
+        ("", "clickhousedb+asynch://h/d", ("no driver clickhousedb.asynch; let the URL begin with clickhousedb://",)),
+        ("", "databricks+x://h", ("let the URL begin with databricks:// and run pip install databricks-sqlalchemy",)),
     ],
 )
 def test_a_driver_that_is_not_there_is_told_with_what_brings_it(
@@ -76,6 +80,7 @@ def test_an_unsupported_dialect_is_pulled_and_push_down_says_why_not() -> None:
         ("TSocket read 0 bytes", "connect", "is the database up"),
         ('invalid input value for enum kind: "purchase"', "data", "ALTER TYPE"),
         ('FATAL: pg_hba.conf rejects connection for user "u", database "shop"', "connect", "may this user log in"),
+        ("Your default credentials were not found. To set up", "connect", "GOOGLE_APPLICATION_CREDENTIALS"),
         ("(1820, 'You must SET PASSWORD before executing this statement')", "connect", "ALTER USER"),
     ],
 )

@@ -79,6 +79,33 @@ _TOLD = (
         "another program has the DuckDB file open to write it, and keeps all others out; let it close the file after "
         "writing, have both open it read-only, or let it write Parquet files and rankmon read those",
     ),
+    Fault(
+        "missing",
+        (),
+        ("in read-only mode: database does not exist",),
+        "there is no such file: name another in the URL (duckdb:////path/log.duckdb), or have it written first",
+    ),
+    Fault(
+        "missing",
+        (),
+        ("not a valid duckdb database file", "cannot launch in-memory database in read-only mode"),
+        "if it is of Parquet or CSV, let the URL be duckdb:///:memory: and name it in a `select:`, as SELECT * FROM "
+        "read_parquet('/path/*.parquet')",
+    ),
+    Fault(
+        "missing",
+        (),
+        ("no files found that match the pattern",),
+        "the SQL of a `select:`, or of a view that is read, names files that are not there: name them in full, "
+        "and see whether they were written",
+    ),
+    Fault(
+        "connect",
+        (),
+        ("default credentials were not found",),
+        "let GOOGLE_APPLICATION_CREDENTIALS, where rankmon runs, name a service account's key file, or add "
+        "?credentials_path=/path/key.json to the URL; by hand, `gcloud auth application-default login` does too",
+    ),
     SILENT,
     Fault(
         "timeout",
