@@ -106,7 +106,7 @@ def test_it_is_shown_what_the_baseline_was_fitted_on(bench: Bench, capsys: pytes
 def test_what_it_lacks_is_said(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.live(9)
     assert bench.run("baseline", "show", "search") == 0
-    assert "no baseline yet: 8 of 14 days to begin with" in capsys.readouterr().out
+    assert "no baseline yet: it lacks a first reference: 8 of 14 days to begin with" in capsys.readouterr().out
     bench.live(16)
     assert bench.run("baseline", "show", "search") == 0
     assert "still lacks a whole reference" in capsys.readouterr().out
@@ -114,7 +114,7 @@ def test_what_it_lacks_is_said(bench: Bench, capsys: pytest.CaptureFixture[str])
 
 def test_before_anything_is_final_there_is_none(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.run("baseline", "show", "search") == 0
-    assert "no baseline yet: a first final bucket" in capsys.readouterr().out
+    assert "no baseline yet: it lacks a first final bucket" in capsys.readouterr().out
 
 
 def test_json_has_every_series(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -304,7 +304,7 @@ def test_what_is_not_judged_yet_has_no_tolerated_drop(bench: Bench, capsys: pyte
     capsys.readouterr()
     assert bench.run("baseline", "show", "search") == 0
     shown = capsys.readouterr().out
-    assert "still lacks 1 of 2 whole days since the level began anew, labels included; no drop is judged" in shown
+    assert "still lacks whole days since the level began anew, labels included: 1 of 2; no drop is judged" in shown
     assert re.search(r"overall +[\d,]+ +– +– +– +the new level is not known yet", shown)
     assert bench.run("power") == 0
     assert re.search(r"slice 1 +[\d,]+ +– +– +– +– +the new level is not known yet", capsys.readouterr().out)

@@ -152,6 +152,16 @@ def test_types_that_no_rule_names_are_said_but_no_warning(check: Check) -> None:
     assert "no rule names" not in " ".join(check()[1])
 
 
+def test_a_missing_type_is_told_as_null(check: Check, database_url: str) -> None:
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE search_events SET kind = NULL WHERE kind = 'buy'")
+    engine.dispose()
+    _, out, (said,) = check()
+    assert said.endswith("no event of the type 'buy' among the 450 looked at; there are 'tap' (93 %), NULL (7 %)")
+    assert any(line.endswith("; 7 % of all events are of types that no rule names: NULL") for line in out)
+
+
 def test_a_remedy_keeps_its_e_g(check: Check, database_url: str) -> None:
     if not database_url.startswith("sqlite"):
         return  # others refuse to compare a text with a number
@@ -245,6 +255,35 @@ def test_a_database_that_is_not_on_its_server_is_told(check: Check, database_url
     name = database_url.rpartition("/")[2]
     _, _, (said, *_) = check((f'/{name}"}}\n', '/nowhere"}\n'))
     assert "there is no such database on that server; name another in the URL, or have it made" in said
+
+
+PARQUET = 'rankings:\n      select: "SELECT * FROM read_parquet({})"\n'
+NOT_THERE = "; the SQL of a `select:`, or of a view that is read, names files that are not there: name them in full"
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("file", "rankings", "place", "said"),
+    [
+        (":memory:", PARQUET.format("'/none/*.parquet'"), "8: monitors[0].rankings.select", NOT_THERE),
+        ("/none.duckdb", "", "3: sources.shop", "; there is no such file: name another in the URL"),
+        ("{folder}/log.parquet", "", "3: sources.shop", "; if it is of Parquet or CSV, let the URL be duckdb:///"),
+        ("{folder}/log.csv", "", "3: sources.shop", "; if it is of Parquet or CSV, let the URL be duckdb:///"),
+    ],
+)
+def test_a_file_of_duckdb_that_is_not_there_or_is_of_another_kind_is_told(
+    check: Check, database_url: str, tmp_path: Path, file: str, rankings: str, place: str, said: str
+) -> None:
+    pytest.importorskip("duckdb_engine")
+    for name in ("log.parquet", "log.csv"):
+        (tmp_path / name).write_text("request_id,item_id,position\n" * 9, encoding="utf-8")
+    table = "rankings:\n      table: search_log\n"
+    url = f"duckdb:///{file.format(folder=tmp_path)}"
+    code, _, (told, *_) = check((database_url, url), (table, rankings or table))
+    assert code == 3
+    assert told.startswith(f"rankmon: {place}: search: source shop: ")
+    assert said in told
+    assert "^" not in told
 
 
 # ---- zones ---------------------------------------------------------------------------------------------------------

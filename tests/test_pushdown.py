@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,11 +22,15 @@ from monitor.source.pushdown import PushDown, why_not
 from monitor.source.speech import HABITS, family_of
 from tests.support.examples import times
 from tests.support.logs import (
+    BUCKET,
+    BUCKETS,
     CLICKS,
     END,
     MICROS,
+    SPAN,
     START,
     Dirt,
+    Log,
     Soiled,
     Style,
     column,
@@ -127,6 +134,62 @@ def both(monitored: Monitor, database: Database, since: int, until: int) -> tupl
     assert_same(counted, other, f"thoroughly, {monitored.recipe}")
     read = sum(r.until - r.since for r in answers[0].read) if isinstance(answers[0], Summed) else until - since
     return one, other, (until - since - read) // monitored.bucket
+
+
+def recurring(seed: int) -> Log:
+    """A log of ids that come again, as of people in the place of requests; some rows are just about too far apart."""
+    chance, log = random.Random(seed), Log()
+    for _ in range(chance.randint(1, 40)):
+        who = f"u{chance.randint(1, 9)}" if chance.random() < 0.5 else f"r{chance.random()}"
+        edge = START + chance.randint(0, BUCKETS) * BUCKET
+        near = (0, -0.25, -1, 1, -SPAN, SPAN, SPAN + 1, -SPAN - 1, chance.uniform(0, BUCKET))
+        served = min(max(edge + chance.choice(near), START), END - 2 * SPAN)
+        for place in range(chance.randint(1, 3)):
+            later = served + chance.choice((0, 0, 1, SPAN - 1, SPAN, SPAN + 1))
+            log.show(who, [chance.randint(1, 4)], round(later * 4) / 4, first=1 + place, device=who[0], grade=place)
+        log.happen(who, chance.randint(1, 4), round(served * 4) / 4 + chance.choice((1, 30, 700)))
+    return log
+
+
+def every_way(monitored: Monitor, database: Database) -> dict[str, Tally]:
+    """The partials by the database and by the pull, of one bucket after the other and of several at once."""
+    kernels = dict.fromkeys(m.kernel for m in monitored.measures)
+    sums, pull = PushDown(monitored, database, is_bound=True), Pull(monitored, database)
+    pieces = InPieces(PushDown(monitored, database, is_bound=True), cut_from=0, margins=0)
+    found = {}
+    for source, buckets in ((sums, 1), (sums, BUCKETS), (pull, 1), (pull, 3), (pull, BUCKETS), (pieces, BUCKETS)):
+        edges = [*range(START, END, buckets * BUCKET), END]
+        parts = [source.read(since, until) for since, until in pairwise(edges)]
+        tallies = (tallied(part, BUCKET, kernels, monitored.slices, {}) for part in parts)
+        found[f"{type(source).__name__}, {buckets} at once"] = functools.reduce(operator.add, tallies)
+    return found
+
+
+def assert_however_it_is_read(monitored: Monitor, database: Database, log: Log, what: str) -> int:
+    """That all ways say the same, and that each row is of a request or refused; how many were refused."""
+    ways = every_way(monitored, database)
+    expected = ways.pop("Pull, 1 at once")
+    for way, found in ways.items():
+        assert_same(found, expected, f"{what}, {way}")
+    refused = sum(
+        rows for (cell, reason), rows in expected.refused.items() if (cell[1], reason) == ("", "long_request")
+    )
+    used = sum(int(traffic[2]) for cell, traffic in expected.traffic.items() if cell[1] == "")
+    assert used + refused == len(log.rankings), what
+    return refused
+
+
+@pytest.mark.parametrize("kind", ["events", "column"])
+def test_ids_that_come_again_are_the_same_however_much_is_read_at_once(database_url: str, kind: str) -> None:
+    database, refused = Database("s", parse_url(database_url, None), 60), 0
+    for seed in range(times(6)):
+        log, (name, style) = recurring(seed), random.Random(seed).choice(list(styles(database_url).items()))
+        write(database_url, log, style)
+        made = monitor(events(style) if kind == "events" else column(), style, ("ndcg", "ctr@2"))
+        if not why_not(made, database.dialect):
+            refused += assert_however_it_is_read(made, database, log, f"{kind} {seed}: {name}")
+    assert refused > 6
+    database.close()
 
 
 @pytest.mark.parametrize("kind", ["events", "column"])

@@ -23,7 +23,7 @@ from tests.support.examples import times
 from tests.support.logs import BUCKET, END, START, Dirt, Log, Soiled, Style, column, events, moment, monitor
 from tests.support.mariadb import MariaServer
 from tests.support.requirements import missing
-from tests.test_pushdown import Mild, both, measures, recipe_of
+from tests.test_pushdown import Mild, assert_however_it_is_read, both, measures, recipe_of, recurring
 from tests.test_source import assert_same
 
 ENGINES = ("mariadb", "duckdb", "clickhouse")
@@ -65,6 +65,17 @@ def test_any_log_adds_up_to_the_same_by_the_database_and_by_the_pull(engine: Kin
         summed += buckets
         database.close()  # or its file could not be written anew
     assert summed >= 4
+
+
+def test_ids_that_come_again_are_the_same_however_much_is_read_at_once(engine: Kind) -> None:
+    database, refused = Database("s", parse_url(engine.url, None), 60), 0
+    for seed in range(times(3)):
+        log, (name, style) = recurring(seed), random.Random(seed).choice(list(engine.styles.items()))
+        engine.write(log, style, "whole", "number")
+        made = monitor(events(style) if seed % 2 else column(), style, ("ndcg", "ctr@2"))
+        refused += assert_however_it_is_read(made, database, log, f"{seed}: {name}")
+        database.close()  # or its file could not be written anew
+    assert refused > 2
 
 
 def test_what_is_never_null_is_still_missing_where_nothing_was_joined(engine: Kind) -> None:

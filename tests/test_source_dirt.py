@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -38,6 +40,7 @@ from tests.support.logs import (
     styles,
     write,
 )
+from tests.test_source import assert_same
 
 
 class Source:
@@ -98,6 +101,11 @@ def graded(reading: Reading, measure: str = "") -> list[tuple[int, float]]:
 
 def tallied(reading: Reading, monitored: Monitor) -> Tally:
     return tally(reading, BUCKET, [m.kernel for m in monitored.measures], monitored.slices, {})
+
+
+def sum_of(tallies: Sequence[Tally]) -> Tally:
+    """All of them together."""
+    return functools.reduce(operator.add, tallies)
 
 
 # ---- nothing there -------------------------------------------------------------------------------------------------
@@ -643,8 +651,29 @@ def test_a_request_that_takes_too_long_is_left_out_whole(source: Source, kind: s
     found = tallied(reading, monitored)
     assert found.refused == {((START, "", ""), "long_request"): 3}
     assert found.traffic[START, "", ""][0] == 1
-    assert refused(source.pull(monitored).read(START + 6, END)) == {}
-    assert refused(source.pull(monitored).read(START, START + 6)) == {"long_request": 3}
+    assert refused(source.pull(monitored).read(START, START + 6)) == {"long_request": 2}
+    assert refused(source.pull(monitored).read(START + 6, END)) == {"long_request": 1}
+
+
+@pytest.mark.parametrize("kind", ["events", "judgments", "column"])
+def test_an_id_that_comes_again_is_told_as_of_each_bucket_by_itself(source: Source, kind: str) -> None:
+    log, edge = Log(), START + BUCKET
+    log.show("again", [1, 2], edge - 1, query="q", grade=1, device="tv")
+    log.show("again", [3], edge + SPAN, first=3, query="q", grade=1, device="tv")
+    log.show("again", [4], edge + 2 * BUCKET + 5, query="q", grade=1, device="tv")
+    log.show("r1", [1], edge + 9, query="q", grade=1, device="pc")
+    for item, at in ((2, edge), (3, edge + SPAN), (4, edge + 2 * BUCKET + 6)):
+        log.happen("again", item, at)
+        log.judge("q", item, 1)
+    recipe = {"events": events(source.style), "judgments": judgments(), "column": column()}[kind]
+    measures = ("ndcg", *(["recall(ideal=global)@3"] if kind == "judgments" else []))
+    monitored = monitor(recipe, source.style, measures)
+    whole = source.read(monitored, log)
+    assert whole.ids == ["again", "r1", "again"]
+    assert whole.impressions.tolist() == [2, 1, 1]
+    assert tallied(whole, monitored).refused == {((edge, "", ""), "long_request"): 1}
+    parts = [source.pull(monitored).read(at, at + BUCKET) for at in range(START, END, BUCKET)]
+    assert_same(tallied(whole, monitored), sum_of([tallied(part, monitored) for part in parts]), kind)
 
 
 def test_a_request_over_the_edge_of_a_bucket_is_counted_once_where_it_began(source: Source) -> None:

@@ -37,6 +37,10 @@ def refusal(url: str) -> str:
         ("pymssql", "mssql+pymssql://u@h/d", ("mssql+pyodbc://", "-m pip install 'rankmon[mssql]'")),
         ("", "postgres://u@h/d", ("let the URL begin with postgresql://",)),
         ("", "firebirdsql://u@h/d", ("install the SQLAlchemy driver for firebirdsql",)),
+        ("", "spark://h:10000/d", ("let the URL begin with hive://",)),
+        ("", "duckdb+x:////log.duckdb", ("there is no driver duckdb.x; let the URL begin with duckdb://", "[duckdb]'")),
+        ("", "clickhousedb+asynch://h/d", ("no driver clickhousedb.asynch; let the URL begin with clickhousedb://",)),
+        ("", "databricks+x://h", ("let the URL begin with databricks:// and run pip install databricks-sqlalchemy",)),
     ],
 )
 def test_a_driver_that_is_not_there_is_told_with_what_brings_it(
@@ -76,6 +80,7 @@ def test_an_unsupported_dialect_is_pulled_and_push_down_says_why_not() -> None:
         ("TSocket read 0 bytes", "connect", "is the database up"),
         ('invalid input value for enum kind: "purchase"', "data", "ALTER TYPE"),
         ('FATAL: pg_hba.conf rejects connection for user "u", database "shop"', "connect", "may this user log in"),
+        ("Your default credentials were not found. To set up", "connect", "GOOGLE_APPLICATION_CREDENTIALS"),
         ("(1820, 'You must SET PASSWORD before executing this statement')", "connect", "ALTER USER"),
     ],
 )
@@ -153,12 +158,12 @@ def test_what_a_database_cannot_do_by_its_nature_lasts(error: Exception, reason:
         ("permission denied for materialized view shown", "GRANT SELECT ON shown TO watcher"),
         ("permission denied for foreign table far", "GRANT SELECT ON far TO watcher"),
         ("permission denied for function hold", "GRANT EXECUTE ON FUNCTION hold TO watcher"),
-        ("SELECT command denied to user 'watcher'@'h' for table 'events'", "GRANT SELECT ON events TO watcher"),
+        ("SELECT command denied to user 'watcher'@'h' for table 'events'", "GRANT SELECT ON events TO 'watcher'@'h'"),
         (
             "SELECT command denied to user 'watcher'@'h' for column 'at' in table 'log'",
-            "GRANT SELECT ON log TO watcher",
+            "GRANT SELECT ON log TO 'watcher'@'h'",
         ),
-        ("Access denied for user 'watcher'@'%' to database 'shop'", "GRANT SELECT ON shop.* TO watcher"),
+        ("Access denied for user 'watcher'@'%' to database 'shop'", "GRANT SELECT ON shop.* TO 'watcher'@'%'"),
         ("something else", ""),
     ],
 )
@@ -188,8 +193,12 @@ def test_a_table_to_be_granted_has_the_schema_that_the_statement_has(statement: 
         ("permission denied for table SearchLog", "rank-mon", 'GRANT SELECT ON "SearchLog" TO "rank-mon"'),
         ("permission denied for table log%", "me", 'GRANT SELECT ON "Web%"."log%" TO me'),
         ('permission denied for database "my-shop" DETAIL: User', "me", 'GRANT CONNECT ON DATABASE "my-shop" TO me'),
-        ("SELECT command denied to user 'me'@'h' for table `shop`.`a b`", "me", "GRANT SELECT ON `shop`.`a b` TO me"),
-        ("Access denied for user 'a-b'@'%' to database 'my-shop'", "a-b", "GRANT SELECT ON `my-shop`.* TO `a-b`"),
+        (
+            "SELECT command denied to user 'me'@'h' for table `shop`.`a b`",
+            "me",
+            "GRANT SELECT ON `shop`.`a b` TO 'me'@'h'",
+        ),
+        ("Access denied for user 'a-b'@'%' to database 'my-shop'", "a-b", "GRANT SELECT ON `my-shop`.* TO 'a-b'@'%'"),
     ],
 )
 def test_names_in_the_statement_that_mends_a_refusal_are_quoted_where_they_must_be(

@@ -424,16 +424,18 @@ def test_what_a_silent_proxy_before_mariadb_swallowed_is_read_again(
     lost_on_the_way(OnMaria(maria.create_database()), stores, "pull", monkeypatch)
 
 
+@pytest.mark.parametrize("hosts", ["%", "127.0.0.%"])
 def test_on_mariadb_a_revoked_permission_is_told_with_the_statement_that_mends_it(
-    maria: MariaServer, stores: Callable[[], Store]
+    maria: MariaServer, stores: Callable[[], Store], hosts: str
 ) -> None:
     scene = OnMaria(maria.create_database())
-    name = scene.url.rpartition("/")[2]
+    name, user = scene.url.rpartition("/")[2], f"of-{len(hosts)}"
+    whom = f"'{user}'@'{hosts}'"
     tables = [f"{name}.{table}" for table in ("rankings", "events", "flag")]
-    scene.execute("CREATE OR REPLACE USER watcher", *(f"GRANT SELECT ON {table} TO watcher" for table in tables))
+    maria.execute(f"CREATE OR REPLACE USER {whom}", *(f"GRANT SELECT ON {table} TO {whom}" for table in tables))
     expected = undisturbed(scene, "pull", stores())
-    reading = Reading(scene, "pull", stores(), scene.url.replace("root@", "watcher@"))
-    reading.disturb = lambda: scene.execute(f"REVOKE SELECT ON {name}.events FROM watcher")
-    grant = f"GRANT SELECT ON `{name}`.`events` TO watcher"
-    recovers(reading, expected, "permission", grant, mend=lambda: scene.execute(grant))
+    reading = Reading(scene, "pull", stores(), scene.url.replace("root@", f"{user}@"))
+    reading.disturb = lambda: maria.execute(f"REVOKE SELECT ON {name}.events FROM {whom}")
+    grant = f"GRANT SELECT ON `{name}`.`events` TO {whom}"
+    recovers(reading, expected, "permission", grant, mend=lambda: maria.execute(grant))
     reading.database.close()

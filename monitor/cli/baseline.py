@@ -212,7 +212,7 @@ def _lines(found: Stand) -> list[str]:
     told = plain(found)
     lines = [f"{found.monitor}: {told['measure']}" + (f" by {found.drift.mix_by}" if found.drift.mix_by else "")]
     if told["fitted_since"] is None:
-        lines.append(f"  no baseline yet: {told['lacks']}")
+        lines.append(f"  no baseline yet: it lacks {told['lacks']}")
     else:
         span = f"{utc(told['fitted_since'])} to {utc(told['fitted_until'])}"
         lines.append(f"  fitted on {span}: {told['days']:.0f} days, {count(told['requests'])} requests")

@@ -13,9 +13,10 @@ _MISSING = (
     (re.compile(r"no such column: (\S+?)(?=[;,]|\s|$)|column (\S+) does not exist|Unknown column '([^']+)'"), True),
     (re.compile(r"no such table: (\S+?)(?=[;,]|\s|$)|relation (\S+) does not exist|Table '([^']+)' doesn't"), False),
 )
-_STATEMENT = re.compile(r" LINE \d+: .*?\^")
+_STATEMENT = re.compile(r" LINE \d+: .*?\^+")
 _ALIAS = re.compile(r"(?<![\w.])([re])\.(?=[\w\"`])(?!g\.)")  # but not of an "e.g."
 _UNLIKE = re.compile(r": (request|item|query) of rankings and labels cannot be compared")
+_NO_FILES = re.compile(r"No files found that match the pattern \"(.+?)\"")
 _NOT_READ = re.compile(r"invalid input syntax for type [\w ]+: \"(.*?)\"")
 
 
@@ -31,7 +32,7 @@ def plainly(text: str) -> str:
 
 
 def key_of(monitor: Monitor, text: str) -> Key:
-    """The key, within a monitor, whose table or column is not there or of another type by a database's message.
+    """The key, within a monitor, whose table, column or file is not there or of another type by a database's message.
 
     Empty if it is none.
     """
@@ -39,6 +40,8 @@ def key_of(monitor: Monitor, text: str) -> Key:
         return ("rankings", "position")
     if found := _UNLIKE.search(text):
         return ("relevance", "judgments" if isinstance(monitor.recipe, Judgments) else "events", found[1])
+    if found := _NO_FILES.search(text):
+        return next((key for key, select in _selects(monitor) if found[1] in select), ())
     types = {rule.type for rule in monitor.recipe.rules} if isinstance(monitor.recipe, Events) else {}
     if (found := _NOT_READ.search(text)) and found[1] in types:
         return ("relevance", "events", "type")
@@ -80,3 +83,10 @@ def _tables(monitor: Monitor) -> Iterator[tuple[str, Key, str | None]]:
     recipe = monitor.recipe
     if isinstance(recipe, Events | Judgments):
         yield "", ("relevance", kinds[type(recipe)], "table"), (recipe.relation.table or ("",))[-1]
+
+
+def _selects(monitor: Monitor) -> Iterator[tuple[Key, str]]:
+    kinds, recipe = {Events: "events", Judgments: "judgments"}, monitor.recipe
+    yield ("rankings", "select"), monitor.rankings.relation.select
+    if isinstance(recipe, Events | Judgments):
+        yield ("relevance", kinds[type(recipe)], "select"), recipe.relation.select

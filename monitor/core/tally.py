@@ -104,13 +104,13 @@ class Tally:
             kernels,
             refused,
             list(dict.fromkeys(self.admitted + other.admitted)),
-            _added(self.fingerprint, other.fingerprint),
+            added_fingerprints(self.fingerprint, other.fingerprint),
             self.rows + other.rows,
             self.summed + other.summed,
         )
 
 
-def _added(one: str, other: str) -> str:
+def added_fingerprints(one: str, other: str) -> str:
     """The fingerprint of what both are of."""
     if not (one and other):
         return one or other

@@ -373,6 +373,8 @@ def _number(value: Any) -> float | None:
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return "NULL"
     text = str(value)
     return repr(text if len(text) <= LONGEST_TYPE else text[:LONGEST_TYPE] + "…")
 

@@ -36,6 +36,10 @@ _PACKAGES = {
 """The same -> the package to install, where an extra would hold other packages back."""
 
 
+_ALONE = ("duckdb", "clickhousedb", "trino", "hive", "bigquery", "snowflake", "databricks")
+"""Kinds of databases of which rankmon knows one driver alone, which a URL need not name."""
+
+
 class _Brought(NamedTuple):
     """What one of our extras brings for a kind of database: the extra, and how a URL begins that uses it."""
 
@@ -52,7 +56,13 @@ _BROUGHT = {
     "redshift": _Brought("redshift", "redshift+redshift_connector"),
 }
 
-_MEANT = {"postgres": "postgresql", "clickhouse": "clickhousedb", "sqlserver": "mssql+pyodbc", "parquet": "duckdb"}
+_MEANT = {
+    "postgres": "postgresql",
+    "clickhouse": "clickhousedb",
+    "sqlserver": "mssql+pyodbc",
+    "parquet": "duckdb",
+    "spark": "hive",
+}
 """What people write -> what SQLAlchemy calls it."""
 
 
@@ -63,6 +73,8 @@ def driver_help(url: URL, error: Exception) -> str:
         said = " ".join(str(error).split())
         return f"the driver for {kind} cannot be loaded: {said}; install what it lacks, or all of it: {_install(kind)}"
     missing = str(getattr(error, "name", None) or error).rpartition("sqlalchemy.dialects:")[2]
+    if isinstance(error, NoSuchModuleError) and missing != kind and kind in _ALONE:
+        return f"there is no driver {missing}; let the URL begin with {kind}:// and run {_install(kind)}"
     return f"the driver {missing} is not installed; {_remedy(kind, missing)}"
 
 
@@ -80,5 +92,7 @@ def _remedy(kind: str, missing: str) -> str:
 
 
 def _install(kind: str) -> str:
+    if package := _PACKAGES.get(kind):
+        return f"pip install {package}"
     extra = _BROUGHT[kind].extra if kind in _BROUGHT else _EXTRAS.get(kind)
     return how_to_install(extra) if extra else f"install the SQLAlchemy driver for {kind}"

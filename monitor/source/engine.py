@@ -141,12 +141,27 @@ class Database:
             self._kill(int(driver.thread_id()))
 
     def _kill(self, number: int) -> None:
-        """End the statement of a connection by another one, which is not of the pool and has little patience."""
+        """End the statement of a connection by another one."""
+        with closing(self._aside()) as connection:
+            connection.cursor().execute(f"KILL QUERY {number}")
+
+    def _aside(self) -> Any:
+        """A driver's connection that is not of the pool and has little patience."""
         dialect = self._connected().dialect
         positional, named = dialect.create_connect_args(self.url)
-        options = {**named, **session.arguments(self.url, 0)}
-        with closing(dialect.connect(*positional, **options)) as connection:
-            connection.cursor().execute(f"KILL QUERY {number}")
+        return dialect.connect(*positional, **{**named, **session.arguments(self.url, 0)})
+
+    @property
+    def _account(self) -> str:
+        """Which of the accounts of its user's name MariaDB or MySQL took it for; empty if there is no telling."""
+        if self.dialect not in ("mysql", "mariadb"):
+            return ""
+        try:
+            with closing(self._aside()) as connection, closing(connection.cursor()) as cursor:
+                cursor.execute("SELECT CURRENT_USER()")
+                return str(cursor.fetchone()[0])
+        except Exception:  # each driver has its own
+            return ""
 
     @contextmanager
     def reading(self, who: str = "") -> Iterator[Reader]:
@@ -282,7 +297,8 @@ class Database:
         if fault is SILENT:
             fault = by_own_limits(session.own_limits(self.url, self.statement_timeout), watch.is_on)
         statement, remedy = str(getattr(error, "statement", None) or ""), fault.remedy
-        if fault.reason == "permission" and (grant := grant_for(said, self.url.username, statement)):
+        is_refused = fault.reason == "permission"
+        if is_refused and (grant := grant_for(said, self.url.username, statement, self._account)):
             remedy = f"grant SELECT to it: {grant}"  # whoever is denied that has logged in
         place = looked_for(said, statement) if fault.reason == "missing" else ""
         told = "; ".join(filter(None, (f"source {self.name}: {said}", place, remedy)))

@@ -79,6 +79,33 @@ _TOLD = (
         "another program has the DuckDB file open to write it, and keeps all others out; let it close the file after "
         "writing, have both open it read-only, or let it write Parquet files and rankmon read those",
     ),
+    Fault(
+        "missing",
+        (),
+        ("in read-only mode: database does not exist",),
+        "there is no such file: name another in the URL (duckdb:////path/log.duckdb), or have it written first",
+    ),
+    Fault(
+        "missing",
+        (),
+        ("not a valid duckdb database file", "cannot launch in-memory database in read-only mode"),
+        "if it is of Parquet or CSV, let the URL be duckdb:///:memory: and name it in a `select:`, as SELECT * FROM "
+        "read_parquet('/path/*.parquet')",
+    ),
+    Fault(
+        "missing",
+        (),
+        ("no files found that match the pattern",),
+        "the SQL of a `select:`, or of a view that is read, names files that are not there: name them in full, "
+        "and see whether they were written",
+    ),
+    Fault(
+        "connect",
+        (),
+        ("default credentials were not found",),
+        "let GOOGLE_APPLICATION_CREDENTIALS, where rankmon runs, name a service account's key file, or add "
+        "?credentials_path=/path/key.json to the URL; by hand, `gcloud auth application-default login` does too",
+    ),
     SILENT,
     Fault(
         "timeout",
@@ -339,19 +366,33 @@ quoted there."""
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 
-def grant_for(said: str, user: str | None, statement: str = "") -> str:
+def grant_for(said: str, user: str | None, statement: str = "", account: str = "") -> str:
     """The statement that mends a refusal, as far as its text says what was refused; empty if it does not.
 
     Args:
         statement: that was refused, as the driver got it; it has the schema of a table that PostgreSQL leaves out.
+        account: on MariaDB and MySQL, what CURRENT_USER() says: an account is a name and the hosts that it is for.
+            Where it could not be asked for, what the refusal says is taken.
 
     >>> grant_for("permission denied for table events", "watch-er", "SELECT 1 FROM shop.events AS e")
     'GRANT SELECT ON shop.events TO "watch-er"'
+    >>> grant_for("command denied to user 'me'@'10.0.0.7' for table `shop`.`log`", "me", account="me@10.0.0.%")
+    "GRANT SELECT ON `shop`.`log` TO 'me'@'10.0.0.%'"
     """
     for pattern, to_run, mark in _GRANTS:
         if user and (match := pattern.search(said)):
-            return to_run.format(_in_full(match[1], statement.replace("%%", "%"), mark), _quoted(user, mark))
+            whom = _quoted(user, mark) if mark == '"' else _account(account or said, user)
+            return to_run.format(_in_full(match[1], statement.replace("%%", "%"), mark), whom)
     return ""
+
+
+_HOST = re.compile(r".*@'?([^'\s]*)")
+
+
+def _account(text: str, user: str) -> str:
+    """An account of MariaDB or MySQL, given a text that has its host after an @."""
+    name, match = user.replace("'", "''"), _HOST.match(text)
+    return f"'{name}'@'{match[1]}'" if match else f"'{name}'"
 
 
 def _quoted(name: str, mark: str) -> str:

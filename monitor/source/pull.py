@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.core.joining import joined
 from monitor.core.kernels import Rankings as Graded
 from monitor.core.tally import MICROS, Reading
 from monitor.core.types import Events, Monitor
 from monitor.errors import SourceError
 from monitor.source.engine import Database, Reader
 from monitor.source.kinds import Kinds
-from monitor.source.labels import Labelling, Sample
+from monitor.source.labels import Labelling, Labels, Sample
 from monitor.source.pairs import check_pairs
 from monitor.source.queries import Queries
+from monitor.source.recurring import Recurring, apart
 from monitor.source.requests import Requests
 from monitor.source.times import check, to_micros
 
@@ -111,17 +113,41 @@ class Pull:
             SourceError: the source did not answer, or holds other types than configured.
             Stopped: the process is to end.
         """
-        monitor, recipe = self.monitor, self.monitor.recipe
-        wide = (since - monitor.max_request_span, until + monitor.max_request_span)
+        recipe = self.monitor.recipe
         with self.reading() as (reader, queries):
-            summary = reader.columns(queries.requests(*wide), self.most_rows)
-            requests = Requests.of(summary, monitor, queries.cutoffs).within(since, until)
-            refusals = requests.refusals(monitor)
-            asked = (since, until)
-            labels = Labelling(monitor, queries, reader, requests, asked, wide, self.most_rows, refusals).read()
-        if isinstance(recipe, Events) and not labels.saw_events and not len(labels.unmatched):
+            parts = list(self._parts(reader, queries, since, until))
+            rows = reader.rows
+        if isinstance(recipe, Events) and not any(labels.saw_events or len(labels.unmatched) for _, labels in parts):
             self.look_at_times(recipe)
-        return Reading(
+        return replace(joined([reading for reading, _ in parts]), rows=rows)
+
+    def _parts(self, reader: Reader, queries: Queries, since: int, until: int) -> Iterator[tuple[Reading, Labels]]:
+        """The readings of [since, until), of the buckets in which ids come again each by itself, and their labels.
+
+        These ids may be other requests in other buckets; so whatever is read at once, it is told as of one bucket.
+        """
+        monitor, width = self.monitor, self.monitor.bucket
+        wide = (since - monitor.max_request_span, until + monitor.max_request_span)
+        summary = reader.columns(queries.requests(*wide), self.most_rows)
+        requests = Requests.of(summary, monitor, queries.cutoffs)
+        alone = requests.recurring.buckets(since, until, width)
+        if alone and since // width < (until - 1) // width:
+            for part in apart(since, until, width, alone):
+                yield from self._parts(reader, queries, *part)
+            return
+        yield self._part(reader, queries, requests, since, until)
+
+    def _part(
+        self, reader: Reader, queries: Queries, requests: Requests, since: int, until: int
+    ) -> tuple[Reading, Labels]:
+        """What is known of those of the requests that were served in [since, until)."""
+        monitor, asked = self.monitor, (since, until)
+        wide = (since - monitor.max_request_span, until + monitor.max_request_span)
+        strays = {"long_request": self._refused(reader, queries, requests.recurring, since, until)}
+        requests = requests.within(since, until)
+        refusals = requests.refusals(monitor)
+        labels = Labelling(monitor, queries, reader, requests, asked, wide, self.most_rows, refusals).read()
+        reading = Reading(
             *asked,
             served=requests.served,
             rankings=_graded(requests, labels.sample),
@@ -131,13 +157,21 @@ class Pull:
             labelled=labels.labelled,
             slices=requests.slices(monitor),
             refusals=refusals,
-            strays=requests.strays,
+            strays={**requests.strays, **strays},
             unmatched=labels.unmatched,
-            rows=reader.rows,
             fingerprint=labels.fingerprint,
             limited={kernel: _graded(requests, sample) for kernel, sample in labels.limited.items()},
             ids=requests.ids,
         )
+        return reading, labels
+
+    def _refused(self, reader: Reader, queries: Queries, recurring: Recurring, since: int, until: int) -> Ints:
+        """Microseconds of the rows in [since, until) of ids that come again."""
+        near: list[list[Any]] = [[], [], []]
+        if recurring.reach_out(since, until):
+            near = reader.columns(queries.near_ends(since, until), self.most_rows)
+        at = to_micros(self.monitor.rankings.time, near[1]).micros
+        return recurring.refused(since, until, self.monitor.max_request_span, near, at)
 
     @contextmanager
     def reading(self, to_sum: bool = False, is_checked: bool = True) -> Iterator[tuple[Reader, Queries]]:

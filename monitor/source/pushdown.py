@@ -1,7 +1,8 @@
 """Reading by sums: the database adds up whole buckets by itself, and only the sums travel.
 
 A bucket in which the database met something that SQL would treat otherwise than the pull (an item or a place twice
-among relevant rows, a request longer than allowed, an unreadable time, an unexpected grade) is read by the pull.
+among relevant rows, a request longer than allowed, an unreadable time, an unexpected grade) is read by the pull. So are
+all buckets between the first and the last row of an id that comes again: there it may be another request.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from monitor.core.buckets import TRAFFIC_FIELDS, runs
 from monitor.core.summable import obstacle
 from monitor.core.summed import Part, Summed
-from monitor.core.tally import Reading
+from monitor.core.tally import MICROS, Reading
 from monitor.core.types import MIXED, Events, Monitor, TimeColumn
 from monitor.errors import SourceError, TooMany
 from monitor.source.engine import BIT, Database, Reader, Statement, of_bits
@@ -30,8 +31,8 @@ from monitor.source.pull import MOST_ROWS, Freshness, Pull, is_boolean
 from monitor.source.queries import Queries
 from monitor.source.requests import unsigned
 from monitor.source.speech import HABITS, Speech, changes_clocks, family_of
-from monitor.source.summing import NOWHERE, PARTS, REPEATED, Summing
-from monitor.source.times import check
+from monitor.source.summing import LAST, NOWHERE, PARTS, REPEATED, Summing
+from monitor.source.times import check, to_micros
 
 log = logging.getLogger(__name__)
 
@@ -342,7 +343,17 @@ class _Found:
     @property
     def odd(self) -> set[int]:
         """Starts of the buckets that are to be read row by row."""
-        return {self._start(r["bucket"]) for r in (*self._cells, *self.strays, *self.on_nothing) if r["odd"]}
+        found = {self._start(r["bucket"]) for r in (*self._cells, *self.strays, *self.on_nothing) if r["odd"]}
+        return found | self._under_recurring
+
+    @property
+    def _under_recurring(self) -> set[int]:
+        """Starts of the buckets between the first and the last row of any id that comes again."""
+        monitor, until = self.summing.monitor, self.edges[-1]
+        found = [(self._start(row["bucket"]), row[LAST]) for row in self._cells if row[LAST] is not None]
+        last = np.minimum(to_micros(monitor.rankings.time, [at for _, at in found]).micros // MICROS, until - 1)
+        pairs = zip(found, last.tolist(), strict=True)
+        return {start for (first, _), end in pairs for start in range(first, end + 1, monitor.bucket)}
 
     @property
     def saw_events(self) -> bool:

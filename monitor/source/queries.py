@@ -332,6 +332,13 @@ class Queries:
             .group_by(self.request, unnamed, *keys, *map(self.exactly, sorted(self.collated)))
         )
 
+    def near_ends(self, since: float, until: float) -> sa.Select[Any]:
+        """Request, time and number of the rows of each time within `max_request_span` of `since` or of `until`."""
+        span = self.monitor.max_request_span
+        near = [self.served(end - span, end + span) for end in (since, until)]
+        wanted = sa.or_(*near), self.request.isnot(None)
+        return sa.select(self.request, self.time, sa.func.count()).where(*wanted).group_by(self.request, self.time)
+
     def graded(self, k: int | None) -> ColumnElement[int]:
         """How many rows show an item with a grade at one of the first k positions."""
         if self.grade_column is None:

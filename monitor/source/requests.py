@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from monitor.core.relevance import Refusals
 from monitor.core.tally import MICROS
 from monitor.core.types import MIXED, Judgments, Monitor
 from monitor.errors import SourceError
+from monitor.source.recurring import Recurring
 from monitor.source.times import to_micros
 
 Ints = NDArray[np.int64]
@@ -39,6 +40,7 @@ class Requests:
         mixed: for each of these, (R,) whether a request's rows differ in it.
         strays: reason -> microseconds of refused rows that belong to no request, or to one that is left out.
         left_out: ids of requests that were seen too.
+        recurring: those of which it is not known whether all their rows were read, for they end too late.
     """
 
     ids: Sequence[Any]
@@ -51,6 +53,7 @@ class Requests:
     mixed: Sequence[Bools]
     strays: Mapping[str, Ints] = field(default_factory=dict)
     left_out: Sequence[Any] = ()
+    recurring: Recurring = field(default_factory=Recurring)
 
     @classmethod
     def of(cls, columns: list[list[Any]], monitor: Monitor, cutoffs: Sequence[int | None]) -> Requests:
@@ -77,7 +80,8 @@ class Requests:
             {"null_request": np.repeat(micros[~named], counts[0][~named])},
         )
         span = monitor.max_request_span * MICROS
-        return found._without_long((groups.highest(latest) - found.served > span) & ~found.doubtful)
+        last = groups.highest(latest)
+        return found._without_long((last - found.served > span) & ~found.doubtful, last)
 
     @cached_property
     def number(self) -> dict[Any, int]:
@@ -90,12 +94,13 @@ class Requests:
         strays = {r: m[(m >= since * MICROS) & (m < until * MICROS)] for r, m in self.strays.items()}
         return self._where(inside, strays)
 
-    def _without_long(self, is_long: Bools) -> Requests:
-        """Those that end in time. Of the others it is not known whether all their rows were read; they are strays."""
+    def _without_long(self, is_long: Bools, last: Ints) -> Requests:
+        """Those that end in time, given the microseconds of their last rows."""
         if not is_long.any():
             return self
-        at = np.repeat(self.served[is_long], self.counts["rows"][is_long])
-        return self._where(~is_long, {**self.strays, "long_request": at})
+        ids = [self.ids[i] for i in np.flatnonzero(is_long).tolist()]
+        recurring = Recurring(ids, self.served[is_long], last[is_long], self.counts["rows"][is_long])
+        return replace(self._where(~is_long, self.strays), recurring=recurring)
 
     def _where(self, wanted: Bools, strays: Mapping[str, Ints]) -> Requests:
         kept = np.flatnonzero(wanted)
@@ -111,6 +116,7 @@ class Requests:
             [mixed[kept] for mixed in self.mixed],
             strays,
             [*self.left_out, *(self.ids[i] for i in np.flatnonzero(~wanted).tolist())],
+            self.recurring,
         )
 
     @property

@@ -52,6 +52,10 @@ COUNTS = (
 """Columns of the answer: traffic, refused rows by reason, requests that are to be read row by row, rows gone through,
 events on nothing."""
 
+LAST = "last_odd"
+"""Column of the answer: the latest time of the requests that are to be read row by row for their times. All buckets
+that lie between are to be read so, for in each of them such an id may be another request."""
+
 PARTS = ("requests", "empty", "total", "squares", "num", "den", "num_squares", "den_squares", "products")
 """Endings of the columns of one measure, in the order of `buckets.FIELDS`."""
 
@@ -133,8 +137,8 @@ class Summing:
     def cells(self, since: int, until: int) -> Statement:
         """Sums of the requests served in [since, until) seconds, by bucket and slices.
 
-        Columns: bucket, the number of a stretch between `edges`, `NOWHERE` or `REPEATED`; `places`; `COUNTS`; for
-        each of `kernels` its `PARTS`.
+        Columns: bucket, the number of a stretch between `edges`, `NOWHERE` or `REPEATED`; `places`; `COUNTS`; `LAST`;
+        for each of `kernels` its `PARTS`. Requests that began before and last too long stand in the first stretch.
         """
         requests = self._requests(since, until)
         recipe = self.monitor.recipe
@@ -224,11 +228,11 @@ class Summing:
     def _requests(self, since: int, until: int) -> sa.FromClause:
         """One row a request, named q."""
         q = self.queries
-        first = sa.func.min(q.time)
+        first, last = sa.func.min(q.time), sa.func.max(q.time)
         columns: list[Expression] = [
             q.request.label("request"),
             first.label("first_at"),
-            sa.func.max(q.time).label("last_at"),
+            last.label("last_at"),
             sa.func.count().label("n_rows"),
             sa.func.count(q.item).label("n_items"),
             sa.func.count(q.position).label("n_positions"),
@@ -242,10 +246,12 @@ class Summing:
             columns += [sa.func.min(value).label(place.compared), sa.func.max(value).label(f"most_{place.value}")]
             if place.exact:
                 columns.append(sa.func.min(q.rankings.c[dimension.column]).label(place.value))
-        asked = sa.and_(first >= self.relevant.time(since), first < self.relevant.time(until))
+        began = self.relevant.time(since)
+        asked = sa.and_(first >= began, first < self.relevant.time(until))
+        earlier = sa.and_(first < began, sa.or_(*self._untimely(first, last)))
         grouped = sa.select(*columns).where(q.served(*self.relevant.wide(since, until))).group_by(q.request)
         return (
-            grouped.having(sa.or_(q.request.is_(None), asked))
+            grouped.having(sa.or_(q.request.is_(None), asked, earlier))
             .cte("rankmon_q")
             .prefix_with("MATERIALIZED", dialect="sqlite")
         )
@@ -283,7 +289,7 @@ class Summing:
         ]
         counts = [known.get(name, zero).label(name) for name in COUNTS]
         parts = [zero.label(f"{name}_{part}") for name in self.kernels.values() for part in PARTS]
-        return [bucket, *slices, *counts, *parts]
+        return [bucket, *slices, *counts, sa.null().label(LAST), *parts]
 
     # ---- cells -------------------------------------------------------------------------------------------------
 
@@ -312,8 +318,9 @@ class Summing:
         keys = [one.c.bucket, *(one.c[name] for place in places for name in (place.value, place.mixed))]
         exact = [one.c[place.exact] for place in places if place.exact]
         counts = [self.speech.total(one.c[name]).label(name) for name in COUNTS]
+        last = sa.func.max(one.c[LAST]).label(LAST)
         parts = [c for name in self.kernels.values() for c in self._parts(one, name)]
-        return sa.select(*keys, *counts, *parts).group_by(*keys, *exact)
+        return sa.select(*keys, *counts, last, *parts).group_by(*keys, *exact)
 
     def _one_a_request(
         self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas, found: dict[str, Formula], since: int, until: int
@@ -321,7 +328,8 @@ class Summing:
         """What is summed by cell, one row a request; named v."""
         time = self.monitor.rankings.time
         stretch = self.speech.stretch(q.c.first_at, time, self.edges(since, until), self.monitor.bucket)
-        columns: list[Any] = [sa.case((q.c.request.is_(None), written(str(NOWHERE))), else_=stretch).label("bucket")]
+        elsewhere = (q.c.request.is_(None), written(str(NOWHERE))), (q.c.first_at < self.relevant.time(since), _ZERO)
+        columns: list[Any] = [sa.case(*elsewhere, else_=stretch).label("bucket")]
         mixed = _ZERO
         for place in self.places.values():
             least, most = q.c[place.compared], q.c[f"most_{place.value}"]
@@ -332,6 +340,7 @@ class Summing:
             mixed = mixed + differ
         counts = self._counts(q, p, formulas) | {"mixed_slice": mixed}
         columns += [counts[name].label(name) for name in COUNTS]
+        columns.append(sa.case((sa.or_(*self._untimely(q.c.first_at, q.c.last_at)), q.c.last_at)).label(LAST))
         columns.append(sa.case((self._is_sampled(q), _ONE), else_=_ZERO).label("sampled"))
         for name, formula in found.items():
             columns += [part.label(f"{name}_{ending}") for ending, part in self._ingredients(formula).items()]
@@ -344,7 +353,7 @@ class Summing:
     @property
     def _kept(self) -> set[str]:
         """Columns of a request beside those of its measures."""
-        return {"bucket", *COUNTS, *(name for place in self.places.values() for name in place if name)}
+        return {"bucket", *COUNTS, LAST, *(name for place in self.places.values() for name in place if name)}
 
     @staticmethod
     def _ingredients(formula: Formula) -> dict[str, Expression]:
@@ -376,13 +385,18 @@ class Summing:
 
     def _oddities(self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas) -> list[Condition]:
         """Why a request is to be read row by row."""
+        found = [_or_zero(p.c.odd) > _ZERO, *self._untimely(q.c.first_at, q.c.last_at)]
+        return found + [_or_zero(p.c[name]) > written(str(most)) for name, most in formulas.too_many.items()]
+
+    def _untimely(self, first: Expression, last: Expression) -> list[Condition]:
+        """Why a request is to be read row by row for the times of its first and its last row."""
         time, span = self.monitor.rankings.time, self.monitor.max_request_span
-        end = self.speech.later(q.c.first_at, time, span) if span else q.c.first_at
-        found = [_or_zero(p.c.odd) > _ZERO, sa.and_(q.c.last_at > q.c.first_at, q.c.last_at > end)]
-        for at in (q.c.first_at, q.c.last_at):
+        end = self.speech.later(first, time, span) if span else first
+        found = [sa.and_(last > first, last > end)]
+        for at in (first, last):
             plain = self.speech.is_plain(at, time)
             found += [] if plain is None else [sa.not_(plain)]
-        return found + [_or_zero(p.c[name]) > written(str(most)) for name, most in formulas.too_many.items()]
+        return found
 
     def _is_sampled(self, q: sa.FromClause) -> Condition:
         everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > _ZERO

@@ -256,5 +256,5 @@ def _lacks(settings: Settings, reference: Reference, until: int) -> str:
     if size and not reference.total[before].any():
         return f"a first label that is worth anything, and {least} days from then on"
     if days >= least and size < LEAST_REQUESTS:
-        return f"{size} of {LEAST_REQUESTS} requests to begin with"
-    return f"{days} of {least} days to begin with"
+        return f"a first reference: {size} of {LEAST_REQUESTS} requests to begin with"
+    return f"a first reference: {days or 'less than one'} of {least} days to begin with"

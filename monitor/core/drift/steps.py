@@ -361,9 +361,8 @@ class _Going:
         since = days_since(self._was, self._block.ends[row])
         if not self._was.settled:
             known = days_known(self._was, self._block.ends[row])
-            said = (
-                f"{min(known, SETTLING_DAYS)} of {SETTLING_DAYS} whole days since the level began anew, labels included"
-            )
+            so_far = min(known, SETTLING_DAYS) or "less than one"
+            said = f"whole days since the level began anew, labels included: {so_far} of {SETTLING_DAYS}"
             left_out = f"; {since - known} brought too few requests or labels to count"
             return said + left_out * (since > known)
         if not self._day[row][gates.JUDGED]:

@@ -24,7 +24,7 @@ def kinds(found: list) -> set[str]:
 def test_after_two_days_there_are_verdicts_on_the_new_level() -> None:
     found = verdicts(LOWER.draw(), ANEW)
     assert kinds(on(found, 33.5, 36)) == {"not_enough_data"}
-    assert on(found, 33.5, 35)[0].lacks == "0 of 2 whole days since the level began anew, labels included"
+    assert on(found, 33.5, 35)[0].lacks == "whole days since the level began anew, labels included: less than one of 2"
     assert kinds(on(found, 36)) == {"healthy"}
     assert on(found, 36.5)[0].lacks == "a whole reference since the level began anew: 3 of 28 days"
 
@@ -138,7 +138,8 @@ def test_a_day_without_most_of_its_hours_is_no_day_of_the_new_level() -> None:
     assert kinds(on(found, 31.2, 33.3)) == {"labels_suspect", "labels_collapsed"}
     assert kinds(on(found, 33.6, 36)) == {"not_enough_data"}
     assert on(found, 34.5)[0].lacks == (
-        "0 of 2 whole days since the level began anew, labels included; 3 brought too few requests or labels to count"
+        "whole days since the level began anew, labels included: less than one of 2; "
+        "3 brought too few requests or labels to count"
     )
     assert kinds(on(found, 36)) == {"healthy"}
 

@@ -421,7 +421,8 @@ def test_hours_whose_data_were_bad_do_not_move_the_baseline() -> None:
 def test_a_new_monitor_says_what_it_lacks_and_begins_after_two_weeks() -> None:
     found = verdicts(Ranking.of(30).draw())
     assert kinds(on(found, 0, 14)) == {"not_enough_data"}
-    assert on(found, 3, 4)[-1].lacks == "3 of 14 days to begin with"
+    assert found[0].lacks == "a first reference: less than one of 14 days to begin with"
+    assert on(found, 3, 4)[-1].lacks == "a first reference: 3 of 14 days to begin with"
     assert kinds(on(found, 14)) == {"healthy"}
     assert on(found, 20, 21)[-1].lacks.startswith("a whole reference: ")
     assert found[-1].lacks == ""

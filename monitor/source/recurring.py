@@ -1,0 +1,102 @@
+"""Ids of requests that come again: what becomes of their rows does not depend on how much is read at once.
+
+A bucket is looked at with `max_request_span` around it. An id whose rows are farther apart than that there is left out
+of the bucket, and one that comes again in a later bucket is another request. Each of its rows is in one request, or is
+refused in one bucket. Of a bucket that does not fit into memory and is read in parts, that goes for each part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.core.tally import MICROS
+
+Ints = NDArray[np.int64]
+
+_NEVER = np.iinfo(np.int64).max // 2
+
+
+def _none() -> Ints:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Recurring:
+    """The ids whose rows, of those that were looked at, are too far apart for one request, L of them.
+
+    Attributes:
+        ids: (L,) as the source has them.
+        first, last: (L,) microseconds of their earliest and latest rows.
+        rows: (L,) how many rows they have.
+    """
+
+    ids: Sequence[Any] = ()
+    first: Ints = field(default_factory=_none)
+    last: Ints = field(default_factory=_none)
+    rows: Ints = field(default_factory=_none)
+
+    def buckets(self, since: int, until: int, width: int) -> list[int]:
+        """Starts of the buckets of [since, until) seconds between the first and the last row of any of them."""
+        start = since - since % width
+        seen = np.zeros(-(-(until - start) // width) + 1, np.int64)
+        low = np.maximum((self.first // MICROS - start) // width, 0)
+        high = np.minimum((self.last // MICROS - start) // width, len(seen) - 2)
+        here = low <= high
+        np.add.at(seen, low[here], 1)
+        np.add.at(seen, high[here] + 1, -1)
+        return [start + int(i) * width for i in np.flatnonzero(np.cumsum(seen) > 0)]
+
+    def reach_out(self, since: int, until: int) -> bool:
+        """Whether any of them has rows outside of [since, until) seconds."""
+        return bool(((self.first < since * MICROS) | (self.last >= until * MICROS)).any())
+
+    def refused(self, since: int, until: int, span: int, near: Sequence[Sequence[Any]], at: Ints) -> Ints:
+        """Microseconds, within [since, until) seconds, of the rows that are refused there.
+
+        Not refused there are the rows of a request that began before, and those after the end that do not belong to
+        what began within.
+
+        Args:
+            span: most seconds between the rows of one request.
+            near: ids, times, numbers of the rows within `span` of the two ends, where any is outside of them.
+            at: microseconds of these times.
+        """
+        first, end, most = since * MICROS, until * MICROS, span * MICROS
+        number = {name: i for i, name in enumerate(self.ids)}
+        which = np.array([number.get(name, -1) for name in near[0]], np.int64)
+        known = which >= 0
+        which, at, rows = which[known], at[known], np.array(near[2], np.int64)[known]
+        before = self._earliest(which, at, (at >= first - most) & (at < first))
+        within = self._earliest(which, at, (at >= end - most) & (at < end))
+        others = (at < first) | (at <= before[which] + most) & (before[which] < _NEVER)
+        others |= (at >= end) & ((at > within[which] + most) | (within[which] == _NEVER))
+        counts = self.rows - np.bincount(which[others], rows[others], len(self.ids)).astype(np.int64)
+        return np.repeat(np.clip(self.first, first, end - 1), counts)
+
+    def _earliest(self, which: Ints, at: Ints, wanted: NDArray[np.bool_]) -> Ints:
+        """(L,) the earliest of the wanted times of each, `_NEVER` where there is none."""
+        found = np.full(len(self.ids), _NEVER)
+        np.minimum.at(found, which[wanted], at[wanted])
+        return found
+
+
+def apart(since: int, until: int, width: int, alone: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """[since, until) in parts: each bucket that starts at one of `alone` by itself, and what lies between them.
+
+    >>> list(apart(5, 50, 10, [0, 30]))
+    [(5, 10), (10, 30), (30, 40), (40, 50)]
+    """
+    edge = since
+    for start in alone:
+        low, high = max(start, since), min(start + width, until)
+        if edge < low:
+            yield edge, low
+        yield low, high
+        edge = high
+    if edge < until:
+        yield edge, until
