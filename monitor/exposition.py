@@ -214,6 +214,8 @@ def _verdicts(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
         ("mix_shifted", "Whether the mix of slices has moved the mean.", "mix_shifted"),
         ("mix_effect_ratio", "By how much, as a share of the mean.", "mix_effect"),
         ("baseline_offered", "Whether a new baseline is on offer: the level has been above the old one.", "improved"),
+        ("level_decayed", "Whether the level has fallen since the reference, too slowly for an alarm.", "decayed"),
+        ("level_change_ratio", "Relative change of the mean in the last days against the reference.", "moved"),
     ):
         gauge = GaugeMetricFamily(f"rankmon_{family}", text, labels=["monitor"])
         for name, _, verdict in judged:

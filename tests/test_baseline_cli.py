@@ -127,6 +127,20 @@ def test_json_has_every_series(bench: Bench, capsys: pytest.CaptureFixture[str])
     assert found["is_better_on_offer"] is False
 
 
+def test_a_slow_decay_is_told(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    steady = Ranking.of(160, peak=900)
+    lost = np.clip((steady.starts - START - 30 * DAY) / (100 * DAY), 0, 1)[:, None] * 0.07
+    put(bench.store, bench.monitor, replace(steady, mean=steady.mean * (1 - lost)).draw())
+    assert bench.run("baseline", "show", "search") == 0
+    told = re.search(r"has fallen by (\d\.\d) % since the reference, too slowly for an alarm", capsys.readouterr().out)
+    assert told is not None
+    assert float(told[1]) == pytest.approx(7, abs=1)
+    assert bench.run("baseline", "show", "search", "--format", "json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["has_decayed"]
+    assert found["level_change"] == pytest.approx(-0.07, abs=0.01)
+
+
 def test_a_lasting_improvement_offers_a_new_one(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     better = Ranking.of(42, peak=900).since(31, mean=1.08).draw()
     put(bench.store, bench.monitor, better)

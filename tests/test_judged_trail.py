@@ -139,6 +139,16 @@ def test_the_page_says_that_a_better_baseline_is_on_offer(bench: Bench) -> None:
         assert ("rankmon baseline begin search" in render(Pictured.of(day(20), told))) is improved
 
 
+def test_the_page_says_that_the_level_has_decayed(bench: Bench) -> None:
+    bench.put(Ranking.of(20).draw())
+    bench.judge(day(20))
+    snapshot = shown(bench.store, bench.monitor, day(20))
+    assert snapshot.verdict is not None
+    for decayed in (True, False):
+        told = replace(snapshot, verdict=replace(snapshot.verdict, decayed=decayed, moved=-0.0712))
+        assert ("the level has fallen by 7.1 % since the reference" in render(Pictured.of(day(20), told))) is decayed
+
+
 def test_there_is_no_figure_where_nothing_was_judged(bench: Bench) -> None:
     bench.put(Ranking.of(3).draw())
     bench.judge(day(3))

@@ -204,11 +204,15 @@ def plain(found: Stand) -> dict[str, Any]:
         "requests": None if fitted is None else fitted.requests,
         "lacks": "a first final bucket" if verdict is None else verdict.lacks,
         "is_better_on_offer": verdict is not None and verdict.improved,
+        "has_decayed": verdict is not None and verdict.decayed,
+        "level_change": None if verdict is None else verdict.moved,
         "series": [unit_plain(unit) for unit in found.units],
     }
 
 
 def _lines(found: Stand) -> list[str]:
+    from monitor.core.verdict_words import decayed
+
     told = plain(found)
     lines = [f"{found.monitor}: {told['measure']}" + (f" by {found.drift.mix_by}" if found.drift.mix_by else "")]
     if told["fitted_since"] is None:
@@ -229,6 +233,9 @@ def _lines(found: Stand) -> list[str]:
         lines.append(
             f"  the level has been above it for a week: rankmon baseline begin {found.monitor} takes it as new"
         )
+    if told["has_decayed"]:
+        begin = f"rankmon baseline begin {found.monitor} takes it as it is"
+        lines.append(f"  for a week or more {decayed(told['level_change'])}; {begin}")
     return [*lines, *(f"  {line}" for line in _table(found))]
 
 

@@ -140,6 +140,8 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
         "mix_shifted": verdict.mix_shifted,
         "mix_effect": verdict.mix_effect,
         "is_better_on_offer": verdict.improved,
+        "has_decayed": verdict.decayed,
+        "level_change": verdict.moved,
         "lacks": verdict.lacks,
     }
 
@@ -236,7 +238,7 @@ def _stored(told: dict[str, Any], oldest: int) -> str:
 
 def _verdict(told: dict[str, Any]) -> str:
     """A verdict in a line: what, since when, where, the last day's mean against what is expected, until when."""
-    from monitor.core.verdict_words import NAMES, named
+    from monitor.core.verdict_words import NAMES, decayed, named
     from monitor.core.words import over_the_last, utc
 
     name = f"verdict on {told['measure']}"
@@ -260,6 +262,8 @@ def _verdict(told: dict[str, Any]) -> str:
         parts.append(f"the mix of {dimension} moves the mean by {100 * told['mix_effect']:+.1f} %")
     if told["is_better_on_offer"]:
         parts.append("a better baseline is on offer, see rankmon baseline")
+    if told["has_decayed"]:
+        parts.append(decayed(told["level_change"]))
     if told["lacks"]:
         parts.append(f"lacks {told['lacks']}")
     return f"{name}: {'; '.join(parts)}; until {utc(told['end'])}"

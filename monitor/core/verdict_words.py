@@ -308,6 +308,15 @@ def reason(was: str, became: str, finding: Finding | None) -> str:
     return "back at the baseline"
 
 
+def decayed(change: float) -> str:
+    """That the level is below its reference by a relative change, of which no alarm tells.
+
+    >>> decayed(-0.0712)
+    'the level has fallen by 7.1 % since the reference, too slowly for an alarm: retrain'
+    """
+    return f"the level has fallen by {-100 * change:.1f} % since the reference, too slowly for an alarm: retrain"
+
+
 def named(dimension: str, value: str) -> str:
     """A slice on one line, however long or odd its value is."""
     return f"{dimension}={_shown(value)}"

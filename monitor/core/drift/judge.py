@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from monitor.core.drift.seasons import slots
 from monitor.core.drift.series import DAY, GAP, Floats, Hours
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import Recent, State
-from monitor.core.drift.steps import follow
+from monitor.core.drift.steps import LASTING_DAYS, follow
 from monitor.core.drift.tolerance import Misses
 from monitor.core.drift.verdicts import Change, Verdict
 
@@ -30,6 +31,9 @@ MOST_OF_REFERENCE = 2
 STALE = 35 * DAY
 """Without any request for so long, what was known is no baseline any more."""
 LEAST_RISE = 0.02
+LEAST_DECAY, DECAY_BACK = 0.05, 0.6
+"""Relative fall below the reference that is told where it came too slowly for an alarm, and the share of it from which
+on it is told no more."""
 
 
 def judge(settings: Settings, state: State | None, hours: Hours) -> tuple[list[Verdict], State | None]:
@@ -102,7 +106,8 @@ def _new_day(settings: Settings, state: State, day: int) -> State:
     if not state.fits:
         found = with_level_error(settings, state, found, day * DAY)
     found = found.with_noise(state.misses.noise(settings, found, levels))
-    return replace(state, baseline=found, levels=levels, improved=_improved(state, found))
+    state = replace(state, baseline=found, levels=levels)
+    return replace(state, improved=_improved(state, found), decayed=_decayed(state, found), moved=_moved(state, found))
 
 
 def _with_cycle(settings: Settings, state: State, found: Baseline, day: int) -> State:
@@ -209,12 +214,29 @@ def _admitted(settings: Settings, state: State, found: Baseline, now: int) -> tu
 
 def _improved(state: State, found: Baseline) -> int:
     """For how many days in a row, until now, the mean has been clearly above what the reference had."""
-    if not state.levels.pending:
-        return 0
-    last = state.levels.pending[-1].sums
-    whole = float((last[lv.EXPECTED] * found.known).sum())
-    rise = float((last[lv.TOTAL] * found.known).sum()) / whole - 1 if whole > 0 else 0.0
+    rise = _change(state.levels.pending[-1:], found) or 0.0
     return state.improved + 1 if rise > max(LEAST_RISE, float(found.noise.tolerated[0])) else 0
+
+
+def _decayed(state: State, found: Baseline) -> int:
+    """For how many days in a row, until now, the mean has been clearly below what the reference had, unless of late."""
+    least = max(LEAST_DECAY, float(found.noise.tolerated[0])) * (DECAY_BACK if state.decayed >= LASTING_DAYS else 1.0)
+    return state.decayed + 1 if (_moved(state, found) or 0.0) < -least else 0
+
+
+def _moved(state: State, found: Baseline) -> float | None:
+    """Relative change of the mean since the reference, at the mix of the days that are too young for the level."""
+    return _change(state.levels.pending, found)
+
+
+def _change(days: Sequence[Day], found: Baseline) -> float | None:
+    """Relative difference of what slices with a baseline had on these days from what the reference says.
+
+    None without any: there was no request, or an alarm on all traffic is open.
+    """
+    total = sum(float((day.sums[lv.TOTAL] * found.known).sum()) for day in days)
+    whole = sum(float((day.sums[lv.EXPECTED] * found.known).sum()) for day in days)
+    return total / whole - 1 if whole > 0 else None
 
 
 def _gather(settings: Settings, state: State, block: Hours) -> tuple[list[Verdict], State]:

@@ -121,7 +121,9 @@ class State:
         reference: as long as no baseline rests on a whole one.
         baseline: None until there is enough for one.
         fits: how often it was fitted on this reference.
-        improved: days in a row above the baseline.
+        improved, decayed: days in a row above the baseline, and clearly below it though no alarm is open.
+        moved: relative change of the mean in the last days against the reference; None while an alarm is open on
+            all traffic.
         settled: whether the level is known; not in the first days after it began anew.
         cycle: how the shared daily cycle has moved since the baseline was fitted, which has it in it.
     """
@@ -144,6 +146,8 @@ class State:
     trouble: Trouble
     mix: Mix
     improved: int
+    decayed: int
+    moved: float | None
     settled: bool
     cycle: Cycle
 
@@ -172,6 +176,8 @@ class State:
             Trouble.empty(count),
             Mix(),
             0,
+            0,
+            None,
             True,
             Cycle.empty(settings.step),
         )

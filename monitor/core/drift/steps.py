@@ -27,7 +27,8 @@ LEAST_OF_DAY = 10
 GONE = 7 * DAY
 """A slice that has been missing for so long is told no more."""
 LEAST_MIX, MIX_DEVIATIONS, MIX_BACK = 0.02, 4.5, 0.6
-IMPROVED_DAYS = 7
+LASTING_DAYS = 7
+"""In a row, for which a level is above or below its reference until that is told."""
 ENOUGH_OF_REFERENCE = 0.9
 
 
@@ -331,12 +332,14 @@ class _Going:
             self._missing(),
             self._labels(row) if is_suspect else None,
             found,
-            self._was.improved >= IMPROVED_DAYS,
+            self._was.improved >= LASTING_DAYS,
             known.days,
             self._lacks(row),
             self._settings.steps(hours) * self._settings.step,
             self._lost(row),
             self._observed_span(row),
+            self._was.decayed >= LASTING_DAYS and not alarms_open,
+            self._was.moved if self._was.settled else None,
             *(self._refused(row) if said == "rows_refused" else ()),
         )
 

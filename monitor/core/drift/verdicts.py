@@ -136,6 +136,9 @@ class Verdict:
             while it is these that are the matter.
         split: where the last day's change comes from; only when an alarm opens.
         improved: the level has been above the baseline for a week, a new one is on offer.
+        decayed: the level has been clearly below the reference for a week, and fell too slowly for an alarm.
+        moved: relative change of the mean in the last days against the reference; None while no level is known, or an
+            alarm on all traffic is open.
         reference_days: that the baseline rests on, or that there are so far.
         lacks: what is missing to a verdict, or to a full reference; empty if nothing.
     """
@@ -162,6 +165,8 @@ class Verdict:
     span: int = 0
     lost: tuple[Lost, ...] = ()
     observed_span: int = 0
+    decayed: bool = False
+    moved: float | None = None
     refused: float | None = None
     refused_before: float | None = None
 

@@ -213,6 +213,39 @@ def test_a_lasting_improvement_offers_a_new_baseline_and_a_passing_one_does_not(
     assert not any(v.improved for v in verdicts(Ranking.of(45).since(30, 32, mean=1.08).draw()))
 
 
+def decaying(by: float, until: float, days: int, mended: float = 1e9) -> list[Verdict]:
+    """On a mean that falls evenly from day 30 on until another one, and stays there until it is as it was."""
+    ranking = Ranking.of(days, seed=1)
+    day = (ranking.starts - START) / DAY
+    part = np.where(day < mended, np.clip((day - 30) / (until - 30), 0, 1), 0.0)
+    return verdicts(replace(ranking, mean=ranking.mean * (1 - by * part[:, None])).draw())
+
+
+def test_a_decay_that_is_too_slow_for_an_alarm_is_told_once_it_is_large() -> None:
+    found = decaying(0.12, 330, 185)
+    assert not any(v.is_degraded for v in found)
+    told = [(v.end - START) / DAY for v in found if v.decayed]
+    assert 155 < told[0] < 175, "5 % are lost by day 155"
+    assert all(v.decayed for v in on(found, told[0]))
+    assert found[-1].moved == pytest.approx(-0.12 * 153 / 300, abs=0.01)
+
+
+def test_no_decay_is_told_of_a_small_one_nor_while_an_alarm_tells_of_it() -> None:
+    small = decaying(0.03, 120, 130)
+    assert not any(v.decayed for v in small)
+    assert small[-1].moved == pytest.approx(-0.03, abs=0.01)
+    sudden = decaying(0.1, 30.1, 60)
+    assert sudden[-1].is_degraded
+    assert sudden[-1].moved is None
+    assert not any(v.decayed for v in sudden)
+
+
+def test_a_decay_that_is_mended_is_told_no_more() -> None:
+    found = decaying(0.12, 180, 150, mended=140)
+    assert all(v.decayed for v in on(found, 130, 140))
+    assert not any(v.decayed for v in on(found, 144))
+
+
 def test_a_shift_of_the_mix_is_told_and_pages_nobody() -> None:
     ranking = Ranking.of(40, slices=2, peak=2000)
     spread = replace(ranking, mean=ranking.mean * [0.7, 1.2])
