@@ -63,7 +63,7 @@ def test_a_source_that_is_back_before_there_is_a_baseline_is_not_told_to_be_judg
     bench.judge(END + 6 * HOUR, arrived=Arrived(END + 6 * HOUR - 5.0, END + 6 * HOUR - 5.0))
     assert told(bench)[1:] == [("data", "search: resolved, source stale no more")]
     text = bench.notices[-1][1].text
-    assert "The quality is not judged yet, for want of a baseline (5 of 14 days to begin with)." in text
+    assert "The quality is not judged yet, which lacks a first reference: 5 of 14 days to begin with." in text
     assert "judged again" not in text
 
 

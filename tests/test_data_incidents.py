@@ -51,7 +51,7 @@ def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours_and_is_n
     assert [s.incident.closed_at for s in bench.incidents] == [day(69) + 6 * HOUR]
     said = bench.notices[-1][1].text
     assert text in said
-    assert "The quality is not judged yet, for want of a baseline (0 of 14 days to begin with)." in said
+    assert "not judged yet, which lacks a first reference: less than one of 14 days to begin with." in said
     assert "judged again" not in said
 
 

@@ -337,8 +337,8 @@ def test_what_is_gone_for_good_is_told_once_and_not_to_be_sound_again(
     assert "sound again" not in notice.text
 
 
-def test_of_traffic_that_is_low_by_half_for_good_the_hours_that_are_judged_are_told(bench: Bench) -> None:
-    past = Ranking.of(50).since(31, rate=0.35).draw()
+def test_of_traffic_that_is_low_no_more_but_not_back_the_hours_that_are_judged_are_told(bench: Bench) -> None:
+    past = Ranking.of(36).since(31, 33, rate=0.35).since(33, rate=0.62).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
     bench.live(past, 31 * 24, step=3)

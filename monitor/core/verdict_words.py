@@ -153,7 +153,7 @@ def taken_as_normal(finding: Finding) -> str:
 
 def not_judged_yet(finding: Finding) -> str:
     """That the data are sound, but that there is nothing yet to judge the model by."""
-    return f"The quality is not judged yet, for want of a baseline ({finding.lacks})."
+    return f"The quality is not judged yet, which lacks {finding.lacks}."
 
 
 def _why_labels(finding: Finding) -> str:

@@ -17,6 +17,7 @@ from monitor.core.drift import levels as lv
 from monitor.core.drift.baseline import LEAST_REQUESTS, Baseline, Reference
 from monitor.core.drift.beginning import begun_anew, settle, with_level_error, without_broken_days
 from monitor.core.drift.cycle import Cycle, followed
+from monitor.core.drift.gates import TRAFFIC_RATIO
 from monitor.core.drift.levels import Day, Levels
 from monitor.core.drift.seasons import slots
 from monitor.core.drift.series import DAY, GAP, Floats, Hours
@@ -30,6 +31,9 @@ MOST_OF_REFERENCE = 2
 """Lengths of a reference that are kept while an alarm keeps it from being fitted on."""
 STALE = 35 * DAY
 """Without any request for so long, what was known is no baseline any more."""
+LEAST_VOLUME = 0.1
+"""Share of the usual requests that may be all from now on: of fewer it is a fault. Followed as slowly as a level, what
+stays low would be so for two weeks, in which nothing is judged, and then by turns."""
 LEAST_RISE = 0.02
 LEAST_DECAY, DECAY_BACK = 0.05, 0.6
 """Relative fall below the reference that is told where it came too slowly for an alarm, and the share of it from which
@@ -93,6 +97,8 @@ def _new_day(settings: Settings, state: State, day: int) -> State:
     if state.baseline is not None and state.settled:
         state = _with_cycle(settings, state, state.baseline, day)
     state = replace(state, levels=state.levels.on(day))
+    if state.settled:
+        state = replace(state, levels=state.levels.with_new_volume(LEAST_VOLUME, TRAFFIC_RATIO))
     if state.baseline is not None and state.settled and not state.standing.open.any():
         state = replace(state, misses=state.misses.after(state.levels, state.baseline))
     state = _fitted(settings, state, day)

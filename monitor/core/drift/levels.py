@@ -124,6 +124,23 @@ class Levels:
         days = [replace(d, sums=d.sums * ~which) for d in (self.memory, *self.pending, self.today)]
         return replace(self, memory=days[0], pending=tuple(days[1:-1]), today=days[-1], rising=self.rising * ~which)
 
+    def with_new_volume(self, least: float, most: float) -> Levels:
+        """With the requests of the youngest days as what is usual, if each of them had so few, but not next to none.
+
+        Args:
+            least, most: shares of the requests that were usual.
+        """
+        young = np.array([d.sums[[REQUESTS, EXPECTED_REQUESTS]] for d in self.pending])
+        if len(young) < LEFT_OUT_DAYS:
+            return self
+        came, usual = young[:, 0].sum(axis=1), (young[:, 1] * self.ratios[VOLUME]).sum(axis=1)
+        if not ((came >= least * usual) & (came < most * usual)).all():
+            return self
+        sums = self.memory.sums.copy()
+        sums[[REQUESTS, EXPECTED_REQUESTS]] = young.sum(axis=0)
+        memory = replace(self.memory, sums=sums)
+        return replace(self, memory=memory, ratios=_ratios(memory, self.ratios))
+
     def gathered(self, prior: Floats) -> Levels:
         """With the young days counted in at once, and (S,) `prior` beside them, observed just as expected."""
         sums = self.every()

@@ -420,10 +420,22 @@ def test_traffic_that_is_gone_is_told_in_four_hours_at_any_time_of_a_working_day
     assert {v.kind for v in found if gone + 3 * HOUR < v.end <= gone + 12 * HOUR} == {"traffic_low"}
 
 
-def test_traffic_that_stays_low_becomes_the_usual_in_time() -> None:
-    found = verdicts(Ranking.of(90).since(30, rate=0.4).draw())
-    assert kinds(on(found, 31, 36)) == {"traffic_low"}
-    assert kinds(on(found, 70)) == {"healthy"}
+@pytest.mark.parametrize("rate", [0.15, 0.3])
+def test_traffic_that_stays_low_becomes_the_usual_after_four_days(rate: float) -> None:
+    found = verdicts(Ranking.of(45).since(30, rate=rate).draw())
+    assert kinds(on(found, 30.5, 34)) == {"traffic_low"}
+    assert kinds(on(found, 34.5)) == {"healthy"}
+
+
+def test_of_next_to_no_traffic_it_is_told_for_longer_and_of_none_for_ever() -> None:
+    assert kinds(on(verdicts(Ranking.of(42).since(30, rate=0.05).draw()), 30.5)) == {"traffic_low"}
+    assert kinds(on(verdicts(Ranking.of(60).since(30, rate=0).draw()), 30.5)) == {"traffic_low"}
+
+
+def test_after_lower_traffic_became_the_usual_a_drop_is_found_and_more_is_no_fault() -> None:
+    less = Ranking.of(60).since(30, 45, rate=0.3)
+    assert first(verdicts(less.since(40, mean=0.85).draw()), 40) < 24
+    assert kinds(on(verdicts(less.draw()), 35)) == {"healthy"}
 
 
 def test_a_slice_that_goes_missing_is_named_while_the_others_are_judged() -> None:
