@@ -55,6 +55,18 @@ def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours_and_is_n
     assert "judged again" not in said
 
 
+def test_low_traffic_names_the_slices_that_are_gone_with_it(bench: Bench) -> None:
+    bench.put(Ranking.of(30, slices=2).draw())
+    bench.judge(day(30))
+    bench.live(Ranking.of(31, slices=2).since(30, rate=0, slices=[1]).since(30, rate=0.6, slices=[0]).draw(), 30 * 24)
+    (_, told_) = next(n for n in bench.notices if n[1].kind == "firing")
+    assert re.search(
+        r"Traffic is low: .* Nothing came any more of device=slice 1 \(0 requests in \d h since 2022-02-07 00:00 UTC, "
+        r"where about [\d,]+ are usual\)\.",
+        told_.text,
+    )
+
+
 def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_newest_window(bench: Bench) -> None:
     past = Ranking.of(45).draw()
     late = (past.starts >= day(30)) & (past.starts < day(31))

@@ -177,6 +177,13 @@ def test_no_name_of_a_slice_forges_a_line_of_a_verdict() -> None:
         assert len(text) < 400
 
 
+def test_labels_that_became_fewer_by_as_much_as_the_measure_fell_are_to_be_looked_at_too() -> None:
+    as_much = replace(DROP, verdict="degraded", coverage=0.35, coverage_before=0.42)
+    told = "see too whether labels are being lost"
+    assert told in notification("firing", ABOUT, INCIDENT, [as_much], 0).text
+    assert told not in notification("firing", ABOUT, INCIDENT, [replace(as_much, coverage=0.41)], 0).text
+
+
 # ---- a new version of the model --------------------------------------------------------------------------------------
 
 

@@ -206,6 +206,7 @@ def plain(found: Stand) -> dict[str, Any]:
         "is_better_on_offer": verdict is not None and verdict.improved,
         "has_decayed": verdict is not None and verdict.decayed,
         "level_change": None if verdict is None else verdict.moved,
+        "labels_change": None if verdict is None else verdict.labels_moved,
         "series": [unit_plain(unit) for unit in found.units],
     }
 
@@ -235,7 +236,7 @@ def _lines(found: Stand) -> list[str]:
         )
     if told["has_decayed"]:
         begin = f"rankmon baseline begin {found.monitor} takes it as it is"
-        lines.append(f"  for a week or more {decayed(told['level_change'])}; {begin}")
+        lines.append(f"  for a week or more {decayed(told['level_change'], told['labels_change'])}; {begin}")
     return [*lines, *(f"  {line}" for line in _table(found))]
 
 

@@ -142,6 +142,7 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
         "is_better_on_offer": verdict.improved,
         "has_decayed": verdict.decayed,
         "level_change": verdict.moved,
+        "labels_change": verdict.labels_moved,
         "lacks": verdict.lacks,
     }
 
@@ -263,7 +264,7 @@ def _verdict(told: dict[str, Any]) -> str:
     if told["is_better_on_offer"]:
         parts.append("a better baseline is on offer, see rankmon baseline")
     if told["has_decayed"]:
-        parts.append(decayed(told["level_change"]))
+        parts.append(decayed(told["level_change"], told["labels_change"]))
     if told["lacks"]:
         parts.append(f"lacks {told['lacks']}")
     return f"{name}: {'; '.join(parts)}; until {utc(told['end'])}"

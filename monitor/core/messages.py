@@ -30,6 +30,7 @@ from monitor.core.verdict_words import (
     sentences,
     taken_as_normal,
     topic,
+    with_first_version,
 )
 from monitor.core.words import lasting, utc
 
@@ -119,7 +120,7 @@ def notification(
         number: how many came before it in this incident.
         reason: why it was withdrawn.
     """
-    ordered = tuple(sorted(findings, key=_weight))
+    ordered = tuple(sorted(with_first_version(findings, incident.opened_at), key=_weight))
     lines = _LINES[kind](incident, ordered, reason)
     if former_severity is not None:
         lines = [f"Now {incident.severity}, was {former_severity}.", *lines]
@@ -408,9 +409,8 @@ def _origin(findings: Sequence[Finding]) -> list[str]:
 
 
 def _new_version(findings: Sequence[Finding]) -> NewVersion | None:
-    """The version of the model that began to serve when the first fall did of those that go on."""
-    still = [f for f in findings if not f.is_recovering] or findings
-    return next((f.new_version for f in still if f.new_version is not None), None)
+    """The version of the model that began to serve when the first fall did."""
+    return next((f.new_version for f in findings if f.new_version is not None), None)
 
 
 def _version(findings: Sequence[Finding]) -> list[str]:
@@ -425,7 +425,16 @@ def _coverage(findings: Sequence[Finding]) -> list[str]:
     before = "" if first.coverage_before is None else f", {100 * first.coverage_before:.1f} % before"
     # That of a verdict is of the hours before it was found, however long ago the fall began.
     over = " over the last day" if first.verdict else ""
-    return [f"Label coverage{over}: {100 * first.coverage:.1f} %{before}."]
+    return [f"Label coverage{over}: {100 * first.coverage:.1f} %{before}.{_as_labels(first)}"]
+
+
+def _as_labels(finding: Finding) -> str:
+    """That labels became fewer by as much as a verdict's measure fell: worse lists do that, and so do lost labels."""
+    now, before, change = finding.coverage, finding.coverage_before, finding.change
+    if not finding.verdict or now is None or not before or change is None or finding.is_recovering:
+        return ""
+    is_as_much = change < 0 and now / before - 1 <= change
+    return " That fell by as much as the measure: see too whether labels are being lost." * is_as_much
 
 
 def advice(findings: Sequence[Finding]) -> str:

@@ -21,6 +21,11 @@ WEEK = 7 * DAY
 
 FIELDS = len(b.TRAFFIC_FIELDS)
 
+LEAST_USUAL = 10
+"""Requests that a slice must usually have for it to be told that it has none."""
+LEAST_OTHERS = 30
+"""Requests that tell whether what another version served fell as well."""
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -95,6 +100,19 @@ class Evidence:
         requests = int(sums[b.REQUESTS])
         return (float(sums[b.TOTAL] / requests) if requests else None), requests
 
+    def others_fell(self, key: SliceKey, since: int, until: int, least: float) -> bool:
+        """Whether what is not of a slice has fallen by a share since then, against all in the same hours before.
+
+        False where it has too few requests to say so.
+        """
+        weeks = -(-(until - since) // WEEK) * WEEK
+        before, _ = self.mean(OVERALL, since - weeks, until - weeks)
+        (every, requests), (theirs, of_these) = self.mean(OVERALL, since, until), self.mean(key, since, until)
+        rest = requests - of_these
+        if not before or every is None or rest < LEAST_OTHERS:
+            return False
+        return (every * requests - (theirs or 0.0) * of_these) / rest <= (1 - least) * before
+
     def lacking_since(self, key: SliceKey, until: int, least: float, most: int) -> int:
         """Start of the first of the steps up to `until` that all have less than `least` of what came a week before.
 
@@ -110,6 +128,12 @@ class Evidence:
     def _lacks(self, key: SliceKey, since: int, until: int, least: float) -> bool:
         now, before = self.requests(key, since, until), self.requests(key, since - WEEK, until - WEEK)
         return now is not None and before is not None and (now == 0 or now < least * before)
+
+    def silent(self, dimension: str, since: int, until: int) -> list[SliceKey]:
+        """The slices of a dimension without a request in [since, until), where there were some a week before."""
+        keys = [key for key in self.traffic.slices if key[0] == dimension] if dimension else []
+        past = {key: self.usual_requests(key, since, until) or 0 for key in keys}
+        return [key for key in keys if past[key] >= LEAST_USUAL and not self.requests(key, since, until)]
 
     def usual_requests(self, key: SliceKey, since: int, until: int) -> int | None:
         """Requests in the same hours of the last week before `since`; None if nothing is stored of them."""

@@ -266,7 +266,11 @@ def _new_version(seen: Evidence, verdict: Verdict, alarm: Alarm) -> NewVersion |
     if not seen.versions or (alarm.unit and seen.drift.mix_by == seen.versions):
         return None
     step, fell = step_of(seen.width), 0.0 if alarm.unit else -alarm.effect
-    return begun_with(seen.traffic, seen.versions, alarm.since, alarm.opened_at, verdict.end, seen.width, step, fell)
+    new = begun_with(seen.traffic, seen.versions, alarm.since, alarm.opened_at, verdict.end, seen.width, step, fell)
+    if new is None:
+        return None
+    until = verdict.end if new.until is None else new.until
+    return None if seen.others_fell((seen.versions, new.version), new.since, until, -alarm.effect / 2) else new
 
 
 def _well_for(seen: Evidence, key: SliceKey, since: int, until: int) -> int:
@@ -331,6 +335,9 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
     dimension, slices = seen.drift.mix_by or "", list[SliceFall]()
     if kind == "slice_missing":
         slices = [_missing(seen, (dimension, name), verdict.end) for name in verdict.missing]
+    elif kind == LOW:
+        gone = [_missing(seen, key, verdict.end) for key in seen.silent(dimension, verdict.end - span, verdict.end)]
+        slices = sorted(gone, key=lambda one: -(one.before or 0.0))
     elif kind in (SLICE_SUSPECT, SLICE_COLLAPSED) and verdict.lost:
         lost = sorted(verdict.lost, key=lambda one: (one.since, one.slice))
         slices = [SliceFall(dimension, s.slice, s.coverage_before or 0.0, s.coverage or 0.0, 0.0) for s in lost]

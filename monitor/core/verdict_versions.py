@@ -36,13 +36,13 @@ def begun_with(
     """
     near = max(NEAR, step, int(NEAR_SHARE * (opened_at - fell_at)))
     end = min(opened_at, fell_at + near + DAY)
-    past = traffic.between(fell_at - near - DAY, fell_at - near)
+    past = _last_day(traffic, fell_at - near)
     later = traffic.between(fell_at, end)
     keys = [key for key in traffic.slices if key[0] == dimension and key[1] not in (NONE, OTHER)]
     shares_before, shares = _shares(past, keys, dimension), _shares(later, keys, dimension)
-    if shares_before is None or shares is None:
+    if shares_before is None or shares is None or not len(past.starts):
         return None
-    just_before = _shares(past.between(fell_at - near - step, fell_at - near), keys, dimension)
+    just_before = _shares(past.between(int(past.starts[-1]) + width - step, fell_at), keys, dimension)
     served_already = shares_before if just_before is None else np.maximum(shares_before, just_before)
     is_new = (shares >= max(LEAST_SHARE, fell)) & (served_already < NEW * shares)
     former = keys[int(shares_before.argmax())][1]
@@ -52,10 +52,18 @@ def begun_with(
         since = _first(around, keys[i], least) if is_new[i] else None
         if since is not None:
             until = _until(traffic.between(since, now), keys[i], width, now - step)
-            return NewVersion(
-                keys[i][1], former, since, fell_at, step, until, float(shares[i]), float(shares_before[i])
-            )
+            served = _shares(traffic.between(since, max(end, since + step)), keys, dimension)
+            share = float((shares if served is None else served)[i])
+            return NewVersion(keys[i][1], former, since, fell_at, step, until, share, float(shares_before[i]))
     return None
+
+
+def _last_day(traffic: History, until: int) -> History:
+    """The day before, or before the last request by then: after a gap that is long ago."""
+    before = traffic.between(int(traffic.starts[0]), until) if len(traffic.starts) else traffic
+    busy = np.flatnonzero(before.slice(OVERALL)[:, REQUESTS] > 0)
+    end = int(before.starts[busy[-1]]) if len(busy) else until
+    return traffic.between(end + 1 - DAY, end + 1)
 
 
 def _shares(part: History, keys: list[SliceKey], dimension: str) -> b.Floats | None:

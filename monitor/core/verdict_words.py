@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE
 from monitor.core.drift.series import HOUR
@@ -96,7 +97,8 @@ def _found(finding: Finding) -> list[str]:
         low_since = dict(finding.figures).get(BEGAN)
         since = "" if low_since is None else f"; it has been low since {utc(int(low_since))}"
         usual = f"where about {_count(finding.before)} are usual at these hours"
-        return [f"Traffic is low: {_count(finding.value)} requests over {over}, {usual}{since}."]
+        told = f"Traffic is low: {_count(finding.value)} requests over {over}, {usual}{since}."
+        return [told] + [f"Nothing came any more of {_missing(finding)}."] * bool(finding.slices)
     if finding.verdict == "slice_missing":
         return [f"Slices are missing that had traffic before: {_missing(finding)}."]
     if finding.verdict in (SLICE_SUSPECT, SLICE_COLLAPSED):
@@ -258,6 +260,15 @@ def origin(finding: Finding) -> list[str]:
     ]
 
 
+def with_first_version(findings: Sequence[Finding], opened_at: int) -> list[Finding]:
+    """Findings of an incident, of which the one that fell first alone names a version.
+
+    What falls later has the same cause, rather than a version that came when the incident was open already.
+    """
+    first = min((f for f in findings if f.verdict), key=lambda f: (f.since, f.dimension), default=None)
+    return [f if f is first and f.since <= opened_at else replace(f, new_version=None) for f in findings]
+
+
 def new_version(finding: Finding) -> str:
     """Which version of the model began to serve when a verdict's fall began; empty if none did."""
     new = finding.new_version
@@ -308,13 +319,26 @@ def reason(was: str, became: str, finding: Finding | None) -> str:
     return "back at the baseline"
 
 
-def decayed(change: float) -> str:
+AS_LABELS = 0.5
+"""Of a fall, from which on that of the share of requests with a label may be all there is to it."""
+
+
+def decayed(change: float, of_labels: float | None = None) -> str:
     """That the level is below its reference by a relative change, of which no alarm tells.
+
+    Args:
+        of_labels: relative change of the share of requests with a label, if known.
 
     >>> decayed(-0.0712)
     'the level has fallen by 7.1 % since the reference, too slowly for an alarm: retrain'
+    >>> decayed(-0.0712, -0.065).partition("alarm")[2]
+    ', and the share of requests with a label by 6.5 %: see whether labels are lost, else retrain'
     """
-    return f"the level has fallen by {-100 * change:.1f} % since the reference, too slowly for an alarm: retrain"
+    fell = f"the level has fallen by {-100 * change:.1f} % since the reference, too slowly for an alarm"
+    if of_labels is None or of_labels > AS_LABELS * change:
+        return f"{fell}: retrain"
+    labels = f"the share of requests with a label by {-100 * of_labels:.1f} %"
+    return f"{fell}, and {labels}: see whether labels are lost, else retrain"
 
 
 def named(dimension: str, value: str) -> str:

@@ -224,7 +224,7 @@ def _verdict(snapshot: MonitorSnapshot) -> dict[str, str] | None:
     if verdict.improved:
         parts.append(f"a better baseline is on offer: rankmon baseline begin {snapshot.monitor.name}")
     if verdict.decayed and verdict.moved is not None:
-        parts.append(decayed(verdict.moved))
+        parts.append(decayed(verdict.moved, verdict.labels_moved))
     if verdict.lacks:
         parts.append(f"still lacks {verdict.lacks}")
     return {"measure": str(judged(drift.measure)), "words": "; ".join(parts)}

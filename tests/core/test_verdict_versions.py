@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from monitor.core import buckets as b
 from monitor.core.findings import NewVersion
-from monitor.core.types import OVERALL
+from monitor.core.types import OVERALL, Drift
+from monitor.core.verdict_evidence import Evidence
 from monitor.core.verdict_versions import begun_with
+from monitor.core.verdict_words import with_first_version
 from monitor.core.windows import History
+from tests.support.notices import DROP, SLICE
 
 HOUR, DAY = 3600, 86_400
 FELL, OPENED = 10 * DAY, 10 * DAY + 5 * HOUR
@@ -77,3 +82,48 @@ def test_a_version_lowers_the_mean_by_no_more_than_its_share() -> None:
 
 def test_where_versions_were_not_read_before_none_is_new() -> None:
     assert found(served({"v1": [(0, 1.0)]}, since=FELL)) is None
+
+
+def test_after_a_gap_what_served_before_it_is_looked_at() -> None:
+    log = served({"v1": [(0, 1.0), (FELL - 5 * DAY, 0.0)], "v2": [(FELL, 1.0)]})
+    log.sums[(log.starts >= FELL - 5 * DAY) & (log.starts < FELL)] = 0.0
+    one = found(log)
+    assert one is not None
+    assert (one.version, one.former, one.since) == ("v2", "v1", FELL)
+
+
+def test_its_share_is_that_from_its_own_beginning() -> None:
+    at = FELL + 3 * HOUR
+    one = found(served({"v1": [(0, 1.0), (at, 0.0)], "v2": [(at, 1.0)]}))
+    assert one is not None
+    assert (one.since, one.share) == (at, 1.0)
+
+
+NEW = NewVersion("v2", "v1", FELL, FELL, HOUR, None, 1.0, 0.0)
+OF_ALL = replace(DROP, verdict="degraded", since=FELL + HOUR)
+OF_SLICE = replace(SLICE, verdict="degraded", since=FELL + 9 * HOUR, new_version=NEW)
+
+
+def test_of_several_falls_the_first_alone_names_a_version() -> None:
+    assert [f.new_version for f in with_first_version([OF_SLICE, OF_ALL], OPENED)] == [None, None]
+    named = replace(OF_ALL, new_version=NEW)
+    assert [f.new_version for f in with_first_version([OF_SLICE, named], OPENED)] == [None, NEW]
+
+
+def test_a_version_that_came_when_the_incident_was_open_is_named_by_no_fall() -> None:
+    assert [f.new_version for f in with_first_version([OF_SLICE], OPENED)] == [None]
+    assert [f.new_version for f in with_first_version([OF_SLICE], OF_SLICE.since)] == [NEW]
+
+
+@pytest.mark.parametrize(("rest", "requests", "fell"), [(0.44, 90, True), (0.5, 90, False), (0.44, 1, False)])
+def test_what_others_served_fell_as_well_or_it_did_not(rest: float, requests: int, fell: bool) -> None:
+    """All had .5; then a version has .44, and what the others have is .44 as well, or as it was."""
+    starts = np.arange(0, 10 * DAY, HOUR)
+    sums = np.zeros((len(starts), 2, len(b.FIELDS)))
+    later = starts >= 9 * DAY
+    sums[~later, 0, b.REQUESTS], sums[~later, 0, b.TOTAL] = 100, 50
+    sums[later, 1, b.REQUESTS], sums[later, 1, b.TOTAL] = 10, 4.4
+    sums[later, 0, b.REQUESTS], sums[later, 0, b.TOTAL] = 10 + requests, 4.4 + requests * rest
+    history = History(starts, np.ones(len(starts), bool), (OVERALL, ("model_version", "v2")), sums)
+    seen = Evidence(Drift("ndcg@10"), HOUR, history, history)
+    assert seen.others_fell(("model_version", "v2"), 9 * DAY, 10 * DAY, 0.06) is fell

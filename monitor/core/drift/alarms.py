@@ -328,6 +328,14 @@ def unfit(was: Standing, end: int) -> Standing:
     return replace(was, sudden=np.where(was.open, was.sudden, 0.0), course=Course.empty(len(was.run), end))
 
 
+def begun_again(was: Standing, at: int) -> Standing:
+    """With nothing gathered before `at`, seconds, for the units without an alarm: there was a long pause."""
+    kept, new = unfit(was, at), Standing.empty(len(was.run), at)
+    both = ((name, getattr(kept, name), getattr(new, name)) for name in was._of_arrays())
+    arrays = {name: np.where(was.open if a.ndim == 1 else was.open[:, None], a, b) for name, a, b in both}
+    return Standing(**arrays, course=kept.course)
+
+
 def withdrawn(now: Standing, which: Bools, end: int) -> Standing:
     """Without the alarms of some of the U units, at `end` seconds: there is nothing left that they could be about."""
     return _closed(replace(now, risen=np.zeros_like(now.risen), back_since=np.zeros_like(now.back_since)), which, end)

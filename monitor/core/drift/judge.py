@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from monitor.core.drift import alarms
 from monitor.core.drift import baseline as b
 from monitor.core.drift import levels as lv
 from monitor.core.drift.baseline import LEAST_REQUESTS, Baseline, Reference
@@ -87,6 +88,8 @@ def _ready(
     if start - state.until > GAP:
         trouble = replace(state.trouble, low=0)
         state = replace(state, recent=Recent.empty(settings.steps(24), len(slices)), trouble=trouble)
+    if start - state.until > DAY:
+        state = replace(state, standing=alarms.begun_again(state.standing, start))
     return (_new_day(settings, state, day) if is_new_day else state), ()
 
 
@@ -113,7 +116,9 @@ def _new_day(settings: Settings, state: State, day: int) -> State:
         found = with_level_error(settings, state, found, day * DAY)
     found = found.with_noise(state.misses.noise(settings, found, levels))
     state = replace(state, baseline=found, levels=levels)
-    return replace(state, improved=_improved(state, found), decayed=_decayed(state, found), moved=_moved(state, found))
+    labels = _change(state.levels.pending, found, (lv.LABELLED, lv.EXPECTED_LABELLED))
+    state = replace(state, improved=_improved(state, found), decayed=_decayed(state, found))
+    return replace(state, moved=_moved(state, found), labels_moved=labels)
 
 
 def _with_cycle(settings: Settings, state: State, found: Baseline, day: int) -> State:
@@ -235,13 +240,12 @@ def _moved(state: State, found: Baseline) -> float | None:
     return _change(state.levels.pending, found)
 
 
-def _change(days: Sequence[Day], found: Baseline) -> float | None:
+def _change(days: Sequence[Day], found: Baseline, fields: tuple[int, int] = (lv.TOTAL, lv.EXPECTED)) -> float | None:
     """Relative difference of what slices with a baseline had on these days from what the reference says.
 
     None without any: there was no request, or an alarm on all traffic is open.
     """
-    total = sum(float((day.sums[lv.TOTAL] * found.known).sum()) for day in days)
-    whole = sum(float((day.sums[lv.EXPECTED] * found.known).sum()) for day in days)
+    total, whole = (sum(float((day.sums[field] * found.known).sum()) for day in days) for field in fields)
     return total / whole - 1 if whole > 0 else None
 
 

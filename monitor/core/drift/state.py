@@ -124,6 +124,7 @@ class State:
         improved, decayed: days in a row above the baseline, and clearly below it though no alarm is open.
         moved: relative change of the mean in the last days against the reference; None while an alarm is open on
             all traffic.
+        labels_moved: the same of the share of requests with a label.
         settled: whether the level is known; not in the first days after it began anew.
         cycle: how the shared daily cycle has moved since the baseline was fitted, which has it in it.
     """
@@ -148,6 +149,7 @@ class State:
     improved: int
     decayed: int
     moved: float | None
+    labels_moved: float | None
     settled: bool
     cycle: Cycle
 
@@ -177,6 +179,7 @@ class State:
             Mix(),
             0,
             0,
+            None,
             None,
             True,
             Cycle.empty(settings.step),

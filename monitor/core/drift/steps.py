@@ -79,7 +79,7 @@ class _Going:
 
     def step(self, row: int) -> Verdict:
         """Judge one step."""
-        settled, end = self._was.settled, self._block.ends[row]
+        settled, end, was_low = self._was.settled, self._block.ends[row], self._trouble.low
         kind = self._gates(row)
         is_masked = kind is not None and kind not in SLICE_KINDS
         before, was_open = self._standing, self._is_open
@@ -87,6 +87,8 @@ class _Going:
             self._good[row] = 0.0
             self._standing = alarms.unfit(before, end)
         elif settled:  # else what comes is what it will be
+            if was_low * self._settings.step >= DAY:
+                before = alarms.begun_again(before, end - self._settings.step)
             self._standing = alarms.step(before, self._block.seen, row, self._block.threshold)
             self._is_open = self._standing.is_any_open
             self._follow_mix(row)
@@ -340,6 +342,7 @@ class _Going:
             self._observed_span(row),
             self._was.decayed >= LASTING_DAYS and not alarms_open,
             self._was.moved if self._was.settled else None,
+            self._was.labels_moved if self._was.settled else None,
             *(self._refused(row) if said == "rows_refused" else ()),
         )
 

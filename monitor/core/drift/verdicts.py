@@ -139,6 +139,7 @@ class Verdict:
         decayed: the level has been clearly below the reference for a week, and fell too slowly for an alarm.
         moved: relative change of the mean in the last days against the reference; None while no level is known, or an
             alarm on all traffic is open.
+        labels_moved: the same of the share of requests with a label.
         reference_days: that the baseline rests on, or that there are so far.
         lacks: what is missing to a verdict, or to a full reference; empty if nothing.
     """
@@ -167,6 +168,7 @@ class Verdict:
     observed_span: int = 0
     decayed: bool = False
     moved: float | None = None
+    labels_moved: float | None = None
     refused: float | None = None
     refused_before: float | None = None
 

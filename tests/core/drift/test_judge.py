@@ -532,6 +532,13 @@ def test_a_week_of_downtime_pages_nobody() -> None:
     assert kinds(on(verdicts(without(Ranking.of(50).draw(), 31.3, 38.6)), 14)) == {"healthy"}
 
 
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_fall_behind_a_gap_of_weeks_began_behind_it(is_read: bool) -> None:
+    past = Ranking.of(75, peak=60, seed=2).since(30, 51, rate=0).since(51, mean=0.85).draw(2)
+    found = on(verdicts(past if is_read else without(past, 30, 51)), 51)
+    assert min(a.since for v in found for a in v.alarms) >= START + 51 * DAY
+
+
 @pytest.mark.parametrize("is_read", [True, False], ids=["read", "not read"])
 def test_two_months_without_traffic_end_the_baseline(is_read: bool) -> None:
     hours = Ranking.of(110).since(30, 90, rate=0).draw()
