@@ -178,8 +178,13 @@ def doubt(store: Store, now: float) -> str:
     present = store.retention.present(now)
     if not present or now - present <= DOUBTFUL:
         return ""
-    told = f"by this clock it is {utc(int(now))}, but requests are stored up to {utc(int(present))} only"
-    return f"{told}; see whether the clock is right; until they agree, history is only forgotten as of then"
+    told, newest = f"by this clock it is {utc(int(now))}", store.retention.newest(now)
+    if newest <= present:
+        told += f", but requests are stored up to {utc(newest)} only; see whether the clock is right"
+    else:
+        told += f" and requests are stored up to {utc(newest)}, but on so few days that they bear out"
+        told += f" {utc(int(present))} only; see whether the clock is right, or days are missing"
+    return f"{told}; until they agree, history is only forgotten as of {utc(int(present))}"
 
 
 def horizon(keep: int, now: float) -> int:

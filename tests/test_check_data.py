@@ -468,3 +468,51 @@ def test_a_load_that_ended_on_the_hour_is_no_matter_of_the_zone(check: Check, da
     execute(database_url, "UPDATE search_log SET served_at = served_at - 3600")
     execute(database_url, "UPDATE search_events SET occurred_at = occurred_at - 3600")
     assert check()[2] == []
+
+
+def name_again(url: str, every: int, most: int = 600) -> None:
+    """Give the lists since `most` minutes ago ids that come again `every` minutes, and their events too."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for table in ("search_log", "search_events"):
+            statement = sa.text(f"UPDATE {table} SET request_id = :new WHERE request_id = :old")
+            connection.execute(statement, [{"new": f"r{i % every}", "old": f"r{i}"} for i in range(every, most)])
+    engine.dispose()
+
+
+def of_ids(err: list[str]) -> list[str]:
+    return [line for line in err if "monitors[0].rankings.request: " in line]
+
+
+def test_ids_that_come_again_in_other_buckets_only_are_told(check: Check, database_url: str) -> None:
+    name_again(database_url, 180)
+    code, out, err = check(("attribution: 1h", "attribution: 4h"))
+    assert (code, out[-1]) == (0, "configuration is valid and everything answers, but see the warnings")
+    assert of_ids(err) == [
+        "rankmon: warning: 9: monitors[0].rankings.request: search: 180 of 180 ids in 'request_id' (100 %) come again "
+        "later than max_request_span, 1m, and within 4h, as a session's would: an event counts for every serving of "
+        "its request's id within the attribution, 4h, so that values are too good; name a column with an id of its own "
+        "for each ranking that is served, here and in the events, or build one in both: "
+        "`select: \"SELECT session || '-' || search_no AS request, …\"`"
+    ]
+
+
+def test_ids_that_come_again_after_the_attribution_are_other_requests(check: Check, database_url: str) -> None:
+    name_again(database_url, 180)
+    assert of_ids(check()[2]) == []
+    assert of_ids(check(("attribution: 1h", "attribution: 179m"))[2]) == []
+
+
+def test_a_few_ids_that_come_again_are_no_matter(check: Check, database_url: str) -> None:
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        for i in range(0, 600, 24):
+            connection.execute(sa.text(f"UPDATE search_log SET request_id = 'r{i}' WHERE request_id = 'r{i + 7}'"))
+    engine.dispose()
+    assert of_ids(check()[2]) == []
+
+
+def test_a_handful_of_ids_for_all_is_told(check: Check, database_url: str) -> None:
+    name_again(database_url, 7)
+    (said,) = of_ids(check()[2])
+    assert "7 of 7 ids in 'request_id' (100 %) come again later than max_request_span, 1m, and within 1h" in said

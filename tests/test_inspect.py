@@ -604,6 +604,24 @@ def test_a_time_finds_the_request_that_was_read_with_its_bucket(
     assert "3 more rows of this id are not read with this bucket" in printed(shop, "again")
 
 
+def test_an_id_that_was_served_again_within_the_attribution_is_said_to_share_its_events(
+    shop: Shop, seen: Callable[..., dict[str, Any]], printed: Callable[..., str]
+) -> None:
+    shop.by_events()
+    shop.show("twice", ["a"])
+    shop.show("twice", ["b"], served=60 + 3600)
+    assert seen(shop, "twice")["again"] == ["2026-01-05T10:01:00Z"]
+    assert seen(shop, "twice", "--at", "2026-01-05T10:59:59")["again"] == ["2026-01-05T09:01:00Z"]
+    assert (
+        "\nthis id was served 1 time more within the attribution, nearest at 2026-01-05 10:01:00 UTC (+1 h 0 min): an "
+        "event counts for every serving of its request's id within the attribution; is it a session's or a person's id?"
+    ) in printed(shop, "twice")
+    shop.show("long ago", ["a"])
+    shop.show("long ago", ["b"], served=60 + 3601)
+    assert seen(shop, "long ago")["again"] == []
+    assert "served 1 time" not in printed(shop, "long ago")
+
+
 def test_a_request_that_straddles_an_edge_is_seen_whole_from_either_side(
     shop: Shop, seen: Callable[..., dict[str, Any]]
 ) -> None:

@@ -21,9 +21,10 @@ from monitor.core.measures import parse
 from monitor.core.retention import DRAWN, apart_from, least_age
 from monitor.core.rules import Baseline, Drop, Rule
 from monitor.core.types import Monitor, Retention
+from monitor.core.words import utc
 from monitor.cycle import Stride, run_backfill
 from monitor.errors import ConfigError, InputError, StoreError
-from monitor.keeping import AT_ONCE, LOOK_EVERY, Keeping
+from monitor.keeping import AT_ONCE, LOOK_EVERY, Keeping, doubt
 from monitor.schema import bucket_marks, coarse_partials, coarse_traffic, partials, refusals, traffic
 from monitor.series import series_table, stored_span
 from monitor.store import Remembering, Store
@@ -209,6 +210,17 @@ def test_requests_that_the_wrong_clock_itself_has_dated_make_nothing_old_by_more
     assert store.retention.present(ahead * HOUR + DAY, MONITOR.name) == NOW
     keep(store, FORGETFUL, ahead * HOUR + DAY)
     assert stored_span(store, MONITOR)[0] == (DAYS - 8) * DAY
+
+
+def test_where_days_lack_the_doubt_names_the_newest_requests_and_what_they_bear_out(store: Store) -> None:
+    fill(store, hours=range((DAYS - 1) * 24))
+    ahead = (DAYS + 1000) * 24
+    fill(store, hours=range(ahead, ahead + 5))
+    assert doubt(store, ahead * HOUR + DAY) == (
+        f"by this clock it is {utc(ahead * HOUR + DAY)} and requests are stored up to {utc((ahead + 5) * HOUR)}, but "
+        f"on so few days that they bear out {utc(int(NOW))} only; see whether the clock is right, or days are "
+        f"missing; until they agree, history is only forgotten as of {utc(int(NOW))}"
+    )
 
 
 def test_without_a_week_of_requests_nothing_is_old(store: Store) -> None:

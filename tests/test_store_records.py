@@ -109,7 +109,7 @@ def test_a_daemon_whose_clock_runs_years_ahead_forgets_nothing_and_says_why(
     said = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert said == [
         f"store: by this clock it is {utc(NOW + 3 * 365 * DAY)}, but requests are stored up to {utc(NOW)} only; see "
-        "whether the clock is right; until they agree, history is only forgotten as of then"
+        f"whether the clock is right; until they agree, history is only forgotten as of {utc(NOW)}"
     ]
     app.close()
 

@@ -13,6 +13,7 @@ from monitor.core.relevance import REASONS
 from monitor.core.traced import EVENT_REASONS, MICROS, Event, Inspection
 from monitor.core.types import NONE, EventRule, Events, Judgments, Monitor, format_duration
 from monitor.core.watermark import BucketState
+from monitor.core.words import counted
 from monitor.core.working import Term, Working
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def document(page: Page) -> dict[str, Any]:
         "slices": page.slices,
         "mixed": seen.mixed,
         "elsewhere": seen.elsewhere,
+        "again": [_instant(at) for at in seen.again],
         "rows": [{**vars(row), "is_used": i in seen.used} for i, row in enumerate(seen.rows)],
         "strays": seen.strays,
         "judgments": seen.judgments,
@@ -223,6 +225,18 @@ def _notes(seen: Inspection) -> Iterator[str]:
     yield "".join(f"\n{reason}: {meanings[reason]}" for reason in dict.fromkeys(used)) + "\n" * bool(used)
     if seen.elsewhere:
         yield f"{seen.elsewhere} more rows of this id are not read with this bucket; --at shows those of another time\n"
+    if seen.again:
+        yield _again(seen)
+
+
+def _again(seen: Inspection) -> str:
+    """That the same events count for other servings of the id too."""
+    nearest = min(seen.again, key=lambda at: abs(at - seen.served))
+    times = f"{counted(len(seen.again), 'time')} more within the attribution, nearest at {_moment(nearest)} UTC"
+    does = "an event counts for every serving of its request's id within the attribution"
+    return (
+        f"this id was served {times} ({_delay(nearest - seen.served)}): {does}; is it a session's or a person's id?\n"
+    )
 
 
 def _judgments(page: Page) -> Iterator[RenderableType]:

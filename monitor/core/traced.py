@@ -110,6 +110,7 @@ class Inspection:
         graded: what the measures are computed from, see `taken_by`; `used` says which of `rows` its rows are.
         no_sample: why the request counts for no measure; empty if it does.
         elsewhere: rows of this id too far from the bucket to be read with it, or without a time.
+        again: microseconds of other servings of this id so near that an event can count for both.
     """
 
     monitor: Monitor
@@ -126,6 +127,7 @@ class Inspection:
     used: tuple[int, ...]
     no_sample: str
     elsewhere: int
+    again: tuple[int, ...] = ()
 
     def taken_by(self, measure: Measure) -> Inspection:
         """The same with what one measure can take of its grades as `graded`, `used` and `judgments`."""

@@ -19,6 +19,7 @@ from monitor.core.tally import Reading
 from monitor.core.types import Events, Judgments, Monitor, TimeColumn, format_duration
 from monitor.core.words import lasting
 from monitor.errors import SourceError, TooMany
+from monitor.source.again import look
 from monitor.source.engine import Database, Reader
 from monitor.source.pull import Pull
 from monitor.source.queries import Queries, between, kinds_of
@@ -40,6 +41,9 @@ MOST_TYPES = 8
 
 NOTABLE = 0.1
 """Share of rows refused for one reason, from which on it is told."""
+
+OFTEN_AGAIN = 0.05
+"""Share of ids that are served again, above which they are no repeated calls of a few."""
 
 LOW_LABELLED, LOW_MATCHED = 0.5, 0.95
 """Shares of requests with a label and of events that match, below which times in another zone would explain it."""
@@ -67,6 +71,10 @@ _HINTS = {
     "long_request": "; is the id unique, or max_request_span too short?",
     "early_event": "; are both times in the same zone?",
 }
+_OWN_ID = (
+    "name a column with an id of its own for each ranking that is served, here and in the events, or build one "
+    "in both: `select: \"SELECT session || '-' || search_no AS request, …\"`"
+)
 _OF_POSITIONS = ("null_position", "bad_position")  # looked at by themselves
 
 
@@ -132,6 +140,8 @@ def _assess(pull: Pull, end: int, now: float) -> Assessment:
     lags = _lags(pull, reading) if isinstance(recipe, Events) else np.empty(0)
     if isinstance(recipe, Events) and not of_zones:
         of_zones += _on_lags(monitor, recipe, reading, lags, low)
+    if isinstance(recipe, Events):
+        found += _on_ids(pull, recipe, reading)
     found += of_zones or _on_age(pull, lags, now, lambda: now + time.monotonic() - began)
     return Assessment(seen, tuple(found))
 
@@ -266,6 +276,25 @@ def _on_refusals(reading: Reading) -> Iterator[Remark]:
         if reason not in _OF_POSITIONS and refused >= FEWEST and refused > NOTABLE * every:
             text = f"{refused:,} of {every:,} are refused as {reason}: {REASONS[reason]}{_HINTS.get(reason, '')}"
             yield Remark(_KEYS.get(reason, ("relevance",)), text)
+
+
+def _on_ids(pull: Pull, recipe: Events, reading: Reading) -> Iterator[Remark]:
+    """Ids that are served again and again, each time with the events of all; nothing where it takes too long to see."""
+    try:
+        with pull.reading() as (reader, queries):
+            seen = look(queries, reader, recipe, reading.since, reading.until)
+    except SourceError as error:
+        if error.reason not in ("timeout", "resources"):
+            raise
+        return
+    if seen.servings < FEWEST or seen.repeated <= OFTEN_AGAIN * seen.ids:
+        return
+    column, span = pull.monitor.rankings.request, format_duration(pull.monitor.max_request_span)
+    text = f"{seen.repeated:,} of {seen.ids:,} ids in {column!r} ({_percent(seen.repeated, seen.ids)}) come again"
+    text += f" later than max_request_span, {span}, and within {format_duration(seen.reach)}, as a session's would"
+    does = "an event counts for every serving of its request's id within the attribution"
+    does += f", {format_duration(recipe.attribution)}, so that values are too good"
+    yield Remark(("rankings", "request"), f"{text}: {does}; {_OWN_ID}")
 
 
 def _on_labels(monitor: Monitor, reading: Reading) -> Iterator[Remark]:

@@ -30,6 +30,7 @@ from monitor.core.traced import (
 )
 from monitor.core.types import MIXED, Column, Events, Judgments, Monitor
 from monitor.errors import InputError, SourceError, TooMany
+from monitor.source.again import servings
 from monitor.source.engine import Database, Reader
 from monitor.source.queries import Condition, Queries, between, kinds_of, untyped
 from monitor.source.requests import is_same
@@ -114,6 +115,7 @@ class _Look:
             used=used,
             no_sample=no_sample,
             elsewhere=total - len(rows) if self.at is None else 0,
+            again=self._again(source),
         )
 
     # ---- reading -----------------------------------------------------------------------------------------------
@@ -172,6 +174,20 @@ class _Look:
         columns = [q.request, q.item, q.position, q.time, *more]
         read = self.reader.columns(sa.select(*columns).where(*self._here), MOST_ROWS)
         return _Source(self.monitor, read[:4], dict(zip((str(c.name) for c in more), read[4:], strict=True)))
+
+    def _again(self, source: _Source) -> tuple[int, ...]:
+        """Microseconds of the other servings of this id within the attribution of events; none by other recipes."""
+        recipe, span = self.monitor.recipe, self.monitor.max_request_span
+        if not isinstance(recipe, Events) or source.is_long or source.is_unreadable or source.is_ambiguous:
+            return ()
+        served, far = source.served // MICROS, recipe.attribution
+        around = self.queries.served(served - far, served + far + 1)
+        found = self.reader.columns(sa.select(self.queries.time).where(self._is_it, around).distinct(), MOST_ROWS)[0]
+        read = to_micros(self.monitor.rankings.time, found)
+        at = np.sort(read.micros[~(read.unreadable | read.doubtful)])
+        apart = np.abs(at - source.served)
+        others = at[(apart > span * MICROS) & (apart <= far * MICROS)]
+        return tuple(servings(others, span).tolist())
 
     # ---- labels ------------------------------------------------------------------------------------------------
 

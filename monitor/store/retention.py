@@ -96,6 +96,18 @@ class Retention(Connected):
                     break
         return found
 
+    def newest(self, now: float) -> int:
+        """End of the newest bucket with requests of any monitor, seconds, but for what is dated after the day of `now`.
+
+        Returns:
+            0 without one. Raises StoreError.
+        """
+        with self.reading() as connection:
+            names = connection.scalars(sa.select(series.c.monitor).distinct()).all()
+            counted = [one for name in names for one in _series(connection, name) if one.is_traffic]
+            until = bucket_of(int(now), DAY) + DAY
+            return max((_newest_busy(connection, one, until) or 0 for one in counted), default=0)
+
     # ---- what there is ---------------------------------------------------------------------------------------
 
     def holding(self, monitor: str) -> Holding:
