@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import Instant, by_option, config_option, load_config, pick_monitors, stored
+from monitor.cli.common import Instant, by_option, config_option, level_of, load_config, pick_monitors, stored
 from monitor.cli.formats import format_option
 from monitor.cli.power import series_name, unit_plain
 from monitor.cli.tables import count, number, percent, table
@@ -203,10 +203,7 @@ def plain(found: Stand) -> dict[str, Any]:
         "days": 0.0 if verdict is None else verdict.reference_days,
         "requests": None if fitted is None else fitted.requests,
         "lacks": "a first final bucket" if verdict is None else verdict.lacks,
-        "is_better_on_offer": verdict is not None and verdict.improved,
-        "has_decayed": verdict is not None and verdict.decayed,
-        "level_change": None if verdict is None else verdict.moved,
-        "labels_change": None if verdict is None else verdict.labels_moved,
+        **level_of(verdict),
         "series": [unit_plain(unit) for unit in found.units],
     }
 

@@ -21,6 +21,7 @@ from monitor.errors import InputError, StoreError
 
 if TYPE_CHECKING:
     from monitor.app import App
+    from monitor.core.drift.verdicts import Verdict
     from monitor.store import Store
 
 INTERRUPT_EVERY = 0.2
@@ -169,6 +170,16 @@ def refused_in_words(refused: Mapping[str, int], unmatched: int | None) -> str:
     if unmatched:
         told.append(f"{counted(unmatched, 'event')} without an impression within the attribution")
     return ", ".join(told)
+
+
+def level_of(verdict: Verdict | None) -> dict[str, Any]:
+    """How the level stands to the baseline's reference, as plain data."""
+    return {
+        "is_better_on_offer": verdict is not None and verdict.improved,
+        "has_decayed": verdict is not None and verdict.decayed,
+        "level_change": None if verdict is None else verdict.moved,
+        "labels_change": None if verdict is None else verdict.labels_moved,
+    }
 
 
 def monitors_option(command: Callable[..., Any]) -> Callable[..., Any]:

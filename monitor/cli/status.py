@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import config_option, load_config, monitors_option, pick_monitors, refused_in_words, stored
+from monitor.cli.common import (
+    config_option,
+    level_of,
+    load_config,
+    monitors_option,
+    pick_monitors,
+    refused_in_words,
+    stored,
+)
 from monitor.cli.formats import format_option
 from monitor.core.types import OVERALL, format_duration
 
@@ -139,11 +147,8 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
         "lost": [lost.slice for lost in verdict.lost],
         "mix_shifted": verdict.mix_shifted,
         "mix_effect": verdict.mix_effect,
-        "is_better_on_offer": verdict.improved,
-        "has_decayed": verdict.decayed,
-        "level_change": verdict.moved,
-        "labels_change": verdict.labels_moved,
         "lacks": verdict.lacks,
+        **level_of(verdict),
     }
 
 
