@@ -129,24 +129,21 @@ def test_what_goes_on_is_said_to(bench: Bench) -> None:
     assert "<td>goes on</td>" in render(Pictured.of(day(20), shown(bench.store, bench.monitor, day(20))))
 
 
-def test_the_page_says_that_a_better_baseline_is_on_offer(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("improved", "rankmon baseline begin search"),
+        ("decayed", "the level has fallen by 7.1 % since the reference"),
+    ],
+)
+def test_the_page_says_how_the_level_stands_to_the_reference(bench: Bench, field: str, text: str) -> None:
     bench.put(Ranking.of(20).draw())
     bench.judge(day(20))
     snapshot = shown(bench.store, bench.monitor, day(20))
     assert snapshot.verdict is not None
-    for improved in (True, False):
-        told = replace(snapshot, verdict=replace(snapshot.verdict, improved=improved))
-        assert ("rankmon baseline begin search" in render(Pictured.of(day(20), told))) is improved
-
-
-def test_the_page_says_that_the_level_has_decayed(bench: Bench) -> None:
-    bench.put(Ranking.of(20).draw())
-    bench.judge(day(20))
-    snapshot = shown(bench.store, bench.monitor, day(20))
-    assert snapshot.verdict is not None
-    for decayed in (True, False):
-        told = replace(snapshot, verdict=replace(snapshot.verdict, decayed=decayed, moved=-0.0712))
-        assert ("the level has fallen by 7.1 % since the reference" in render(Pictured.of(day(20), told))) is decayed
+    for holds in (True, False):
+        verdict = replace(snapshot.verdict, moved=-0.0712, **{field: holds})
+        assert (text in render(Pictured.of(day(20), replace(snapshot, verdict=verdict)))) is holds
 
 
 def test_there_is_no_figure_where_nothing_was_judged(bench: Bench) -> None:
