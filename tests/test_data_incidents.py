@@ -67,6 +67,15 @@ def test_low_traffic_names_the_slices_that_are_gone_with_it(bench: Bench) -> Non
     )
 
 
+def test_where_no_traffic_is_left_no_slices_are_named_for_it(bench: Bench) -> None:
+    bench.put(Ranking.of(30, slices=2).draw())
+    bench.judge(day(30))
+    bench.live(Ranking.of(31, slices=2).since(30, rate=0).draw(), 30 * 24)
+    (_, said) = next(n for n in bench.notices if n[1].kind == "firing")
+    assert "Traffic is low: 0 requests" in said.text
+    assert "Nothing came" not in said.text
+
+
 def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_newest_window(bench: Bench) -> None:
     past = Ranking.of(45).draw()
     late = (past.starts >= day(30)) & (past.starts < day(31))

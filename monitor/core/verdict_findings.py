@@ -335,7 +335,7 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
     dimension, slices = seen.drift.mix_by or "", list[SliceFall]()
     if kind == "slice_missing":
         slices = [_missing(seen, (dimension, name), verdict.end) for name in verdict.missing]
-    elif kind == LOW:
+    elif kind == LOW and verdict.requests:  # else it is all of them
         gone = [_missing(seen, key, verdict.end) for key in seen.silent(dimension, verdict.end - span, verdict.end)]
         slices = sorted(gone, key=lambda one: -(one.before or 0.0))
     elif kind in (SLICE_SUSPECT, SLICE_COLLAPSED) and verdict.lost:
