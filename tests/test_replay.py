@@ -185,6 +185,7 @@ def test_before_there_is_a_baseline_there_is_no_verdict(folder: Path, capsys: py
         ((), "", "search has neither `drift:` nor `alerts:`, so nothing is judged; add `drift: {}`"),
         ((), "    drift: {}\n    bucket: 30m\n", "nothing is stored of traffic, ndcg@10 as this .*rankmon backfill"),
         (("--chart", "/nowhere/at/all.svg"), RULES, "cannot write /nowhere/at/all.svg: No such file"),
+        (("--chart", "past.png"), RULES, "a chart is drawn as SVG: let the name of past.png end in .svg"),
     ],
 )
 def test_what_cannot_be_is_said_with_its_remedy(

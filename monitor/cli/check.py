@@ -14,6 +14,7 @@ from monitor.cli import exit_code
 from monitor.cli.common import config_option, load_config, missing_store, unwritable_store
 from monitor.config.remarks import remarks
 from monitor.core.types import format_duration
+from monitor.core.words import lasting
 from monitor.errors import RankmonError, StoreError
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _ask(monitor: Monitor, database: Database) -> Freshness:
     pull.read(int(now) - 1, int(now))
     age = f"no request in {format_duration(monitor.history)}"
     if fresh.newest is not None:
-        age = f"newest request is {format_duration(int(now - fresh.newest))} old"
+        age = f"newest request is {lasting(int(now - fresh.newest))} old"
     ahead = f", {fresh.future_rows} rows dated in the future" if fresh.future_rows else ""
     click.echo(f"{monitor.name}: source {database.name} answers, {age}{ahead}")
     return fresh

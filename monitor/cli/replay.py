@@ -37,7 +37,7 @@ DAY = 86_400
     type=click.Path(path_type=Path),
     help="Configuration whose store holds the past; that of --config without it.",
 )
-@click.option("--chart", type=click.Path(path_type=Path, dir_okay=False), help="SVG file to draw one monitor into.")
+@click.option("--chart", type=click.Path(path_type=Path, dir_okay=False), help="File to draw one monitor into, as SVG.")
 @format_option("table", "json")
 def replay(
     config_path: Path,
@@ -63,6 +63,8 @@ def replay(
     wanted = _judged(config, pick_monitors(config, names))
     if chart is not None and len(wanted) != 1:
         raise InputError(f"a chart shows one monitor: name it with --monitor, one of {_named(wanted)}")
+    if chart is not None and chart.suffix.lower() != ".svg":
+        raise InputError(f"a chart is drawn as SVG: let the name of {chart} end in .svg")
     found, errors = list[past.Replay](), list[InputError]()
     with stored(config if store_path is None else load_config(store_path)) as store:
         for monitor in wanted:
