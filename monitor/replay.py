@@ -21,7 +21,7 @@ from monitor.core.thresholds import Change, ConditionName, View, follow
 from monitor.core.types import Monitor, format_duration
 from monitor.core.verdict_findings import VERDICTS
 from monitor.core.verdict_hours import judged, step_of
-from monitor.core.verdict_words import NAMES
+from monitor.core.verdict_words import condition
 from monitor.core.words import utc
 from monitor.errors import InputError
 from monitor.judging import Hindsight, judge_past
@@ -196,7 +196,7 @@ def _incidents(monitor: Monitor, found: Hindsight, since: int) -> Iterator[Found
             continue
         fired = [p.change for p in found.placed if p.incident == incident.id and p.change.became == "firing"]
         told = next((found.findings[change] for change in fired if change in found.findings), None)
-        by = tuple(dict.fromkeys(map(_name, fired)))
+        by = tuple(dict.fromkeys(condition(*change.name) for change in fired))
         why, is_before = "" if told is None else sentence(told), incident.opened_at <= since
         yield Found(incident, by, why, is_before, asked.get(incident.id))
 
@@ -235,12 +235,6 @@ def _asking(incident: Incident, found: Hindsight) -> Iterator[tuple[int, int, li
 
 def _at(change: Change) -> int:
     return change.at
-
-
-def _name(change: Change) -> str:
-    rule, dimension, value = change.name
-    what = f"verdict {NAMES[rule]}" if rule in VERDICTS else f"rule {rule}"
-    return f"{what} of {dimension}={value}" if dimension else what
 
 
 def _runs(verdicts: Sequence[Verdict], step: int, holds: Sequence[bool]) -> tuple[Stretch, ...]:

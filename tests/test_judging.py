@@ -278,6 +278,17 @@ def test_a_slice_that_joins_and_goes_while_there_is_more_to_read_is_told_to_nobo
     assert [k for _, k in bench.notices] == ["firing", "updated"], "that less of it is left worries nobody"
 
 
+def test_what_is_over_while_the_rest_goes_on_is_named(bench: Bench) -> None:
+    bench.live(*[{"mobile": 0.4, "tv": 0.4}] * 3)
+    bench.live(*[{"mobile": 0.4, "tv": 0.8}] * 3)
+    last = bench.messages[-1][1]
+    assert last.kind == "updated"
+    assert last.text.splitlines()[0] == "No longer: rule floor, rule floor of device=tv. What goes on:"
+    bench.live(*[{"mobile": 0.8, "tv": 0.8}] * 3)
+    assert bench.messages[-1][1].kind == "resolved"
+    assert "No longer" not in bench.messages[-1][1].text
+
+
 def test_a_silence_does_not_hold_back_that_what_was_told_gets_worse(bench: Bench) -> None:
     two_floors(bench)
     bench.live(0.4, 0.4)

@@ -59,6 +59,7 @@ MESSAGES = {
     "updated, well again but for a slice": message("updated", [WELL_FOR_NOW, SLICE]),
     "updated, the baseline has moved": message("updated", [MOVED]),
     "updated, not judged since": message("updated", [DROP, replace(COVERAGE, end=DROP.end + 6 * HOUR)]),
+    "updated, part of it is over": notification("updated", ABOUT, INCIDENT, [DROP], 1, over=[FLOOR, SLICE]),
     "resolved": message("resolved", [WELL], CLOSED),
     "resolved, the baseline followed": message("resolved", [FOLLOWED], CLOSED),
     "withdrawn, restated": message("withdrawn", [DROP], WITHDRAWN, RESTATED),

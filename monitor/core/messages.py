@@ -19,6 +19,7 @@ from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.verdict_words import (
     advice_on_version,
     began_at,
+    condition,
     first_on_data,
     headline,
     is_new_normal,
@@ -112,6 +113,7 @@ def notification(
     number: int,
     former_severity: Severity | None = None,
     reason: str = "",
+    over: Sequence[Finding] = (),
 ) -> Notification:
     """Put one together.
 
@@ -119,9 +121,10 @@ def notification(
         findings: the conditions that fire, or those that did when it closed.
         number: how many came before it in this incident.
         reason: why it was withdrawn.
+        over: conditions of which people were told that they fire, and that do no more while others go on.
     """
     ordered = tuple(sorted(with_first_version(findings, incident.opened_at), key=_weight))
-    lines = _LINES[kind](incident, ordered, reason)
+    lines = [*_no_longer(over), *_LINES[kind](incident, ordered, reason)]
     if former_severity is not None:
         lines = [f"Now {incident.severity}, was {former_severity}.", *lines]
     links = [f"Runbook: {about.runbook_url}"] * bool(about.runbook_url) + [f"Page: {about.url}"] * bool(about.url)
@@ -295,6 +298,15 @@ _LINES = {
     "retrain": _retrain,
     "test": _test,
 }
+
+
+def _no_longer(over: Sequence[Finding]) -> list[str]:
+    """What is over, before what goes on."""
+    if not over:
+        return []
+    told, more = [condition(f.rule, f.dimension, f.slice) for f in over[:MOST_TOLD]], len(over) - MOST_TOLD
+    told += [f"{more} more"] * (more > 0)
+    return [f"No longer: {', '.join(told)}. What goes on:"]
 
 
 MAY_BE_WELL = 3 * 3600

@@ -28,6 +28,7 @@ from monitor.core.verdict_findings import (
     SLICE_COLLAPSED,
     SLICE_SUSPECT,
     SUSPECT,
+    VERDICTS,
     WORTHLESS,
 )
 from monitor.core.words import counted, lasting, utc
@@ -339,6 +340,12 @@ def decayed(change: float, of_labels: float | None = None) -> str:
         return f"{fell}: retrain"
     labels = f"the share of requests with a label by {-100 * of_labels:.1f} %"
     return f"{fell}, and {labels}: see whether labels are lost, else retrain"
+
+
+def condition(rule: str, dimension: str, value: str) -> str:
+    """A condition by what makes it, a verdict or a rule, and the slice that it is about."""
+    what = f"verdict {NAMES[rule]}" if rule in VERDICTS else f"rule {rule}"
+    return f"{what} of {named(dimension, value)}" if dimension else what
 
 
 def named(dimension: str, value: str) -> str:

@@ -143,14 +143,23 @@ def _notices(
     number, last = store.alerts.notices(id_)
     former = last.severity if last is not None and last.severity != stored.incident.severity else None
     reasons = result.followed.reasons
+    over = _over(stored, last) if kind == "updated" else ()
     ends = (p.change for p in result.placed if p.incident == id_ and p.change.became != "firing")
     why = next((reasons[change] for change in ends if change in reasons), GONE)
     about = _about(monitor, telling, last)
-    notice = notification(kind, about, stored.incident, stored.findings, number, former, why)
+    notice = notification(kind, about, stored.incident, stored.findings, number, former, why, over)
     here, told = _targets(_channels(monitor, stored.incident), telling), told_targets(id_, store, telling)
     if kind != "firing" and told:
         here = list(dict.fromkeys([*told, *(here if _has_collapsed(stored.incident) else ())]))
     return [(target, notice) for target in here]
+
+
+def _over(stored: StoredIncident, last: Notification | None) -> list[Finding]:
+    """What was told of an incident on the quality, and is over while the rest goes on."""
+    if last is None or stored.incident.matter != "quality":
+        return []
+    still = {(f.rule, f.dimension, f.slice) for f in stored.findings}
+    return [f for f in last.findings if (f.rule, f.dimension, f.slice) not in still]
 
 
 def _channels(monitor: Monitor, incident: Incident) -> tuple[str, ...]:
