@@ -45,6 +45,9 @@ MOST_SKIPPED = 12
 MOST = 5
 """Conditions of an incident that are diagnosed."""
 
+SOUND = frozenset({"healthy", "not_enough_data"})
+"""Verdicts on hours that a fall may be compared with."""
+
 MOST_TRANSITIONS = 10_000
 LONGEST_ERROR = 500
 
@@ -210,28 +213,47 @@ def first_fired(incident: StoredIncident, store: Store, unsaved: Unsaved = NOTHI
     return min(known, key=lambda one: _order(one, incident), default=Fired(("", "", ""), at, None))
 
 
-def subject(monitor: Monitor, one: Fired, store: Store) -> d.Subject:
+def subject(monitor: Monitor, one: Fired, store: Store, unsaved: Unsaved = NOTHING) -> d.Subject:
     """What of a condition is to be looked at: what it began with. Raises StoreError."""
     first = store.oldest_bucket(monitor.traffic)
-    return d.subject(monitor, [] if one.finding is None else [one.finding], one.at, first or 0)
+    found = d.subject(monitor, [] if one.finding is None else [one.finding], one.at, first or 0)
+    if not found.before:
+        return found
+    step = step_of(monitor.bucket)
+    return found.without(unsound(monitor, found.before[-1][0], found.before[0][1] + step, store, unsaved), step)
+
+
+def unsound(monitor: Monitor, since: int, until: int, store: Store, unsaved: Unsaved = NOTHING) -> list[int]:
+    """Ends in (since, until] of the steps in which the data were bad or an alarm was open. Raises StoreError."""
+    if monitor.drift is None:
+        return []
+    kinds = {one.end: one.kind for one in store.verdicts.drawn(monitor.name, since, until)}
+    kinds |= {verdict.end: str(verdict.kind) for verdict in unsaved.verdicts if since < verdict.end <= until}
+    return [end for end, kind in kinds.items() if kind not in SOUND]
 
 
 def stored_part(
     monitor: Monitor, incident: StoredIncident, one: Fired, store: Store, unsaved: Unsaved = NOTHING
 ) -> dict[str, Any]:
     """What the store knows of a condition's fall, as JSON data. Raises StoreError."""
-    fell = subject(monitor, one, store)
+    fell = subject(monitor, one, store, unsaved)
     verdict = _verdict_of(monitor, fell, store, unsaved)
-    stored, about = _stored(monitor, fell, store, verdict), incident.incident
+    stored, about = _stored(monitor, fell, store, verdict, unsaved), incident.incident
     found = {"incident": about.id, "monitor": monitor.name, "began_at": about.began_at, "opened_at": about.opened_at}
     split = None if verdict is None else d.OfVerdict.of(verdict, step_of(monitor.bucket))
     return found | {"fired_at": one.at} | d.from_stored(monitor, stored, split)
 
 
-def _stored(monitor: Monitor, fell: d.Subject, store: Store, verdict: Verdict | None) -> d.Stored:
+def _stored(
+    monitor: Monitor, fell: d.Subject, store: Store, verdict: Verdict | None, unsaved: Unsaved = NOTHING
+) -> d.Stored:
     begin = min([fell.window[0], *(since for since, _ in fell.before)]) - REACH
     definition, end = monitor.definition(fell.measure), fell.window[1]
-    history, traffic = store.history(definition, begin, end), store.history(monitor.traffic, begin, end)
+    traffic, spoilt = (
+        store.history(monitor.traffic, begin, end),
+        unsound(monitor, begin, fell.window[0], store, unsaved),
+    )
+    history = store.history(definition, begin, end).without(spoilt, step_of(monitor.bucket))
     return d.Stored(fell, history, traffic, monitor.bucket, _unlabelled(monitor, fell, verdict))
 
 

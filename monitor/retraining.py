@@ -144,7 +144,7 @@ def evidence(monitor: Monitor, current: StoredIncident, end: int, unsaved: Unsav
         StoreError: the store is out of reach.
     """
     first, verdicts = first_fired(current, store, unsaved), unsaved.verdicts
-    fell = subject(monitor, first, store)
+    fell = subject(monitor, first, store, unsaved)
     taken = {one.condition: one.document for one in store.verdicts.diagnoses(current.incident.id)}
     known = taken.get(first.name) or stored_part(monitor, current, first, store, unsaved)
     newest = verdicts[-1] if verdicts else store.verdicts.newest(monitor.name)

@@ -123,7 +123,13 @@ def _parts(document: Document | None, said: set[tuple[str, ...]]) -> Iterator[st
     """All of a diagnosis but what is in `said`, to which it is added."""
     if document is None:
         return
-    parts = [_split(document), *_slices(document), _labels(document), versions(document, _against(document, BEFORE))]
+    parts = [
+        _split(document),
+        _left_out(document),
+        *_slices(document),
+        _labels(document),
+        versions(document, _against(document, BEFORE)),
+    ]
     if document.get("captured") is not None:
         began = document["began_at"] if document["fell"] is None else document["fell"]["since"]
         parts += [compared(document["captured"]["comparison"], began), _captured(document)]
@@ -177,6 +183,13 @@ def _split(document: Document) -> Iterator[str]:
         f"change {found['value'] - found['before']:+.4f}"
     )
     yield f"  within slices {found['within']:+.4f}, from another mix {found['mix']:+.4f}"
+
+
+def _left_out(document: Document) -> Iterator[str]:
+    """The times before that would have been compared with."""
+    if spans := document.get("left_out"):
+        days = ", ".join(sorted(utc(since)[:10] for since, _ in spans))
+        yield f"  not compared with the same hours from {days} on: the data were bad then, or an alarm was open"
 
 
 def _against(document: Document, what: str) -> str:

@@ -15,6 +15,7 @@ from monitor.cli.formats import format_option
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.measures import Measure, parse
 from monitor.core.types import Monitor, Slice
+from monitor.core.verdict_hours import judged, step_of
 from monitor.core.words import utc
 from monitor.errors import InputError
 
@@ -41,7 +42,7 @@ MOST = 200_000
     metavar="A B",
     help="Compare B against A; without it the two busiest, the newer against the older.",
 )
-@click.option("--measure", "text", help="One of the monitor's measures; the first without it.")
+@click.option("--measure", "text", help="One of the monitor's measures; what verdicts judge without it, or the first.")
 @click.option("--by", "dimension", help="Slices in which they are compared too; the first dimension without it.")
 @format_option("text", "json")
 def versions(
@@ -94,7 +95,7 @@ def _check(monitor: Monitor) -> None:
 
 def _measure(monitor: Monitor, text: str | None) -> Measure:
     if text is None:
-        return monitor.measures[0]
+        return monitor.measures[0] if monitor.drift is None else judged(monitor.drift.measure)
     try:
         measure = parse(text, monitor.recipe.bound)
     except ValueError as error:
@@ -135,13 +136,15 @@ def _stored(monitor: Monitor, measure: Measure, span: tuple[int, int], store: St
     """The versions by what is stored of their slices: means with intervals."""
     from monitor.core import diagnosis as d
     from monitor.core.intervals import REACH
+    from monitor.diagnosing import unsound
 
     dimension = d.version_slice(monitor)
     if dimension is None:
         return []
     begin = span[0] - REACH
     fell = d.Subject(measure, None, ("", ""), span, ())
-    history = store.history(monitor.definition(measure), begin, span[1])
+    spoilt = unsound(monitor, begin, span[0], store)
+    history = store.history(monitor.definition(measure), begin, span[1]).without(spoilt, step_of(monitor.bucket))
     traffic = store.history(monitor.traffic, begin, span[1])
     found = d.versions(d.Stored(fell, history, traffic, monitor.bucket), dimension.dimension)
     return [{n: v for n, v in one.items() if n not in ("before", "requests_before")} for one in found]

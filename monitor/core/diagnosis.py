@@ -9,8 +9,8 @@ What single requests say of it, which only the source has, is in `losses`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,7 @@ class Subject:
         key: the slice that fell; overall is ("", "").
         window: the fallen window.
         before: what it is compared with, the latest first.
+        left_out: what it would be compared with, had all been well then.
     """
 
     measure: Measure
@@ -74,6 +75,19 @@ class Subject:
     key: SliceKey
     window: Span
     before: tuple[Span, ...]
+    left_out: tuple[Span, ...] = ()
+
+    def without(self, unsound: Collection[int], step: int) -> Subject:
+        """Compared with times alone in which all was well; if there are none, with the one in which most was.
+
+        Args:
+            unsound: ends of the steps in which the data were bad or an alarm was open, seconds.
+            step: seconds.
+        """
+        spoilt = {span: sum(span[0] < end < span[1] + step for end in unsound) for span in self.before}
+        least = min(spoilt.values(), default=0)
+        kept = [span for span in self.before if spoilt[span] == least][: len(self.before) if least == 0 else 1]
+        return replace(self, before=tuple(kept), left_out=tuple(span for span in self.before if span not in kept))
 
 
 def subject(monitor: Monitor, findings: Iterable[Finding], opened_at: int, first: int = 0) -> Subject:
@@ -396,6 +410,7 @@ def from_stored(monitor: Monitor, stored: Stored, of_verdict: OfVerdict | None) 
         "slice": fell.key[1],
         "window": list(fell.window),
         "compared": [list(span) for span in fell.before],
+        "left_out": [list(span) for span in fell.left_out],
         "fell": None if finding is None else finding.plain(),
         "split": whole,
         "slices": every[:MOST_SLICES],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -163,6 +164,12 @@ class Evidence:
         if key not in self.history.slices:
             return None, None, "none"
         length = min(window, REACH)
-        return interval(
-            judged(self.drift.measure), self.history.starts, self.history.slice(key), self.width, length, end
-        )
+        sums = self.history.slice(key) * self._is_sound[:, None]
+        return interval(judged(self.drift.measure), self.history.starts, sums, self.width, length, end)
+
+    @cached_property
+    def _is_sound(self) -> b.Floats:
+        """(B,) 0 for the buckets of steps that were left out, else 1."""
+        step, starts = step_of(self.width), self.history.starts
+        found: b.Floats = np.where(np.isin(starts - starts % step + step, list(self.masked)), 0.0, 1.0)
+        return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -86,6 +86,11 @@ class History:
         """The buckets that start in [since, until)."""
         rows = self.rows(since, until)
         return History(self.starts[rows], self.final[rows], self.slices, self.sums[rows])
+
+    def without(self, ends: Collection[int], step: int) -> History:
+        """Without the buckets of the steps that end then, seconds; a step is a bucket or several."""
+        kept = ~np.isin(self.starts - self.starts % step + step, list(ends))
+        return History(self.starts[kept], self.final[kept], self.slices, self.sums[kept])
 
     def spread(self, seconds: int, width: int) -> History:
         """Buckets of `seconds` as ones of `width`: the first of each has it all, and the others are read like it.
