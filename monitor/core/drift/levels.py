@@ -27,11 +27,12 @@ CROWD = ("requests", "events", "unmatched", "refused")
 
 @dataclass(frozen=True)
 class Day:
-    """Sums of a UTC day: (7, S) by slice, (4,) of all slices together."""
+    """Sums of a UTC day: (7, S) by slice, (4,) of all slices together; and whether the mix was shifted on it."""
 
     number: int
     sums: Floats
     crowd: Floats
+    is_shifted: bool = False
 
     @classmethod
     def empty(cls, number: int, slices: int) -> Day:
@@ -59,6 +60,7 @@ class Levels:
         pending: days that are too young, oldest first; a drop that goes on now is in none of the ratios.
         today: as far as it was judged.
         rising: (S,) days in a row that were clearly better than the level when they were counted in.
+        shifted: days in a row on which the mix was shifted, when they were counted in.
     """
 
     ratios: Floats
@@ -66,11 +68,13 @@ class Levels:
     pending: tuple[Day, ...]
     today: Day
     rising: Ints
+    shifted: int
 
     @classmethod
     def empty(cls, day: int, slices: int) -> Levels:
         """As expected, and nothing seen."""
-        return cls(np.ones((3, slices)), Day.empty(0, slices), (), Day.empty(day, slices), np.zeros(slices, np.int64))
+        nothing, none = Day.empty(0, slices), np.zeros(slices, np.int64)
+        return cls(np.ones((3, slices)), nothing, (), Day.empty(day, slices), none, 0)
 
     def padded(self, slices: int) -> Levels:
         """With new slices."""
@@ -78,16 +82,17 @@ class Levels:
         ratios = np.pad(self.ratios, ((0, 0), (0, more)), constant_values=1.0)
         pending = tuple(day.padded(slices) for day in self.pending)
         rising = np.pad(self.rising, (0, more))
-        return Levels(ratios, self.memory.padded(slices), pending, self.today.padded(slices), rising)
+        return Levels(ratios, self.memory.padded(slices), pending, self.today.padded(slices), rising, self.shifted)
 
     def on(self, day: int) -> Levels:
         """At the beginning of a day: what is old enough is counted in.
 
         But a rise not before it has lasted: it would be expected of the days after it, and to be as before a fall.
+        Nor a shift of the mix: what is usual after a campaign is what was before it.
         """
         pending = (*self.pending, self.today) if self.today.sums[REQUESTS].any() else self.pending
         old = [d for d in pending if d.number < day - LEFT_OUT_DAYS]
-        memory, rising, level = self.memory, self.rising, self.ratios[QUALITY]
+        memory, rising, shifted, level = self.memory, self.rising, self.shifted, self.ratios[QUALITY]
         kept = pending[len(old) :]
         for each in old:
             has = (memory.sums[EXPECTED] > 0) & (each.sums[EXPECTED] > 0)
@@ -96,9 +101,13 @@ class Levels:
             error = np.hypot(_error(lately), level * lately[EXPECTED] * _error(memory.sums) / _total(memory.sums))
             is_better &= (rising > 0) | _rises(lately, level, RISE_Z * error)
             rising = np.where(is_better, rising + 1, np.where(has, 0, rising))
-            memory = faded(memory, _no_better(each, level, is_better & (rising <= LASTING_DAYS)))
+            counted = _no_better(each, level, is_better & (rising <= LASTING_DAYS))
+            shifted = shifted + 1 if each.is_shifted else 0
+            if 0 < shifted <= LASTING_DAYS:
+                counted = _as_many(counted, self.ratios[VOLUME])
+            memory = faded(memory, counted)
         slices = self.ratios.shape[1]
-        return Levels(_ratios(memory, self.ratios), memory, kept, Day.empty(day, slices), rising)
+        return Levels(_ratios(memory, self.ratios), memory, kept, Day.empty(day, slices), rising, shifted)
 
     def every(self) -> Floats:
         """(7, S) all that is remembered, the youngest days too."""
@@ -147,14 +156,14 @@ class Levels:
         sums[TOTAL], sums[EXPECTED] = sums[TOTAL] + prior, sums[EXPECTED] + prior
         crowd = sum((d.crowd for d in self.pending), self.memory.crowd)
         memory = Day(self.today.number - 1, sums, crowd)
-        return Levels(_ratios(memory, self.ratios), memory, (), self.today, self.rising)
+        return replace(self, ratios=_ratios(memory, self.ratios), memory=memory, pending=())
 
     def rescaled(self, factors: Floats) -> Levels:
         """With expectations that are (S,) `factors` times what they were."""
         days = [_rescaled(d, factors) for d in (self.memory, *self.pending, self.today)]
         ratios = self.ratios.copy()
         ratios[QUALITY] /= factors
-        return Levels(ratios, days[0], tuple(days[1:-1]), days[-1], self.rising)
+        return replace(self, ratios=ratios, memory=days[0], pending=tuple(days[1:-1]), today=days[-1])
 
 
 def _rescaled(day: Day, factors: Floats) -> Day:
@@ -186,6 +195,13 @@ def _no_better(day: Day, level: Floats, which: Bools) -> Day:
     part = np.divide(level * day.sums[EXPECTED], day.sums[TOTAL], out=np.ones(len(level)), where=which)
     sums = day.sums.copy()
     sums[[TOTAL, SQUARES]] *= part
+    return replace(day, sums=sums)
+
+
+def _as_many(day: Day, volume: Floats) -> Day:
+    """The day with as many requests expected of the (S,) slices as came, at the levels of their volumes."""
+    sums = day.sums.copy()
+    sums[EXPECTED_REQUESTS] = np.divide(sums[REQUESTS], volume, out=np.zeros(len(volume)), where=volume > 0)
     return replace(day, sums=sums)
 
 

@@ -63,6 +63,7 @@ class _Going:
         self._is_open = state.standing.is_any_open
         self._trouble = state.trouble
         self._mix = state.mix
+        self._is_shifted = False
         self._levels = state.levels
         self._reference = state.reference
         self._today = state.levels.today.sums.copy()
@@ -107,7 +108,8 @@ class _Going:
         steps = self._was.recent.sums.shape[1]
         block = self._block
         recent = Recent(block.window[:, -steps:].copy(), block.crowd[:, -steps:].copy(), block.sound[-steps:].copy())
-        today = replace(self._levels.today, sums=self._today, crowd=self._crowd)
+        was = self._levels.today
+        today = replace(was, sums=self._today, crowd=self._crowd, is_shifted=was.is_shifted or self._is_shifted)
         reference = self._reference
         return replace(
             self._was,
@@ -242,6 +244,7 @@ class _Going:
             under = was.under + weight * (count - was.under)
             least = self._least_mix * (MIX_BACK if was.is_shifted else 1.0)
             self._mix = Mix(over, under, abs(over) > least * under)
+            self._is_shifted |= self._mix.is_shifted
 
     def _changes(self, before: Standing, gone: tuple[int, ...]) -> tuple[Change, ...]:
         """The alarms that opened or closed; of those that closed, `gone` had nothing left to be about."""

@@ -112,7 +112,7 @@ def test_a_state_of_another_version_is_refused() -> None:
 
 
 def test_once_the_reference_is_whole_the_state_is_small() -> None:
-    assert len(plain(known(Ranking.of(30, slices=9).draw()))) < 40_000
+    assert len(plain(known(Ranking.of(30, slices=9).draw()))) < 41_000
 
 
 # ---- the model -----------------------------------------------------------------------------------------------------
@@ -253,6 +253,23 @@ def test_a_shift_of_the_mix_is_told_and_pages_nobody() -> None:
     assert not any(v.is_degraded for v in found)
     assert not any(v.mix_shifted for v in on(found, 0, 32))
     assert all(v.mix_shifted and v.mix_effect < -0.02 for v in on(found, 33))
+
+
+def test_a_campaign_leaves_no_shift_of_the_mix_behind() -> None:
+    past = Ranking.of(55, slices=4)
+    past = replace(past, mean=past.mean * np.array([0.4, 1.0, 1.0, 1.1]))
+    found = verdicts(past.since(31, 32.5, rate=6.0, slices=[0]).draw())
+    assert all(v.mix_shifted for v in on(found, 31.5, 32.5))
+    assert not any(v.mix_shifted for v in on(found, 35))
+
+
+def test_a_mix_that_stays_is_the_usual_one_in_the_end() -> None:
+    past = Ranking.of(90, slices=4)
+    past = replace(past, mean=past.mean * np.array([0.4, 1.0, 1.0, 1.1]))
+    found = verdicts(past.since(31, rate=3.0, slices=[0]).draw())
+    assert all(v.mix_shifted for v in on(found, 31.5, 45))
+    assert not any(v.mix_shifted for v in on(found, 80))
+    assert not any(v.changes for v in found)
 
 
 @pytest.mark.parametrize(("mean", "steady", "shifted"), [(0.98, True, False), (0.95, True, True)])
