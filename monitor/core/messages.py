@@ -18,7 +18,6 @@ from monitor.core.types import format_duration
 from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.verdict_words import (
     advice_on_version,
-    began_at,
     first_on_data,
     headline,
     is_new_normal,
@@ -219,15 +218,14 @@ def _recovery(finding: Finding) -> str:
 
 def _firing(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
     lines = [*_sentences(findings), *_slices(findings), *_origin(findings), *_version(findings)]
-    lines += [f"Since {utc(_began_at(incident, findings))}; fired at {utc(incident.opened_at)}."]
+    lines += [f"Since {utc(incident.began_at)}; fired at {utc(incident.opened_at)}."]
     more = [] if incident.matter == "data" else [f"More: rankmon explain-incident {incident.id}"]
     return [*lines, *_coverage(findings), f"What to do: {advice(findings)}", *more]
 
 
 def _resolved(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
-    began = _began_at(incident, findings)
-    lasted = (incident.closed_at or incident.opened_at) - began
-    over = f"It lasted {lasting(lasted)}, from {utc(began)} to {utc(incident.closed_at)}."
+    lasted = (incident.closed_at or incident.opened_at) - incident.began_at
+    over = f"It lasted {lasting(lasted)}, from {utc(incident.began_at)} to {utc(incident.closed_at)}."
     if first_on_data(findings) is not None:
         left = [taken_as_normal(f) for f in findings if is_new_normal(f)]
         unjudged = [not_judged_yet(f) for f in findings if f.lacks][:1]
@@ -242,11 +240,6 @@ def _resolved(incident: Incident, findings: Sequence[Finding], _: str) -> list[s
         return [*_sentences(findings, is_over=True), over, "What to do: watch it; a fall that is left fires anew."]
     held = "for long enough to be sure" if findings and findings[0].verdict else "for as long as the rule says"
     return [*_sentences(findings, is_over=True), over, f"What to do: nothing more; it has held {held}."]
-
-
-def _began_at(incident: Incident, findings: Sequence[Finding]) -> int:
-    """When it began: the hour in which requests were lacking first, before it was enough of them to be told."""
-    return min([incident.began_at, *(at for f in findings if (at := began_at(f)) is not None)])
 
 
 _AFTER_A_MOVE = "What to do: nothing if this is the level from now on; else the fall is still to be mended."

@@ -367,11 +367,10 @@ def _gone(finding: Finding, one: SliceFall) -> str:
     return f" ({_count(one.value)} requests in {lasting(finding.end - one.since)} since {utc(one.since)}{usual})"
 
 
-def began_at(finding: Finding) -> int | None:
-    """Start of the first hour in which requests were lacking, seconds; None where it is not of those or not known."""
-    low_since = dict(finding.figures).get(BEGAN)
-    missing_since = [one.since for one in finding.slices if one.since is not None]
-    return int(low_since) if low_since is not None else min(missing_since, default=None)
+def lacking_since(findings: Sequence[Finding]) -> list[int]:
+    """Starts of the first hours in which requests were lacking, before it was enough of them to be told; seconds."""
+    missing = [one.since for f in findings for one in f.slices if one.since is not None]
+    return [*(int(dict(f.figures)[BEGAN]) for f in findings if BEGAN in dict(f.figures)), *missing]
 
 
 def _coverages(finding: Finding) -> str:

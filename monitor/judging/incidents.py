@@ -13,6 +13,7 @@ from monitor.core.rules import Drop, worst
 from monitor.core.thresholds import Change, ConditionName, fires_below
 from monitor.core.types import Monitor
 from monitor.core.verdict_findings import DEGRADED, severity_of
+from monitor.core.verdict_words import lacking_since
 from monitor.drifting import begun_anew
 from monitor.judging.following import follow_from_the_first, follow_onward
 from monitor.judging.work import RESTATED, Followed, Result, Work
@@ -152,7 +153,8 @@ def described(work: Work, incident: Incident, placed: Iterable[Placed], followed
     findings = [replace(f, before_when_fired=fired.get((f.rule, f.dimension, f.slice))) for f in findings]
     if incident.state == "resolved":
         findings = [replace(f, still_below=_still_below(work.monitor, f)) for f in findings]
-    return replace(was or StoredIncident(incident), incident=incident, findings=tuple(findings))
+    begun = replace(incident, began_at=min([incident.began_at, *lacking_since(findings)]))
+    return replace(was or StoredIncident(incident), incident=begun, findings=tuple(findings))
 
 
 def _still_below(monitor: Monitor, finding: Finding) -> float | None:
