@@ -185,7 +185,7 @@ def test_what_ended_below_where_it_fired_is_not_told_to_be_back(finding: Finding
     told = message("resolved", [finding], CLOSED)
     assert told.title.endswith(title)
     assert f"What to do: {what_to_do}" in told.text
-    assert "too long to be chance" not in told.text
+    assert "too much to be chance" not in told.text
 
 
 def test_slices_of_a_verdict_are_those_of_when_it_fired() -> None:

@@ -15,9 +15,9 @@ import pytest
 from monitor import cli
 from monitor.core.drift.series import Hours
 from monitor.core.findings import Finding
-from monitor.core.messages import Notification, notification
+from monitor.core.messages import Notification, labels_are_suspect, notification
 from monitor.core.types import Monitor, Slice
-from monitor.core.verdict_words import NAMES, headline, origin
+from monitor.core.verdict_words import NAMES, headline, origin, reason
 from monitor.judging import Telling, judge
 from monitor.page import render
 from monitor.snapshot import take_snapshot
@@ -177,11 +177,37 @@ def test_no_name_of_a_slice_forges_a_line_of_a_verdict() -> None:
         assert len(text) < 400
 
 
-def test_labels_that_became_fewer_by_as_much_as_the_measure_fell_are_to_be_looked_at_too() -> None:
-    as_much = replace(DROP, verdict="degraded", coverage=0.35, coverage_before=0.42)
-    told = "see too whether labels are being lost"
-    assert told in notification("firing", ABOUT, INCIDENT, [as_much], 0).text
-    assert told not in notification("firing", ABOUT, INCIDENT, [replace(as_much, coverage=0.41)], 0).text
+def test_a_fall_of_a_single_hour_is_not_told_to_be_too_long_for_chance() -> None:
+    told = notification("firing", ABOUT, INCIDENT, [replace(DROP, verdict="degraded", window=HOUR)], 0).text
+    assert "That is too much to be chance, and the data are sound." in told
+    assert "long" not in told
+    assert "long" not in reason("ok", "firing", replace(DROP, verdict="degraded", window=HOUR))
+
+
+@pytest.mark.parametrize("coverage", [0.35, 0.375])
+def test_where_labels_became_fewer_by_about_as_much_as_the_measure_fell_they_are_to_be_looked_at_first(
+    coverage: float,
+) -> None:
+    as_much = replace(DROP, verdict="degraded", coverage=coverage, coverage_before=0.42)
+    told = notification("firing", ABOUT, INCIDENT, [as_much], 0).text
+    assert "see first whether labels are being lost" in told
+    assert "the data are sound" not in told
+    assert "Labels became fewer by about as much, so it may be they that are lost." in told
+    assert (
+        "\nWhat to do: look at the labels first, for they became fewer by about as much; if they are sound, see on"
+        in told
+    )
+    asked = notification("retrain", ABOUT, INCIDENT, [as_much], 0).text
+    assert "What to do: look at the labels first" in asked
+    assert not labels_are_suspect([as_much]), "the judge has looked at them, and what it says stays"
+
+
+def test_where_labels_became_hardly_fewer_the_data_are_sound() -> None:
+    hardly = replace(DROP, verdict="degraded", coverage=0.4, coverage_before=0.42)
+    told = notification("firing", ABOUT, INCIDENT, [hardly], 0).text
+    assert "whether labels are being lost" not in told
+    assert "and the data are sound." in told
+    assert "labels first" not in told
 
 
 # ---- a new version of the model --------------------------------------------------------------------------------------

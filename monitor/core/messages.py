@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from monitor.core.drift.gates import LABELS_EXPLAIN
 from monitor.core.findings import Finding, NewVersion, SliceFall
 from monitor.core.incidents import Incident, Matter
 from monitor.core.rules import COVERAGE, SEVERITIES, Severity
@@ -266,7 +267,7 @@ def _retrain(incident: Incident, findings: Sequence[Finding], _: str) -> list[st
     lines = [*_sentences(findings), *_slices(findings), *_origin(findings), *_version(findings)]
     lines += [f"Since {utc(incident.began_at)}."]
     lines += _coverage(findings)
-    if labels_are_suspect(findings):
+    if labels_are_suspect(findings) or any(map(_fell_as_labels, findings[:1])):
         return [*lines, f"What to do: {advice(findings)}"]
     if (new := _new_version(findings)) is not None:
         return [*lines, f"What to do: {advice_on_version(new)}"]
@@ -324,8 +325,10 @@ def sentence(finding: Finding, is_over: bool = False, until: int = 0) -> str:
 
 def _sure(finding: Finding) -> str:
     if finding.is_paused:
-        return " That is too far and too long to be chance. The data are not sound now; such hours are left out."
-    return " That is too far and too long to be chance, and the data are sound."
+        return " That is too much to be chance. The data are not sound now; such hours are left out."
+    if _fell_as_labels(finding):
+        return " That is too much to be chance. Labels became fewer by about as much, so it may be they that are lost."
+    return " That is too much to be chance, and the data are sound."
 
 
 def _below(finding: Finding) -> str:
@@ -422,12 +425,17 @@ def _coverage(findings: Sequence[Finding]) -> list[str]:
 
 
 def _as_labels(finding: Finding) -> str:
-    """That labels became fewer by as much as a verdict's measure fell: worse lists do that, and so do lost labels."""
+    """That labels became fewer by about as much as a verdict's measure fell."""
+    told = " That fell by about as much as the measure: see first whether labels are being lost."
+    return told * _fell_as_labels(finding)
+
+
+def _fell_as_labels(finding: Finding) -> bool:
+    """Whether labels that became fewer may be all there is to a verdict's fall, be they lost or of worse lists."""
     now, before, change = finding.coverage, finding.coverage_before, finding.change
     if not finding.verdict or now is None or not before or change is None or finding.is_recovering:
-        return ""
-    is_as_much = change < 0 and now / before - 1 <= change
-    return " That fell by as much as the measure: see too whether labels are being lost." * is_as_much
+        return False
+    return -1 < change < 0 and now / before <= (1 + change) ** LABELS_EXPLAIN
 
 
 def advice(findings: Sequence[Finding]) -> str:
@@ -445,6 +453,14 @@ def advice(findings: Sequence[Finding]) -> str:
         return "look at the event pipeline first, for labels stopped coming; do not retrain before it is mended."
     if labels_are_suspect(findings):
         return "look at the event pipeline first, for fewer requests have labels than before; only then at the model."
+    if any(map(_fell_as_labels, findings[:1])):
+        sound = f"if they are sound, {_steps(findings)}"
+        return f"look at the labels first, for they became fewer by about as much; {sound}"
+    return _steps(findings)
+
+
+def _steps(findings: Sequence[Finding]) -> str:
+    """What to do next where labels are sound."""
     if (new := _new_version(findings)) is not None:
         return advice_on_version(new)
     if any(_is_of_a_version(f) for f in findings):

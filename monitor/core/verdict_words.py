@@ -315,7 +315,7 @@ def reason(was: str, became: str, finding: Finding | None) -> str:
             return f"{name} for a day: now {NAMES[GROWS[finding.verdict]]}"
         return f"{name} no longer, for as long as it takes to be sure"
     if became == "firing":
-        return f"verdict {name}: too far below the baseline for too long to be chance"
+        return f"verdict {name}: too far below the baseline to be chance"
     return "back at the baseline"
 
 
