@@ -35,7 +35,7 @@ def told(bench: Bench) -> list[tuple[float, str, str, str]]:
     ("rate", "text"),
     [
         (1.0, "The data are sound again.\n"),
-        (0.2, "Traffic stays at 21 % of what it was in the same hours before it fell.\n"),
+        (0.2, "Traffic stays at 21 %, taken over 6 h, of what it was in the same hours before it fell.\n"),
     ],
 )
 def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours_and_is_not_judged_yet(

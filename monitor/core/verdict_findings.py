@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE, Lack
 from monitor.core.drift.diagnosis import Split
 from monitor.core.drift.gates import MISSING_RATIO, TRAFFIC_AGAIN_RATIO, TRAFFIC_RATIO
+from monitor.core.drift.judge import LEAST_VOLUME
+from monitor.core.drift.levels import LEFT_OUT_DAYS
 from monitor.core.drift.series import DAY, HOUR
 from monitor.core.drift.verdicts import DATA_KINDS, GRAVITY, SLICE_KINDS, Alarm, Verdict
 from monitor.core.findings import MOST_SLICES, Finding, NewVersion, SliceFall
@@ -68,8 +70,9 @@ BEGAN = "began"
 ROWS_OF = "rows_of_"
 """Figures of refused rows: how many of each reason; the rest of the name is the reason."""
 
-LEFT = "left"
-"""Figure of low traffic that became what is usual: its share of what came before it fell."""
+LEFT, LEFT_OVER = "left", "left_over"
+"""Figures of low traffic that became what is usual: its share of what came before it fell, and the seconds that it is
+taken over."""
 
 RISEN_FOR = "risen_for"
 """Figure of low traffic: seconds for which it has not been as low, but is not back."""
@@ -445,8 +448,11 @@ def how_it_ended(seen: Evidence, found: Finding, by: Seen) -> Finding:
     end = max(found.end, by.change.at - max(CALM, step_of(seen.width)))
     if found.verdict == "slice_missing" and _stay_away(seen, found, end, by.change.at):
         return replace(found, figures=(*found.figures, (NEW_NORMAL, 1.0)))
-    if found.verdict == LOW and (left := _left(seen, found, end, by.change.at)) is not None and left < BACK:
-        return replace(found, figures=(*found.figures, (NEW_NORMAL, 1.0), (LEFT, left)))
+    left = _left(seen, found, end, by.change.at) if found.verdict == LOW else None
+    if left is not None and left < BACK:
+        return replace(
+            found, figures=(*found.figures, (NEW_NORMAL, 1.0), *_what_is_left(seen, found, end, by.change.at))
+        )
     return found
 
 
@@ -461,8 +467,22 @@ def _stay_away(seen: Evidence, found: Finding, since: int, until: int) -> bool:
     return any(now < least * then for now, then in zip(came, before, strict=True))
 
 
+def _what_is_left(seen: Evidence, found: Finding, since: int, until: int) -> tuple[tuple[str, float], ...]:
+    """The share that traffic stays at, of the low hours of the whole days by which the judge took it for usual.
+
+    If it did not, of the hours [since, until) by which it is over.
+    """
+    today, began = until - until % DAY, round(dict(found.figures)[BEGAN])
+    first = today - LEFT_OUT_DAYS * DAY
+    span = max(first, began), today
+    was_taken = began < first + DAY and found.end >= today
+    if not was_taken or (_left(seen, found, *span) or 0.0) < LEAST_VOLUME:
+        span = since, until
+    return (LEFT, _left(seen, found, *span) or 0.0), (LEFT_OVER, float(span[1] - span[0]))
+
+
 def _left(seen: Evidence, found: Finding, since: int, until: int) -> float | None:
-    """What the hours by which low traffic is over have of the requests of the same hours before it fell."""
+    """What [since, until) has of the requests of the same hours before it fell, where it was low until about then."""
     weeks = -(-(until - found.since + CALM) // WEEK) * WEEK
     now, usual = (seen.mean(OVERALL, since - back, until - back)[1] for back in (0, weeks))
     return now / usual if usual else None

@@ -19,6 +19,7 @@ from monitor.core.verdict_findings import (
     GREW,
     GROWS,
     LEFT,
+    LEFT_OVER,
     LOW,
     NEW_NORMAL,
     PART,
@@ -146,10 +147,11 @@ def taken_as_normal(finding: Finding) -> str:
     """That a verdict on the data is over though nothing came back."""
     if finding.verdict == "slice_missing":
         return f"Missing slices ({_slices(finding)}) stay away; that is taken as the new normal."
-    left = dict(finding.figures).get(LEFT)
-    if left is None:  # kept by a version that did not count it
+    figures = dict(finding.figures)
+    if LEFT not in figures:  # kept by a version that did not count it
         return "Traffic stays low; that is taken as the new normal."
-    stays = f"Traffic stays at {_share(left)} of what it was in the same hours before it fell"
+    over = f", taken over {lasting(int(figures[LEFT_OVER]))}," if LEFT_OVER in figures else ""
+    stays = f"Traffic stays at {_share(figures[LEFT])}{over} of what it was in the same hours before it fell"
     return f"{stays}{'.' if finding.lacks else ', and this is what is expected from now on.'}"
 
 
