@@ -19,6 +19,7 @@ from monitor.core.types import format_duration
 from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.verdict_words import (
     advice_on_version,
+    and_below,
     first_on_data,
     headline,
     is_new_normal,
@@ -182,8 +183,10 @@ def _title(kind: Kind, monitor: str, findings: Sequence[Finding]) -> str:
             return (
                 f"{monitor}: resolved, but {_subject(lost)} stays at {_number(lost, lost.value)}, its baseline followed"
             )
-        back = "at" if first.verdict and _fires(first) else "back at"  # too low, but no more than chance explains
-        return f"{monitor}: resolved, {_subject(first)} is {back} {_number(first, first.value)}"
+        below = and_below(first)
+        # Or too low, but no more than chance explains.
+        back = "at" if below or (first.verdict and _fires(first)) else "back at"
+        return f"{monitor}: resolved, {_subject(first)} is {back} {_number(first, first.value)}{below}"
     return f"{monitor}: {_headline(first)}{_worst(findings)}"
 
 
@@ -239,11 +242,22 @@ def _resolved(incident: Incident, findings: Sequence[Finding], _: str) -> list[s
         return [*_sentences(findings, is_over=True), *_not_recovered(lost), over, _AFTER_A_MOVE]
     if any(_rose_little(f) for f in findings):
         return [*_sentences(findings, is_over=True), over, "What to do: watch it; a fall that is left fires anew."]
+    if below := [f for f in findings if and_below(f)]:
+        return [*_sentences(findings, is_over=True), *_decayed(below), over, _AFTER_A_DECAY]
     held = "for long enough to be sure" if findings and findings[0].verdict else "for as long as the rule says"
     return [*_sentences(findings, is_over=True), over, f"What to do: nothing more; it has held {held}."]
 
 
 _AFTER_A_MOVE = "What to do: nothing if this is the level from now on; else the fall is still to be mended."
+
+
+_AFTER_A_DECAY = "What to do: nothing if this is the level from now on; else see what fell slowly, or retrain."
+
+
+def _decayed(below: Sequence[Finding]) -> list[str]:
+    """Of what is over where the level had fallen slowly before: that it is back at that, and not at the reference."""
+    told = (f"{_subject(f)} is as expected of late again{and_below(f)}." for f in below[:MOST_TOLD])
+    return [f"{one} The level had fallen too slowly for an alarm." for one in told]
 
 
 def _not_recovered(lost: Sequence[Finding]) -> list[str]:

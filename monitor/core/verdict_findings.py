@@ -77,6 +77,9 @@ taken over."""
 RISEN_FOR = "risen_for"
 """Figure of low traffic: seconds for which it has not been as low, but is not back."""
 
+BELOW = "below_reference"
+"""Figure of an alarm that is over: relative change of the mean since from what the reference had, if clearly lower."""
+
 WORTHLESS = "worthless"
 """Figure of labels that are as many as ever, none of which is worth anything."""
 
@@ -324,6 +327,7 @@ def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -
         *seen.coverage(verdict, begin, key),
         interval=method,
         verdict=DEGRADED,
+        figures=() if closed is None or closed.below is None else ((BELOW, closed.below),),
     )
 
 

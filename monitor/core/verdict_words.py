@@ -14,6 +14,7 @@ from monitor.core.incidents import Incident
 from monitor.core.types import format_duration
 from monitor.core.verdict_findings import (
     BEGAN,
+    BELOW,
     COLLAPSED,
     DEGRADED,
     GREW,
@@ -318,7 +319,13 @@ def reason(was: str, became: str, finding: Finding | None) -> str:
         return f"{name} no longer, for as long as it takes to be sure"
     if became == "firing":
         return f"verdict {name}: too far below the baseline to be chance"
-    return "back at the baseline"
+    return f"as expected of late again{and_below(finding)}" if and_below(finding) else "back at the baseline"
+
+
+def and_below(finding: Finding) -> str:
+    """That what is over is at the level of late, but clearly below the reference; empty if it is not."""
+    below = dict(finding.figures).get(BELOW)
+    return "" if below is None else f", but {-100 * below:.1f} % below the reference"
 
 
 AS_LABELS = 0.5

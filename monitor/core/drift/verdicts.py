@@ -61,6 +61,7 @@ class Change:
         since: of what closed, start of the step from which on the evidence for that grew, seconds.
         value, before, requests: mean, expectation and requests of the judged hours from there on.
         tolerated: relative drop that is none.
+        below: relative change of that mean from what the reference had, where it is clearly below that.
     """
 
     unit: str
@@ -70,6 +71,7 @@ class Change:
     before: float | None = None
     requests: int = 0
     tolerated: float = 0.0
+    below: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
