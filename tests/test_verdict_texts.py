@@ -244,6 +244,40 @@ def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_bac
     assert "What to do: first think of rolling model version v2 back to v1, then see whether" in asked
 
 
+@pytest.mark.parametrize(
+    ("seed", "told", "since"),
+    [
+        (
+            11,
+            "in the hour in which the fall began.",
+            "about 2022-02-09 06:00 UTC (between 2022-02-09 03:00 and 08:00 UTC)",
+        ),
+        (
+            7,
+            "with the fall, which began between 2022-02-09 03:00 and 06:00 UTC.",
+            "about 2022-02-09 04:00 UTC (between 2022-02-09 03:00 and 06:00 UTC)",
+        ),
+    ],
+)
+def test_a_version_that_begins_within_what_is_known_of_a_fall_s_beginning_is_told_to_have_come_with_it(
+    bench: Bench, capsys: pytest.CaptureFixture[str], seed: int, told: str, since: str
+) -> None:
+    at = day(32) + 5 * HOUR
+    served_by(bench, lambda start: "v2" if start >= at else "v1")
+    ranking = Ranking.of(34, seed=seed, peak=150, noise=0.02).since(32 + 5 / 24, mean=0.8, slices=[0, 1])
+    bench.live(ranking.draw(seed), 32, 32.625)
+    notice = first_told(bench)
+    (stored,) = bench.store.alerts.incidents("search", "firing")
+    assert f"Since {since}; fired at " in notice.text
+    assert Notification.of(json.loads(json.dumps(notice.plain()))) == notice
+    assert f"Model version v2 began to serve at 2022-02-09 05:00 UTC, {told}" in notice.text
+    assert cli.run(["explain-incident", "-c", str(bench.folder / "rankmon.yaml"), notice.incident]) == 0
+    assert f"\nSince {since}; fired at " in capsys.readouterr().out
+    now = day(32.625)
+    assert f"since {since}, for " in render(Pictured.of(now, take_snapshot(bench.monitor, bench.store, now)))
+    assert stored.incident.began_at == notice.began_at
+
+
 @pytest.mark.parametrize("began", [20, 30.5])
 def test_a_fall_long_after_a_version_began_is_not_its_own(bench: Bench, began: float) -> None:
     served_by(bench, lambda start: "v2" if start >= day(began) else "v1")

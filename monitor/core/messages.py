@@ -20,6 +20,7 @@ from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.verdict_words import (
     advice_on_version,
     and_below,
+    beginning,
     first_on_data,
     headline,
     is_new_normal,
@@ -222,7 +223,7 @@ def _recovery(finding: Finding) -> str:
 
 def _firing(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
     lines = [*_sentences(findings), *_slices(findings), *_origin(findings), *_version(findings)]
-    lines += [f"Since {utc(incident.began_at)}; fired at {utc(incident.opened_at)}."]
+    lines += [f"Since {beginning(incident, findings)}; fired at {utc(incident.opened_at)}."]
     more = [] if incident.matter == "data" else [f"More: rankmon explain-incident {incident.id}"]
     return [*lines, *_coverage(findings), f"What to do: {advice(findings)}", *more]
 
@@ -279,7 +280,7 @@ def _withdrawn(incident: Incident, findings: Sequence[Finding], reason: str) -> 
 
 def _retrain(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
     lines = [*_sentences(findings), *_slices(findings), *_origin(findings), *_version(findings)]
-    lines += [f"Since {utc(incident.began_at)}."]
+    lines += [f"Since {beginning(incident, findings)}."]
     lines += _coverage(findings)
     if labels_are_suspect(findings) or any(map(_fell_as_labels, findings[:1])):
         return [*lines, f"What to do: {advice(findings)}"]

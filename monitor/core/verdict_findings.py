@@ -172,7 +172,7 @@ def _alarms(drift: Drift, step: int, verdict: Verdict) -> Iterator[tuple[Conditi
     for unit in verdict.pending:
         yield name_of(drift, unit), Condition("pending", verdict.end, 0, verdict.end)
     for alarm in verdict.alarms:
-        yield name_of(drift, alarm.unit), Condition("firing", alarm.since + step, 0, verdict.end)
+        yield name_of(drift, alarm.unit), Condition("firing", alarm.fell_at + step, 0, verdict.end)
 
 
 def _data(
@@ -246,7 +246,7 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
         *key,
         end,
         window,
-        alarm.since + step_of(seen.width),
+        alarm.fell_at + step_of(seen.width),
         requests,
         value,
         lower,
@@ -261,10 +261,16 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
         is_paused=verdict.is_data,
         well_for=0 if alarm.back_since is None else _well_for(seen, key, alarm.back_since, verdict.end),
         new_version=_new_version(seen, verdict, alarm),
+        began_within=_within(alarm, step_of(seen.width)),
     )
     if verdict.split is None or alarm.opened_at != verdict.end:
         return found
     return _with_split(found, verdict.split, seen.drift)
+
+
+def _within(alarm: Alarm, step: int) -> tuple[int, int] | None:
+    """The time in which an alarm's fall began, as surely as that can be told."""
+    return None if alarm.began_within is None else (alarm.began_within[0], alarm.began_within[1] + step)
 
 
 def _new_version(seen: Evidence, verdict: Verdict, alarm: Alarm) -> NewVersion | None:
@@ -272,9 +278,11 @@ def _new_version(seen: Evidence, verdict: Verdict, alarm: Alarm) -> NewVersion |
     if not seen.versions or (alarm.unit and seen.drift.mix_by == seen.versions):
         return None
     step, fell = step_of(seen.width), 0.0 if alarm.unit else -alarm.effect
-    new = begun_with(seen.traffic, seen.versions, alarm.since, alarm.opened_at, verdict.end, seen.width, step, fell)
+    at = (alarm.fell_at, alarm.opened_at, verdict.end)
+    new = begun_with(seen.traffic, seen.versions, *at, seen.width, step, fell)
     if new is None:
         return None
+    new = replace(new, fell_within=alarm.began_within)
     until = verdict.end if new.until is None else new.until
     return None if seen.others_fell((seen.versions, new.version), new.since, until, -alarm.effect / 2) else new
 

@@ -32,7 +32,7 @@ from monitor.core.verdict_findings import (
     SUSPECT,
     WORTHLESS,
 )
-from monitor.core.words import counted, lasting, utc
+from monitor.core.words import between, counted, lasting, utc
 
 LONGEST_SLICE = 60
 MOST_BEFORE = 24 * 3600
@@ -287,11 +287,20 @@ def new_version(finding: Finding) -> str:
 
 def _when(new: NewVersion) -> str:
     """When a version began, beside when the fall did."""
-    apart = new.since - new.fell_at
+    apart, (first, last) = new.since - new.fell_at, new.fell_within or (new.fell_at, new.fell_at)
     step = "hour" if new.step == HOUR else lasting(new.step)
     if 0 <= apart < new.step:
         return f"in the {step} in which the fall began"
+    if first <= new.since < last + new.step:
+        return f"with the fall, which began {between(first, last + new.step)}"
     return f"{lasting(abs(apart))} {'before' if apart < 0 else 'after'} the fall began, as far as that can be told"
+
+
+def beginning(incident: Incident, findings: Sequence[Finding]) -> str:
+    """When an incident began, and where that is by a verdict on the model how surely it is known."""
+    of_it = (f.began_within for f in findings if f.since == incident.began_at and f.began_within is not None)
+    within, at = next(of_it, None), utc(incident.began_at)
+    return at if within is None else f"about {at} ({between(*within)})"
 
 
 def advice_on_version(new: NewVersion) -> str:

@@ -403,7 +403,7 @@ class _Going:
         if not self._is_open:
             return ()
         weight, effect = now.score / self._block.threshold, now.effect
-        tolerated = self._found.noise.tolerated
+        tolerated, began = self._found.noise.tolerated, now.began.tolist()
         return tuple(
             Alarm(
                 self._names[u],
@@ -414,6 +414,8 @@ class _Going:
                 float(tolerated[u]),
                 *_means(now.fallen[u]),
                 self._back_since(u),
+                began[u][0],
+                (began[u][1], began[u][2]),
             )
             for u in np.flatnonzero(now.opened_at).tolist()
         )
