@@ -11,6 +11,8 @@ import pytest
 
 from monitor.cli import incidents, status
 from monitor.cli.explain_incident_hours import hour_by_hour, hours_of
+from monitor.cli.explain_incident_page import Told
+from monitor.cli.explain_incident_page import lines as explained
 from monitor.core.drift.series import DAY, HOUR
 from monitor.core.words import utc
 from monitor.page import render
@@ -33,7 +35,7 @@ def told(bench: Bench) -> list[tuple[float, str, str, str]]:
     ("rate", "text"),
     [
         (1.0, "The data are sound again.\n"),
-        (0.2, "Traffic stays at 21 % of what it was in the same hours before it fell.\n"),
+        (0.2, "Traffic stays at 21 %, taken over 6 h, of what it was in the same hours before it fell.\n"),
     ],
 )
 def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours_and_is_not_judged_yet(
@@ -137,6 +139,33 @@ def test_what_no_longer_comes_is_told_with_what_is_usual_and_since_when(bench: B
         r"requests over 3h, where about [\d,]+ are usual at these hours; it has been low since 2022-02-10 00:00 UTC\.",
         low,
     )
+
+
+@pytest.mark.parametrize("until", [33.5, 35.0])
+def test_requests_that_are_lacking_have_one_beginning_wherever_it_is_told(bench: Bench, until: float) -> None:
+    past = Ranking.of(35).since(32, 33.5, rate=0.2).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past.rows(0, round(until * 24)), 31 * 24, step=1)
+    (stored,) = bench.incidents
+    since, notice = "2022-02-09 00:00 UTC", bench.notices[-1][1]
+    assert notice.kind == ("firing" if until == 33.5 else "resolved")
+    assert f"ince {since}" in notice.text or f"from {since} to" in notice.text
+    assert notice.began_at == stored.incident.began_at == incidents.plain(stored)["began_at"] == day(32)
+    assert dict(stored.findings[0].figures)["began"] == day(32)
+    assert f"began {since}, fired " in incidents.line(stored)
+    assert f"\nSince {since}; fired at " in "\n".join(explained(stored, [Told(("traffic_low", "", ""), 0)], []))
+    now = day(until)
+    assert since in _page(bench, now)
+
+
+def test_the_steps_of_an_incident_on_the_data_are_none_of_the_quality_s(bench: Bench) -> None:
+    past = Ranking.of(35).since(32, mean=0.8, slices=[1]).since(31.9, 32.5, rate=0.2).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=1)
+    by_matter = {s.incident.matter: {t.rule for t in incidents.steps_of(s, bench.store)} for s in bench.incidents}
+    assert by_matter == {"data": {"traffic_low"}, "quality": {"degraded"}}
 
 
 def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench) -> None:

@@ -318,8 +318,8 @@ def test_the_collapse_of_labels_is_told_with_the_day_that_its_figures_are_of(ben
         ),
         (
             {"rate": 0.35},
-            r"Traffic stays at 3\d % of what it was in the same hours before it fell, and this is what is expected "
-            r"from now on\.",
+            r"Traffic stays at 35 %, taken over 4 d, of what it was in the same hours before it fell, and this is what "
+            r"is expected from now on\.",
         ),
     ],
 )

@@ -11,6 +11,7 @@ from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
 from monitor.core.messages import Kind, Notification, labels_are_suspect, notification, sentence
 from monitor.core.rules import Floor, Rule
+from monitor.core.verdict_words import reason
 from monitor.core.words import utc
 from monitor.judging import REMOVED, RESTATED
 from tests.support.monitors import new_store
@@ -186,7 +187,17 @@ def test_what_ended_below_where_it_fired_is_not_told_to_be_back(finding: Finding
     told = message("resolved", [finding], CLOSED)
     assert told.title.endswith(title)
     assert f"What to do: {what_to_do}" in told.text
-    assert "too long to be chance" not in told.text
+    assert "too much to be chance" not in told.text
+
+
+def test_what_is_over_on_a_level_that_had_decayed_is_not_told_to_be_back() -> None:
+    below = replace(VERDICT, value=0.695, threshold=None, figures=(("below_reference", -0.062),))
+    told = message("resolved", [below], CLOSED)
+    assert told.title == "search: resolved, ndcg@10 is at 0.695, but 6.2 % below the reference"
+    assert "ndcg@10 is as expected of late again, but 6.2 % below the reference. The level had fallen too" in told.text
+    assert "What to do: nothing if this is the level from now on; else" in told.text
+    assert reason("firing", "ok", below) == "as expected of late again, but 6.2 % below the reference"
+    assert reason("firing", "ok", replace(below, figures=())) == "back at the baseline"
 
 
 def test_slices_of_a_verdict_are_those_of_when_it_fired() -> None:

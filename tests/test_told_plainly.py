@@ -52,7 +52,7 @@ def test_the_end_of_an_incident_is_not_told_as_a_fall(state: str, closed_at: int
     found = StoredIncident(incident, True, (ended,))
     said = [line for line in _fell(found, document) if line.startswith("At ")]
     assert told in said[0]
-    assert ("too long to be chance" in said[0]) is (state == "firing")
+    assert ("too much to be chance" in said[0]) is (state == "firing")
 
 
 @pytest.mark.parametrize(("days", "when"), [(1, "a day"), (2, "2 days"), (7, "7 days")])

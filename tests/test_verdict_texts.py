@@ -15,9 +15,9 @@ import pytest
 from monitor import cli
 from monitor.core.drift.series import Hours
 from monitor.core.findings import Finding
-from monitor.core.messages import Notification, notification
+from monitor.core.messages import Notification, labels_are_suspect, notification
 from monitor.core.types import Monitor, Slice
-from monitor.core.verdict_words import NAMES, headline, origin
+from monitor.core.verdict_words import NAMES, headline, origin, reason
 from monitor.judging import Telling, judge
 from monitor.page import render
 from monitor.snapshot import take_snapshot
@@ -177,11 +177,37 @@ def test_no_name_of_a_slice_forges_a_line_of_a_verdict() -> None:
         assert len(text) < 400
 
 
-def test_labels_that_became_fewer_by_as_much_as_the_measure_fell_are_to_be_looked_at_too() -> None:
-    as_much = replace(DROP, verdict="degraded", coverage=0.35, coverage_before=0.42)
-    told = "see too whether labels are being lost"
-    assert told in notification("firing", ABOUT, INCIDENT, [as_much], 0).text
-    assert told not in notification("firing", ABOUT, INCIDENT, [replace(as_much, coverage=0.41)], 0).text
+def test_a_fall_of_a_single_hour_is_not_told_to_be_too_long_for_chance() -> None:
+    told = notification("firing", ABOUT, INCIDENT, [replace(DROP, verdict="degraded", window=HOUR)], 0).text
+    assert "That is too much to be chance, and the data are sound." in told
+    assert "long" not in told
+    assert "long" not in reason("ok", "firing", replace(DROP, verdict="degraded", window=HOUR))
+
+
+@pytest.mark.parametrize("coverage", [0.35, 0.375])
+def test_where_labels_became_fewer_by_about_as_much_as_the_measure_fell_they_are_to_be_looked_at_first(
+    coverage: float,
+) -> None:
+    as_much = replace(DROP, verdict="degraded", coverage=coverage, coverage_before=0.42)
+    told = notification("firing", ABOUT, INCIDENT, [as_much], 0).text
+    assert "see first whether labels are being lost" in told
+    assert "the data are sound" not in told
+    assert "Labels became fewer by about as much, so it may be they that are lost." in told
+    assert (
+        "\nWhat to do: look at the labels first, for they became fewer by about as much; if they are sound, see on"
+        in told
+    )
+    asked = notification("retrain", ABOUT, INCIDENT, [as_much], 0).text
+    assert "What to do: look at the labels first" in asked
+    assert not labels_are_suspect([as_much]), "the judge has looked at them, and what it says stays"
+
+
+def test_where_labels_became_hardly_fewer_the_data_are_sound() -> None:
+    hardly = replace(DROP, verdict="degraded", coverage=0.4, coverage_before=0.42)
+    told = notification("firing", ABOUT, INCIDENT, [hardly], 0).text
+    assert "whether labels are being lost" not in told
+    assert "and the data are sound." in told
+    assert "labels first" not in told
 
 
 # ---- a new version of the model --------------------------------------------------------------------------------------
@@ -216,6 +242,40 @@ def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_bac
     assert "Model version v2 began to serve at 2022-02-09 00:00 UTC" in capsys.readouterr().out
     asked = notification("retrain", ABOUT, INCIDENT, notice.findings, 1).text
     assert "What to do: first think of rolling model version v2 back to v1, then see whether" in asked
+
+
+@pytest.mark.parametrize(
+    ("seed", "told", "since"),
+    [
+        (
+            11,
+            "in the hour in which the fall began.",
+            "about 2022-02-09 06:00 UTC (between 2022-02-09 03:00 and 08:00 UTC)",
+        ),
+        (
+            7,
+            "with the fall, which began between 2022-02-09 03:00 and 06:00 UTC.",
+            "about 2022-02-09 04:00 UTC (between 2022-02-09 03:00 and 06:00 UTC)",
+        ),
+    ],
+)
+def test_a_version_that_begins_within_what_is_known_of_a_fall_s_beginning_is_told_to_have_come_with_it(
+    bench: Bench, capsys: pytest.CaptureFixture[str], seed: int, told: str, since: str
+) -> None:
+    at = day(32) + 5 * HOUR
+    served_by(bench, lambda start: "v2" if start >= at else "v1")
+    ranking = Ranking.of(34, seed=seed, peak=150, noise=0.02).since(32 + 5 / 24, mean=0.8, slices=[0, 1])
+    bench.live(ranking.draw(seed), 32, 32.625)
+    notice = first_told(bench)
+    (stored,) = bench.store.alerts.incidents("search", "firing")
+    assert f"Since {since}; fired at " in notice.text
+    assert Notification.of(json.loads(json.dumps(notice.plain()))) == notice
+    assert f"Model version v2 began to serve at 2022-02-09 05:00 UTC, {told}" in notice.text
+    assert cli.run(["explain-incident", "-c", str(bench.folder / "rankmon.yaml"), notice.incident]) == 0
+    assert f"\nSince {since}; fired at " in capsys.readouterr().out
+    now = day(32.625)
+    assert f"since {since}, for " in render(Pictured.of(now, take_snapshot(bench.monitor, bench.store, now)))
+    assert stored.incident.began_at == notice.began_at
 
 
 @pytest.mark.parametrize("began", [20, 30.5])

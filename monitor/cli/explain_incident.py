@@ -16,7 +16,7 @@ from monitor.cli.common import config_option, load_config, stored
 from monitor.cli.explain_incident_hours import hours_of
 from monitor.cli.explain_incident_page import FAILED, Told, lines
 from monitor.cli.formats import format_option
-from monitor.cli.incidents import judged_until, plain
+from monitor.cli.incidents import judged_until, plain, steps_of
 from monitor.core.types import Monitor
 from monitor.core.words import utc
 from monitor.errors import InputError
@@ -48,10 +48,8 @@ def explain_incident(config_path: Path, incident: str, style: str, now: bool) ->
             raise InputError(f"there is no incident {incident!r}; rankmon incidents list names them")
         teller = _Teller(config, found, store, now)
         told, hours = teller.all(), teller.hours()
-        about = found.incident
-        steps = store.alerts.transitions(about.monitor, about.began_at, about.closed_at)
-        end = judged_until([found], store).get(about.monitor)
-    steps = [step for step in steps if step.incident in (None, about.id)]
+        steps = steps_of(found, store)
+        end = judged_until([found], store).get(found.incident.monitor)
     if style == "json":
         first, *others = (_plain(one) for one in told)
         history = [asdict(step) for step in steps]

@@ -14,7 +14,7 @@ from monitor.core.diagnosis import BASELINE, BEFORE
 from monitor.core.findings import Finding
 from monitor.core.messages import sentence
 from monitor.core.thresholds import ConditionName
-from monitor.core.verdict_words import NAMES, new_version, with_first_version
+from monitor.core.verdict_words import NAMES, beginning, new_version, with_first_version
 from monitor.core.words import lasting, utc
 
 if TYPE_CHECKING:
@@ -159,8 +159,8 @@ def _fell(found: StoredIncident, document: Document | None) -> Iterator[str]:
     is_over = not incident.is_open
     yield from (f"At {utc(f.end)}, {_by(f)}: {shown(sentence(f, is_over), 1000)}" for f in later)
     closed = "" if incident.closed_at is None else f", {incident.state} at {utc(incident.closed_at)}"
-    yield f"Since {utc(incident.began_at)}; fired at {utc(incident.opened_at)}{closed}."
     known = with_first_version([*([] if opening is None else [opening]), *found.findings], incident.opened_at)
+    yield f"Since {beginning(incident, known)}; fired at {utc(incident.opened_at)}{closed}."
     yield from [told for f in known if (told := new_version(f))]
 
 

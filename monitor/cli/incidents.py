@@ -13,6 +13,7 @@ import click
 from monitor.cli.common import Span, by_option, config_option, load_config, pick_monitors, stored
 from monitor.cli.formats import format_option
 from monitor.cli.listing import Listing
+from monitor.core.incidents import Matter, matter_of
 from monitor.core.messages import About, notification, sentence
 from monitor.core.types import format_duration
 from monitor.core.verdict_words import named, topic
@@ -22,7 +23,7 @@ from monitor.errors import InputError
 if TYPE_CHECKING:
     from monitor.config import Config
     from monitor.store import Store
-    from monitor.store.alerts import StoredIncident
+    from monitor.store.alerts import StoredIncident, Transition
 
 LONGEST_SILENCE = 3650 * 86_400
 """Seconds; what is silent for good should name no channel, and no calendar goes on for ever."""
@@ -69,15 +70,14 @@ def show(config_path: Path, incident: str, style: str) -> None:
     config = load_config(config_path)
     with stored(config) as store:
         found = _find(store, incident)
-        about = found.incident
-        steps = store.alerts.transitions(about.monitor, about.began_at, about.closed_at)
-        end = judged_until([found], store).get(about.monitor)
+        steps = steps_of(found, store)
+        end = judged_until([found], store).get(found.incident.monitor)
     if style == "json":
         history = [{**_fields(s), "evidence": None if s.evidence is None else s.evidence.plain()} for s in steps]
         click.echo(json.dumps({**plain(found), "transitions": history}, indent=2))
         return
     click.echo(line(found, end))
-    why = next((s.reason for s in reversed(steps) if s.incident == about.id and s.became != "firing"), "")
+    why = next((s.reason for s in reversed(steps) if s.incident == found.incident.id and s.became != "firing"), "")
     click.echo(text(found, config, why))
     for step in steps:
         where = f" of {named(step.dimension, step.value)}" if step.dimension else ""
@@ -153,6 +153,17 @@ def _find(store: Store, incident: str) -> StoredIncident:
     if found is None:
         raise InputError(f"there is no incident {incident!r}; rankmon incidents list names them")
     return found
+
+
+def steps_of(found: StoredIncident, store: Store) -> list[Transition]:
+    """Every change of an incident, and the suspicions on its matter from before it opened. Raises StoreError."""
+    about = found.incident
+    every = store.alerts.transitions(about.monitor, about.began_at, about.closed_at)
+    return [s for s in every if s.incident == about.id or (s.incident is None and _matter(s) == about.matter)]
+
+
+def _matter(step: Transition) -> Matter:
+    return matter_of((step.rule, step.dimension, step.value))
 
 
 def judged_until(found: Iterable[StoredIncident], store: Store) -> dict[str, int]:

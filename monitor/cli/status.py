@@ -127,12 +127,12 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
         return told
     step = step_of(monitor.bucket)
     alarms = [
-        {"slice": a.unit, "since": a.since + step, "opened_at": a.opened_at, "value": a.value, "expected": a.before}
+        {"slice": a.unit, "since": a.fell_at + step, "opened_at": a.opened_at, "value": a.value, "expected": a.before}
         for a in verdict.alarms
     ]
     since = store.verdicts.same_since(monitor.name, verdict.kind)
     if verdict.kind == DEGRADED:
-        since = min((a.since + step for a in verdict.alarms), default=since)
+        since = min((a.fell_at + step for a in verdict.alarms), default=since)
     if snapshot.verdict_kind != verdict.kind:  # of what does not arrive now
         since = snapshot.verdict_conditions[snapshot.verdict_kind, "", ""].since or since
     return told | {

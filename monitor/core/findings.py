@@ -52,6 +52,7 @@ class NewVersion:
         fell_at: start of the step in which the fall began, as far as that can be told; of `step` seconds.
         until: end of its last bucket, where it serves no more.
         share, share_before: of the requests, from then on until the fall was found (a day at most), and the day before.
+        fell_within: the same as `fell_at` of the first and of the last step in which the fall may have begun.
     """
 
     version: str
@@ -62,6 +63,7 @@ class NewVersion:
     until: int | None
     share: float
     share_before: float
+    fell_within: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class Finding:
         lacks: what is missing to a baseline, of broken data that are sound again while there is none.
         new_version: of a verdict on the model, the version that began to serve about when the fall began.
         is_paused: of a verdict, that the data are bad now, and hours in which they were are left out.
+        began_within: of a verdict on the model, the time in which the fall began as surely as that can be told; `since`
+            is where it most probably did.
     """
 
     rule: str
@@ -119,6 +123,7 @@ class Finding:
     is_paused: bool = False
     lacks: str = ""
     new_version: NewVersion | None = None
+    began_within: tuple[int, int] | None = None
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -128,9 +133,10 @@ class Finding:
     def of(cls, plain: dict[str, Any]) -> Finding:
         """From what `plain` gave."""
         slices, figures = (SliceFall(**s) for s in plain["slices"]), ((n, v) for n, v in plain.get("figures", ()))
-        new = plain.get("new_version")
-        version = None if new is None else NewVersion(**new)
-        return cls(**{**plain, "slices": tuple(slices), "figures": tuple(figures), "new_version": version})
+        new, within = plain.get("new_version"), _pair(plain.get("began_within"))
+        version = None if new is None else NewVersion(**{**new, "fell_within": _pair(new.get("fell_within"))})
+        more = {"figures": tuple(figures), "new_version": version, "began_within": within}
+        return cls(**{**plain, "slices": tuple(slices), **more})
 
     @property
     def change(self) -> float | None:
@@ -146,6 +152,11 @@ class Finding:
     def where(self) -> str:
         """`device=mobile`, or empty for overall."""
         return f"{self.dimension}={self.slice}" if self.dimension else ""
+
+
+def _pair(plain: Sequence[int] | None) -> tuple[int, int] | None:
+    """From JSON data."""
+    return None if plain is None else (plain[0], plain[1])
 
 
 def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: int) -> Finding:

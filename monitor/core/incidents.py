@@ -40,10 +40,11 @@ class Firing:
 
 @dataclass(frozen=True)
 class Incident:
-    """One incident; instants in seconds, all of them ends of windows.
+    """One incident; instants in seconds, ends of windows.
 
     Attributes:
-        began_at: when the first of its conditions had first fallen.
+        began_at: when the first of its conditions had first fallen; of requests that are lacking, start of the first
+            hour that lacked them.
         severity: the gravest that it ever had.
         retrain: whether a condition that recommends to retrain ever fired in it.
         firing: conditions that fire now.

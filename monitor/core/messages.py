@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from monitor.core.drift.gates import LABELS_EXPLAIN
 from monitor.core.findings import Finding, NewVersion, SliceFall
 from monitor.core.incidents import Incident, Matter
 from monitor.core.rules import COVERAGE, SEVERITIES, Severity
@@ -18,7 +19,8 @@ from monitor.core.types import format_duration
 from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.verdict_words import (
     advice_on_version,
-    began_at,
+    and_below,
+    beginning,
     condition,
     first_on_data,
     headline,
@@ -185,8 +187,10 @@ def _title(kind: Kind, monitor: str, findings: Sequence[Finding]) -> str:
             return (
                 f"{monitor}: resolved, but {_subject(lost)} stays at {_number(lost, lost.value)}, its baseline followed"
             )
-        back = "at" if first.verdict and _fires(first) else "back at"  # too low, but no more than chance explains
-        return f"{monitor}: resolved, {_subject(first)} is {back} {_number(first, first.value)}"
+        below = and_below(first)
+        # Or too low, but no more than chance explains.
+        back = "at" if below or (first.verdict and _fires(first)) else "back at"
+        return f"{monitor}: resolved, {_subject(first)} is {back} {_number(first, first.value)}{below}"
     return f"{monitor}: {_headline(first)}{_worst(findings)}"
 
 
@@ -222,15 +226,14 @@ def _recovery(finding: Finding) -> str:
 
 def _firing(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
     lines = [*_sentences(findings), *_slices(findings), *_origin(findings), *_version(findings)]
-    lines += [f"Since {utc(_began_at(incident, findings))}; fired at {utc(incident.opened_at)}."]
+    lines += [f"Since {beginning(incident, findings)}; fired at {utc(incident.opened_at)}."]
     more = [] if incident.matter == "data" else [f"More: rankmon explain-incident {incident.id}"]
     return [*lines, *_coverage(findings), f"What to do: {advice(findings)}", *more]
 
 
 def _resolved(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
-    began = _began_at(incident, findings)
-    lasted = (incident.closed_at or incident.opened_at) - began
-    over = f"It lasted {lasting(lasted)}, from {utc(began)} to {utc(incident.closed_at)}."
+    lasted = (incident.closed_at or incident.opened_at) - incident.began_at
+    over = f"It lasted {lasting(lasted)}, from {utc(incident.began_at)} to {utc(incident.closed_at)}."
     if first_on_data(findings) is not None:
         left = [taken_as_normal(f) for f in findings if is_new_normal(f)]
         unjudged = [not_judged_yet(f) for f in findings if f.lacks][:1]
@@ -243,16 +246,22 @@ def _resolved(incident: Incident, findings: Sequence[Finding], _: str) -> list[s
         return [*_sentences(findings, is_over=True), *_not_recovered(lost), over, _AFTER_A_MOVE]
     if any(_rose_little(f) for f in findings):
         return [*_sentences(findings, is_over=True), over, "What to do: watch it; a fall that is left fires anew."]
+    if below := [f for f in findings if and_below(f)]:
+        return [*_sentences(findings, is_over=True), *_decayed(below), over, _AFTER_A_DECAY]
     held = "for long enough to be sure" if findings and findings[0].verdict else "for as long as the rule says"
     return [*_sentences(findings, is_over=True), over, f"What to do: nothing more; it has held {held}."]
 
 
-def _began_at(incident: Incident, findings: Sequence[Finding]) -> int:
-    """When it began: the hour in which requests were lacking first, before it was enough of them to be told."""
-    return min([incident.began_at, *(at for f in findings if (at := began_at(f)) is not None)])
-
-
 _AFTER_A_MOVE = "What to do: nothing if this is the level from now on; else the fall is still to be mended."
+
+
+_AFTER_A_DECAY = "What to do: nothing if this is the level from now on; else see what fell slowly, or retrain."
+
+
+def _decayed(below: Sequence[Finding]) -> list[str]:
+    """Of what is over where the level had fallen slowly before: that it is back at that, and not at the reference."""
+    told = (f"{_subject(f)} is as expected of late again{and_below(f)}." for f in below[:MOST_TOLD])
+    return [f"{one} The level had fallen too slowly for an alarm." for one in told]
 
 
 def _not_recovered(lost: Sequence[Finding]) -> list[str]:
@@ -274,9 +283,9 @@ def _withdrawn(incident: Incident, findings: Sequence[Finding], reason: str) -> 
 
 def _retrain(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
     lines = [*_sentences(findings), *_slices(findings), *_origin(findings), *_version(findings)]
-    lines += [f"Since {utc(incident.began_at)}."]
+    lines += [f"Since {beginning(incident, findings)}."]
     lines += _coverage(findings)
-    if labels_are_suspect(findings):
+    if labels_are_suspect(findings) or any(map(_fell_as_labels, findings[:1])):
         return [*lines, f"What to do: {advice(findings)}"]
     if (new := _new_version(findings)) is not None:
         return [*lines, f"What to do: {advice_on_version(new)}"]
@@ -343,8 +352,10 @@ def sentence(finding: Finding, is_over: bool = False, until: int = 0) -> str:
 
 def _sure(finding: Finding) -> str:
     if finding.is_paused:
-        return " That is too far and too long to be chance. The data are not sound now; such hours are left out."
-    return " That is too far and too long to be chance, and the data are sound."
+        return " That is too much to be chance. The data are not sound now; such hours are left out."
+    if _fell_as_labels(finding):
+        return " That is too much to be chance. Labels became fewer by about as much, so it may be they that are lost."
+    return " That is too much to be chance, and the data are sound."
 
 
 def _below(finding: Finding) -> str:
@@ -441,12 +452,17 @@ def _coverage(findings: Sequence[Finding]) -> list[str]:
 
 
 def _as_labels(finding: Finding) -> str:
-    """That labels became fewer by as much as a verdict's measure fell: worse lists do that, and so do lost labels."""
+    """That labels became fewer by about as much as a verdict's measure fell."""
+    told = " That fell by about as much as the measure: see first whether labels are being lost."
+    return told * _fell_as_labels(finding)
+
+
+def _fell_as_labels(finding: Finding) -> bool:
+    """Whether labels that became fewer may be all there is to a verdict's fall, be they lost or of worse lists."""
     now, before, change = finding.coverage, finding.coverage_before, finding.change
     if not finding.verdict or now is None or not before or change is None or finding.is_recovering:
-        return ""
-    is_as_much = change < 0 and now / before - 1 <= change
-    return " That fell by as much as the measure: see too whether labels are being lost." * is_as_much
+        return False
+    return -1 < change < 0 and now / before <= (1 + change) ** LABELS_EXPLAIN
 
 
 def advice(findings: Sequence[Finding]) -> str:
@@ -464,6 +480,14 @@ def advice(findings: Sequence[Finding]) -> str:
         return "look at the event pipeline first, for labels stopped coming; do not retrain before it is mended."
     if labels_are_suspect(findings):
         return "look at the event pipeline first, for fewer requests have labels than before; only then at the model."
+    if any(map(_fell_as_labels, findings[:1])):
+        sound = f"if they are sound, {_steps(findings)}"
+        return f"look at the labels first, for they became fewer by about as much; {sound}"
+    return _steps(findings)
+
+
+def _steps(findings: Sequence[Finding]) -> str:
+    """What to do next where labels are sound."""
     if (new := _new_version(findings)) is not None:
         return advice_on_version(new)
     if any(_is_of_a_version(f) for f in findings):

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE, Lack
 from monitor.core.drift.diagnosis import Split
 from monitor.core.drift.gates import MISSING_RATIO, TRAFFIC_AGAIN_RATIO, TRAFFIC_RATIO
+from monitor.core.drift.judge import LEAST_VOLUME
+from monitor.core.drift.levels import LEFT_OUT_DAYS
 from monitor.core.drift.series import DAY, HOUR
 from monitor.core.drift.verdicts import DATA_KINDS, GRAVITY, SLICE_KINDS, Alarm, Verdict
 from monitor.core.findings import MOST_SLICES, Finding, NewVersion, SliceFall
@@ -68,11 +70,15 @@ BEGAN = "began"
 ROWS_OF = "rows_of_"
 """Figures of refused rows: how many of each reason; the rest of the name is the reason."""
 
-LEFT = "left"
-"""Figure of low traffic that became what is usual: its share of what came before it fell."""
+LEFT, LEFT_OVER = "left", "left_over"
+"""Figures of low traffic that became what is usual: its share of what came before it fell, and the seconds that it is
+taken over."""
 
 RISEN_FOR = "risen_for"
 """Figure of low traffic: seconds for which it has not been as low, but is not back."""
+
+BELOW = "below_reference"
+"""Figure of an alarm that is over: relative change of the mean since from what the reference had, if clearly lower."""
 
 WORTHLESS = "worthless"
 """Figure of labels that are as many as ever, none of which is worth anything."""
@@ -166,7 +172,7 @@ def _alarms(drift: Drift, step: int, verdict: Verdict) -> Iterator[tuple[Conditi
     for unit in verdict.pending:
         yield name_of(drift, unit), Condition("pending", verdict.end, 0, verdict.end)
     for alarm in verdict.alarms:
-        yield name_of(drift, alarm.unit), Condition("firing", alarm.since + step, 0, verdict.end)
+        yield name_of(drift, alarm.unit), Condition("firing", alarm.fell_at + step, 0, verdict.end)
 
 
 def _data(
@@ -240,7 +246,7 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
         *key,
         end,
         window,
-        alarm.since + step_of(seen.width),
+        alarm.fell_at + step_of(seen.width),
         requests,
         value,
         lower,
@@ -255,10 +261,16 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
         is_paused=verdict.is_data,
         well_for=0 if alarm.back_since is None else _well_for(seen, key, alarm.back_since, verdict.end),
         new_version=_new_version(seen, verdict, alarm),
+        began_within=_within(alarm, step_of(seen.width)),
     )
     if verdict.split is None or alarm.opened_at != verdict.end:
         return found
     return _with_split(found, verdict.split, seen.drift)
+
+
+def _within(alarm: Alarm, step: int) -> tuple[int, int] | None:
+    """The time in which an alarm's fall began, as surely as that can be told."""
+    return None if alarm.began_within is None else (alarm.began_within[0], alarm.began_within[1] + step)
 
 
 def _new_version(seen: Evidence, verdict: Verdict, alarm: Alarm) -> NewVersion | None:
@@ -266,9 +278,11 @@ def _new_version(seen: Evidence, verdict: Verdict, alarm: Alarm) -> NewVersion |
     if not seen.versions or (alarm.unit and seen.drift.mix_by == seen.versions):
         return None
     step, fell = step_of(seen.width), 0.0 if alarm.unit else -alarm.effect
-    new = begun_with(seen.traffic, seen.versions, alarm.since, alarm.opened_at, verdict.end, seen.width, step, fell)
+    at = (alarm.fell_at, alarm.opened_at, verdict.end)
+    new = begun_with(seen.traffic, seen.versions, *at, seen.width, step, fell)
     if new is None:
         return None
+    new = replace(new, fell_within=alarm.began_within)
     until = verdict.end if new.until is None else new.until
     return None if seen.others_fell((seen.versions, new.version), new.since, until, -alarm.effect / 2) else new
 
@@ -321,6 +335,7 @@ def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -
         *seen.coverage(verdict, begin, key),
         interval=method,
         verdict=DEGRADED,
+        figures=() if closed is None or closed.below is None else ((BELOW, closed.below),),
     )
 
 
@@ -445,8 +460,11 @@ def how_it_ended(seen: Evidence, found: Finding, by: Seen) -> Finding:
     end = max(found.end, by.change.at - max(CALM, step_of(seen.width)))
     if found.verdict == "slice_missing" and _stay_away(seen, found, end, by.change.at):
         return replace(found, figures=(*found.figures, (NEW_NORMAL, 1.0)))
-    if found.verdict == LOW and (left := _left(seen, found, end, by.change.at)) is not None and left < BACK:
-        return replace(found, figures=(*found.figures, (NEW_NORMAL, 1.0), (LEFT, left)))
+    left = _left(seen, found, end, by.change.at) if found.verdict == LOW else None
+    if left is not None and left < BACK:
+        return replace(
+            found, figures=(*found.figures, (NEW_NORMAL, 1.0), *_what_is_left(seen, found, end, by.change.at))
+        )
     return found
 
 
@@ -461,8 +479,22 @@ def _stay_away(seen: Evidence, found: Finding, since: int, until: int) -> bool:
     return any(now < least * then for now, then in zip(came, before, strict=True))
 
 
+def _what_is_left(seen: Evidence, found: Finding, since: int, until: int) -> tuple[tuple[str, float], ...]:
+    """The share that traffic stays at, of the low hours of the whole days by which the judge took it for usual.
+
+    If it did not, of the hours [since, until) by which it is over.
+    """
+    today, began = until - until % DAY, round(dict(found.figures)[BEGAN])
+    first = today - LEFT_OUT_DAYS * DAY
+    span = max(first, began), today
+    was_taken = began < first + DAY and found.end >= today
+    if not was_taken or (_left(seen, found, *span) or 0.0) < LEAST_VOLUME:
+        span = since, until
+    return (LEFT, _left(seen, found, *span) or 0.0), (LEFT_OVER, float(span[1] - span[0]))
+
+
 def _left(seen: Evidence, found: Finding, since: int, until: int) -> float | None:
-    """What the hours by which low traffic is over have of the requests of the same hours before it fell."""
+    """What [since, until) has of the requests of the same hours before it fell, where it was low until about then."""
     weeks = -(-(until - found.since + CALM) // WEEK) * WEEK
     now, usual = (seen.mean(OVERALL, since - back, until - back)[1] for back in (0, weeks))
     return now / usual if usual else None

@@ -14,11 +14,13 @@ from monitor.core.incidents import Incident
 from monitor.core.types import format_duration
 from monitor.core.verdict_findings import (
     BEGAN,
+    BELOW,
     COLLAPSED,
     DEGRADED,
     GREW,
     GROWS,
     LEFT,
+    LEFT_OVER,
     LOW,
     NEW_NORMAL,
     PART,
@@ -31,7 +33,7 @@ from monitor.core.verdict_findings import (
     VERDICTS,
     WORTHLESS,
 )
-from monitor.core.words import counted, lasting, utc
+from monitor.core.words import between, counted, lasting, utc
 
 LONGEST_SLICE = 60
 MOST_BEFORE = 24 * 3600
@@ -147,10 +149,11 @@ def taken_as_normal(finding: Finding) -> str:
     """That a verdict on the data is over though nothing came back."""
     if finding.verdict == "slice_missing":
         return f"Missing slices ({_slices(finding)}) stay away; that is taken as the new normal."
-    left = dict(finding.figures).get(LEFT)
-    if left is None:  # kept by a version that did not count it
+    figures = dict(finding.figures)
+    if LEFT not in figures:  # kept by a version that did not count it
         return "Traffic stays low; that is taken as the new normal."
-    stays = f"Traffic stays at {_share(left)} of what it was in the same hours before it fell"
+    over = f", taken over {lasting(int(figures[LEFT_OVER]))}," if LEFT_OVER in figures else ""
+    stays = f"Traffic stays at {_share(figures[LEFT])}{over} of what it was in the same hours before it fell"
     return f"{stays}{'.' if finding.lacks else ', and this is what is expected from now on.'}"
 
 
@@ -285,11 +288,20 @@ def new_version(finding: Finding) -> str:
 
 def _when(new: NewVersion) -> str:
     """When a version began, beside when the fall did."""
-    apart = new.since - new.fell_at
+    apart, (first, last) = new.since - new.fell_at, new.fell_within or (new.fell_at, new.fell_at)
     step = "hour" if new.step == HOUR else lasting(new.step)
     if 0 <= apart < new.step:
         return f"in the {step} in which the fall began"
+    if first <= new.since < last + new.step:
+        return f"with the fall, which began {between(first, last + new.step)}"
     return f"{lasting(abs(apart))} {'before' if apart < 0 else 'after'} the fall began, as far as that can be told"
+
+
+def beginning(incident: Incident, findings: Sequence[Finding]) -> str:
+    """When an incident began, and where that is by a verdict on the model how surely it is known."""
+    of_it = (f.began_within for f in findings if f.since == incident.began_at and f.began_within is not None)
+    within, at = next(of_it, None), utc(incident.began_at)
+    return at if within is None else f"about {at} ({between(*within)})"
 
 
 def advice_on_version(new: NewVersion) -> str:
@@ -316,8 +328,14 @@ def reason(was: str, became: str, finding: Finding | None) -> str:
             return f"{name} for a day: now {NAMES[GROWS[finding.verdict]]}"
         return f"{name} no longer, for as long as it takes to be sure"
     if became == "firing":
-        return f"verdict {name}: too far below the baseline for too long to be chance"
-    return "back at the baseline"
+        return f"verdict {name}: too far below the baseline to be chance"
+    return f"as expected of late again{and_below(finding)}" if and_below(finding) else "back at the baseline"
+
+
+def and_below(finding: Finding) -> str:
+    """That what is over is at the level of late, but clearly below the reference; empty if it is not."""
+    below = dict(finding.figures).get(BELOW)
+    return "" if below is None else f", but {-100 * below:.1f} % below the reference"
 
 
 AS_LABELS = 0.5
@@ -374,11 +392,10 @@ def _gone(finding: Finding, one: SliceFall) -> str:
     return f" ({_count(one.value)} requests in {lasting(finding.end - one.since)} since {utc(one.since)}{usual})"
 
 
-def began_at(finding: Finding) -> int | None:
-    """Start of the first hour in which requests were lacking, seconds; None where it is not of those or not known."""
-    low_since = dict(finding.figures).get(BEGAN)
-    missing_since = [one.since for one in finding.slices if one.since is not None]
-    return int(low_since) if low_since is not None else min(missing_since, default=None)
+def lacking_since(findings: Sequence[Finding]) -> list[int]:
+    """Starts of the first hours in which requests were lacking, before it was enough of them to be told; seconds."""
+    missing = [one.since for f in findings for one in f.slices if one.since is not None]
+    return [*(int(dict(f.figures)[BEGAN]) for f in findings if BEGAN in dict(f.figures)), *missing]
 
 
 def _coverages(finding: Finding) -> str:

@@ -57,3 +57,13 @@ def utc(instant: int | None) -> str:
     '1970-01-01 00:00 UTC'
     """
     return "unknown" if instant is None else datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def between(since: int, until: int) -> str:
+    """A time from one instant to another.
+
+    >>> between(0, 7200), between(0, 86_400)
+    ('between 1970-01-01 00:00 and 02:00 UTC', 'between 1970-01-01 00:00 and 1970-01-02 00:00 UTC')
+    """
+    first, last = utc(since).removesuffix(" UTC"), utc(until)
+    return f"between {first} and {last.removeprefix(first[:11])}"

@@ -13,6 +13,7 @@ from monitor.core.rules import Drop, worst
 from monitor.core.thresholds import Change, ConditionName, fires_below
 from monitor.core.types import Monitor
 from monitor.core.verdict_findings import DEGRADED, severity_of
+from monitor.core.verdict_words import lacking_since
 from monitor.drifting import begun_anew
 from monitor.judging.following import follow_from_the_first, follow_onward
 from monitor.judging.work import RESTATED, Followed, Result, Work
@@ -46,7 +47,7 @@ def anew(work: Work, store: Store) -> Result:
     kept = {
         id_ for id_, s in stored.items() if s.told or s.acknowledged_at is not None or s.incident.opened_at <= until
     }
-    incidents = [_with_history(described(work, i, placed, followed), stored.get(i.id)) for i in found]
+    incidents = [_with_history(described(work, i, placed, followed), stored.get(i.id), since) for i in found]
     undone = [s for s in work.state.open.values() if s.incident.id in kept - ids]
     incidents += [closed(s, work.end) for s in undone]
     ends = [p for s in undone for p in ended(s, work.end)]
@@ -115,8 +116,13 @@ def _renamed(
     return [*found[:-1], goes_on], renamed
 
 
-def _with_history(incident: StoredIncident, stored: StoredIncident | None) -> StoredIncident:
-    return incident if stored is None else replace(stored, incident=incident.incident, findings=incident.findings)
+def _with_history(incident: StoredIncident, stored: StoredIncident | None, gone_until: int) -> StoredIncident:
+    """With what people did about it; it began when it was recorded to, where the buckets of then are gone."""
+    if stored is None:
+        return incident
+    began_at, known = incident.incident.began_at, stored.incident.began_at
+    about = replace(incident.incident, began_at=min(began_at, known) if known < gone_until else began_at)
+    return replace(stored, incident=about, findings=incident.findings)
 
 
 def closed(stored: StoredIncident, end: int) -> StoredIncident:
@@ -152,7 +158,8 @@ def described(work: Work, incident: Incident, placed: Iterable[Placed], followed
     findings = [replace(f, before_when_fired=fired.get((f.rule, f.dimension, f.slice))) for f in findings]
     if incident.state == "resolved":
         findings = [replace(f, still_below=_still_below(work.monitor, f)) for f in findings]
-    return replace(was or StoredIncident(incident), incident=incident, findings=tuple(findings))
+    begun = replace(incident, began_at=min([incident.began_at, *lacking_since(findings)]))
+    return replace(was or StoredIncident(incident), incident=begun, findings=tuple(findings))
 
 
 def _still_below(monitor: Monitor, finding: Finding) -> float | None:

@@ -18,7 +18,7 @@ from monitor.core.rules import COVERAGE
 from monitor.core.types import OVERALL, format_duration
 from monitor.core.verdict_findings import DEGRADED
 from monitor.core.verdict_hours import judged
-from monitor.core.verdict_words import NAMES, decayed, topic
+from monitor.core.verdict_words import NAMES, beginning, decayed, topic
 from monitor.core.words import counted, lasting, over_the_last
 from monitor.page.figures import Budget, figures, overview_spark
 from monitor.page.judged import judged_figure
@@ -156,7 +156,7 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, now: float) -> dict
         "id": incident.id,
         "title": told.title.removeprefix(f"{about.name}: "),
         "severity": incident.severity,
-        "began_at": incident.began_at,
+        "began": beginning(incident, told.findings),
         "opened_at": incident.opened_at,
         "lasts": lasting(max(0, int(now) - incident.began_at)),
         "sentences": [sentence(f, until=until) for f in told.findings],

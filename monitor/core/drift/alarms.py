@@ -10,10 +10,10 @@ from functools import cached_property
 
 import numpy as np
 
-from monitor.core.drift import gates, sudden
+from monitor.core.drift import gates, onset, sudden
 from monitor.core.drift.evidence import BEYOND, Sums, Whole, factors, grow, score
 from monitor.core.drift.noise import Noise, units
-from monitor.core.drift.series import HOUR, Bools, Floats, Ints, some
+from monitor.core.drift.series import DAY, HOUR, Bools, Floats, Ints, some
 from monitor.core.drift.sudden import Course, Foretold
 
 CLOSING = 7.0
@@ -49,7 +49,10 @@ class Standing:
         risen: (U, 3) sums like `fallen`, since then. Both stay as they were at the step at which an alarm closes.
         along: (U,) logarithm of the evidence that it is over, since overall's may be.
         sudden: (U,) logarithm of the evidence of a sudden fall; its highest while an alarm is open.
-        course: what that rests on.
+        fit_since: (U,) seconds, from when on every step was fit to be judged.
+        began: (U, 3) seconds, starts of the steps with which an alarm's fall most probably began, and with which it may
+            have at the earliest and at the latest.
+        course: what `sudden` rests on.
     """
 
     evidence: Floats
@@ -62,6 +65,8 @@ class Standing:
     risen: Floats
     along: Floats
     sudden: Floats
+    fit_since: Ints
+    began: Ints
     course: Course
 
     @classmethod
@@ -69,7 +74,8 @@ class Standing:
         """Nothing known."""
         zeros, sums, never = np.zeros(count), np.zeros((count, 3)), np.zeros(count, np.int64)
         since, closed = np.full(count, now, np.int64), np.full(count, CLOSED, np.int64)
-        return cls(sums, zeros, since, sums, closed, zeros, never, sums, zeros, zeros, Course.empty(count, now))
+        fresh = (since, np.zeros((count, 3), np.int64), Course.empty(count, now))
+        return cls(sums, zeros, since, sums, closed, zeros, never, sums, zeros, zeros, *fresh)
 
     def padded(self, count: int, now: int) -> Standing:
         """With new units at the end."""
@@ -244,7 +250,7 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     )
     fires = seen.judged & ~is_open & (now.score > threshold)
     if some(fires) and some(fires := fires & seen.fell[row]):
-        now = _opened(_begun(now, fires, end), seen, row, fires)
+        now = _dated(_opened(_begun(now, fires, end), seen, row, fires), seen, row, fires)
     return _closing(now, seen, row, has, sums) if was.is_any_open else now
 
 
@@ -266,6 +272,26 @@ def _opened(now: Standing, seen: Seen, row: int, fires: Bools) -> Standing:
         since[unit] = seen.ends[row] - steps * seen.length
         fallen[unit] = units(seen.past[:, end - steps : end].sum(axis=1))[:, unit]
     return replace(now, since=since, fallen=fallen)
+
+
+def _dated(now: Standing, seen: Seen, row: int, fires: Bools) -> Standing:
+    """With when the falls of (U,) units that open most probably began, which changes nothing but what is told.
+
+    Of a fall whose evidence is older than what is looked at, the last day as far as it was fit, that is known roughly.
+    """
+    until, end, length = seen.past.shape[1] - len(seen.ends) + row + 1, seen.ends[row], seen.length
+    steps = min(max(DAY // length, 1), until)
+    requests, total, expected = units(seen.past[:, until - steps : until])
+    starts = end - length * np.arange(steps, 0, -1)
+    known = (expected > 0) & (starts[:, None] >= now.fit_since)
+    moved = np.where(known, total / np.maximum(expected, 1e-9) - 1, 0.0)
+    relative = seen.whole.variance[row] / np.maximum(seen.whole.level[row], 1e-9) ** 2
+    weight = known / (relative / np.maximum(requests, 1.0) + seen.noise.long_run)
+    prior = 1 / np.maximum(seen.noise.wander + seen.noise.level_error, 1e-9)
+    is_older = now.since < np.maximum(now.fit_since, starts[0])
+    found = starts[onset.change_point(moved, weight, prior)]
+    found = np.where(is_older[:, None], onset.roughly(now.since, end, length), found)
+    return replace(now, began=np.where(fires[:, None], found, now.began))
 
 
 def _followed(was: Course, seen: Seen, row: int, has: Bools) -> Course:
@@ -325,7 +351,8 @@ def _least_drop(now: Standing, seen: Seen, row: int) -> Floats:
 
 def unfit(was: Standing, end: int) -> Standing:
     """The standing after a step that ends at `end` and is not fit to be judged: nor were those right before, maybe."""
-    return replace(was, sudden=np.where(was.open, was.sudden, 0.0), course=Course.empty(len(was.run), end))
+    course, fit_since = Course.empty(len(was.run), end), np.full_like(was.fit_since, end)
+    return replace(was, sudden=np.where(was.open, was.sudden, 0.0), fit_since=fit_since, course=course)
 
 
 def begun_again(was: Standing, at: int) -> Standing:

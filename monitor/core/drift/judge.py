@@ -24,7 +24,7 @@ from monitor.core.drift.seasons import slots
 from monitor.core.drift.series import DAY, GAP, Floats, Hours
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import Recent, State
-from monitor.core.drift.steps import LASTING_DAYS, follow
+from monitor.core.drift.steps import follow, least_decay
 from monitor.core.drift.tolerance import Misses
 from monitor.core.drift.verdicts import Change, Verdict
 
@@ -36,9 +36,6 @@ LEAST_VOLUME = 0.1
 """Share of the usual requests that may be all from now on: of fewer it is a fault. Followed as slowly as a level, what
 stays low would be so for two weeks, in which nothing is judged, and then by turns."""
 LEAST_RISE = 0.02
-LEAST_DECAY, DECAY_BACK = 0.05, 0.6
-"""Relative fall below the reference that is told where it came too slowly for an alarm, and the share of it from which
-on it is told no more."""
 
 
 def judge(settings: Settings, state: State | None, hours: Hours) -> tuple[list[Verdict], State | None]:
@@ -231,8 +228,7 @@ def _improved(state: State, found: Baseline) -> int:
 
 def _decayed(state: State, found: Baseline) -> int:
     """For how many days in a row, until now, the mean has been clearly below what the reference had, unless of late."""
-    least = max(LEAST_DECAY, float(found.noise.tolerated[0])) * (DECAY_BACK if state.decayed >= LASTING_DAYS else 1.0)
-    return state.decayed + 1 if (_moved(state, found) or 0.0) < -least else 0
+    return state.decayed + 1 if (_moved(state, found) or 0.0) < -least_decay(state, found) else 0
 
 
 def _moved(state: State, found: Baseline) -> float | None:

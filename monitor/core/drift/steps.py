@@ -12,7 +12,8 @@ from monitor.core.drift.baseline import Baseline, mix_weight
 from monitor.core.drift.beginning import SETTLING_DAYS, days_known, days_since
 from monitor.core.drift.block import DAY_HOURS, SHORT_HOURS, Block, block_of, without_lost
 from monitor.core.drift.diagnosis import Split, split
-from monitor.core.drift.levels import REQUESTS
+from monitor.core.drift.levels import QUALITY, REQUESTS
+from monitor.core.drift.noise import units
 from monitor.core.drift.series import DAY, Floats, Hours, some
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import Mix, Recent, State, Trouble
@@ -29,6 +30,9 @@ GONE = 7 * DAY
 LEAST_MIX, MIX_DEVIATIONS, MIX_BACK = 0.02, 4.5, 0.6
 LASTING_DAYS = 7
 """In a row, for which a level is above or below its reference until that is told."""
+LEAST_DECAY, DECAY_BACK = 0.05, 0.6
+"""Relative fall below the reference that is told where it came too slowly for an alarm, and the share of it from which
+on it is told no more."""
 ENOUGH_OF_REFERENCE = 0.9
 
 
@@ -96,7 +100,7 @@ class _Going:
         if self._requests[row] > 0:
             self._busy_at = end
         gone = self._gone(row) if was_open else ()
-        changes = self._changes(before, gone) if was_open or self._is_open else ()
+        changes = self._changes(row, before, gone) if was_open or self._is_open else ()
         found = None
         if any(c.became == "firing" for c in changes):
             found = self._opened(row, before)
@@ -246,7 +250,7 @@ class _Going:
             self._mix = Mix(over, under, abs(over) > least * under)
             self._is_shifted |= self._mix.is_shifted
 
-    def _changes(self, before: Standing, gone: tuple[int, ...]) -> tuple[Change, ...]:
+    def _changes(self, row: int, before: Standing, gone: tuple[int, ...]) -> tuple[Change, ...]:
         """The alarms that opened or closed; of those that closed, `gone` had nothing left to be about."""
         now = self._standing
         moved = before.opened_at != now.opened_at
@@ -255,13 +259,24 @@ class _Going:
             if now.opened_at[unit]
             else Change(self._names[unit], "withdrawn")
             if unit in gone
-            else self._resolved(unit)
+            else self._resolved(row, unit)
             for unit in np.flatnonzero(moved).tolist()
         )
 
-    def _resolved(self, unit: int) -> Change:
-        now, tolerated = self._standing, float(self._found.noise.tolerated[unit])
-        return Change(self._names[unit], "resolved", self._back_since(unit), *_means(now.risen[unit]), tolerated)
+    def _resolved(self, row: int, unit: int) -> Change:
+        means, tolerated = _means(self._standing.risen[unit]), float(self._found.noise.tolerated[unit])
+        below = self._below(row, unit, *means[:2])
+        return Change(self._names[unit], "resolved", self._back_since(unit), *means, tolerated, below)
+
+    def _below(self, row: int, unit: int, value: float | None, expected: float | None) -> float | None:
+        """Relative change of a unit's mean from the reference, whose level was another one; None if it is small."""
+        steps, ratios = self._was.recent.sums.shape[1], self._was.levels.ratios[QUALITY]
+        worth = self._block.window[gates.EXPECTED, row + 1 : row + 1 + steps].sum(axis=0)
+        now, then = units(worth)[unit], units(worth / np.maximum(ratios, 1e-9))[unit]
+        if value is None or not expected or not now > 0:
+            return None
+        change = value / (expected * float(then / now)) - 1
+        return change if change < -least_decay(self._was, self._found) else None
 
     def _back_since(self, unit: int) -> int | None:
         end = int(self._standing.back_since[unit])
@@ -391,7 +406,7 @@ class _Going:
         if not self._is_open:
             return ()
         weight, effect = now.score / self._block.threshold, now.effect
-        tolerated = self._found.noise.tolerated
+        tolerated, began = self._found.noise.tolerated, now.began.tolist()
         return tuple(
             Alarm(
                 self._names[u],
@@ -402,6 +417,8 @@ class _Going:
                 float(tolerated[u]),
                 *_means(now.fallen[u]),
                 self._back_since(u),
+                began[u][0],
+                (began[u][1], began[u][2]),
             )
             for u in np.flatnonzero(now.opened_at).tolist()
         )
@@ -431,6 +448,12 @@ class _Going:
             steps * self._settings.step,
             self._trouble.worthless,
         )
+
+
+def least_decay(state: State, found: Baseline) -> float:
+    """Relative fall below the reference from which on it is told, or as long as it is told already."""
+    least = max(LEAST_DECAY, float(found.noise.tolerated[0]))
+    return least * (DECAY_BACK if state.decayed >= LASTING_DAYS else 1.0)
 
 
 def _means(sums: Floats) -> tuple[float | None, float | None, int]:

@@ -39,6 +39,8 @@ class Alarm:
         value, before: mean and expectation of the judged hours since then, but not from when on it may be over.
         requests: in these.
         back_since: start of the step from which on evidence grows that it is over; None where there is none.
+        began: start of the step with which the fall most probably began, by what was known when it opened.
+        began_within: starts of the first and of the last step with which it may have begun.
     """
 
     unit: str
@@ -51,6 +53,13 @@ class Alarm:
     before: float | None = None
     requests: int = 0
     back_since: int | None = None
+    began: int | None = None
+    began_within: tuple[int, int] | None = None
+
+    @property
+    def fell_at(self) -> int:
+        """When its fall began as far as that can be told: start of a step, seconds."""
+        return self.since if self.began is None else self.began
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,7 @@ class Change:
         since: of what closed, start of the step from which on the evidence for that grew, seconds.
         value, before, requests: mean, expectation and requests of the judged hours from there on.
         tolerated: relative drop that is none.
+        below: relative change of that mean from what the reference had, where it is clearly below that.
     """
 
     unit: str
@@ -70,6 +80,7 @@ class Change:
     before: float | None = None
     requests: int = 0
     tolerated: float = 0.0
+    below: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,6 +246,17 @@ def test_a_decay_that_is_mended_is_told_no_more() -> None:
     assert not any(v.decayed for v in on(found, 144))
 
 
+def test_an_alarm_that_closes_on_a_level_that_had_decayed_says_how_far_that_is_below_the_reference() -> None:
+    ranking = Ranking.of(186, seed=1)
+    decay = 1 - 0.12 * np.clip(((ranking.starts - START) / DAY - 30) / 300, 0, 1)
+    slowly = replace(ranking, mean=ranking.mean * decay[:, None]).since(180, 181.5, mean=0.8)
+    (over,) = (c for v in on(verdicts(slowly.draw()), 180) for c in v.changes if not c.unit and c.became == "resolved")
+    assert over.below == pytest.approx(-0.12 * 151 / 300, abs=0.015)
+    sound = Ranking.of(40, seed=1).since(32, 33.5, mean=0.8).draw()
+    (over,) = (c for v in on(verdicts(sound), 32) for c in v.changes if not c.unit and c.became == "resolved")
+    assert over.below is None
+
+
 def test_a_shift_of_the_mix_is_told_and_pages_nobody() -> None:
     ranking = Ranking.of(40, slices=2, peak=2000)
     spread = replace(ranking, mean=ranking.mean * [0.7, 1.2])

@@ -1,0 +1,65 @@
+"""When a fall began: with the change point, not with the noise before it, and as surely as the steps tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitor.core.drift.onset import change_point, roughly
+from monitor.core.drift.series import HOUR, Floats
+from monitor.core.drift.verdicts import Alarm
+from tests.support.drift import Ranking, day, on, verdicts
+
+FELL = 32 + 5 / 24
+"""Day from which on a ranking has fallen."""
+
+
+def point(moved: list[float], error: float = 0.05, prior: float = 0.02) -> list[int]:
+    """Of one unit whose steps have an error, and whose level before may have been off by `prior`."""
+    column: Floats = np.array(moved)[:, None]
+    weight = np.where(np.isnan(column), 0.0, error**-2)
+    found: list[int] = change_point(np.nan_to_num(column), weight, np.array([prior**-2]))[0].tolist()
+    return found
+
+
+def test_noise_that_goes_before_a_fall_is_no_part_of_it() -> None:
+    assert point([0.0] * 10 + [-0.04, -0.05] + [-0.2] * 4) == [12, 12, 12]
+
+
+def test_what_was_low_all_day_and_then_fell_began_with_the_fall() -> None:
+    assert point([-0.05] * 16 + [-0.2] * 6)[0] == 16
+
+
+def test_the_smaller_a_fall_is_beside_its_noise_the_less_is_known_of_when_it_began() -> None:
+    moved = [0.01, -0.01] * 8 + [-0.1] * 6
+    spans = [last - first for _, first, last in (point(moved, error) for error in (0.02, 0.06, 0.15))]
+    assert spans[0] == 0
+    assert spans[0] < spans[1] < spans[2]
+
+
+def test_what_is_not_known_begins_nothing() -> None:
+    best, first, last = point([0.0] * 8 + [float("nan")] * 3 + [-0.2] * 4)
+    assert best == first == last == 11
+
+
+def test_of_a_fall_that_took_long_to_be_found_the_beginning_is_known_by_a_quarter_of_that() -> None:
+    assert roughly(np.array([0]), 80 * HOUR, HOUR).tolist() == [[0, -20 * HOUR, 20 * HOUR]]
+    assert roughly(np.array([0]), 2 * HOUR, HOUR).tolist() == [[0, -HOUR, HOUR]]
+
+
+def alarms(seed: int, until: float = 34.0) -> list[Alarm]:
+    """Of all traffic, step by step, that falls suddenly by an eighth."""
+    hours = Ranking.of(34, seed=seed, peak=150, noise=0.02).since(FELL, mean=0.8, slices=[0, 1]).draw(seed)
+    found = on(verdicts(hours.rows(0, round(until * 24))), FELL)
+    return [alarm for v in found for alarm in v.alarms if not alarm.unit]
+
+
+@pytest.mark.parametrize(("seed", "evidence_began"), [(2, -14), (11, -2)])
+def test_an_alarm_is_told_to_have_begun_with_the_fall_and_not_with_its_evidence(seed: int, evidence_began: int) -> None:
+    first, *others = alarms(seed)
+    assert first.since == day(FELL) + evidence_began * HOUR
+    assert first.fell_at == day(FELL)
+    assert first.began_within is not None
+    assert first.began_within[0] <= day(FELL) <= first.began_within[1] < first.opened_at
+    assert {(a.began, a.began_within) for a in others} == {(first.began, first.began_within)}, "by what was known then"
+    assert alarms(seed, until=(first.opened_at - day(0)) / 86_400)[0].began == first.began
