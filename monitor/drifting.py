@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from monitor.border import ahead, beginning, identity_of, settings_of
-from monitor.core.diagnosis import version_slice
+from monitor.core.diagnosis import dimensions, version_slice
 from monitor.core.drift.judge import judge
 from monitor.core.drift.series import DAY
 from monitor.core.drift.state import State
@@ -201,6 +201,7 @@ def _describe(
         has_events=monitor.has_events,
         counts_unmatched=monitor.counts_unmatched,
         versions="" if version is None else version.dimension,
+        dimensions=tuple(one.dimension for one in dimensions(monitor)),
     )
     for seen in changes:
         name, fires = seen.change.name, seen.change.became == "firing"

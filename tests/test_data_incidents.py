@@ -14,6 +14,7 @@ from monitor.cli.explain_incident_hours import hour_by_hour, hours_of
 from monitor.cli.explain_incident_page import Told
 from monitor.cli.explain_incident_page import lines as explained
 from monitor.core.drift.series import DAY, HOUR
+from monitor.core.messages import sentence
 from monitor.core.words import utc
 from monitor.page import render
 from monitor.snapshot import take_snapshot
@@ -258,6 +259,29 @@ def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_
     assert "labels or relevance of slices collapsed: device=slice 1" in incidents.line(bench.incidents[0])
     assert [s.incident.matter for s in bench.incidents] == ["data"]
     assert take_snapshot(bench.monitor, bench.store, day(34)).verdict is not None
+
+
+def test_robots_that_leave_no_labels_are_thought_of_before_the_event_pipeline(bench: Bench) -> None:
+    past = Ranking.of(34, 3, 3000.0).since(32, 32.5, rate=5.0, coverage=0.05, slices=[1]).draw()
+    bench.put(past.rows(0, 32 * 24))
+    bench.judge(day(32))
+    bench.live(past, 32 * 24, step=2)
+    (told, *_) = [notice for target, notice in bench.notices if target == "data" and notice.kind == "firing"]
+    assert told.title.startswith("search: labels suspect, coverage from")
+    many = re.search(
+        r"than usual: ([\d,]+) in the last hours, where about ([\d,]+) are usual, most of them of (.+)\.", told.text
+    )
+    assert many is not None
+    came, usual = (int(many[n].replace(",", "")) for n in (1, 2))
+    assert came > 1.5 * usual
+    assert re.fullmatch(r"device=slice 1 \([\d,]+, [\d,]+ usual\)", many[3])
+    assert "What to do: see who sends so many requests, for robots leave no labels; else look at" in told.text
+    lost = Ranking.of(34, 3, 3000.0).since(32, 32.5, coverage=0.05).draw()
+    bench.put(lost)
+    bench.judge(day(34))
+    again = [f for s in bench.incidents for f in s.findings if f.verdict == "labels_suspect"]
+    assert again
+    assert not any("than usual" in sentence(f) for f in again)
 
 
 def test_what_is_not_counted_is_not_told(bench: Bench) -> None:

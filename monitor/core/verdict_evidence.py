@@ -38,6 +38,7 @@ class Evidence:
         has_events: whether labels are made of events.
         counts_unmatched: whether events that match no impression are counted.
         versions: the dimension of the model's versions; empty without one.
+        dimensions: the others by which a fall is split.
     """
 
     drift: Drift
@@ -48,6 +49,7 @@ class Evidence:
     has_events: bool = True
     counts_unmatched: bool = True
     versions: str = ""
+    dimensions: tuple[str, ...] = ()
 
     def coverage(self, verdict: Verdict, since: int, key: SliceKey = OVERALL) -> tuple[float | None, float | None]:
         """(label coverage of the last day, what is expected of it), without the hours in which the data were bad.

@@ -77,6 +77,12 @@ taken over."""
 RISEN_FOR = "risen_for"
 """Figure of low traffic: seconds for which it has not been as low, but is not back."""
 
+MANY, MANY_USUAL = "requests", "requests_before"
+"""Figures of labels that are suspect while far more requests came than usual: how many, and how many are usual."""
+
+FLOOD, LEAST_USUAL = 1.5, 50.0
+"""Times the usual requests from which on there are far more, of which these or more must be usual."""
+
 BELOW = "below_reference"
 """Figure of an alarm that is over: relative change of the mean since from what the reference had, if clearly lower."""
 
@@ -353,6 +359,8 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
     elif kind == LOW and verdict.requests:  # else it is all of them
         gone = [_missing(seen, key, verdict.end) for key in seen.silent(dimension, verdict.end - span, verdict.end)]
         slices = sorted(gone, key=lambda one: -(one.before or 0.0))
+    elif kind in (SUSPECT, COLLAPSED) and _is_flooded(verdict):
+        slices = _flooded(seen, verdict)
     elif kind in (SLICE_SUSPECT, SLICE_COLLAPSED) and verdict.lost:
         lost = sorted(verdict.lost, key=lambda one: (one.since, one.slice))
         slices = [SliceFall(dimension, s.slice, s.coverage_before or 0.0, s.coverage or 0.0, 0.0) for s in lost]
@@ -388,6 +396,23 @@ def _missing(seen: Evidence, key: SliceKey, end: int) -> SliceFall:
     return SliceFall(*key, None if usual is None else float(usual), float(came or 0), 0.0, since=since)
 
 
+def _is_flooded(verdict: Verdict) -> bool:
+    """Whether far more requests came than usual, which robots send, and a loop in a client: they leave no labels."""
+    usual = verdict.requests_expected
+    return usual is not None and verdict.requests >= FLOOD * max(usual, LEAST_USUAL)
+
+
+def _flooded(seen: Evidence, verdict: Verdict) -> list[SliceFall]:
+    """The slices that have most of the requests beyond the usual ones, with how many these are."""
+    since, found = verdict.end - verdict.span, list[SliceFall]()
+    least = (verdict.requests - (verdict.requests_expected or 0.0)) / 2
+    for key in (key for key in seen.traffic.slices if key[0] in seen.dimensions):
+        came, usual = seen.requests(key, since, verdict.end) or 0, seen.usual_requests(key, since, verdict.end)
+        if usual is not None and came - usual > least:
+            found.append(SliceFall(*key, float(usual), float(came), came / verdict.requests))
+    return sorted(found, key=lambda one: (one.before or 0.0) - one.value)
+
+
 def calming(found: Finding, condition: Condition, step: int) -> Finding:
     """A finding of broken data, with for how long they have been sound since and must be until it is over."""
     found = replace(found, well_for=condition.streak * step, well_needed=CALM)
@@ -404,6 +429,8 @@ def _figures_of_data(seen: Evidence, kind: str, verdict: Verdict, since: int) ->
         came = {name: getattr(labels, name) for name in _CAME}
         if labels.worthless:
             yield WORTHLESS, 1.0
+        if _is_flooded(verdict):
+            yield from ((MANY, verdict.requests), (MANY_USUAL, verdict.requests_expected))
     elif kind in (SLICE_SUSPECT, SLICE_COLLAPSED) and verdict.lost:
         keys = [(seen.drift.mix_by or "", one.slice) for one in verdict.lost]
         came = seen.events(keys, min(one.since for one in verdict.lost), verdict.end)

@@ -22,6 +22,8 @@ from monitor.core.verdict_findings import (
     LEFT,
     LEFT_OVER,
     LOW,
+    MANY,
+    MANY_USUAL,
     NEW_NORMAL,
     PART,
     REFUSED,
@@ -95,7 +97,8 @@ def _found(finding: Finding) -> list[str]:
     over = format_duration(finding.window)
     if finding.verdict in (SUSPECT, COLLAPSED):
         changed = _from_to(_percent(finding.before), _percent(finding.value))
-        return [f"{_why_labels(finding)} Label coverage over {over} went {changed}.", *_events(finding)]
+        told = f"{_why_labels(finding)} Label coverage over {over} went {changed}."
+        return [told, *_events(finding), *_many(finding)]
     if finding.verdict == LOW:
         low_since = dict(finding.figures).get(BEGAN)
         since = "" if low_since is None else f"; it has been low since {utc(int(low_since))}"
@@ -114,6 +117,17 @@ def _found(finding: Finding) -> list[str]:
     if finding.verdict in ARRIVALS:
         return [_not_arrived(finding)]
     return [_refused(finding)]
+
+
+def _many(finding: Finding) -> list[str]:
+    """That far more requests came than usual, which may be what there are no labels of."""
+    figures = dict(finding.figures)
+    if MANY not in figures:
+        return []
+    came, usual = (_count(figures[name]) for name in (MANY, MANY_USUAL))
+    by = (f"{named(s.dimension, s.slice)} ({_count(s.value)}, {_count(s.before)} usual)" for s in finding.slices)
+    most = f", most of them of {', '.join(by)}" * bool(finding.slices)
+    return [f"Far more requests came than usual: {came} in the last hours, where about {usual} are usual{most}."]
 
 
 def _refused(finding: Finding) -> str:
@@ -190,7 +204,9 @@ def advice(finding: Finding) -> str:
     """What to do about a verdict on the data."""
     figures = dict(finding.figures)
     if finding.verdict in (SUSPECT, COLLAPSED):
-        if WORTHLESS in figures:
+        if MANY in figures:
+            where = "see who sends so many requests, for robots leave no labels; else look at the event pipeline"
+        elif WORTHLESS in figures:
             where = "look at where grades come from, for they all say irrelevant"
         elif _match_less(figures, 0.1):
             where = "look at how events are joined to requests, for more of them than usual match nothing"
