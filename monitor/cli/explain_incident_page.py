@@ -14,7 +14,7 @@ from monitor.core.diagnosis import BASELINE, BEFORE
 from monitor.core.findings import Finding
 from monitor.core.messages import sentence
 from monitor.core.thresholds import ConditionName
-from monitor.core.verdict_words import NAMES, beginning, new_version, with_first_version
+from monitor.core.verdict_words import NAMES, beginning, new_version, weak_version, with_first_version
 from monitor.core.words import lasting, utc
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ def _fell(found: StoredIncident, document: Document | None) -> Iterator[str]:
     known = with_first_version([*([] if opening is None else [opening]), *found.findings], incident.opened_at)
     yield f"Since {beginning(incident, known)}; fired at {utc(incident.opened_at)}{closed}."
     yield from [told for f in known if (told := new_version(f))]
+    yield from [told for f in found.findings if (told := weak_version(f))]
 
 
 def _by(finding: Finding) -> str:

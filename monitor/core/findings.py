@@ -67,6 +67,31 @@ class NewVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class WeakVersion:
+    """A version of the model that began to serve of late and is clearly worse than what serves beside it.
+
+    Attributes:
+        since: start of its first bucket, seconds.
+        value, others: means of its requests and of all others, since the fall began; a week at most.
+        lower, upper: 95 % interval of the difference.
+        share: of the requests.
+    """
+
+    version: str
+    since: int
+    value: float
+    others: float
+    lower: float
+    upper: float
+    share: float
+
+    @property
+    def part(self) -> float:
+        """What it takes from the mean of all."""
+        return self.share * (self.value - self.others)
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One condition at one evaluation, as data for messages, pages and records. Instants and lengths in seconds.
 
@@ -89,6 +114,7 @@ class Finding:
         still_below: where it fired, of a condition that is over only because its baseline has moved below that.
         lacks: what is missing to a baseline, of broken data that are sound again while there is none.
         new_version: of a verdict on the model, the version that began to serve about when the fall began.
+        weak_version: of a verdict on all traffic, a version that takes a good part of what it fell by.
         is_paused: of a verdict, that the data are bad now, and hours in which they were are left out.
         began_within: of a verdict on the model, the time in which the fall began as surely as that can be told; `since`
             is where it most probably did.
@@ -123,6 +149,7 @@ class Finding:
     is_paused: bool = False
     lacks: str = ""
     new_version: NewVersion | None = None
+    weak_version: WeakVersion | None = None
     began_within: tuple[int, int] | None = None
 
     def plain(self) -> dict[str, Any]:
@@ -135,7 +162,8 @@ class Finding:
         slices, figures = (SliceFall(**s) for s in plain["slices"]), ((n, v) for n, v in plain.get("figures", ()))
         new, within = plain.get("new_version"), _pair(plain.get("began_within"))
         version = None if new is None else NewVersion(**{**new, "fell_within": _pair(new.get("fell_within"))})
-        more = {"figures": tuple(figures), "new_version": version, "began_within": within}
+        weak = None if plain.get("weak_version") is None else WeakVersion(**plain["weak_version"])
+        more = {"figures": tuple(figures), "new_version": version, "weak_version": weak, "began_within": within}
         return cls(**{**plain, "slices": tuple(slices), **more})
 
     @property

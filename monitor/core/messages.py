@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from monitor.core.drift.gates import LABELS_EXPLAIN
 from monitor.core.findings import Finding, NewVersion, SliceFall
 from monitor.core.incidents import Incident, Matter
 from monitor.core.rules import COVERAGE, SEVERITIES, Severity
@@ -19,6 +18,7 @@ from monitor.core.types import format_duration
 from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.verdict_words import (
     advice_on_version,
+    advice_on_weak,
     and_below,
     beginning,
     condition,
@@ -33,6 +33,7 @@ from monitor.core.verdict_words import (
     sentences,
     taken_as_normal,
     topic,
+    weak_version,
     with_first_version,
 )
 from monitor.core.words import lasting, utc
@@ -40,6 +41,10 @@ from monitor.core.words import lasting, utc
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "retrain", "test"]
 VERSION = 1
 """Of the notification's form, raised when a field changes its meaning."""
+
+AS_MUCH = 0.9
+"""Share of a fall, of its logarithm, that fewer labels make up from which on they may be all there is to it. Worse
+lists cost labels too, but what is left of these is worth less as well."""
 
 MOST_TOLD = 4
 """Conditions that are told in sentences; more would fill a telephone."""
@@ -287,8 +292,8 @@ def _retrain(incident: Incident, findings: Sequence[Finding], _: str) -> list[st
     lines += _coverage(findings)
     if labels_are_suspect(findings) or any(map(_fell_as_labels, findings[:1])):
         return [*lines, f"What to do: {advice(findings)}"]
-    if (new := _new_version(findings)) is not None:
-        return [*lines, f"What to do: {advice_on_version(new)}"]
+    if to_do := _advice_on_version(findings):
+        return [*lines, f"What to do: {to_do}"]
     return [*lines, "What to do: make sure that the labels are sound, then retrain the model."]
 
 
@@ -437,7 +442,15 @@ def _new_version(findings: Sequence[Finding]) -> NewVersion | None:
 
 
 def _version(findings: Sequence[Finding]) -> list[str]:
-    return next(([told] for f in findings if (told := new_version(f))), [])
+    began = next(([told] for f in findings if (told := new_version(f))), [])
+    return [*began, *next(([told] for f in findings if (told := weak_version(f))), [])]
+
+
+def _advice_on_version(findings: Sequence[Finding]) -> str:
+    """What to do about a version that may be to blame; empty where there is none."""
+    if (new := _new_version(findings)) is not None:
+        return advice_on_version(new)
+    return next((advice_on_weak(f.weak_version) for f in findings if f.weak_version is not None), "")
 
 
 def _coverage(findings: Sequence[Finding]) -> list[str]:
@@ -462,7 +475,7 @@ def _fell_as_labels(finding: Finding) -> bool:
     now, before, change = finding.coverage, finding.coverage_before, finding.change
     if not finding.verdict or now is None or not before or change is None or finding.is_recovering:
         return False
-    return -1 < change < 0 and now / before <= (1 + change) ** LABELS_EXPLAIN
+    return -1 < change < 0 and now / before <= (1 + change) ** AS_MUCH
 
 
 def advice(findings: Sequence[Finding]) -> str:
@@ -480,16 +493,17 @@ def advice(findings: Sequence[Finding]) -> str:
         return "look at the event pipeline first, for labels stopped coming; do not retrain before it is mended."
     if labels_are_suspect(findings):
         return "look at the event pipeline first, for fewer requests have labels than before; only then at the model."
-    if any(map(_fell_as_labels, findings[:1])):
-        sound = f"if they are sound, {_steps(findings)}"
-        return f"look at the labels first, for they became fewer by about as much; {sound}"
-    return _steps(findings)
+    if not any(map(_fell_as_labels, findings[:1])):
+        return _steps(findings)
+    if to_do := _advice_on_version(findings):
+        return f"{to_do} Labels became fewer by about as much: see that those of this version are logged."
+    return f"look at the labels first, for they became fewer by about as much; if they are sound, {_steps(findings)}"
 
 
 def _steps(findings: Sequence[Finding]) -> str:
     """What to do next where labels are sound."""
-    if (new := _new_version(findings)) is not None:
-        return advice_on_version(new)
+    if to_do := _advice_on_version(findings):
+        return to_do
     if any(_is_of_a_version(f) for f in findings):
         return "compare the model versions on the page; roll the fallen one back, or retrain."
     return "see on the page what fell and whether a model, feature or index changed then; roll back or retrain."

@@ -16,13 +16,13 @@ from monitor.core.drift.judge import LEAST_VOLUME
 from monitor.core.drift.levels import LEFT_OUT_DAYS
 from monitor.core.drift.series import DAY, HOUR
 from monitor.core.drift.verdicts import DATA_KINDS, GRAVITY, SLICE_KINDS, Alarm, Verdict
-from monitor.core.findings import MOST_SLICES, Finding, NewVersion, SliceFall
+from monitor.core.findings import MOST_SLICES, Finding, NewVersion, SliceFall, WeakVersion
 from monitor.core.rules import COVERAGE, Severity
 from monitor.core.thresholds import Change, Condition, ConditionName, State
 from monitor.core.types import OVERALL, Drift
 from monitor.core.verdict_evidence import WEEK, Evidence
 from monitor.core.verdict_hours import judged, step_of
-from monitor.core.verdict_versions import begun_with
+from monitor.core.verdict_versions import begun_with, weak
 from monitor.core.windows import SliceKey
 
 DEGRADED = "degraded"
@@ -267,6 +267,7 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
         is_paused=verdict.is_data,
         well_for=0 if alarm.back_since is None else _well_for(seen, key, alarm.back_since, verdict.end),
         new_version=_new_version(seen, verdict, alarm),
+        weak_version=_weak_version(seen, verdict, alarm),
         began_within=_within(alarm, step_of(seen.width)),
     )
     if verdict.split is None or alarm.opened_at != verdict.end:
@@ -291,6 +292,13 @@ def _new_version(seen: Evidence, verdict: Verdict, alarm: Alarm) -> NewVersion |
     new = replace(new, fell_within=alarm.began_within)
     until = verdict.end if new.until is None else new.until
     return None if seen.others_fell((seen.versions, new.version), new.since, until, -alarm.effect / 2) else new
+
+
+def _weak_version(seen: Evidence, verdict: Verdict, alarm: Alarm) -> WeakVersion | None:
+    """The version that takes a good part of what all traffic fell by; of a slice no more is stored than of all."""
+    if not seen.versions or alarm.unit or alarm.before is None:
+        return None
+    return weak(seen.history, seen.versions, alarm.fell_at, verdict.end, -alarm.effect * alarm.before)
 
 
 def _well_for(seen: Evidence, key: SliceKey, since: int, until: int) -> int:

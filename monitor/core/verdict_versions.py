@@ -1,4 +1,8 @@
-"""Which version of the model began to serve when a fall began, by the requests of each version that are stored."""
+"""Which version of the model may be to blame for a fall, by what is stored of each of them.
+
+Either it began to serve when the fall began. Or it began some days before, and is clearly worse than what serves beside
+it: of a version that a tenth of the requests were given on trial, the mean of all shows the harm only after a while.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import numpy as np
 
 from monitor.core import buckets as b
 from monitor.core.drift.series import DAY, HOUR
-from monitor.core.findings import NEW, NewVersion
+from monitor.core.findings import NEW, NewVersion, WeakVersion
 from monitor.core.types import NONE, OTHER, OVERALL
 from monitor.core.windows import History, SliceKey
 
@@ -17,6 +21,18 @@ NEAR_SHARE = 0.25
 began."""
 LEAST_SHARE = 0.05
 """Of the requests: a version that has fewer hardly moves the mean of all. None lowers it by more than its share."""
+
+YOUNG = 14 * DAY
+"""Seconds before a fall: a version that served before that was part of what is usual."""
+SPAN = 7 * DAY
+"""Seconds that a version is compared over, at most."""
+LEAST_REQUESTS = 100
+LEAST_PART = 1 / 3
+"""Of what the mean of all fell by, that a version must take from it."""
+CLEARLY = 4.0
+"""Standard errors."""
+IN_WAVES = 2.0
+"""Times the variance that independent requests would have: people and queries come in waves."""
 
 REQUESTS = b.TRAFFIC_FIELDS.index("requests")
 
@@ -56,6 +72,52 @@ def begun_with(
             share = float((shares if served is None else served)[i])
             return NewVersion(keys[i][1], former, since, fell_at, step, until, share, float(shares_before[i]))
     return None
+
+
+def weak(history: History, dimension: str, fell_at: int, until: int, lost: float) -> WeakVersion | None:
+    """The young version that takes most from the mean of all, if it is clearly worse than what serves beside it.
+
+    Args:
+        history: of what is judged, back to some weeks before the fall.
+        fell_at, until: start of the first step that had fallen, and end of the newest, seconds.
+        lost: what the mean of all has fallen by.
+    """
+    window = history.between(max(fell_at, until - SPAN), until)
+    every, found = window.slice(OVERALL).sum(axis=0), list[WeakVersion]()
+    for key in history.slices:
+        if key[0] != dimension or key[1] in (NONE, OTHER):
+            continue
+        theirs = window.slice(key).sum(axis=0)
+        one = _beside(key[1], _since(history, key), theirs, every - theirs)
+        if one is not None and one.since >= fell_at - YOUNG and -one.part >= LEAST_PART * lost > 0:
+            found.append(one)
+    return min(found, key=lambda one: (one.part, one.version), default=None)
+
+
+def _since(history: History, key: SliceKey) -> int:
+    """Start of a version's first bucket; of one that was there from the first on, that is long ago."""
+    busy = np.flatnonzero(history.slice(key)[:, b.REQUESTS] > 0)
+    return int(history.starts[busy[0]]) if len(busy) and busy[0] else 0
+
+
+def _beside(version: str, since: int, theirs: b.Floats, others: b.Floats) -> WeakVersion | None:
+    """A version and all others, by (9,) partials of each; None where it is not clearly worse or there are too few."""
+    sizes = theirs[b.REQUESTS], others[b.REQUESTS]
+    share = float(sizes[0] / max(sum(sizes), 1.0))
+    if min(sizes) < LEAST_REQUESTS or min(share, 1 - share) < LEAST_SHARE:
+        return None
+    (mean, error), (mean_of_others, error_of_others) = _mean(theirs), _mean(others)
+    apart, error = mean - mean_of_others, float(np.hypot(error, error_of_others))
+    if apart > -CLEARLY * error:
+        return None
+    return WeakVersion(version, since, mean, mean_of_others, apart - 1.96 * error, apart + 1.96 * error, share)
+
+
+def _mean(sums: b.Floats) -> tuple[float, float]:
+    """(mean, standard error) of some requests."""
+    size, mean = float(sums[b.REQUESTS]), float(sums[b.TOTAL] / sums[b.REQUESTS])
+    variance = max(float(sums[b.SQUARES]) / size - mean**2, 0.0)
+    return mean, float(np.sqrt(IN_WAVES * variance / size))
 
 
 def _last_day(traffic: History, until: int) -> History:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE
 from monitor.core.drift.series import HOUR
 from monitor.core.drift.verdicts import SLICE_KINDS
-from monitor.core.findings import Finding, NewVersion, SliceFall
+from monitor.core.findings import Finding, NewVersion, SliceFall, WeakVersion
 from monitor.core.incidents import Incident
 from monitor.core.types import format_duration
 from monitor.core.verdict_findings import (
@@ -300,6 +300,26 @@ def new_version(finding: Finding) -> str:
     former = f" Most requests before were of {_shown(new.former)}." if new.former != new.version else ""
     over = "" if new.until is None else f" It has not served since {utc(new.until)}."
     return f"{began}{of_all}{former}{over}"
+
+
+def weak_version(finding: Finding) -> str:
+    """Which version of the model is clearly worse than those beside it; empty where it was named, or none is."""
+    one = finding.weak_version
+    if one is None or (finding.new_version is not None and finding.new_version.version == one.version):
+        return ""
+    return (
+        f"Model version {_shown(one.version)}, which began to serve at {utc(one.since)}, is at {one.value:.3f} with "
+        f"{_share(one.share)} of the requests, the others at {one.others:.3f}: {one.value - one.others:+.3f} (95 %: "
+        f"{one.lower:+.3f} to {one.upper:+.3f}), which takes {-one.part:.3f} from the mean of all."
+    )
+
+
+def advice_on_weak(one: WeakVersion) -> str:
+    """What to do about a version that is clearly worse than what serves beside it."""
+    return (
+        f"compare it by `rankmon versions`; take model version {_shown(one.version)} back if it serves the same people "
+        "as the others, then see whether anything else fell; retrain only if it was none of these."
+    )
 
 
 def _when(new: NewVersion) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from monitor.core import buckets as b
-from monitor.core.findings import NewVersion
+from monitor.core.findings import Finding, NewVersion
+from monitor.core.messages import notification
 from monitor.core.types import OVERALL, Drift
 from monitor.core.verdict_evidence import Evidence
-from monitor.core.verdict_versions import begun_with
-from monitor.core.verdict_words import with_first_version
+from monitor.core.verdict_versions import begun_with, weak
+from monitor.core.verdict_words import weak_version, with_first_version
 from monitor.core.windows import History
-from tests.support.notices import DROP, SLICE
+from tests.support.notices import ABOUT, DROP, INCIDENT, SLICE
 
 HOUR, DAY = 3600, 86_400
 FELL, OPENED = 10 * DAY, 10 * DAY + 5 * HOUR
@@ -127,3 +129,68 @@ def test_what_others_served_fell_as_well_or_it_did_not(rest: float, requests: in
     history = History(starts, np.ones(len(starts), bool), (OVERALL, ("model_version", "v2")), sums)
     seen = Evidence(Drift("ndcg@10"), HOUR, history, history)
     assert seen.others_fell(("model_version", "v2"), 9 * DAY, 10 * DAY, 0.06) is fell
+
+
+# ---- a version that is worse than those beside it --------------------------------------------------------------------
+
+LATER = 100 * DAY
+"""When the mean of all has fallen."""
+
+
+def on_trial(
+    value: float, share: float = 0.1, since: int = LATER - 3 * DAY, hourly: int = 100, others: float = 0.5
+) -> History:
+    """Requests of v1, and of v2 from some moment on, whose values are 0 or 1 with these means; a day after a fall."""
+    starts = np.arange(LATER - 30 * DAY, LATER + DAY, HOUR)
+    sums = np.zeros((len(starts), 3, len(b.FIELDS)))
+    size = np.where(starts >= since, share * hourly, 0.0)
+    for column, (requests, mean) in enumerate(((hourly - size, others), (size, value)), 1):
+        sums[:, column, b.REQUESTS] = requests
+        sums[:, column, b.TOTAL] = sums[:, column, b.SQUARES] = requests * mean
+    sums[:, 0] = sums[:, 1:].sum(axis=1)
+    keys = (OVERALL, ("model_version", "v1"), ("model_version", "v2"))
+    return History(starts, np.ones(len(starts), bool), keys, sums)
+
+
+def blamed(history: History, lost: float) -> str | None:
+    one = weak(history, "model_version", LATER, LATER + DAY, lost)
+    return None if one is None else one.version
+
+
+def test_one_on_trial_that_is_clearly_worse_is_named_though_it_began_days_before() -> None:
+    one = weak(on_trial(0.2), "model_version", LATER, LATER + DAY, 0.03)
+    assert one is not None
+    assert (one.version, one.since) == ("v2", LATER - 3 * DAY)
+    assert (one.value, one.others, one.share) == (pytest.approx(0.2), pytest.approx(0.5), pytest.approx(0.1))
+    assert one.part == pytest.approx(-0.03)
+    error = np.sqrt(2 * (0.2 * 0.8 / 240 + 0.5 * 0.5 / 2160))
+    assert (one.lower, one.upper) == (pytest.approx(-0.3 - 1.96 * error), pytest.approx(-0.3 + 1.96 * error))
+    told = replace(DROP, verdict="degraded", since=FELL + HOUR, weak_version=one)
+    assert weak_version(told) == (
+        "Model version v2, which began to serve at 1970-04-08 00:00 UTC, is at 0.200 with 10 % of the requests, the "
+        f"others at 0.500: -0.300 (95 %: {one.lower:+.3f} to {one.upper:+.3f}), which takes 0.030 from the mean of all."
+    )
+    assert weak_version(replace(told, new_version=NEW)) == "", "it is named as the one that began with the fall"
+    assert Finding.of(json.loads(json.dumps(told.plain()))) == told
+    said = notification("firing", ABOUT, INCIDENT, [told], 0).text
+    assert "take model version v2 back if it serves the same people" in said
+
+
+@pytest.mark.parametrize(
+    ("history", "lost", "why"),
+    [
+        (on_trial(0.45), 0.03, "it is worse by chance, perhaps"),
+        (on_trial(0.2), 0.2, "it makes a small part of the fall"),
+        (on_trial(0.2, since=LATER - 20 * DAY), 0.03, "it was part of what is usual"),
+        (on_trial(0.2, since=0), 0.03, "it was always there"),
+        (on_trial(0.2, share=0.04), 0.01, "it has hardly any requests"),
+        (on_trial(0.2, hourly=30), 0.03, "it has too few requests to tell"),
+        (on_trial(0.8), 0.03, "it is better"),
+    ],
+)
+def test_others_are_not_blamed(history: History, lost: float, why: str) -> None:
+    assert blamed(history, lost) is None, why
+
+
+def test_of_two_versions_the_old_one_is_never_blamed_for_being_the_worse() -> None:
+    assert blamed(on_trial(0.9, others=0.4), 0.03) is None
