@@ -261,6 +261,26 @@ def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_
     assert take_snapshot(bench.monitor, bench.store, day(34)).verdict is not None
 
 
+def test_lists_that_stay_shorter_go_to_the_owners_of_the_data_and_end_as_the_new_normal(bench: Bench) -> None:
+    past = Ranking.of(39).since(32.5, items=0.4).draw()
+    bench.put(past.rows(0, 32 * 24))
+    bench.judge(day(32))
+    bench.live(past, 32 * 24, step=4)
+    assert [(target, kind) for target, kind, _ in bench.said] == [("data", "firing"), ("data", "resolved")]
+    first, last = (notice for _, notice in bench.notices)
+    assert re.fullmatch(r"search: positions missing, [45]\.\d items a request where 10\.0 are usual", first.title)
+    assert "items a request over 3h, down to the rank that is looked at, where 10.0 are usual." in first.text
+    assert "What to do: see whether positions are logged no longer, or fewer items shown on purpose" in first.text
+    assert last.title == "search: resolved, positions missing taken as the new normal"
+    assert "Lists stay as short; that is taken as the new normal, and the quality is judged again." in last.text
+    again = Ranking.of(39).since(32.5, 33, items=0.4).draw()
+    bench.put(again)
+    bench.judge(day(39))
+    (found,) = bench.incidents
+    assert found.incident.state == "resolved"
+    assert not any(name == "new_normal" for f in found.findings for name, _ in f.figures)
+
+
 def test_robots_that_leave_no_labels_are_thought_of_before_the_event_pipeline(bench: Bench) -> None:
     past = Ranking.of(34, 3, 3000.0).since(32, 32.5, rate=5.0, coverage=0.05, slices=[1]).draw()
     bench.put(past.rows(0, 32 * 24))

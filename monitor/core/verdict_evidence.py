@@ -148,6 +148,12 @@ class Evidence:
         inside = self.traffic.between(since, until)
         return round(float(inside.slice(key)[:, b.REQUESTS].sum())) if len(inside.starts) else None
 
+    def items(self, since: int, until: int) -> float | None:
+        """Shown for each request in [since, until); None without any."""
+        sums = self.traffic.between(since, until).slice(OVERALL).sum(axis=0)
+        shown, requests = (float(sums[b.TRAFFIC_FIELDS.index(name)]) for name in ("impressions", "requests"))
+        return shown / requests if requests else None
+
     def judged_for(self, key: SliceKey, since: int, until: int) -> int:
         """Seconds of the steps in [since, until) in which there were requests and the data were not bad."""
         step, inside = step_of(self.width), self.history.between(since, until)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE, Lack
 from monitor.core.drift.diagnosis import Split
-from monitor.core.drift.gates import MISSING_RATIO, TRAFFIC_AGAIN_RATIO, TRAFFIC_RATIO
+from monitor.core.drift.gates import LISTS_RATIO, MISSING_RATIO, TRAFFIC_AGAIN_RATIO, TRAFFIC_RATIO
 from monitor.core.drift.judge import LEAST_VOLUME
 from monitor.core.drift.levels import LEFT_OUT_DAYS
 from monitor.core.drift.series import DAY, HOUR
@@ -34,7 +34,7 @@ VERDICTS = FOLDED | ARRIVALS
 MASKED = DATA_KINDS - SLICE_KINDS
 """Verdicts on hours that are left out of what the model is judged by."""
 
-REFUSED, LOW = "rows_refused", "traffic_low"
+REFUSED, SHORT, LOW = "rows_refused", "positions_missing", "traffic_low"
 SUSPECT, COLLAPSED = "labels_suspect", "labels_collapsed"
 SLICE_SUSPECT, SLICE_COLLAPSED = "slice_labels_suspect", "slice_labels_collapsed"
 
@@ -92,7 +92,7 @@ WORTHLESS = "worthless"
 _CAME = ("events", "events_before", "unmatched", "unmatched_before")
 """Figures of the events that came."""
 
-REQUESTS, EVENTS = "requests", "events"
+REQUESTS, EVENTS, ITEMS = "requests", "events", "items"
 """What verdicts on what comes in judge in place of a measure."""
 
 
@@ -356,6 +356,8 @@ def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -
 def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -> Finding:
     labels, kind = verdict.labels, name[0]
     value, before, subject = verdict.requests, verdict.requests_expected, REQUESTS
+    if kind == SHORT:
+        subject, value, before = ITEMS, verdict.shown or 0.0, verdict.shown_before
     if kind in (SUSPECT, COLLAPSED):
         subject, value, before = COVERAGE, verdict.coverage or 0.0, verdict.coverage_expected
         if labels is not None:
@@ -495,6 +497,8 @@ def how_it_ended(seen: Evidence, found: Finding, by: Seen) -> Finding:
     end = max(found.end, by.change.at - max(CALM, step_of(seen.width)))
     if found.verdict == "slice_missing" and _stay_away(seen, found, end, by.change.at):
         return replace(found, figures=(*found.figures, (NEW_NORMAL, 1.0)))
+    if found.verdict == SHORT and _stay_short(seen, found, end, by.change.at):
+        return replace(found, figures=(*found.figures, (NEW_NORMAL, 1.0)))
     left = _left(seen, found, end, by.change.at) if found.verdict == LOW else None
     if left is not None and left < BACK:
         return replace(
@@ -512,6 +516,13 @@ def _stay_away(seen: Evidence, found: Finding, since: int, until: int) -> bool:
     before = [seen.mean((s.dimension, s.slice), found.since - WEEK, found.since)[1] for s in found.slices]
     least = MISSING_RATIO * (until - since) / WEEK
     return any(now < least * then for now, then in zip(came, before, strict=True))
+
+
+def _stay_short(seen: Evidence, found: Finding, since: int, until: int) -> bool:
+    """Whether lists are as good as short still in the hours by which it is over, beside the same hours before."""
+    weeks = -(-(until - found.since + CALM) // WEEK) * WEEK
+    now, usual = (seen.items(since - back, until - back) for back in (0, weeks))
+    return now is not None and usual is not None and now < (1 + LISTS_RATIO) / 2 * usual
 
 
 def _what_is_left(seen: Evidence, found: Finding, since: int, until: int) -> tuple[tuple[str, float], ...]:

@@ -54,7 +54,7 @@ def hours(drift: Drift, width: int, history: History, traffic: History, refused:
         sums: b.Floats = np.add.reduceat(found, at, axis=0) if len(found) else found
         return sums
 
-    fields = {name: b.TRAFFIC_FIELDS.index(name) for name in ("labelled", "events", "unmatched")}
+    fields = {name: b.TRAFFIC_FIELDS.index(name) for name in ("labelled", "events", "unmatched", "impressions")}
     lost = np.array([float(refused.get(int(start), 0)) for start in starts])
     return Hours(
         firsts[whole].astype(np.int64) * step,
@@ -66,6 +66,7 @@ def hours(drift: Drift, width: int, history: History, traffic: History, refused:
         events=summed(traffic, "", [""], fields["events"])[:, 0],
         unmatched=summed(traffic, "", [""], fields["unmatched"])[:, 0],
         refused=np.add.reduceat(lost, at) if len(lost) else lost,
+        shown=summed(traffic, "", [""], fields["impressions"])[:, 0],
     )
 
 

@@ -29,6 +29,7 @@ from monitor.core.verdict_findings import (
     REFUSED,
     RISEN_FOR,
     ROWS_OF,
+    SHORT,
     SLICE_COLLAPSED,
     SLICE_SUSPECT,
     SUSPECT,
@@ -50,6 +51,7 @@ NAMES = {
     SLICE_SUSPECT: "labels of slices suspect",
     SLICE_COLLAPSED: "labels or relevance of slices collapsed",
     REFUSED: "rows refused",
+    SHORT: "positions missing",
     SOURCE_STALE: "source stale",
     LABELS_LATE: "labels late",
     "healthy": "healthy",
@@ -69,6 +71,8 @@ def headline(finding: Finding) -> str:
         return f"{NAMES[finding.verdict]}, coverage {_from_to(_percent(finding.before), _percent(finding.value))}"
     if finding.verdict == LOW:
         return f"traffic low, {_count(finding.value)} requests where {_count(finding.before)} are usual"
+    if finding.verdict == SHORT:
+        return f"positions missing, {_items(finding.value)} items a request where {_items(finding.before)} are usual"
     if finding.verdict in ARRIVALS:
         return f"{NAMES[finding.verdict]}, no {_SUBJECTS[finding.verdict]} for {lasting(finding.window)}"
     return topic(finding)
@@ -113,6 +117,12 @@ def _found(finding: Finding) -> list[str]:
             f"{began or 'Labels of slices are suspect'}: most of theirs are gone, and that explains the fall of their "
             f"measure. Label coverage: {_coverages(finding)}. The other slices are judged as ever.",
             *_events(finding, " of these slices, those that match an impression"),
+        ]
+    if finding.verdict == SHORT:
+        return [
+            f"Lists are shorter: {_items(finding.value)} items a request over {over}, down to the rank that is looked "
+            f"at, where {_items(finding.before)} are usual. The measure is another one then, and clicks on what is "
+            "missing match nothing."
         ]
     if finding.verdict in ARRIVALS:
         return [_not_arrived(finding)]
@@ -163,6 +173,8 @@ def taken_as_normal(finding: Finding) -> str:
     """That a verdict on the data is over though nothing came back."""
     if finding.verdict == "slice_missing":
         return f"Missing slices ({_slices(finding)}) stay away; that is taken as the new normal."
+    if finding.verdict == SHORT:
+        return "Lists stay as short; that is taken as the new normal, and the quality is judged again."
     figures = dict(finding.figures)
     if LEFT not in figures:  # kept by a version that did not count it
         return "Traffic stays low; that is taken as the new normal."
@@ -235,6 +247,11 @@ def advice(finding: Finding) -> str:
         return (
             f"{where}; if that is sound, look at what they are shown. If they will never have labels again, leave them "
             "out of the rankings (`select:`)."
+        )
+    if finding.verdict == SHORT:
+        return (
+            "see whether positions are logged no longer, or fewer items shown on purpose: then this is what is usual "
+            "after four whole days, and `rankmon baseline begin` has the quality judged by its new level."
         )
     return "see by which reason rows are refused, and what changed in the logging then."
 
@@ -453,6 +470,10 @@ def _share(value: float) -> str:
 
 def _mean(value: float) -> str:
     return f"{value:.3f}"
+
+
+def _items(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1f}"
 
 
 def _count(value: float | None) -> str:

@@ -19,7 +19,7 @@ from monitor.trail import JudgedTrail, Spell
 
 DAY = 86_400
 MOST_SPELLS = 10
-LASTING = frozenset({"labels_suspect", "labels_collapsed", "rows_refused"})
+LASTING = frozenset({"positions_missing", "labels_suspect", "labels_collapsed", "rows_refused"})
 """Verdicts on hours that go on to blur the mean of the day that ends later."""
 
 

@@ -36,6 +36,7 @@ def hours(history: Mapping[str, Any]) -> Hours:
         nothing,
         nothing,
         nothing,
+        nothing,
     )
 
 

@@ -53,7 +53,8 @@ class Bench:
                 at = slice(None) if key == OVERALL else column - 1
                 requests, labelled = past.requests[row, at].sum(), past.labelled[row, at].sum()
                 extra = [past.events[row], past.unmatched[row]] if key == OVERALL else [2.0 * labelled, 0.0]
-                tally.traffic[start, *key] = np.array([requests, labelled, 10 * requests, 0, *extra])
+                shown = past.shown[row] if key == OVERALL else 10 * requests
+                tally.traffic[start, *key] = np.array([requests, labelled, shown, 0, *extra])
                 sums = np.zeros(len(b.FIELDS))
                 sums[[b.REQUESTS, b.EMPTY]] = requests, requests - labelled
                 sums[[b.TOTAL, b.SQUARES]] = past.total[row, at].sum(), past.squares[row, at].sum()

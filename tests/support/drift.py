@@ -28,12 +28,14 @@ class Ranking:
         mean: expected value of a request.
         rate: expected requests.
         coverage: share of the requests that keep their label.
+        items: shown for each request, all slices alike.
     """
 
     starts: np.ndarray
     mean: Floats
     rate: Floats
     coverage: Floats
+    items: Floats
     step: int = HOUR
 
     @classmethod
@@ -48,7 +50,7 @@ class Ranking:
         level = np.linspace(0.5, 0.6, slices)
         mean = level * (1 + 0.02 * np.sin(angle) + by_day)
         rate = peak * step / HOUR / slices * (0.6 + 0.4 * np.cos(angle)) * np.ones(slices)
-        return cls(starts, mean, rate, np.ones(mean.shape), step)
+        return cls(starts, mean, rate, np.ones(mean.shape), np.full(len(starts), 10.0), step)
 
     def since(
         self,
@@ -58,6 +60,7 @@ class Ranking:
         mean: float = 1.0,
         rate: float = 1.0,
         coverage: float = 1.0,
+        items: float = 1.0,
         slices: list[int] | None = None,
     ) -> Ranking:
         """With factors on what happens between two days."""
@@ -73,6 +76,7 @@ class Ranking:
             mean=changed(self.mean, mean),
             rate=changed(self.rate, rate),
             coverage=changed(self.coverage, coverage),
+            items=np.where(at, self.items * items, self.items),
         )
 
     def draw(self, seed: int = 1) -> Hours:
@@ -86,9 +90,8 @@ class Ranking:
         squares = many * HIGH**2 + (labelled - many) * LOW**2
         names = tuple(f"slice {i}" for i in range(self.mean.shape[1]))
         events = 2.0 * labelled.sum(axis=1)
-        return Hours(
-            self.starts, names, size * 1.0, total, squares, labelled * 1.0, events, 0.05 * events, np.zeros(len(events))
-        )
+        crowd = (events, 0.05 * events, np.zeros(len(events)), self.items * size.sum(axis=1))
+        return Hours(self.starts, names, size * 1.0, total, squares, labelled * 1.0, *crowd)
 
 
 def day(number: float) -> int:

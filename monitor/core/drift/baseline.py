@@ -44,7 +44,7 @@ class Reference:
         good: (T,) 1 where data and model were well, as far as was known.
         requests, total, labelled: (T, S)
         squares: (S,) sum over all steps.
-        crowd: (T, 3) events, unmatched, refused.
+        crowd: (T, 4) events, unmatched, refused, items shown.
     """
 
     starts: Ints
@@ -60,7 +60,7 @@ class Reference:
         """Without steps."""
         nothing = np.zeros((0, slices), np.float32)
         starts = np.zeros(0, np.int64)
-        return cls(starts, np.zeros(0), nothing, nothing, nothing, np.zeros(slices), np.zeros((0, 3)))
+        return cls(starts, np.zeros(0), nothing, nothing, nothing, np.zeros(slices), np.zeros((0, 4)))
 
     def padded(self, slices: int) -> Reference:
         """With columns of zeros for slices that were not seen before."""
@@ -74,7 +74,7 @@ class Reference:
         def longer(before: NDArray[Any], more: NDArray[Any]) -> NDArray[Any]:
             return np.concatenate([before, more.astype(before.dtype)])
 
-        crowd = np.stack([hours.events, hours.unmatched, hours.refused], axis=1)
+        crowd = np.stack(hours.crowd, axis=1)
         return Reference(
             longer(self.starts, hours.starts),
             longer(self.good, good),

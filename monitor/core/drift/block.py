@@ -12,7 +12,7 @@ from monitor.core.drift import alarms, gates
 from monitor.core.drift.alarms import Seen
 from monitor.core.drift.baseline import Baseline, mix_effects
 from monitor.core.drift.evidence import Sums
-from monitor.core.drift.levels import REQUESTS, VOLUME, Levels
+from monitor.core.drift.levels import REQUESTS, SHOWN, VOLUME, Levels
 from monitor.core.drift.seasons import by_changed_clocks, slots
 from monitor.core.drift.series import Bools, Floats, Hours, Ints, some
 from monitor.core.drift.settings import Settings
@@ -31,7 +31,7 @@ class Gated:
     Attributes:
         per_step, short, day: (7, T) sums of a step, of three hours, of a day, fields as in `gates`.
         spread: of coverage and traffic.
-        suspect, refused, low: T gates.
+        suspect, refused, short_lists, low: T gates.
         low_again: T, whether traffic that was low for a first step is so again.
         low_still: T, whether traffic that was low for longer may be so still.
         missing: (T, S) slices that have lost their requests.
@@ -45,6 +45,7 @@ class Gated:
     spread: gates.Spread
     suspect: list[bool]
     refused: list[bool]
+    short_lists: list[bool]
     low: list[bool]
     low_again: list[bool]
     low_still: list[bool]
@@ -81,7 +82,7 @@ class Block:
     Attributes:
         window: (7, R + T, S) the day before and the steps, fields as in `gates`.
         sound: (R + T, S) 0 where a slice is left out, for its labels are lost.
-        crowd: (3, R + T) events, unmatched, refused.
+        crowd: (4, R + T) events, unmatched, refused, items shown.
         gated: what they say of the data.
         tracked: (7, T, S) fields as in `levels`.
         mix: T relative effects of the mix on the mean.
@@ -150,7 +151,9 @@ def _gated(
     few, many, count = settings.steps(SHORT_HOURS), settings.steps(DAY_HOURS), by_slice.shape[1]
     whole, short = kept.sum(axis=2), by_slice.sum(axis=2)
     per_step, day = whole[:, -count:], gates.rolling(whole, many, count)
-    refused = gates.rolling(crowd[gates.REFUSED :], few, count)[0]
+    refused, shown = gates.rolling(crowd[gates.REFUSED :], few, count)
+    items = (crowd[gates.SHOWN, -count:], shown, gates.rolling(crowd[gates.SHOWN :], many, count)[0])
+    short_lists = gates.lists_short((per_step, short, day), items, _usual(state.levels, SHOWN))
     low, low_again, low_still = gates.traffic_low(short, day, spread, shifted)
     return Gated(
         per_step,
@@ -159,6 +162,7 @@ def _gated(
         spread,
         gates.labels_suspect((per_step, short, day), spread).tolist(),
         gates.rows_refused(short, refused, _usual(state.levels, 3)).tolist(),
+        short_lists.tolist(),
         low.tolist(),
         low_again.tolist(),
         low_still.tolist(),
@@ -192,7 +196,7 @@ def _missing(settings: Settings, kept: Floats, short: Floats) -> Bools:
 
 def _with_day_before(state: State, hours: Hours, fields: list[Floats]) -> tuple[Floats, Floats]:
     """`window` and `crowd` of a block, of whose steps `fields` are."""
-    crowd = np.array([hours.events, hours.unmatched, hours.refused])
+    crowd = np.array(hours.crowd)
     recent = state.recent
     return np.concatenate([recent.sums, np.array(fields)], axis=1), np.concatenate([recent.crowd, crowd], axis=1)
 
@@ -238,6 +242,6 @@ def without_lost(window: Floats, sound: Floats) -> Floats:
 
 
 def _usual(levels: Levels, which: int) -> float:
-    """Events, unmatched or refused for each request, as remembered."""
+    """Events, unmatched, refused or shown items for each request, as remembered."""
     crowd = levels.memory.crowd
     return float(crowd[which] / crowd[0]) if crowd[0] > 0 else 0.0

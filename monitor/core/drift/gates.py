@@ -34,6 +34,8 @@ AWAY_EXPECTED = 5.0
 """Requests: with fewer to expect it is chance that there are none."""
 REFUSED_Z, REFUSED_RATIO, REFUSED_ROWS, REFUSED_SHARE = 6.0, 3.0, 20, 0.1
 """The last is of requests: fewer rows, one for each of them at the most, move the mean by less than is tolerated."""
+LISTS_RATIO, LISTS_REQUESTS = 0.6, 50
+"""Of the usual items a request, from where on lists are shorter; the requests that tell it."""
 SLICE_CHANCE = 11.0
 """Logarithm of one over the chance (Chernoff's bound) below which it is none that a slice lacks most of its labels."""
 SLICE_FEWER, SLICE_FEWEST = 0.85, 0.25
@@ -51,7 +53,7 @@ are while it is all traffic, and while slices are left out."""
 
 REQUESTS, JUDGED, TOTAL, EXPECTED, LABELLED, EXPECTED_LABELLED, EXPECTED_REQUESTS = range(7)
 FIELDS = 7
-EVENTS, UNMATCHED, REFUSED = range(3)
+EVENTS, UNMATCHED, REFUSED, SHOWN = range(4)
 
 
 def rolling(values: Floats, length: int, steps: int) -> Floats:
@@ -281,4 +283,19 @@ def rows_refused(short: Floats, refused: Floats, usual: float) -> Bools:
     expected = usual * short[REQUESTS]
     error = np.sqrt(np.maximum(expected, 1.0) + (0.5 * expected) ** 2)
     found: Bools = many & (refused > REFUSED_RATIO * expected) & (refused - expected > REFUSED_Z * error)
+    return found
+
+
+def lists_short(spans: Sequence[Floats], shown: Sequence[Floats], usual: float) -> Bools:
+    """(T,) whether far fewer items a request were shown than usual: positions are not logged any more, or not shown.
+
+    Args:
+        spans: (7, T) sums of a step, of three hours, of a day; the longer ones for thin traffic, and the day only as
+            long as lists are short in its last hours too.
+        shown: (T,) items in each of them.
+        usual: items for each request.
+    """
+    few = [items < LISTS_RATIO * usual * sums[REQUESTS] for items, sums in zip(shown, spans, strict=True)]
+    step, short, day = (is_few & (sums[REQUESTS] >= LISTS_REQUESTS) for is_few, sums in zip(few, spans, strict=True))
+    found: Bools = step | short | (day & few[1])
     return found

@@ -18,7 +18,7 @@ from monitor.core.drift import levels as lv
 from monitor.core.drift.baseline import LEAST_REQUESTS, Baseline, Reference
 from monitor.core.drift.beginning import begun_anew, settle, with_level_error, without_broken_days
 from monitor.core.drift.cycle import Cycle, followed
-from monitor.core.drift.gates import TRAFFIC_RATIO
+from monitor.core.drift.gates import LISTS_RATIO, TRAFFIC_RATIO
 from monitor.core.drift.levels import Day, Levels
 from monitor.core.drift.seasons import slots
 from monitor.core.drift.series import DAY, GAP, Floats, Hours
@@ -98,7 +98,10 @@ def _new_day(settings: Settings, state: State, day: int) -> State:
         state = _with_cycle(settings, state, state.baseline, day)
     state = replace(state, levels=state.levels.on(day))
     if state.settled:
-        state = replace(state, levels=state.levels.with_new_volume(LEAST_VOLUME, TRAFFIC_RATIO))
+        levels = state.levels.with_new_volume(LEAST_VOLUME, TRAFFIC_RATIO)
+        state = replace(state, levels=levels.with_new_lists(LISTS_RATIO))
+        if state.levels is not levels:
+            state = replace(state, trouble=replace(state.trouble, short_until=0))
     if state.baseline is not None and state.settled and not state.standing.open.any():
         state = replace(state, misses=state.misses.after(state.levels, state.baseline))
     state = _fitted(settings, state, day)

@@ -22,12 +22,13 @@ TOTAL, EXPECTED, SQUARES, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUES
 FIELDS = 7
 PAIRS = ((TOTAL, EXPECTED), (LABELLED, EXPECTED_LABELLED), (REQUESTS, EXPECTED_REQUESTS))
 QUALITY, COVERAGE, VOLUME = range(3)
-CROWD = ("requests", "events", "unmatched", "refused")
+SHOWN = 4
+CROWD = ("requests", "events", "unmatched", "refused", "shown")
 
 
 @dataclass(frozen=True)
 class Day:
-    """Sums of a UTC day: (7, S) by slice, (4,) of all slices together; and whether the mix was shifted on it."""
+    """Sums of a UTC day: (7, S) by slice, (5,) of all slices together; and whether the mix was shifted on it."""
 
     number: int
     sums: Floats
@@ -149,6 +150,21 @@ class Levels:
         sums[[REQUESTS, EXPECTED_REQUESTS]] = young.sum(axis=0)
         memory = replace(self.memory, sums=sums)
         return replace(self, memory=memory, ratios=_ratios(memory, self.ratios))
+
+    def with_new_lists(self, most: float) -> Levels:
+        """With the lists of the youngest days as what is usual, if on each of them they were so much shorter.
+
+        Args:
+            most: share of the items a request that were usual.
+        """
+        young, usual = np.array([d.crowd[[0, SHOWN]] for d in self.pending]), self.memory.crowd
+        if len(young) < LEFT_OUT_DAYS or not usual[0] > 0:
+            return self
+        if not (young[:, 1] < most * usual[SHOWN] / usual[0] * young[:, 0]).all():
+            return self
+        crowd = usual.copy()
+        crowd[SHOWN] = crowd[0] * young[:, 1].sum() / young[:, 0].sum()
+        return replace(self, memory=replace(self.memory, crowd=crowd))
 
     def gathered(self, prior: Floats) -> Levels:
         """With the young days counted in at once, and (S,) `prior` beside them, observed just as expected."""

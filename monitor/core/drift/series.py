@@ -35,6 +35,7 @@ class Hours:
         requests, total, squares: (T, S) requests, the sum of their values, and of the squares of these.
         labelled: (T, S) requests with a label.
         events, unmatched, refused: (T,) of all slices: events, those that match no impression, rows that were refused.
+        shown: (T,) of all slices: items shown, down to the rank that the monitor looks at.
     """
 
     starts: Ints
@@ -46,6 +47,7 @@ class Hours:
     events: Floats
     unmatched: Floats
     refused: Floats
+    shown: Floats
 
     def __post_init__(self) -> None:
         """Check the shapes.
@@ -55,10 +57,15 @@ class Hours:
         """
         shape, flat = (len(self.starts), len(self.slices)), (len(self.starts),)
         shapes = {self.requests.shape, self.total.shape, self.squares.shape, self.labelled.shape}
-        if shapes != {shape} or {self.events.shape, self.unmatched.shape, self.refused.shape} != {flat}:
+        if shapes != {shape} or {a.shape for a in self.crowd} != {flat}:
             raise ValueError(f"all sums of {shape[0]} steps by {shape[1]} slices need that shape")
         if (self.starts[1:] <= self.starts[:-1]).any():
             raise ValueError("the steps must rise")
+
+    @property
+    def crowd(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """(T,) each: what is known of all slices together."""
+        return self.events, self.unmatched, self.refused, self.shown
 
     def rows(self, since: int, until: int) -> Hours:
         """The steps with these numbers, `until` excluded."""
@@ -70,9 +77,7 @@ class Hours:
             self.total[at],
             self.squares[at],
             self.labelled[at],
-            self.events[at],
-            self.unmatched[at],
-            self.refused[at],
+            *(a[at] for a in self.crowd),
         )
 
     def columns(self, names: tuple[str, ...]) -> Hours:
@@ -95,9 +100,7 @@ class Hours:
             picked(self.total),
             picked(self.squares),
             picked(self.labelled),
-            self.events,
-            self.unmatched,
-            self.refused,
+            *self.crowd,
         )
 
     def blocks(self, known: tuple[str, ...], cuts: Sequence[int] = ()) -> Iterator[tuple[tuple[str, ...], Hours]]:

@@ -33,7 +33,7 @@ class Recent:
 
     Attributes:
         sums: (7, R, S), as in `gates`.
-        crowd: (3, R) events, unmatched, refused.
+        crowd: (4, R) events, unmatched, refused, items shown.
         sound: (R, S) 0 where a slice was left out, for its labels were lost.
     """
 
@@ -44,7 +44,7 @@ class Recent:
     @classmethod
     def empty(cls, steps: int, slices: int) -> Recent:
         """Nothing known of them."""
-        return cls(np.zeros((gates.FIELDS, steps, slices)), np.zeros((3, steps)), np.ones((steps, slices)))
+        return cls(np.zeros((gates.FIELDS, steps, slices)), np.zeros((4, steps)), np.ones((steps, slices)))
 
     def padded(self, more: int) -> Recent:
         """With so many new slices."""
@@ -60,7 +60,7 @@ class Trouble:
         suspect_since: end of the first step whose labels were suspect.
         suspect_until: the last step that they make unusable ends here.
         collapsed: they have been missing for a day.
-        refused_until: the same of refused rows.
+        refused_until, short_until: the same of refused rows, and of lists that are shorter than usual.
         low: steps in a row with little traffic.
         missing: (S,) steps in a row without a request of a slice that had many.
         lost_since, lost_until: (S,) as `suspect_since` and `suspect_until`, of slices that have lost their labels.
@@ -72,6 +72,7 @@ class Trouble:
     suspect_until: int
     collapsed: bool
     refused_until: int
+    short_until: int
     low: int
     missing: Ints
     lost_since: Ints
@@ -83,7 +84,7 @@ class Trouble:
     def empty(cls, slices: int) -> Trouble:
         """Nothing is the matter."""
         never = np.zeros(slices, np.int64)
-        return cls(0, 0, False, 0, 0, never, never, never, False, False)
+        return cls(0, 0, False, 0, 0, 0, never, never, never, False, False)
 
     def padded(self, more: int) -> Trouble:
         """With so many new slices."""

@@ -12,7 +12,7 @@ from monitor.core.drift.baseline import Baseline, mix_weight
 from monitor.core.drift.beginning import SETTLING_DAYS, days_known, days_since
 from monitor.core.drift.block import DAY_HOURS, SHORT_HOURS, Block, block_of, without_lost
 from monitor.core.drift.diagnosis import Split, split
-from monitor.core.drift.levels import QUALITY, REQUESTS
+from monitor.core.drift.levels import QUALITY, REQUESTS, SHOWN
 from monitor.core.drift.noise import units
 from monitor.core.drift.series import DAY, Floats, Hours, some
 from monitor.core.drift.settings import Settings
@@ -163,6 +163,9 @@ class _Going:
             still = block.gated.missing[row] | ((missing > 0) & (block.requests[row] == 0))
             missing = np.where(still, missing + 1, 0)
         refused_until = end + lasting if refused else was.refused_until
+        # Rows that are refused are missing too, and it is known why.
+        is_short = settled and block.gated.short_lists[row] and not refused
+        short_until = end + lasting if is_short else was.short_until
         lost = end <= block.gated.lost_until[row]
         lost_since = self._never
         if has_lost := some(lost):
@@ -170,8 +173,20 @@ class _Going:
         lost_until = block.gated.lost_until[row]
         worthless = bool(since) and (block.gated.worthless[row] if suspect else was.worthless)
         self._trouble = Trouble(
-            since, until, collapsed, refused_until, low, missing, lost_since, lost_until, most_lost, worthless
+            since,
+            until,
+            collapsed,
+            refused_until,
+            short_until,
+            low,
+            missing,
+            lost_since,
+            lost_until,
+            most_lost,
+            worthless,
         )
+        if end <= short_until:
+            return "positions_missing"
         if since:
             return "labels_collapsed" if collapsed else "labels_suspect"
         if end <= refused_until:
@@ -307,11 +322,11 @@ class _Going:
     def _track(self, row: int, masked: Kind | None) -> None:
         """Add a step to the day's sums: its traffic always, the rest when nothing was the matter.
 
-        Rows that are refused for long become what is usual, or nothing would ever be judged again.
+        Rows that are refused for long become what is usual, or nothing would ever be judged again; so do shorter lists.
         """
         new, block = self._block.tracked[:, row], self._block
         self._today[REQUESTS:] += new[REQUESTS:]
-        if masked in (None, "rows_refused"):
+        if masked in (None, "rows_refused", "positions_missing"):
             self._crowd[0] += self._requests[row]
             self._crowd[1:] += block.crowd[:, block.crowd.shape[1] - len(block.ends) + row]
         if masked is not None:
@@ -331,7 +346,7 @@ class _Going:
         # Rows are refused or not by the last three hours; and it is these that traffic is low in still.
         is_still_low = said == "traffic_low" and self._block.gated.low_still[row] and not self._block.gated.low[row]
         is_thick = short[gates.EXPECTED_REQUESTS] >= gates.TRAFFIC_EXPECTED
-        is_short = said == "rows_refused" or is_thick or is_still_low
+        is_short = said in ("rows_refused", "positions_missing") or is_thick or is_still_low
         span, hours = (short, SHORT_HOURS) if is_short else (day, DAY_HOURS)
         judged = day[gates.JUDGED]
         is_suspect = said in ("labels_suspect", "labels_collapsed")
@@ -361,7 +376,8 @@ class _Going:
             self._was.decayed >= LASTING_DAYS and not alarms_open,
             self._was.moved if self._was.settled else None,
             self._was.labels_moved if self._was.settled else None,
-            *(self._refused(row) if said == "rows_refused" else ()),
+            *(self._refused(row) if said == "rows_refused" else (None, None)),
+            *(self._shown(row) if said == "positions_missing" else ()),
         )
 
     def _observed_span(self, row: int) -> int:
@@ -371,12 +387,23 @@ class _Going:
         seconds: int = (end - first) * self._settings.step
         return seconds
 
+    def _shown(self, row: int) -> tuple[float | None, float | None]:
+        """Items a request in three hours, the last that had too few, and as many as usual."""
+        block, usual, span = self._block, self._levels.memory.crowd, self._span_until(self._trouble.short_until, row)
+        seen, size = block.crowd[gates.SHOWN, span].sum(), block.window[gates.REQUESTS, span].sum()
+        return _ratio(seen, size), _ratio(usual[SHOWN], usual[0])
+
+    def _span_until(self, until: int, row: int) -> slice:
+        """The last three hours that were unusable by themselves, of what makes steps so until then, seconds."""
+        few = self._settings.steps(SHORT_HOURS)
+        left = (until - self._block.ends[row]) // self._settings.step
+        end = max(self._was.recent.sums.shape[1] + row + 1 - max(few - 1 - left, 0), few)
+        return slice(end - few, end)
+
     def _refused(self, row: int) -> tuple[float, float | None]:
         """Rows that were refused in three hours, the last that had too many, and as many as usual for the requests."""
-        block, usual, few = self._block, self._levels.memory.crowd, self._settings.steps(SHORT_HOURS)
-        left = (self._trouble.refused_until - block.ends[row]) // self._settings.step
-        end = max(self._was.recent.sums.shape[1] + row + 1 - max(few - 1 - left, 0), few)
-        span, each = slice(end - few, end), _ratio(usual[3], usual[0])
+        block, usual, span = self._block, self._levels.memory.crowd, self._span_until(self._trouble.refused_until, row)
+        each = _ratio(usual[3], usual[0])
         seen, size = block.crowd[gates.REFUSED, span].sum(), block.window[gates.REQUESTS, span].sum()
         return float(seen), None if each is None else each * float(size)
 

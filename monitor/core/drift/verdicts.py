@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, get_args
 from monitor.core.drift.diagnosis import Split
 
 DataKind = Literal[
+    "positions_missing",
     "labels_suspect",
     "labels_collapsed",
     "rows_refused",
@@ -145,6 +146,7 @@ class Verdict:
         labels: only while they are suspect.
         refused, refused_before: rows that were refused in `span`, and as many as usual for so many requests; only
             while it is these that are the matter.
+        shown, shown_before: items a request in `span`, and as many as usual; only while positions are missing.
         split: where the last day's change comes from; only when an alarm opens.
         improved: the level has been above the baseline for a week, a new one is on offer.
         decayed: the level has been clearly below the reference for a week, and fell too slowly for an alarm.
@@ -182,6 +184,8 @@ class Verdict:
     labels_moved: float | None = None
     refused: float | None = None
     refused_before: float | None = None
+    shown: float | None = None
+    shown_before: float | None = None
 
     @property
     def is_degraded(self) -> bool:

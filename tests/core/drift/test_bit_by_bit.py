@@ -26,7 +26,7 @@ def troubled(seed: int) -> tuple[Settings, Hours]:
     for _ in range(int(rng.integers(3, 9))):
         since = rng.uniform(16, days - 2)
         until = since + rng.choice([0.3, 1.5, 4, 100])
-        what = {str(rng.choice(["mean", "rate", "coverage"])): float(rng.choice([0.0, 0.1, 0.4, 0.8]))}
+        what = {str(rng.choice(["mean", "rate", "coverage", "items"])): float(rng.choice([0.0, 0.1, 0.4, 0.8]))}
         past = past.since(since, until, slices=[int(rng.integers(slices))] if rng.random() < 0.7 else None, **what)
     rows = past.draw(seed)
     gap = int(rng.integers(len(rows.starts) // 2, len(rows.starts)))

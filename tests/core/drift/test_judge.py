@@ -750,3 +750,50 @@ def test_what_a_burst_of_refused_rows_came_to_is_told_until_its_hours_are_over()
     usual = [v.refused_before for v in found if v.kind == "rows_refused"]
     assert all(before is not None and 3 < before < 12 for before in usual)
     assert not any(v.refused for v in found if v.kind != "rows_refused")
+
+
+# ---- shorter lists ---------------------------------------------------------------------------------------------------
+
+
+def test_lists_that_lose_their_end_are_bad_data_and_not_a_worse_model() -> None:
+    past = Ranking.of(36)
+    found = verdicts(past.since(32, 33, items=0.5, mean=0.8).draw())
+    short = on(found, 32, 33)
+    assert kinds(short) == {"positions_missing"}, "from the first hour on"
+    assert {(v.shown, v.shown_before) for v in short} == {(5.0, 10.0)} | {(v.shown, 10.0) for v in short[:2]}
+    assert not any(v.changes for v in found)
+    assert kinds(on(found, 33.2)) == {"healthy"}
+
+
+def test_lists_that_stay_shorter_are_what_is_usual_after_four_whole_days() -> None:
+    found = verdicts(Ranking.of(50).since(32.5, items=0.5).draw())
+    assert kinds(on(found, 32.5, 37)) == {"positions_missing"}
+    assert kinds(on(found, 37)) == {"healthy"}
+    assert not any(v.changes for v in found)
+
+
+def test_thin_traffic_shows_shorter_lists_by_the_day() -> None:
+    found = verdicts(Ranking.of(40, slices=1, peak=6.0).since(32, items=0.5).draw())
+    short = [v for v in on(found, 32, 36) if v.kind == "positions_missing"]
+    assert short
+    assert short[0].end <= START + 33 * DAY
+    assert all(v.kind != "positions_missing" for v in on(found, 0, 32))
+
+
+@pytest.mark.parametrize("items", [0.7, 1.5])
+def test_lists_that_change_by_less_or_grow_are_none(items: float) -> None:
+    found = verdicts(Ranking.of(36).since(32, items=items).draw())
+    assert kinds(on(found, 16)) == {"healthy"}
+
+
+def test_where_nothing_is_known_of_lists_none_are_short() -> None:
+    found = verdicts(Ranking.of(36).since(0, items=0.0).draw())
+    assert kinds(on(found, 16)) == {"healthy"}
+
+
+def test_lists_that_vanish_with_refused_rows_are_told_by_these() -> None:
+    past = Ranking.of(34).since(32, 33, items=0.5).draw()
+    at = (past.starts >= START + 32 * DAY) & (past.starts < START + 33 * DAY)
+    refused = np.where(at, 5 * past.requests.sum(axis=1), 0.0)
+    found = verdicts(replace(past, refused=refused))
+    assert kinds(on(found, 32, 33)) == {"rows_refused"}
