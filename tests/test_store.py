@@ -315,8 +315,8 @@ def test_a_write_that_fails_half_way_stores_nothing_at_all(store: Store, lease: 
 KILLED = """
 import sys, time
 from sqlalchemy.engine import make_url
-import monitor.store.store as module
 from monitor.store import Store
+from monitor.store.replacing import Replacing
 from tests.support.tallies import HOUR, tally, watched, write
 
 def hang(*_):
@@ -325,7 +325,7 @@ def hang(*_):
 
 store = Store(make_url(sys.argv[1]), lease_seconds=60)
 with store.hold("search") as lease:
-    module._replace_refusals = hang
+    Replacing.put_refusals = hang
     write(store, lease, watched(), tally(watched(), {0: {"tv": 99}, HOUR: {"tv": 99}}))
 """
 
