@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from sqlalchemy.engine import make_url
 
 from monitor.core import buckets as b
 from monitor.core.arrivals import Arrived
@@ -19,6 +18,7 @@ from monitor.core.types import OVERALL, Drift, Monitor
 from monitor.judging import Telling, judge
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
+from tests.support.monitors import new_store
 from tests.support.tallies import watched
 
 CHANNELS = {"team": ("team",), "data": ("data",)}
@@ -88,8 +88,7 @@ class Bench:
 @contextmanager
 def opened(url: str) -> Iterator[Bench]:
     """With an empty store."""
-    store = Store(make_url(url), lease_seconds=20)
-    store.schema.migrate()
+    store = new_store(url, 20)
     plain = watched()
     drift = Drift(plain.measures[0], mix_by="device", notify_data=("data",))
     yield Bench(store, replace(plain, drift=drift, notify=("team",), retrain_notify=("team",)), [])
