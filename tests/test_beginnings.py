@@ -19,11 +19,11 @@ WORSE = Ranking.of(36).since(31, mean=0.88).draw()
 
 
 def lived(bench: Bench, until: float, since: float | None = None) -> None:
-    """Up to a day; from day 31 on hour by hour on PostgreSQL, for which there is more time, else by two hours."""
+    """Up to a day; from day 31 on hour by hour on PostgreSQL, for which there is more time, else by three hours."""
     if since is None:
         bench.put(WORSE.rows(0, 31 * 24))
         bench.judge(day(31))
-    step = 1 if bench.is_on_postgres else 2
+    step = 1 if bench.is_on_postgres else 3
     bench.live(WORSE.rows(0, round(until * 24)), round((31 if since is None else since) * 24), step=step)
 
 
