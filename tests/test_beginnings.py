@@ -19,11 +19,11 @@ WORSE = Ranking.of(36).since(31, mean=0.88).draw()
 
 
 def lived(bench: Bench, until: float, since: float | None = None) -> None:
-    """Up to a day; from day 31 on hour by hour on PostgreSQL, for which there is more time, else by two hours."""
+    """Up to a day; from day 31 on hour by hour on PostgreSQL, for which there is more time, else by three hours."""
     if since is None:
         bench.put(WORSE.rows(0, 31 * 24))
         bench.judge(day(31))
-    step = 1 if bench.is_on_postgres else 2
+    step = 1 if bench.is_on_postgres else 3
     bench.live(WORSE.rows(0, round(until * 24)), round((31 if since is None else since) * 24), step=step)
 
 
@@ -177,7 +177,7 @@ def test_replay_asks_for_no_retraining_while_the_data_are_broken(bench: Bench) -
     past = Ranking.of(36).since(31, mean=0.88).since(31.5, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past, 31 * 24, step=2)
+    bench.live(past, 31 * 24, step=6)
     assert "retrain" not in kinds(bench)
     of_quality = [f for f in replay.replay(bench.monitor, bench.store).incidents if f.incident.matter == "quality"]
     assert [f.asks_at for f in of_quality] == [None]
@@ -188,7 +188,7 @@ def test_once_the_data_are_sound_it_asks_where_the_drop_goes_on(bench: Bench) ->
     past = Ranking.of(36).since(31, mean=0.88).since(31.5, 33.5, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past, 31 * 24, step=1)
+    bench.live(past, 31 * 24, step=4)
     assert "retrain" in kinds(bench)
     (found,) = [f for f in replay.replay(bench.monitor, bench.store).incidents if f.incident.matter == "quality"]
     assert found.asks_at is not None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +25,7 @@ from tests.support.drift import Ranking, day
 DAYS, AGE = 50, 20
 BORDER = DAYS - AGE
 """The day that the first fine bucket is of."""
+Lived = Callable[..., None]
 WAYS = [Retention(None, AGE * DAY), Retention(AGE * DAY), Retention(AGE * DAY + 10 * DAY, AGE * DAY)]
 
 
@@ -32,17 +36,61 @@ def keep(bench: Bench, now: float = DAYS) -> None:
         keeping.advance(lease, day(now), lambda: False)
 
 
-def lived(bench: Bench, past: Hours, retention: Retention = WAYS[0]) -> None:
-    """Judged as it came and kept for so long: half a day at a time on PostgreSQL, for which there is more time.
+Said = list[tuple[str, str, str]]
+
+
+@pytest.fixture(scope="module")
+def before_the_border() -> Iterator[dict[bytes, tuple[sqlite3.Connection, Said]]]:
+    """What was lived through, by what happened: the store, and what was said. Only what is kept of it differs then."""
+    made: dict[bytes, tuple[sqlite3.Connection, Said]] = {}
+    yield made
+    for store, _ in made.values():
+        store.close()
+
+
+@pytest.fixture
+def lived(before_the_border: dict[bytes, tuple[sqlite3.Connection, Said]]) -> Lived:
+    """A bench that has judged as it came, and kept for so long, what happened; in SQLite it is lived through once."""
+
+    def live(bench: Bench, past: Hours, retention: Retention = WAYS[0]) -> None:
+        bench.monitor = replace(bench.monitor, retention=retention)
+        past = past.rows(0, DAYS * 24)
+        what = past.requests.tobytes() + past.total.tobytes() + past.labelled.tobytes()
+        if bench.is_on_postgres:
+            live_through(bench, past)
+        elif what in before_the_border:
+            store, said = before_the_border[what]
+            copy(store, bench)
+            bench.said += said
+        else:
+            live_through(bench, past)
+            before_the_border[what] = copied(bench), list(bench.said)
+        keep(bench)
+        assert bench.store.oldest_bucket(bench.monitor.traffic) == day(BORDER)
+
+    return live
+
+
+def live_through(bench: Bench, past: Hours) -> None:
+    """Half a day at a time on PostgreSQL, for which there is more time.
 
     Else 29 hours at a time, and so up to any hour of the day.
     """
-    bench.monitor = replace(bench.monitor, retention=retention)
     bench.put(past.rows(0, 20 * 24))
     bench.judge(day(20))
-    bench.live(past.rows(0, DAYS * 24), 20 * 24, step=12 if bench.is_on_postgres else 29)
-    keep(bench)
-    assert bench.store.oldest_bucket(bench.monitor.traffic) == day(BORDER)
+    bench.live(past, 20 * 24, step=12 if bench.is_on_postgres else 29)
+
+
+def copied(bench: Bench) -> sqlite3.Connection:
+    store = sqlite3.connect(":memory:")
+    with closing(sqlite3.connect(str(bench.store.url.database))) as file:
+        file.backup(store)
+    return store
+
+
+def copy(store: sqlite3.Connection, bench: Bench) -> None:
+    with closing(sqlite3.connect(str(bench.store.url.database))) as file:
+        store.backup(file)
 
 
 def known(bench: Bench, until: float = DAYS) -> dict[str, Any]:
@@ -69,7 +117,9 @@ TROUBLES = {
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("retention", WAYS, ids=["rolled up", "forgotten", "both"])
-def test_judged_anew_it_is_what_was_lived_through(bench: Bench, trouble: str, retention: Retention) -> None:
+def test_judged_anew_it_is_what_was_lived_through(
+    bench: Bench, lived: Lived, trouble: str, retention: Retention
+) -> None:
     past = TROUBLES[trouble].draw()
     lived(bench, past, retention)
     before = known(bench)
@@ -80,7 +130,7 @@ def test_judged_anew_it_is_what_was_lived_through(bench: Bench, trouble: str, re
     assert bool(before["incidents"]) is (trouble != "nothing")
 
 
-def test_it_goes_on_after_that_as_it_would_have(bench: Bench) -> None:
+def test_it_goes_on_after_that_as_it_would_have(bench: Bench, lived: Lived) -> None:
     past = Ranking.of(DAYS + 5).since(28, 52, mean=0.85).draw()
     lived(bench, past)
     bench.put(past.rows(45 * 24, 46 * 24))
@@ -111,7 +161,7 @@ def test_a_border_that_moves_bit_by_bit_knows_what_judging_all_at_once_comes_to(
     assert {c.state for c in at_once.conditions.values()} == {"firing"}
 
 
-def test_a_clock_that_is_set_back_changes_nothing_of_the_past(bench: Bench) -> None:
+def test_a_clock_that_is_set_back_changes_nothing_of_the_past(bench: Bench, lived: Lived) -> None:
     past = TROUBLES["across the border"].draw()
     lived(bench, past)
     before = known(bench)
@@ -119,7 +169,9 @@ def test_a_clock_that_is_set_back_changes_nothing_of_the_past(bench: Bench) -> N
     assert known(bench) == before
 
 
-def test_under_other_settings_the_verdicts_of_what_is_gone_stay_and_others_are_found_from_there(bench: Bench) -> None:
+def test_under_other_settings_the_verdicts_of_what_is_gone_stay_and_others_are_found_from_there(
+    bench: Bench, lived: Lived
+) -> None:
     past = TROUBLES["across the border"].draw()
     lived(bench, past)
     before = bench.store.verdicts.between("search", 0, day(DAYS))
@@ -132,7 +184,7 @@ def test_under_other_settings_the_verdicts_of_what_is_gone_stay_and_others_are_f
     assert after[BORDER * 24].kind == "not_enough_data"
 
 
-def test_a_border_of_another_version_is_known_by_where_it_is(bench: Bench) -> None:
+def test_a_border_of_another_version_is_known_by_where_it_is(bench: Bench, lived: Lived) -> None:
     past = TROUBLES["nothing"].draw()
     lived(bench, past, WAYS[1])
     before = bench.store.verdicts.between("search", 0, day(BORDER))
@@ -145,7 +197,7 @@ def test_a_border_of_another_version_is_known_by_where_it_is(bench: Bench) -> No
     assert {v.kind for v in after[BORDER * 24 : (BORDER + 5) * 24]} == {"not_enough_data"}
 
 
-def test_a_baseline_that_begins_anew_after_the_border_changes_nothing_before_it(bench: Bench) -> None:
+def test_a_baseline_that_begins_anew_after_the_border_changes_nothing_before_it(bench: Bench, lived: Lived) -> None:
     past = Ranking.of(DAYS).since(40, mean=0.85).draw()
     lived(bench, past)
     before = bench.store.verdicts.between("search", 0, day(40))
@@ -155,7 +207,9 @@ def test_a_baseline_that_begins_anew_after_the_border_changes_nothing_before_it(
     assert not any(v.is_degraded for v in bench.store.verdicts.between("search", day(43), day(DAYS)))
 
 
-def test_a_former_definition_has_its_verdicts_while_the_new_one_was_read_from_later_on(bench: Bench) -> None:
+def test_a_former_definition_has_its_verdicts_while_the_new_one_was_read_from_later_on(
+    bench: Bench, lived: Lived
+) -> None:
     past = TROUBLES["nothing"].draw()
     lived(bench, past)
     before = bench.store.verdicts.between("search", 0, day(BORDER))
@@ -183,7 +237,7 @@ def test_an_incident_of_a_rule_stays_for_as_long_after_the_border_as_it_looks_ba
     assert bench.said == []
 
 
-def test_a_replay_begins_at_the_border_with_what_was_known_there(bench: Bench) -> None:
+def test_a_replay_begins_at_the_border_with_what_was_known_there(bench: Bench, lived: Lived) -> None:
     past = TROUBLES["across the border"].draw()
     lived(bench, past)
     found = replay(bench.monitor, bench.store)

@@ -16,7 +16,6 @@ from typing import Any
 import pandas as pd
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.engine import make_url
 
 import monitor.cli as cli
 from monitor.app import App
@@ -32,7 +31,7 @@ from monitor.snapshot import take_snapshot
 from monitor.source.pull import Pull
 from monitor.store import Store
 from tests.support.dump import differences, dump
-from tests.support.monitors import DAY
+from tests.support.monitors import DAY, new_store
 from tests.support.postgres import PostgresServer
 from tests.support.processes import ROOT, Zygote
 from tests.support.tallies import bear_out, watched
@@ -348,8 +347,7 @@ def test_status_says_where_the_requests_do_not_bear_the_clock_out(
     rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting.write(of_shop("shop"))
-    store = Store(make_url(setting.store))
-    store.schema.migrate()
+    store = new_store(setting.store, 30)
     bear_out(store, END, watched("shop"))
     store.close()
     monkeypatch.setattr("monitor.cli.status.time.time", lambda: END + 3 * 365 * 86400.0)

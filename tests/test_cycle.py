@@ -640,7 +640,7 @@ def test_a_clock_that_was_set_back_changes_nothing_and_loses_nothing(shop_url: s
     for earlier in (START + 38 * HOUR, START + 20 * HOUR):
         back.at(earlier)
     assert {key: value for key, value in sums(back.store).items() if key in before} == before
-    for now in range(START + 40 * HOUR, SETTLED + 1, HOUR):
+    for now in range(START + 40 * HOUR, SETTLED + 1, 4 * HOUR):
         back.at(now)
     assert differences(within(expected), within(dump(back.store))) == []
 
@@ -656,7 +656,8 @@ def test_a_clock_that_is_ahead_for_a_few_cycles_costs_no_label(jump: int, tmp_pa
     engine = sa.create_engine(url)
     create_schema(engine)
     live = driver(shop(history=DAY), url, stores.new())
-    for now in range(START + HOUR, START + 40 * HOUR, HOUR):
+    SMALL.advance(engine, at(START), at(START + 16 * HOUR))
+    for now in range(START + 17 * HOUR, START + 40 * HOUR, HOUR):
         SMALL.advance(engine, at(now - HOUR), at(now))
         live.at(now + 600 + (jump if START + 20 * HOUR <= now < START + 23 * HOUR else 0))
     engine.dispose()
@@ -673,7 +674,8 @@ def test_a_clock_that_was_set_ahead_brings_a_bounded_number_of_buckets_and_costs
     engine = sa.create_engine(url)
     create_schema(engine)
     live, wrong = driver(shop(), url, stores.new()), START + 36 * HOUR
-    for now in range(START + HOUR, START + 60 * HOUR, HOUR):
+    SMALL.advance(engine, at(START), at(START + 29 * HOUR))
+    for now in range(START + 30 * HOUR, START + 48 * HOUR, HOUR):
         SMALL.advance(engine, at(now - HOUR), at(now))
         live.at(now + 600)
         if now == wrong:
@@ -774,7 +776,7 @@ def test_a_new_definition_does_not_go_by_how_new_the_old_one_s_table_was(shop_ur
 
 
 def test_slices_beyond_their_cap_end_up_in_other_whatever_the_stretches(shop_url: str, stores: Stores) -> None:
-    monitor = replace(shop(), slices=(Slice("query", "query", max_values=3),))
+    monitor = replace(shop(history=DAY), slices=(Slice("query", "query", max_values=3),))
     calm, cut = (driver(monitor, shop_url, stores.new()) for _ in range(2))
     calm.at(SETTLED)
     cut.stride = Stride(most=1)

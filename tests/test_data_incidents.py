@@ -111,7 +111,7 @@ def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench
     past = Ranking.of(40, slices=4, peak=2000).since(32, 38, rate=0.0, slices=[1]).since(33, 35, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past, 31 * 24, step=3)
+    bench.live(past, 31 * 24, step=6)
     of_slice = [(at, became) for at, rule, became, _ in told(bench) if rule == "slice_missing"]
     assert [became for _, became in of_slice] == ["firing", "ok"]
     assert of_slice[-1][0] > 38
@@ -126,7 +126,7 @@ def test_what_no_longer_comes_is_told_with_what_is_usual_and_since_when(bench: B
     past = Ranking.of(35, slices=4, peak=2000).since(32, rate=0.0, slices=[1]).since(33, rate=0.2).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past, 31 * 24, step=1)
+    bench.live(past, 31 * 24, step=4)
     missing = next(n.text for _, n in bench.notices if n.title.startswith("search: slices missing"))
     said = re.search(
         r"device=slice 1 \(0 requests in (\d) h since 2022-02-09 00:00 UTC, where about ([\d,]+) are usual\)", missing
@@ -174,7 +174,7 @@ def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench)
     bench.monitor = replace(bench.monitor, recipe=CLICKS)
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past, 31 * 24, step=4)
+    bench.live(past, 31 * 24, step=6)
     (incident,) = bench.incidents
     hours = hours_of(bench.monitor, incident, bench.store)
     closed_at = incident.incident.closed_at
@@ -208,7 +208,7 @@ def test_an_incident_on_all_traffic_and_on_slices_shows_both(bench: Bench) -> No
     past = Ranking.of(34, slices=4, peak=2000).since(32, rate=0.0, slices=[1]).since(33, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past, 31 * 24, step=4)
+    bench.live(past, 31 * 24, step=6)
     (incident,) = bench.incidents
     assert {f.rule for f in incident.findings} > {"slice_missing"}
     hours = hours_of(bench.monitor, incident, bench.store)
@@ -222,7 +222,7 @@ def test_the_hours_of_a_slice_s_lost_labels_are_those_of_the_slice(bench: Bench)
     past = Ranking.of(34, 8, 3000.0).since(32, 33, coverage=0.0, slices=[1]).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past, 31 * 24, step=4)
+    bench.live(past, 31 * 24, step=6)
     (incident,) = bench.incidents
     hours = hours_of(bench.monitor, incident, bench.store)
     (slice_,) = {(h["dimension"], h["slice"]) for h in hours}
@@ -236,7 +236,7 @@ def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_
     past = Ranking.of(36, 8, 3000.0).since(32, 34.5, coverage=0.0, slices=[1]).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past, 31 * 24, step=2)
+    bench.live(past, 31 * 24, step=6)
     assert [(target, kind) for target, kind, _ in bench.said] == [
         ("data", "firing"),
         ("data", "updated"),
@@ -309,7 +309,7 @@ def test_what_is_not_counted_is_not_told(bench: Bench) -> None:
     past = Ranking.of(33, 8, 3000.0).since(32, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(replace(past, unmatched=0 * past.unmatched), 31 * 24, step=4)
+    bench.live(replace(past, unmatched=0 * past.unmatched), 31 * 24, step=6)
     (_, notice) = bench.notices[0]
     assert "Events per request: 0" in notice.text
     assert "match no impression" not in notice.text
@@ -330,7 +330,7 @@ def test_a_further_slice_that_loses_its_labels_is_told(bench: Bench) -> None:
     past = Ranking.of(36, 8, 3000.0).since(32, coverage=0.0, slices=[5]).since(34, coverage=0.0, slices=[1]).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past, 31 * 24, step=2)
+    bench.live(past, 31 * 24, step=6)
     told = [(notice.kind, notice.text) for target, notice in bench.notices if target == "data"]
     assert [kind for kind, _ in told] == ["firing", "updated", "updated"]  # lost, for a day, a further one
     assert "slice 1" not in told[1][1]

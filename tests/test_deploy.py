@@ -26,14 +26,16 @@ COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
 DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboards" / "rankmon.json").read_text(encoding="utf-8"))
 ALERTS = {r["alert"]: r for g in yaml.safe_load(RULES.read_text())["groups"] for r in g["rules"] if "alert" in r}
 RULE_TESTS = DEPLOY / "prometheus" / "tests" / "rankmon.yml"
+FOUND = f" {sum(len(g['rules']) for g in yaml.safe_load(RULES.read_text())['groups'])} rules found"
 
 
-def run(program: str, *arguments: str | Path, cwd: Path = ROOT) -> None:
-    """The program accepts it. Its output is the message if it does not."""
+def run(program: str, *arguments: str | Path, cwd: Path = ROOT) -> str:
+    """The program accepts it; its output, which is the message if it does not."""
     if shutil.which(program) is None:
         missing(f"{program} is not installed (Debian: prometheus, prometheus-alertmanager)")
     done = subprocess.run([program, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def example(word: str) -> str:
@@ -75,14 +77,15 @@ def test_the_rules_tell_verdicts_on_the_data_by_their_names_and_no_rule_of_a_use
 
 
 def test_promtool_accepts_the_configuration_and_finds_the_rules() -> None:
-    run("promtool", "check", "config", DEPLOY / "prometheus" / "prometheus.yml")
+    found = run("promtool", "check", "config", DEPLOY / "prometheus" / "prometheus.yml")
+    assert FOUND in found, "a pattern that fits no file is no error to promtool"
 
 
 def test_promtool_accepts_the_readmes_configuration(tmp_path: Path) -> None:
     (tmp_path / "rules").mkdir()
     shutil.copy(RULES, tmp_path / "rules")
     (tmp_path / "prometheus.yml").write_text(example("scrape_configs"), encoding="utf-8")
-    run("promtool", "check", "config", tmp_path / "prometheus.yml")
+    assert FOUND in run("promtool", "check", "config", tmp_path / "prometheus.yml")
 
 
 def test_amtool_accepts_the_configuration_and_the_readmes_routes(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_lost_labels_go_to_the_owners_of_the_data_and_to_the_team_once_they_stay
     past = Ranking.of(36).since(30, 32, coverage=0.3).draw()
     bench.put(past.rows(0, 29 * 24))
     bench.judge(day(29))
-    bench.live(past, 29 * 24, step=2)
+    bench.live(past, 29 * 24, step=6)
     (found,) = bench.incidents
     assert (found.incident.matter, found.incident.state, found.incident.severity) == ("data", "resolved", "critical")
     assert not found.incident.retrain
@@ -224,7 +224,7 @@ def test_what_is_back_is_told_with_what_it_is_since_it_began_to_rise(bench: Benc
     past = Ranking.of(36).since(31, 33, mean=0.85).draw()
     bench.put(past.rows(0, 30 * 24))
     bench.judge(day(30))
-    bench.live(past, 30 * 24, step=2)
+    bench.live(past, 30 * 24, step=6)
     (notice,) = told(bench, "resolved")
     first = notice.findings[0]
     assert first.before is not None
@@ -261,7 +261,7 @@ def test_hours_without_requests_or_with_bad_data_do_not_count_as_well(bench: Ben
     few = Ranking.of(36).since(32, rate=rate).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past.rows(0, 32 * 24 + 1), 31 * 24, step=1)
+    bench.live(past.rows(0, 32 * 24 + 1), 31 * 24, step=3)
     bench.live(few.rows(0, 32 * 24 + 13), 32 * 24 + 1)
     (found,) = (s for s in bench.incidents if s.incident.matter == "quality")
     assert {f.well_for for f in found.findings} == {well * HOUR}
@@ -282,7 +282,7 @@ def test_figures_on_traffic_are_told_with_the_hours_that_they_are_of_and_stay_wh
     past = Ranking.of(35).since(31, 32, rate=0.2).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past.rows(0, 32 * 24 + 6), 31 * 24, step=2)
+    bench.live(past.rows(0, 32 * 24 + 6), 31 * 24, step=6)
     (firing,) = told(bench, "firing", "data")
     assert firing.findings[0].window == 3 * HOUR
     (calm,) = bench.incidents
@@ -290,7 +290,7 @@ def test_figures_on_traffic_are_told_with_the_hours_that_they_are_of_and_stay_wh
     newest = bench.store.verdicts.newest("search")
     assert newest is not None
     assert newest.kind == "healthy"
-    bench.live(past, 32 * 24 + 6, step=2)
+    bench.live(past, 32 * 24 + 6, step=6)
     (over,) = bench.incidents
     assert over.incident.state == "resolved"
     for finding in (*calm.findings, *over.findings):
@@ -304,7 +304,7 @@ def test_the_collapse_of_labels_is_told_with_the_day_that_its_figures_are_of(ben
     past = Ranking.of(33).since(31, coverage=0.2).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past, 31 * 24, step=3)
+    bench.live(past, 31 * 24, step=6)
     collapsed = next(n for n in told(bench, "updated", "data") if "collapsed" in n.title)
     assert next(f.window for f in collapsed.findings if f.verdict == "labels_collapsed") == DAY
 
@@ -341,7 +341,7 @@ def test_of_traffic_that_is_low_no_more_but_not_back_the_hours_that_are_judged_a
     past = Ranking.of(36).since(31, 33, rate=0.35).since(33, rate=0.62).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
-    bench.live(past, 31 * 24, step=3)
+    bench.live(past, 31 * 24, step=6)
     newest = bench.store.verdicts.newest("search")
     assert newest is not None
     assert newest.kind == "healthy"

@@ -38,9 +38,7 @@ RULE = Rule(
 
 @pytest.fixture
 def front_pages(database_url: str, shared: Path) -> str:
-    engine = sa.create_engine(database_url)
-    hackernews.load(engine, shared / hackernews.FILE)
-    engine.dispose()
+    hackernews.fill(database_url, shared / hackernews.FILE)
     return database_url
 
 
@@ -141,7 +139,7 @@ def test_live_it_comes_to_the_same_and_pages_once(front_pages: str, store: Store
     monitor = watched(front_pages)
     before = int(datetime(2022, 2, 22, tzinfo=UTC).timestamp())
     judge_backfill(monitor, front_pages, store, before)
-    Daemon(monitor, front_pages, store).live(before, LAST + DAY, 5 * 3600)
+    Daemon(monitor, front_pages, store).live(before, LAST + DAY, 11 * 3600)
     other = new_store(f"sqlite:///{tmp_path}/other.db")
     judge_backfill(monitor, front_pages, other)
     assert history(store) == history(other)

@@ -6,7 +6,6 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-import sqlalchemy as sa
 
 from monitor.core.types import Monitor
 from monitor.core.windows import History, Point, points
@@ -24,9 +23,7 @@ MIDNIGHTS = range(FIRST + DAY, WAR + 1, DAY)
 def monitor(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Monitor, Store]]:
     folder = tmp_path_factory.mktemp("hn")
     url = f"sqlite:///{folder}/hn.db"
-    engine = sa.create_engine(url)
-    hackernews.load(engine, shared / hackernews.FILE)
-    engine.dispose()
+    hackernews.fill(url, shared / hackernews.FILE)
     watched, store = hacker_news(url, ["ndcg@10", "mrr@10", "ctr@10"]), new_store(f"sqlite:///{folder}/store.db")
     with store.hold(watched.name) as lease:
         for _ in run_backfill(watched, WAR + DAY, (FIRST, WAR), pull(watched, url), store, lease, Stride()):

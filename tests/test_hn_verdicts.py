@@ -28,8 +28,8 @@ def live(shared: Path, tmp_path: Path) -> Iterator[Callable[..., Lived]]:
     stores = []
 
     def made(url: str, *gaps: tuple[str, str, str]) -> Lived:
+        hackernews.fill(url, shared / hackernews.FILE)
         engine = sa.create_engine(url)
-        hackernews.load(engine, shared / hackernews.FILE)
         with engine.begin() as connection:
             for table, since, until in gaps:
                 remove(connection, table, since, until)

@@ -223,9 +223,9 @@ def test_what_grows_beyond_the_memory_that_there_is_is_read_from_the_store(store
     put(known, range(50), 0, DEVICES[:1])
     known.history(MONITOR.traffic, 0, 50 * HOUR)
     assert list(known._known) == [MONITOR.traffic]
-    for first in range(50, 400, 10):
-        put(known, range(first, first + 10), 0, DEVICES)
-        same(known, store, [(0, (first + 10) * HOUR)], MONITOR)
+    for first in range(50, 400, 25):
+        put(known, range(first, first + 25), 0, DEVICES)
+        same(known, store, [(0, (first + 25) * HOUR)], MONITOR)
         assert sum(one.size for one in known._known.values()) <= 20_000
     assert not known._known
 
@@ -288,10 +288,10 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 def test_a_daemons_snapshots_are_those_of_a_process_that_begins_now(daemon: Daemon) -> None:
     """Through a backfill by another process, a restart, and hours in which nothing was asked for."""
     other = Store(daemon.store.url)
-    for hour in range(40):
-        if hour == 15:
+    for hour in range(28):
+        if hour == 10:
             backfill(daemon, other, day(28) + 3 * HOUR, day(28) + 9 * HOUR)
-        if hour == 25:
+        if hour == 18:
             daemon.start_anew()
         an_hour_later(daemon)
         if hour % 4 == 3:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.engine import make_url
 
 from monitor.core import buckets as b
 from monitor.core.measures import parse
@@ -21,6 +20,7 @@ from monitor.judging import Telling, judge, withdraw
 from monitor.schema import outbox
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
+from tests.support.monitors import new_store
 from tests.support.tallies import HOUR, watched
 
 RULE = Rule("floor", parse("ndcg@10"), HOUR, Floor(0.5, 0.6), 2 * HOUR, 2 * HOUR, slices=(("device", None),))
@@ -98,8 +98,7 @@ def _fill(tally: Tally, monitor: Monitor, start: int, devices: Mapping[str, floa
 
 @pytest.fixture
 def bench(database_url: str) -> Iterator[Bench]:
-    store = Store(make_url(database_url), lease_seconds=20)
-    store.schema.migrate()
+    store = new_store(database_url, 20)
     monitor = replace(watched(), windows=(HOUR,), alerts=(RULE,), notify=("team",), labels=(("team", "search"),))
     yield Bench(store, monitor)
     store.close()

@@ -21,7 +21,7 @@ from tests.support.dump import differences, dump
 from tests.support.processes import Child, Zygote
 
 START = datetime(2026, 2, 2, tzinfo=UTC)
-DAYS = 10
+DAYS = 6
 END = START + timedelta(days=DAYS)
 KILLS = int(os.environ.get("RANKMON_TEST_KILLS", "50"))
 
@@ -52,7 +52,7 @@ monitors:
         rules: [{{type: click, grade: 1}}, {{type: purchase, grade: 3}}]
         attribution: 3h
     measures: [ndcg@10, "ndcg(gain=exp2)@5", mrr@10]
-    history: 11d
+    history: 7d
     refresh: 1s
 """
 
@@ -161,7 +161,7 @@ def test_running_survives_being_killed_at_random_moments(zygote: Zygote, shop_fo
     rng, kills = random.Random(2), 0
     while kills < KILLS // 2:
         child = zygote.start("run", "-c", hit, "--replay-from", when)
-        time.sleep(rng.uniform(0, 1.5))
+        time.sleep(rng.uniform(0, 1))
         child.kill()
         kills += 1
         if kills % 8 == 0:

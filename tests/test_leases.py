@@ -20,6 +20,7 @@ from monitor.schema import leases
 from monitor.store import Lease, Store
 from monitor.store.engine import NOW
 from monitor.store.lease import _Identity, _is_dead, _process_identity
+from tests.support.monitors import new_store
 from tests.support.postgres import PostgresServer
 from tests.support.tallies import HOUR, line, python, rows, tally, watched, write
 
@@ -29,8 +30,7 @@ ELSEWHERE = "other-host|b00t1234|pid:[1]|17|99|abcdef01"
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[Store]:
-    opened = Store(make_url(database_url), lease_seconds=60)
-    opened.schema.migrate()
+    opened = new_store(database_url, 60)
     yield opened
     opened.close()
 
@@ -183,8 +183,7 @@ def test_of_several_that_come_first_at_the_same_time_one_gets_it(store: Store, d
 
 
 def test_holding_renews_for_as_long_as_the_work_takes(database_url: str) -> None:
-    store = Store(make_url(database_url), lease_seconds=0.9)
-    store.schema.migrate()
+    store = new_store(database_url, 0.9)
     second = Store(make_url(database_url), lease_seconds=0.9)
     with store.hold(MONITOR.name) as lease:
         for _ in range(7):
@@ -377,8 +376,7 @@ def test_an_identity_that_cannot_be_read_is_not_dead(text: str) -> None:
 
 
 def test_a_lease_outlives_a_server_that_was_down_for_a_moment(postgres: PostgresServer, postgres_url: str) -> None:
-    store = Store(make_url(postgres_url), lease_seconds=0.9)
-    store.schema.migrate()
+    store = new_store(postgres_url, 0.9)
     with store.hold(MONITOR.name) as lease:
         postgres.stop()
         time.sleep(0.7)  # it tries to renew meanwhile
@@ -392,8 +390,7 @@ def test_a_lease_outlives_a_server_that_was_down_for_a_moment(postgres: Postgres
 def test_a_server_that_is_down_at_the_end_hides_nothing_and_is_no_fault(
     postgres: PostgresServer, postgres_url: str
 ) -> None:
-    store = Store(make_url(postgres_url), lease_seconds=60)
-    store.schema.migrate()
+    store = new_store(postgres_url, 60)
 
     def fail() -> None:
         with store.hold(MONITOR.name):  # its own lease, which it could not give back

@@ -8,7 +8,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import sqlalchemy as sa
 
 from monitor.app import App
 from monitor.clock import ReplayClock
@@ -56,9 +55,7 @@ def front_page(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """Six weeks of Hacker News, as a daemon has read and judged them."""
     folder = tmp_path_factory.mktemp("hn")
     url = f"sqlite:///{folder}/hn.db"
-    engine = sa.create_engine(url)
-    hackernews.load(engine, shared / hackernews.FILE)
-    engine.dispose()
+    hackernews.fill(url, shared / hackernews.FILE)
     monitor: Monitor = replace(hacker_news(url), alerts=(DROP,), history=43 * DAY)
     app = App(config(folder, {"hn": url}, [monitor]), ReplayClock(LAST + 3 * HOUR, 0))
     app.prepare()

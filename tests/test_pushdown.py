@@ -87,7 +87,7 @@ class Mild(Soiled):
 
 def measures(chance: random.Random) -> tuple[str, ...]:
     """Some of the above."""
-    return tuple(m for m in MEASURES if chance.random() < 0.5) or ("ndcg@3",)
+    return tuple(m for m in MEASURES if chance.random() < 0.25) or ("ndcg@3",)
 
 
 def recipe_of(kind: str, style: Style, chance: random.Random) -> Recipe:
@@ -182,13 +182,13 @@ def assert_however_it_is_read(monitored: Monitor, database: Database, log: Log, 
 @pytest.mark.parametrize("kind", ["events", "column"])
 def test_ids_that_come_again_are_the_same_however_much_is_read_at_once(database_url: str, kind: str) -> None:
     database, refused = Database("s", parse_url(database_url, None), 60), 0
-    for seed in range(times(6)):
+    for seed in range(times(4)):
         log, (name, style) = recurring(seed), random.Random(seed).choice(list(styles(database_url).items()))
         write(database_url, log, style)
         made = monitor(events(style) if kind == "events" else column(), style, ("ndcg", "ctr@2"))
         if not why_not(made, database.dialect):
             refused += assert_however_it_is_read(made, database, log, f"{kind} {seed}: {name}")
-    assert refused > 6
+    assert refused > 4
     database.close()
 
 

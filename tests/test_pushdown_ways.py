@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import mssql, mysql, oracle, postgresql, sqlite
-from sqlalchemy.engine import make_url
 
 from monitor.cli import run
 from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
@@ -32,7 +31,6 @@ from monitor.source.queries import Queries
 from monitor.source.speech import HABITS, Speech, family_of
 from monitor.source.summing import REPEATED, Summing
 from monitor.source.template import Ready
-from monitor.store import Store
 from tests.support.ending import raised_at_the_end
 from tests.support.logs import (
     BUCKET,
@@ -51,6 +49,7 @@ from tests.support.logs import (
     styles,
     write,
 )
+from tests.support.monitors import new_store
 from tests.support.postgres import PostgresServer
 from tests.support.tallies import rows
 from tests.test_pushdown import both
@@ -177,8 +176,7 @@ def test_the_store_cannot_tell_which_way_was_taken(database_url: str, tmp_path: 
     found = []
     for engine in ("pull", "pushdown"):
         made = small(engine=engine)
-        store = Store(make_url(f"sqlite:///{tmp_path / engine}.db"))
-        store.schema.migrate()
+        store = new_store(f"sqlite:///{tmp_path / engine}.db", 30)
         with store.hold(made.name) as lease:
             *_, done = run_backfill(made, LATE, (START, END), source(database_url, made), store, lease, Stride())
         assert done.stored == BUCKETS
@@ -209,8 +207,7 @@ class Vast:
 
 def test_how_much_is_read_at_once_goes_by_what_the_database_went_through(tmp_path: Path) -> None:
     made, stride = small(), Stride(rows=200_000, buckets=4)
-    store = Store(make_url(f"sqlite:///{tmp_path / 'store.db'}"))
-    store.schema.migrate()
+    store = new_store(f"sqlite:///{tmp_path / 'store.db'}", 30)
     with store.hold(made.name) as lease:
         *_, done = run_backfill(made, LATE, (START, END), Vast(), store, lease, stride)
     assert (done.stored, done.rows, stride.buckets) == (BUCKETS, 0, 2)
@@ -657,8 +654,7 @@ def test_what_a_mishap_cut_off_is_read_again_and_nothing_counts_twice(
     made = small()
     reader = source(postgres_url, made)
     expected = reader.read(START, END)
-    store = Store(make_url(f"sqlite:///{tmp_path / 'store.db'}"))
-    store.schema.migrate()
+    store = new_store(f"sqlite:///{tmp_path / 'store.db'}", 30)
     stride, whole = Stride(buckets=1, most=1), Reader.rows_of
 
     def cut_off(self: Reader, query: Any, most: int) -> Any:

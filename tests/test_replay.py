@@ -311,9 +311,9 @@ def fill(world: World, store: Store, until: int, now: int) -> None:
 
 
 def live(world: World, store: Store, since: int, until: int) -> None:
-    """A daemon that runs every four hours."""
+    """A daemon that runs every six hours."""
     daemon = Daemon(world.monitor, world.url, store)
-    for now in range(since, until, 4 * HOUR):
+    for now in range(since, until, 6 * HOUR):
         world.tell_time(now)
         daemon.live(now, now + 1, HOUR)
 

@@ -102,6 +102,7 @@ def test_a_window_s_interval_looks_back_beyond_the_span(full: Store) -> None:
     whole, part = table(full), table(full, (END - DAY, END))
     same = whole[whole["end"] > pd.Timestamp(END - DAY, unit="s", tz="UTC")].reset_index(drop=True)
     pd.testing.assert_frame_equal(part, same)
+    assert part["lower"].notna().any(), "by the hours of the last day alone there is none"
 
 
 def test_a_reading_that_the_monitor_does_not_name_can_be_had_of_its_kernels(full: Store) -> None:

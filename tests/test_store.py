@@ -19,6 +19,7 @@ from monitor.core.watermark import BucketState
 from monitor.errors import LeaseLost, StoreError
 from monitor.schema import restatements
 from monitor.store import Lease, Progress, Store, Written
+from tests.support.monitors import new_store
 from tests.support.postgres import PostgresServer, free_port
 from tests.support.tallies import HOUR, line, python, rows, tally, watched, write
 
@@ -29,8 +30,7 @@ MOBILE, DESKTOP = ("device", "mobile"), ("device", "desktop")
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[Store]:
-    opened = Store(make_url(database_url), lease_seconds=20)
-    opened.schema.migrate()
+    opened = new_store(database_url, 20)
     yield opened
     opened.close()
 
@@ -315,8 +315,8 @@ def test_a_write_that_fails_half_way_stores_nothing_at_all(store: Store, lease: 
 KILLED = """
 import sys, time
 from sqlalchemy.engine import make_url
-import monitor.store.store as module
 from monitor.store import Store
+from monitor.store.replacing import Replacing
 from tests.support.tallies import HOUR, tally, watched, write
 
 def hang(*_):
@@ -325,7 +325,7 @@ def hang(*_):
 
 store = Store(make_url(sys.argv[1]), lease_seconds=60)
 with store.hold("search") as lease:
-    module._replace_refusals = hang
+    Replacing.put_refusals = hang
     write(store, lease, watched(), tally(watched(), {0: {"tv": 99}, HOUR: {"tv": 99}}))
 """
 
@@ -381,8 +381,7 @@ def test_a_connection_that_has_read_writes_in_a_transaction_again(store: Store) 
 @pytest.fixture
 def on_file(tmp_path: Path) -> Iterator[tuple[Store, Path]]:
     path = tmp_path / "watched.db"
-    opened = Store(make_url(f"sqlite:///{path}"))
-    opened.schema.migrate()
+    opened = new_store(f"sqlite:///{path}", 30)
     opened.record("m", last_error="of the first")
     yield opened, path
     opened.close()
@@ -537,8 +536,7 @@ def test_a_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_told_by_every_reader(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
-    store = Store(make_url(url))
-    store.schema.migrate()
+    store = new_store(url, 30)
     with store.hold(MONITOR.name) as lease:
         write(store, lease, MONITOR, tally(MONITOR, {n * HOUR: {"mobile": 1} for n in range(500)}))
     store.close()
@@ -641,8 +639,7 @@ def test_a_database_of_another_kind_is_refused() -> None:
 def test_a_server_that_was_restarted_between_two_calls_is_not_noticed(
     postgres: PostgresServer, postgres_url: str
 ) -> None:
-    store = Store(make_url(postgres_url), lease_seconds=30)
-    store.schema.migrate()
+    store = new_store(postgres_url, 30)
     with store.hold(MONITOR.name) as lease:
         write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 1}}))
         postgres.stop()
@@ -663,8 +660,7 @@ def test_a_server_that_was_restarted_between_two_calls_is_not_noticed(
 def test_a_server_that_crashes_in_the_middle_of_a_write_keeps_the_old_state(
     postgres: PostgresServer, postgres_url: str
 ) -> None:
-    store = Store(make_url(postgres_url), lease_seconds=30)
-    store.schema.migrate()
+    store = new_store(postgres_url, 30)
 
     def write_half() -> None:
         with store.writing() as connection:

@@ -104,9 +104,7 @@ def rankmon(folder: Path, warm: None, capsys: pytest.CaptureFixture[str]) -> Ran
 
 
 def made(folder: Path) -> Store:
-    store = Store(make_url(f"sqlite:///{folder}/store/rankmon.db"))
-    store.schema.migrate()
-    return store
+    return new_store(f"sqlite:///{folder}/store/rankmon.db", 30)
 
 
 def closed_to_writing(folder: Path) -> None:

@@ -31,6 +31,7 @@ from monitor.schema import (
 )
 from monitor.store.engine import Connected
 from monitor.store.lease import Lease, Leases
+from monitor.store.naming import is_of, table_of
 from monitor.store.verdicts import Border, put_border
 
 DAY = 86_400
@@ -126,7 +127,7 @@ class Retention(Connected):
         query = (
             sa.select(sa.func.min(table.c.bucket_start), sa.func.max(end))
             .join(series, series.c.id == table.c.series_id)
-            .where(*_is(definition), table.c.bucket_start < until, end > since)
+            .where(*is_of(definition), table.c.bucket_start < until, end > since)
         )
         with self.reading() as connection:
             first, last = connection.execute(query).one()
@@ -134,11 +135,11 @@ class Retention(Connected):
 
     def whole_since(self, definition: Definition) -> int | None:
         """Start of the oldest bucket of a series' own width that no coarser one lies after; None if there is none."""
-        coarse, table = self.rolled_up(definition, 0, 1 << 62), _fine_table(definition.kernel == TRAFFIC)
+        coarse, table = self.rolled_up(definition, 0, 1 << 62), table_of(definition)
         query = (
             sa.select(sa.func.min(table.c.bucket_start))
             .join(series, series.c.id == table.c.series_id)
-            .where(*_is(definition), table.c.bucket_start >= (0 if coarse is None else coarse[1]))
+            .where(*is_of(definition), table.c.bucket_start >= (0 if coarse is None else coarse[1]))
         )
         with self.reading() as connection:
             first: int | None = connection.scalar(query)
@@ -153,7 +154,7 @@ class Retention(Connected):
             .add_columns(*(table.c[f] for f in fields))
             .join(series, series.c.id == table.c.series_id)
             .join(slices, slices.c.id == table.c.slice_id)
-            .where(*_is(definition), table.c.bucket_start < until, table.c.bucket_start + table.c.seconds > since)
+            .where(*is_of(definition), table.c.bucket_start < until, table.c.bucket_start + table.c.seconds > since)
         )
         if overall_only:
             query = query.where(slices.c.dimension == "")
@@ -403,11 +404,3 @@ def _fine_table(is_traffic: bool) -> sa.Table:
 
 def _coarse_table(is_traffic: bool) -> sa.Table:
     return coarse_traffic if is_traffic else coarse_partials
-
-
-def _is(definition: Definition) -> tuple[sa.ColumnElement[bool], ...]:
-    return (
-        series.c.monitor == definition.monitor,
-        series.c.kernel == definition.kernel,
-        series.c.definition == definition.id,
-    )

@@ -6,31 +6,25 @@ changes nothing, and one that is cut short never was.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
-from numpy.typing import NDArray
 from sqlalchemy.engine import URL
 
 from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
-from monitor.core.places import BEGINNING, Gap, Places
-from monitor.core.tally import Cell, Tally
+from monitor.core.places import Gap, Places
+from monitor.core.tally import Tally
 from monitor.core.types import OVERALL, TRAFFIC, Definition, Monitor
-from monitor.core.watermark import CLOCK_TOLERANCE, BucketState, Mark
+from monitor.core.watermark import CLOCK_TOLERANCE, BucketState
 from monitor.core.windows import History
 from monitor.schema import (
     bucket_marks,
-    current_series,
     judged,
-    judgments_used,
     monitors,
-    partials,
     refusals,
     restatements,
     series,
@@ -42,20 +36,27 @@ from monitor.store.alerts import Alerts
 from monitor.store.engine import Connected, create, upserting
 from monitor.store.lease import Lease, Leases
 from monitor.store.migrate import Schema
+from monitor.store.naming import (
+    current_numbers,
+    is_of,
+    note_current,
+    note_places,
+    number_of,
+    series_number,
+    slice_numbers,
+    table_of,
+)
 from monitor.store.outbox import Outbox
 from monitor.store.records import Records
+from monitor.store.replacing import Replacing
 from monitor.store.retention import Retention
+from monitor.store.shrinking import gone, shrinking
 from monitor.store.verdicts import Verdicts
 
-Floats = NDArray[np.float64]
-_BATCH = 500
 DAY = 86_400
 
 HARMLESS = ("early_event", "late_event", "mixed_slice")
 """Reasons for which no row of the rankings is lost."""
-
-_COMPARED, _COMPARED_AT_ANY_DEPTH = 5, 2
-"""How many of `TRAFFIC_FIELDS`, from the first one on, must not shrink."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class Store(Connected):
 
     def states(self, definition: Definition, since: int) -> dict[int, BucketState]:
         """Start -> state of the buckets of a series from `since` on, and of all older ones that are not settled."""
-        table, number = _table(definition), _series_number(definition)
+        table, number = table_of(definition), number_of(definition)
         overall = (
             sa.select(table.c.bucket_start, table.c.read_at, table.c.final)
             .join(slices, slices.c.id == table.c.slice_id)
@@ -151,8 +152,8 @@ class Store(Connected):
 
     def newest_bucket(self, definition: Definition) -> int | None:
         """Start of the newest bucket that is stored of a series."""
-        table = _table(definition)
-        query = sa.select(sa.func.max(table.c.bucket_start)).where(table.c.series_id == _series_number(definition))
+        table = table_of(definition)
+        query = sa.select(sa.func.max(table.c.bucket_start)).where(table.c.series_id == number_of(definition))
         with self.reading() as connection:
             return connection.execute(query).scalar()
 
@@ -161,8 +162,8 @@ class Store(Connected):
 
         With `now`, seconds, what a clock that ran ahead stored counts as open; see `watermark.believed`.
         """
-        table = _table(definition)
-        from_there = sa.and_(table.c.series_id == _series_number(definition), table.c.bucket_start >= since)
+        table = table_of(definition)
+        from_there = sa.and_(table.c.series_id == number_of(definition), table.c.bucket_start >= since)
         oldest = sa.select(sa.func.min(table.c.bucket_start)).where(from_there)
         if now is None:
             oldest = _by_open(oldest, table).where(~table.c.final)
@@ -177,12 +178,12 @@ class Store(Connected):
 
     def first_bucket_of(self, definition: Definition, dimension: str, value: str) -> int | None:
         """Start of the oldest stored bucket with a request of a slice, seconds; None if there is none."""
-        table = _table(definition)
+        table = table_of(definition)
         query = (
             sa.select(sa.func.min(table.c.bucket_start))
             .join(series, series.c.id == table.c.series_id)
             .join(slices, slices.c.id == table.c.slice_id)
-            .where(*_is(definition), slices.c.dimension == dimension, slices.c.value == value, table.c.requests > 0)
+            .where(*is_of(definition), slices.c.dimension == dimension, slices.c.value == value, table.c.requests > 0)
         )
         with self.reading() as connection:
             found: int | None = connection.scalar(query)
@@ -190,8 +191,8 @@ class Store(Connected):
 
     def oldest_bucket(self, definition: Definition) -> int | None:
         """Start of the oldest bucket that is stored of a series."""
-        table = _table(definition)
-        query = sa.select(sa.func.min(table.c.bucket_start)).where(table.c.series_id == _series_number(definition))
+        table = table_of(definition)
+        query = sa.select(sa.func.min(table.c.bucket_start)).where(table.c.series_id == number_of(definition))
         with self.reading() as connection:
             return connection.execute(query).scalar()
 
@@ -243,7 +244,7 @@ class Store(Connected):
         self, definition: Definition, since: int, until: int, overall_only: bool = False, most: int | None = None
     ) -> list[list[Any]]:
         """The same as columns of rows in any order: start, final, dimension, value, and all or `most` fields."""
-        table = _table(definition)
+        table = table_of(definition)
         fields = (TRAFFIC_FIELDS if definition.kernel == TRAFFIC else FIELDS)[:most]
         query = (
             sa.select(
@@ -251,7 +252,7 @@ class Store(Connected):
             )
             .join(series, series.c.id == table.c.series_id)
             .join(slices, slices.c.id == table.c.slice_id)
-            .where(*_is(definition), table.c.bucket_start >= since, table.c.bucket_start < until)
+            .where(*is_of(definition), table.c.bucket_start >= since, table.c.bucket_start < until)
         )
         if overall_only:
             query = query.where(slices.c.dimension == OVERALL[0])
@@ -263,7 +264,7 @@ class Store(Connected):
             sa.select(refusals.c.bucket_start, sa.func.sum(refusals.c.rows))
             .join(series, series.c.id == refusals.c.series_id)
             .join(slices, slices.c.id == refusals.c.slice_id)
-            .where(*_is(definition), slices.c.dimension == OVERALL[0], refusals.c.reason.not_in(HARMLESS))
+            .where(*is_of(definition), slices.c.dimension == OVERALL[0], refusals.c.reason.not_in(HARMLESS))
             .where(refusals.c.bucket_start >= since, refusals.c.bucket_start < until)
             .group_by(refusals.c.bucket_start)
         )
@@ -276,7 +277,7 @@ class Store(Connected):
             sa.select(refusals.c.reason, sa.func.sum(refusals.c.rows))
             .join(series, series.c.id == refusals.c.series_id)
             .join(slices, slices.c.id == refusals.c.slice_id)
-            .where(*_is(definition), slices.c.dimension == OVERALL[0])
+            .where(*is_of(definition), slices.c.dimension == OVERALL[0])
             .where(refusals.c.bucket_start >= since, refusals.c.bucket_start < until)
             .group_by(refusals.c.reason)
         )
@@ -300,8 +301,8 @@ class Store(Connected):
         """Store buckets of a tally, for each series those that `targets` names, in one transaction.
 
         A bucket whose traffic is stored as final is replaced, and one of another series added to it, only by a read
-        that holds at least as much, or by `force`: see `_shrinking`. That it was refused is noted. One that is open and
-        had requests, of which the read has none, stays as it is too: see `_gone`.
+        that holds at least as much, or by `force`: see `shrinking`. That it was refused is noted. One that is open and
+        had requests, of which the read has none, stays as it is too: see `gone`.
 
         Args:
             restating: starts of final buckets that are read again, which is noted.
@@ -313,24 +314,24 @@ class Store(Connected):
         final = set(finals)
         with self.writing() as connection:
             self.leases.fence(connection, lease)
-            numbers = self._slice_ids(connection, monitor.name, tally)
-            _note_places(connection, monitor.name, tally, numbers)
-            ids = {d: self._series_id(connection, monitor, d) for d in targets}
-            kept = () if force else _shrinking(connection, monitor, targets, tally)
-            held = set() if force else _gone(connection, monitor, targets, tally).difference(kept)
+            numbers = slice_numbers(connection, monitor.name, tally)
+            note_places(connection, monitor.name, tally, numbers)
+            ids = {d: series_number(connection, monitor, d) for d in targets}
+            kept = () if force else shrinking(connection, monitor, targets, tally)
+            held = set() if force else gone(connection, monitor, targets, tally).difference(kept)
             stored = 0
             for definition, starts in targets.items():
                 wanted = [s for s in starts if s not in kept and s not in held]
                 stored = max(stored, len(wanted))
-                place = _Place(connection, ids[definition], wanted, numbers)
-                _replace_partials(place, definition, tally, read_at, final)
+                replacing = Replacing(connection, ids[definition], wanted, numbers)
+                replacing.put(definition, tally, read_at, final)
                 if definition.kernel == TRAFFIC:
-                    _replace_refusals(place, tally)
-                _mark(place, "awaited", awaited, read_at)
-                _hold(replace(place, starts=[s for s in starts if s in held]), definition, read_at, final)
+                    replacing.put_refusals(tally)
+                replacing.mark("awaited", awaited, read_at)
+                replace(replacing, starts=[s for s in starts if s in held]).hold(definition, read_at, final)
                 refused = [s for s in starts if s in kept or (s in held and s in final)]
-                _refuse(replace(place, starts=refused), definition, read_at)
-            _note_current(connection, monitor)
+                replace(replacing, starts=refused).refuse(definition, read_at)
+            note_current(connection, monitor)
             if again := len(set(restating) - set(kept)):
                 _note_restatement(connection, monitor.name, tally, read_at, force, again)
             _judge_anew(connection, monitor.name, {s for starts in targets.values() for s in starts} - {*kept, *held})
@@ -356,36 +357,11 @@ class Store(Connected):
     def adopt(self, lease: Lease, monitor: Monitor) -> None:
         """Have the view know which series are of the monitor's present definitions. Raises LeaseLost, StoreError."""
         with self.reading() as connection:
-            known = _current(connection, monitor)
+            known = current_numbers(connection, monitor)
         if known[0] != known[1]:
             with self.writing() as connection:
                 self.leases.fence(connection, lease)
-                _note_current(connection, monitor)
-
-    def _slice_ids(self, connection: sa.Connection, monitor: str, tally: Tally) -> dict[tuple[str, str], int]:
-        query = sa.select(slices.c.dimension, slices.c.value, slices.c.id).where(slices.c.monitor == monitor)
-        found = {(d, v): i for d, v, i in connection.execute(query)}
-        named = dict.fromkeys([OVERALL, *tally.admitted, *((d, v) for _, d, v in tally.traffic)])
-        for dimension, value in named:
-            if (dimension, value) not in found:
-                added = slices.insert().values(monitor=monitor, dimension=dimension, value=value)
-                key = connection.execute(added).inserted_primary_key
-                found[dimension, value] = int(key[0]) if key else 0
-        return found
-
-    def _series_id(self, connection: sa.Connection, monitor: Monitor, definition: Definition) -> int:
-        found = connection.execute(sa.select(series.c.id).where(*_is(definition))).scalar()
-        if found is not None:
-            return int(found)
-        added = series.insert().values(
-            monitor=definition.monitor,
-            kernel=definition.kernel,
-            definition=definition.id,
-            bucket_seconds=monitor.bucket,
-            defined_as=definition.text,
-        )
-        key = connection.execute(added).inserted_primary_key
-        return int(key[0]) if key else 0
+                note_current(connection, monitor)
 
     # ---- progress --------------------------------------------------------------------------------------------
 
@@ -410,145 +386,9 @@ class Store(Connected):
             connection.execute(added.on_conflict_do_update(index_elements=[monitors.c.monitor], set_=changes))
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Buckets of one series, about to be replaced as a whole: their rows of today go, whatever slices they are of."""
-
-    connection: sa.Connection
-    series_id: int
-    starts: Sequence[int]
-    slice_ids: Mapping[tuple[str, str], int]
-
-    def empty(self, table: sa.Table) -> None:
-        for at in range(0, len(self.starts), _BATCH):
-            some = table.c.bucket_start.in_(list(self.starts[at : at + _BATCH]))
-            self.connection.execute(table.delete().where(table.c.series_id == self.series_id, some))
-
-    def fill(self, table: sa.Table, rows: list[dict[str, Any]]) -> None:
-        if rows:
-            self.connection.execute(table.insert(), rows)
-
-    def key(self, cell: Cell) -> dict[str, int]:
-        return {"series_id": self.series_id, "bucket_start": cell[0], "slice_id": self.slice_ids[cell[1], cell[2]]}
-
-
-def _replace_partials(place: _Place, definition: Definition, tally: Tally, read_at: float, final: set[int]) -> None:
-    is_traffic, wanted = definition.kernel == TRAFFIC, set(place.starts)
-    cells = tally.traffic if is_traffic else tally.measures[definition.kernel]
-    rows = [
-        {**place.key(cell), **_fields(values, is_traffic), "read_at": read_at, "final": cell[0] in final}
-        for cell, values in cells.items()
-        if cell[0] in wanted
-    ]
-    place.empty(_table(definition))
-    place.fill(_table(definition), rows)
-
-
-def _replace_refusals(place: _Place, tally: Tally) -> None:
-    """What the reading of the buckets' traffic refused, and which judgments it used."""
-    wanted = set(place.starts)
-    refused = [
-        {**place.key(cell), "reason": reason, "rows": rows}
-        for (cell, reason), rows in tally.refused.items()
-        if cell[0] in wanted
-    ]
-    used = [
-        {"series_id": place.series_id, "bucket_start": start, "fingerprint": tally.fingerprint}
-        for start in place.starts
-        if tally.fingerprint
-    ]
-    for table, rows in ((refusals, refused), (judgments_used, used)):
-        place.empty(table)
-        place.fill(table, rows)
-
-
-def _note_places(connection: sa.Connection, monitor: str, tally: Tally, numbers: Mapping[tuple[str, str], int]) -> None:
-    """Note from which bucket on newly admitted values have a place that another one had before: not earlier."""
-    query = sa.select(slices.c.dimension, slices.c.id, slice_gaps.c.until).join(slice_gaps)
-    gaps = connection.execute(query.where(slices.c.monitor == monitor)).all()
-    released, pending = {dimension for dimension, _, _ in gaps}, {number for _, number, until in gaps if until is None}
-    for key in (key for key in tally.admitted if key[0] in released):
-        first = min(start for start, *of in tally.traffic if tuple(of) == key)
-        if numbers[key] in pending:
-            ended = slice_gaps.update().where(slice_gaps.c.slice_id == numbers[key], slice_gaps.c.until.is_(None))
-            connection.execute(ended.values(until=first))
-        else:
-            connection.execute(slice_gaps.insert().values(slice_id=numbers[key], since=BEGINNING, until=first))
-
-
-def _mark(place: _Place, mark: Mark, which: Collection[int], noted_at: float) -> None:
-    """Mark some of the buckets; the marks of the others go."""
-    place.empty(bucket_marks)
-    more = {"series_id": place.series_id, "mark": mark, "noted_at": noted_at}
-    place.fill(bucket_marks, [{"bucket_start": start, **more} for start in place.starts if start in which])
-
-
-def _hold(place: _Place, definition: Definition, read_at: float, final: set[int]) -> None:
-    """Leave buckets as they are, and note that they were read once more."""
-    table = _table(definition)
-    for at in range(0, len(place.starts), _BATCH):
-        part = place.starts[at : at + _BATCH]
-        for ends, some in ((False, set(part) - final), (True, final.intersection(part))):
-            at_hand = (table.c.series_id == place.series_id, table.c.bucket_start.in_(some))
-            place.connection.execute(table.update().where(*at_hand).values(read_at=read_at, final=ends))
-
-
-def _refuse(place: _Place, definition: Definition, noted_at: float) -> None:
-    """Note that buckets were refused. What is not final of them goes: it would hold up the series and never be."""
-    table = _table(definition)
-    query = sa.select(table.c.bucket_start).where(table.c.series_id == place.series_id, table.c.final).distinct()
-    final = {
-        start
-        for at in range(0, len(place.starts), _BATCH)
-        for start in place.connection.scalars(
-            query.where(table.c.bucket_start.in_(list(place.starts[at : at + _BATCH])))
-        )
-    }
-    replace(place, starts=[s for s in place.starts if s not in final]).empty(table)
-    _mark(place, "refused", set(place.starts) - final, noted_at)
-
-
-def _current(connection: sa.Connection, monitor: Monitor) -> tuple[set[int], set[int]]:
-    """Numbers of the monitor's series that (are noted as, are) those of its present definitions."""
-    of_it = sa.select(series.c.id, series.c.kernel, series.c.definition).where(series.c.monitor == monitor.name)
-    wanted = {(d.kernel, d.id) for d in monitor.definitions}
-    noted = sa.select(current_series.c.series_id).join(series).where(series.c.monitor == monitor.name)
-    present = {number for number, kernel, definition in connection.execute(of_it) if (kernel, definition) in wanted}
-    return set(connection.scalars(noted)), present
-
-
-def _note_current(connection: sa.Connection, monitor: Monitor) -> None:
-    noted, present = _current(connection, monitor)
-    if gone := noted - present:
-        connection.execute(current_series.delete().where(current_series.c.series_id.in_(gone)))
-    if new := present - noted:
-        connection.execute(current_series.insert(), [{"series_id": number} for number in sorted(new)])
-
-
 def _by_open(query: sa.Select[Any], table: sa.Table) -> sa.Select[Any]:
     """The query by the index of the buckets that are open; SQLite would go through the whole series."""
     return query.with_hint(table, f"INDEXED BY ix_{table.name}_open", "sqlite")
-
-
-def _table(definition: Definition) -> sa.Table:
-    return traffic if definition.kernel == TRAFFIC else partials
-
-
-def _is(definition: Definition) -> tuple[sa.ColumnElement[bool], ...]:
-    return (
-        series.c.monitor == definition.monitor,
-        series.c.kernel == definition.kernel,
-        series.c.definition == definition.id,
-    )
-
-
-def _series_number(definition: Definition) -> sa.ScalarSelect[int]:
-    return sa.select(series.c.id).where(*_is(definition)).scalar_subquery()
-
-
-def _fields(values: Floats, is_traffic: bool) -> dict[str, float]:
-    names = TRAFFIC_FIELDS if is_traffic else FIELDS
-    return dict(zip(names, (int(v) for v in values) if is_traffic else values.tolist(), strict=True))
 
 
 def _note_restatement(
@@ -563,64 +403,3 @@ def _judge_anew(connection: sa.Connection, monitor: str, stored: set[int]) -> No
     if stored:
         past = judged.update().where(judged.c.monitor == monitor, judged.c.until > min(stored))
         connection.execute(past.values(anew=True))
-
-
-def _shrinking(
-    connection: sa.Connection, monitor: Monitor, targets: Mapping[Definition, Sequence[int]], tally: Tally
-) -> tuple[int, ...]:
-    """Starts of buckets whose traffic is stored as final and held more than the tally does.
-
-    Traffic counts by whatever definition, so long as rankings and labels are the same: another depth changes how many
-    impressions and events there are, but not how many requests, with or without a label.
-    """
-    found: set[int] = set()
-    starts = sorted({start for some in targets.values() for start in some})
-    depths = _same_rows(connection, monitor)
-    fields = [traffic.c[f] for f in TRAFFIC_FIELDS[:_COMPARED]]
-    for at in range(0, len(starts), _BATCH):
-        query = (
-            sa.select(traffic.c.series_id, traffic.c.bucket_start, *fields)
-            .join(slices, slices.c.id == traffic.c.slice_id)
-            .where(traffic.c.series_id.in_(depths), traffic.c.final, slices.c.dimension == OVERALL[0])
-            .where(traffic.c.bucket_start.in_(starts[at : at + _BATCH]))
-        )
-        for number, start, *before in connection.execute(query):
-            compared = slice(_COMPARED if depths[number] else _COMPARED_AT_ANY_DEPTH)
-            now = tally.traffic[start, *OVERALL][compared]
-            if any(less < more for less, more in zip(now, before[compared], strict=True)):
-                found.add(start)
-    return tuple(sorted(found))
-
-
-def _gone(
-    connection: sa.Connection, monitor: Monitor, targets: Mapping[Definition, Sequence[int]], tally: Tally
-) -> set[int]:
-    """Starts of buckets that are open and had requests, of which the tally has none: nobody takes back all of an hour.
-
-    Rankings were purged before their labels had their time, or the table is just being loaded anew.
-    """
-    starts = sorted({start for some in targets.values() for start in some})
-    bare = [start for start in starts if not tally.traffic.get((start, *OVERALL), (0,))[0]]
-    if not bare:
-        return set()
-    c, depths = traffic.c, _same_rows(connection, monitor)
-    query = sa.select(c.bucket_start).join(slices, slices.c.id == c.slice_id).where(c.series_id.in_(depths))
-    query = query.where(slices.c.dimension == OVERALL[0], c.requests > 0, ~c.final)
-    some = (bare[at : at + _BATCH] for at in range(0, len(bare), _BATCH))
-    return {start for part in some for start in connection.scalars(query.where(c.bucket_start.in_(part)))}
-
-
-def _same_rows(connection: sa.Connection, monitor: Monitor) -> dict[int, bool]:
-    """Numbers of the traffic series of the same rankings and labels -> whether it is the present one."""
-    query = sa.select(series.c.id, series.c.definition, series.c.defined_as).where(
-        series.c.monitor == monitor.name, series.c.kernel == TRAFFIC
-    )
-    present = _rows_of(monitor.traffic.text)
-    stored = connection.execute(query).all()
-    return {number: id_ == monitor.traffic.id for number, id_, text in stored if _rows_of(text) == present}
-
-
-def _rows_of(defined_as: str) -> list[Any]:
-    """What a definition says of which rows are read, and into which buckets."""
-    parts = json.loads(defined_as)
-    return [parts.get(name) for name in ("rankings", "recipe", "bucket")]

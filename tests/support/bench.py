@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from sqlalchemy.engine import make_url
 
 from monitor.core import buckets as b
 from monitor.core.arrivals import Arrived
@@ -17,8 +16,9 @@ from monitor.core.messages import Notification
 from monitor.core.tally import Tally
 from monitor.core.types import OVERALL, Drift, Monitor
 from monitor.judging import Telling, judge
-from monitor.store import Store
+from monitor.store import Lease, Store
 from monitor.store.alerts import StoredIncident
+from tests.support.monitors import new_store
 from tests.support.tallies import watched
 
 CHANNELS = {"team": ("team",), "data": ("data",)}
@@ -44,6 +44,10 @@ class Bench:
 
     def put(self, past: Hours, is_final: bool = True, read_at: float = 1e6) -> None:
         """Store some hours."""
+        with self.store.hold("search") as lease:
+            self._put(lease, past, is_final, read_at)
+
+    def _put(self, lease: Lease, past: Hours, is_final: bool = True, read_at: float = 1e6) -> None:
         tally = Tally(int(past.starts[0]), int(past.starts[-1]) + HOUR)
         tally.admitted = [("device", name) for name in past.slices]
         for row, start in enumerate(past.starts.tolist()):
@@ -61,14 +65,16 @@ class Bench:
                 for measure in self.monitor.measures:
                     tally.measures.setdefault(str(measure.kernel), {})[start, *key] = sums
         starts = range(tally.since, tally.until, HOUR)
-        with self.store.hold("search") as lease:
-            targets = dict.fromkeys(self.monitor.definitions, starts)
-            self.store.write(lease, self.monitor, tally, targets, read_at, starts if is_final else [], force=True)
+        targets = dict.fromkeys(self.monitor.definitions, starts)
+        self.store.write(lease, self.monitor, tally, targets, read_at, starts if is_final else [], force=True)
 
     def judge(self, until: int, current: bool = True, arrived: Arrived | None = None) -> None:
         with self.store.hold("search") as lease:
-            telling = Telling(CHANNELS, "http://page/", time.time(), current)
-            judgement = judge(self.monitor, until, self.store, lease, telling, arrived)
+            self._judge(lease, until, current, arrived)
+
+    def _judge(self, lease: Lease, until: int, current: bool = True, arrived: Arrived | None = None) -> None:
+        telling = Telling(CHANNELS, "http://page/", time.time(), current)
+        judgement = judge(self.monitor, until, self.store, lease, telling, arrived)
         for target, notice in judgement.notices if judgement is not None else ():
             self.notices.append((target, notice))
             self.said.append((target, notice.kind, notice.title))
@@ -77,8 +83,9 @@ class Bench:
         """Store and judge some hours, a few at a time, from row `since` on."""
         for row in range(since, len(past.starts), step):
             some = past.rows(row, row + step)
-            self.put(some)
-            self.judge(int(some.starts[-1]) + HOUR)
+            with self.store.hold("search") as lease:
+                self._put(lease, some)
+                self._judge(lease, int(some.starts[-1]) + HOUR)
 
     @property
     def incidents(self) -> list[StoredIncident]:
@@ -89,8 +96,7 @@ class Bench:
 @contextmanager
 def opened(url: str) -> Iterator[Bench]:
     """With an empty store."""
-    store = Store(make_url(url), lease_seconds=20)
-    store.schema.migrate()
+    store = new_store(url, 20)
     plain = watched()
     drift = Drift(plain.measures[0], mix_by="device", notify_data=("data",))
     yield Bench(store, replace(plain, drift=drift, notify=("team",), retrain_notify=("team",)), [])

@@ -5,12 +5,16 @@ is 55 minutes to just under 120 minutes away, so an attribution of 2 hours keeps
 place and have no label.
 """
 
+import atexit
 import csv
 import gzip
+import shutil
+import tempfile
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
+from functools import cache
 from itertools import groupby
 from math import fsum, log2
 from operator import attrgetter
@@ -111,6 +115,28 @@ def load(engine: sa.Engine, csv_path: Path) -> Loaded:
     return Loaded(len(shown), len(upvotes))
 
 
+def fill(url: str, csv_path: Path) -> None:
+    """The same by URL; a file of SQLite is copied from one that this process has loaded once."""
+    url_ = sa.make_url(url)
+    if url_.drivername == "sqlite" and url_.database:
+        shutil.copyfile(_loaded(csv_path), url_.database)
+        return
+    engine = sa.create_engine(url)
+    load(engine, csv_path)
+    engine.dispose()
+
+
+@cache
+def _loaded(csv_path: Path) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="rankmon-front-pages-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    engine = sa.create_engine(f"sqlite:///{folder}/hn.db")
+    load(engine, csv_path)
+    engine.dispose()
+    return folder / "hn.db"
+
+
+@cache
 def daily_ndcg(csv_path: Path, k: int = 10) -> dict[date, float]:
     """Mean NDCG@k per UTC day of serving, in plain Python: a reference that shares no code with rankmon.
 

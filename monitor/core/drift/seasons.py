@@ -69,7 +69,7 @@ def ridge(x: Floats, weights: Floats, weighted: Floats, precision: Floats) -> Fl
         weighted: (P, S) summed weight times response.
         precision: (K,) of the prior around zero.
     """
-    return _solved(_normal(x, weights, precision), (weighted.T @ x)[..., None])
+    return _solved(_with_prior(_gram(x, weights), precision), (weighted.T @ x)[..., None])
 
 
 def _solved(normal: Floats, response: Floats) -> Floats:
@@ -78,10 +78,16 @@ def _solved(normal: Floats, response: Floats) -> Floats:
     return found
 
 
-def _normal(x: Floats, weights: Floats, precision: Floats) -> Floats:
-    """(S, K, K) matrices of the normal equations; `precision` is (K,), or (S, K)."""
+def _gram(x: Floats, weights: Floats) -> Floats:
+    """(S, K, K) weighted products of the regressors."""
     found: Floats = np.einsum("ps,pk,pl->skl", weights, x, x, optimize=True)
-    found[:, np.arange(x.shape[1]), np.arange(x.shape[1])] += precision
+    return found
+
+
+def _with_prior(gram: Floats, precision: Floats) -> Floats:
+    """(S, K, K) matrices of the normal equations; `precision` is (K,), or (S, K)."""
+    found, each = gram.copy(), np.arange(gram.shape[1])
+    found[:, each, each] += precision
     return found
 
 
@@ -98,14 +104,14 @@ def adapted(x: Floats, weights: Floats, weighted: Floats, least: float, free: in
     days = x.shape[1] - WEEKDAYS
     variance = np.full((weights.shape[1], x.shape[1]), least**2)
     variance[:, :free] = 1 / FREE
-    response = (weighted.T @ x)[..., None]
+    gram, response = _gram(x, weights), (weighted.T @ x)[..., None]
     for _ in range(ROUNDS):
-        inverse: Floats = np.asarray(np.linalg.inv(_normal(x, weights, 1 / variance)), np.float64)
+        inverse: Floats = np.asarray(np.linalg.inv(_with_prior(gram, 1 / variance)), np.float64)
         squares = (inverse @ response)[..., 0] ** 2 + np.diagonal(inverse, axis1=1, axis2=2)
         for group in (slice(free, days), slice(days, None)):
             if squares[:, group].size:  # a step of a day resolves no cycle of it
                 variance[:, group] = np.maximum(squares[:, group].mean(axis=1, keepdims=True), least**2)
-    return _solved(_normal(x, weights, 1 / variance), response), np.sqrt(variance[:, free:].max(axis=1))
+    return _solved(_with_prior(gram, 1 / variance), response), np.sqrt(variance[:, free:].max(axis=1))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from monitor.core.drift.judge import judge
@@ -41,13 +43,20 @@ def test_without_a_baseline_nothing_is_promised() -> None:
     assert set(smallest_drops(Settings(), known(Ranking.of(9).draw())).values()) == {None}
 
 
+@cache
+def promise(seed: int) -> tuple[Ranking, float]:
+    """A monitor, and the smallest drop that is promised to be seen of it after 30 days."""
+    ranking = Ranking.of(32, slices=1, peak=300, seed=seed)
+    promised = smallest_drops(Settings(), known(ranking.draw(seed).rows(0, 30 * 24)))[""]
+    assert promised is not None
+    return ranking, promised
+
+
 @pytest.mark.parametrize(("times", "least", "most"), [(0.5, 0, 3), (1.0, 6, 11), (1.5, 12, 12)])
 def test_what_it_promises_is_found_in_half_of_the_cases_or_more(times: float, least: int, most: int) -> None:
-    found, settings = 0, Settings()
+    found = 0
     for seed in range(12):
-        ranking = Ranking.of(32, slices=1, peak=300, seed=seed)
-        promised = smallest_drops(settings, known(ranking.draw(seed).rows(0, 30 * 24)))[""]
-        assert promised is not None
-        verdicts, _ = judge(settings, None, ranking.since(30, mean=1 - times * promised).draw(seed))
+        ranking, promised = promise(seed)
+        verdicts, _ = judge(Settings(), None, ranking.since(30, mean=1 - times * promised).draw(seed))
         found += any(v.is_degraded for v in verdicts if START + 30 * DAY < v.end <= START + 31 * DAY)
     assert least <= found <= most
