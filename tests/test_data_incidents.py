@@ -268,8 +268,11 @@ def test_lists_that_stay_shorter_go_to_the_owners_of_the_data_and_end_as_the_new
     bench.live(past, 32 * 24, step=4)
     assert [(target, kind) for target, kind, _ in bench.said] == [("data", "firing"), ("data", "resolved")]
     first, last = (notice for _, notice in bench.notices)
-    assert re.fullmatch(r"search: positions missing, [45]\.\d items a request where 10\.0 are usual", first.title)
-    assert "items a request over 3h, down to the rank that is looked at, where 10.0 are usual." in first.text
+    assert re.fullmatch(r"search: positions missing, 4\.0 items a request where 10\.0 are usual", first.title)
+    assert (
+        "Lists are shorter: 4.0 items a request in the last hours, down to the rank that is looked at, where 10.0 are"
+        in first.text
+    )
     assert "What to do: see whether positions are logged no longer, or fewer items shown on purpose" in first.text
     assert last.title == "search: resolved, positions missing taken as the new normal"
     assert "Lists stay as short; that is taken as the new normal, and the quality is judged again." in last.text

@@ -120,9 +120,9 @@ def _found(finding: Finding) -> list[str]:
         ]
     if finding.verdict == SHORT:
         return [
-            f"Lists are shorter: {_items(finding.value)} items a request over {over}, down to the rank that is looked "
-            f"at, where {_items(finding.before)} are usual. The measure is another one then, and clicks on what is "
-            "missing match nothing."
+            f"Lists are shorter: {_items(finding.value)} items a request in the last hours, down to the rank that is "
+            f"looked at, where {_items(finding.before)} are usual. The measure is another one then, and clicks on what "
+            "is missing match nothing."
         ]
     if finding.verdict in ARRIVALS:
         return [_not_arrived(finding)]

@@ -388,10 +388,11 @@ class _Going:
         return seconds
 
     def _shown(self, row: int) -> tuple[float | None, float | None]:
-        """Items a request in three hours, the last that had too few, and as many as usual."""
+        """Items a request in the last step that had too few, or in three hours until then, and as many as usual."""
         block, usual, span = self._block, self._levels.memory.crowd, self._span_until(self._trouble.short_until, row)
-        seen, size = block.crowd[gates.SHOWN, span].sum(), block.window[gates.REQUESTS, span].sum()
-        return _ratio(seen, size), _ratio(usual[SHOWN], usual[0])
+        items, requests = block.crowd[gates.SHOWN, span], block.window[gates.REQUESTS, span].sum(axis=1)
+        few = slice(-1, None) if requests[-1] >= gates.LISTS_REQUESTS else slice(None)
+        return _ratio(items[few].sum(), requests[few].sum()), _ratio(usual[SHOWN], usual[0])
 
     def _span_until(self, until: int, row: int) -> slice:
         """The last three hours that were unusable by themselves, of what makes steps so until then, seconds."""
