@@ -45,7 +45,7 @@ MOST_OF_VERDICT = 20
 VERSION = 1
 """Of the evidence's form, raised when a field changes its meaning."""
 
-_OF_DIAGNOSIS = ("window", "compared", "split", "slices", "slices_by_z", "versions", "coverage")
+_OF_DIAGNOSIS = ("window", "compared", "left_out", "split", "slices", "slices_by_z", "versions", "coverage")
 
 
 def due(
