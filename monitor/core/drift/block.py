@@ -32,6 +32,7 @@ class Gated:
         per_step, short, day: (7, T) sums of a step, of three hours, of a day, fields as in `gates`.
         spread: of coverage and traffic.
         suspect, refused, short_lists, low: T gates.
+        lists_fell: T, whether lists are shorter than a day before.
         low_again: T, whether traffic that was low for a first step is so again.
         low_still: T, whether traffic that was low for longer may be so still.
         missing: (T, S) slices that have lost their requests.
@@ -46,6 +47,7 @@ class Gated:
     suspect: list[bool]
     refused: list[bool]
     short_lists: list[bool]
+    lists_fell: list[bool]
     low: list[bool]
     low_again: list[bool]
     low_still: list[bool]
@@ -154,6 +156,7 @@ def _gated(
     refused, shown = gates.rolling(crowd[gates.REFUSED :], few, count)
     items = (crowd[gates.SHOWN, -count:], shown, gates.rolling(crowd[gates.SHOWN :], many, count)[0])
     short_lists = gates.lists_short((per_step, short, day), items, _usual(state.levels, SHOWN))
+    lists_fell = gates.lists_fell(per_step, items[0], whole[:, :count], crowd[gates.SHOWN, :count])
     low, low_again, low_still = gates.traffic_low(short, day, spread, shifted)
     return Gated(
         per_step,
@@ -163,6 +166,7 @@ def _gated(
         gates.labels_suspect((per_step, short, day), spread).tolist(),
         gates.rows_refused(short, refused, _usual(state.levels, 3)).tolist(),
         short_lists.tolist(),
+        lists_fell.tolist(),
         low.tolist(),
         low_again.tolist(),
         low_still.tolist(),

@@ -34,8 +34,9 @@ AWAY_EXPECTED = 5.0
 """Requests: with fewer to expect it is chance that there are none."""
 REFUSED_Z, REFUSED_RATIO, REFUSED_ROWS, REFUSED_SHARE = 6.0, 3.0, 20, 0.1
 """The last is of requests: fewer rows, one for each of them at the most, move the mean by less than is tolerated."""
-LISTS_RATIO, LISTS_REQUESTS = 0.6, 50
-"""Of the usual items a request, from where on lists are shorter; the requests that tell it."""
+LISTS_RATIO, LISTS_REQUESTS, LISTS_BEFORE = 0.6, 50, 10
+"""Of the usual items a request, from where on lists are shorter; the requests that tell it; and those of the same step
+of the day before that tell that they were longer then: some pages have shorter lists, and are looked at by night."""
 SLICE_CHANCE = 11.0
 """Logarithm of one over the chance (Chernoff's bound) below which it is none that a slice lacks most of its labels."""
 SLICE_FEWER, SLICE_FEWEST = 0.85, 0.25
@@ -298,4 +299,16 @@ def lists_short(spans: Sequence[Floats], shown: Sequence[Floats], usual: float) 
     few = [items < LISTS_RATIO * usual * sums[REQUESTS] for items, sums in zip(shown, spans, strict=True)]
     step, short, day = (is_few & (sums[REQUESTS] >= LISTS_REQUESTS) for is_few, sums in zip(few, spans, strict=True))
     found: Bools = step | short | (day & few[1])
+    return found
+
+
+def lists_fell(step: Floats, shown: Floats, before: Floats, shown_before: Floats) -> Bools:
+    """(T,) whether far fewer items a request were shown than in the same step of the day before, where that is known.
+
+    Args:
+        step, before: (7, T) sums of a step, and of that of the day before.
+        shown, shown_before: (T,) items in each.
+    """
+    fell = shown * before[REQUESTS] < LISTS_RATIO * shown_before * step[REQUESTS]
+    found: Bools = fell | (before[REQUESTS] < LISTS_BEFORE)
     return found

@@ -165,6 +165,7 @@ class _Going:
         refused_until = end + lasting if refused else was.refused_until
         # Rows that are refused are missing too, and it is known why.
         is_short = settled and block.gated.short_lists[row] and not refused
+        is_short = is_short and (block.gated.lists_fell[row] or end <= was.short_until)
         short_until = end + lasting if is_short else was.short_until
         lost = end <= block.gated.lost_until[row]
         lost_since = self._never

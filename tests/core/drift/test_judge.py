@@ -786,6 +786,17 @@ def test_lists_that_change_by_less_or_grow_are_none(items: float) -> None:
     assert kinds(on(found, 16)) == {"healthy"}
 
 
+def test_lists_that_are_shorter_every_night_are_usual() -> None:
+    past = Ranking.of(40)
+    night = (past.starts % DAY) < 8 * HOUR
+    nightly = replace(past, items=np.where(night, 3.0, 12.0))
+    assert kinds(on(verdicts(nightly.draw()), 16)) == {"healthy"}
+    lost = replace(nightly, items=np.where(past.starts >= START + 32.4 * DAY, 3.0, nightly.items))
+    found = verdicts(lost.draw())
+    assert kinds(on(found, 16, 32.4)) == {"healthy"}
+    assert kinds(on(found, 32.45, 36)) == {"positions_missing"}, "for once it has begun, nights are no end of it"
+
+
 def test_where_nothing_is_known_of_lists_none_are_short() -> None:
     found = verdicts(Ranking.of(36).since(0, items=0.0).draw())
     assert kinds(on(found, 16)) == {"healthy"}
