@@ -355,13 +355,7 @@ def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -
 
 def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -> Finding:
     labels, kind = verdict.labels, name[0]
-    value, before, subject = verdict.requests, verdict.requests_expected, REQUESTS
-    if kind == SHORT:
-        subject, value, before = ITEMS, verdict.shown or 0.0, verdict.shown_before
-    if kind in (SUSPECT, COLLAPSED):
-        subject, value, before = COVERAGE, verdict.coverage or 0.0, verdict.coverage_expected
-        if labels is not None:
-            value, before = labels.coverage or 0.0, labels.coverage_before
+    subject, value, before = _what_broke(kind, verdict)
     span = verdict.span if labels is None else labels.span
     dimension, slices = seen.drift.mix_by or "", list[SliceFall]()
     if kind == "slice_missing":
@@ -397,6 +391,18 @@ def _of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) 
         verdict=kind,
         figures=tuple((n, v) for n, v in _figures_of_data(seen, kind, verdict, since) if v is not None),
     )
+
+
+def _what_broke(kind: str, verdict: Verdict) -> tuple[str, float, float | None]:
+    """What a verdict on the data is on, how much of it there was, and how much is usual."""
+    labels = verdict.labels
+    if kind == SHORT:
+        return ITEMS, verdict.shown or 0.0, verdict.shown_before
+    if kind not in (SUSPECT, COLLAPSED):
+        return REQUESTS, verdict.requests, verdict.requests_expected
+    if labels is not None:
+        return COVERAGE, labels.coverage or 0.0, labels.coverage_before
+    return COVERAGE, verdict.coverage or 0.0, verdict.coverage_expected
 
 
 def _missing(seen: Evidence, key: SliceKey, end: int) -> SliceFall:

@@ -164,40 +164,36 @@ class _Going:
             missing = np.where(still, missing + 1, 0)
         refused_until = end + lasting if refused else was.refused_until
         # Rows that are refused are missing too, and it is known why.
-        is_short = settled and block.gated.short_lists[row] and not refused
-        is_short = is_short and (block.gated.lists_fell[row] or end <= was.short_until)
+        is_short = settled and not refused and self._has_short_lists(row)
         short_until = end + lasting if is_short else was.short_until
-        lost = end <= block.gated.lost_until[row]
-        lost_since = self._never
-        if has_lost := some(lost):
+        lost_until, lost_since = block.gated.lost_until[row], self._never
+        if some(lost := end <= lost_until):
             lost_since = np.where(lost, np.where(was.lost_since > 0, was.lost_since, was.suspect_since or end), 0)
-        lost_until = block.gated.lost_until[row]
         worthless = bool(since) and (block.gated.worthless[row] if suspect else was.worthless)
-        self._trouble = Trouble(
-            since,
-            until,
-            collapsed,
-            refused_until,
-            short_until,
-            low,
-            missing,
-            lost_since,
-            lost_until,
-            most_lost,
-            worthless,
-        )
-        if end <= short_until:
+        slices = missing, lost_since, lost_until
+        self._trouble = Trouble(since, until, collapsed, refused_until, short_until, low, *slices, most_lost, worthless)
+        return self._matter(end)
+
+    def _matter(self, end: int) -> Kind | None:
+        """The gravest of what is the matter with the data in the step that ends at `end`."""
+        now = self._trouble
+        if end <= now.short_until:
             return "positions_missing"
-        if since:
-            return "labels_collapsed" if collapsed else "labels_suspect"
-        if end <= refused_until:
+        if now.suspect_since:
+            return "labels_collapsed" if now.collapsed else "labels_suspect"
+        if end <= now.refused_until:
             return "rows_refused"
-        if low >= min(2, few):
+        if now.low >= min(2, self._settings.steps(SHORT_HOURS)):
             return "traffic_low"
-        if has_lost:
-            is_long = bool((end - lost_since[lost]).max() >= COLLAPSED)
+        if some(now.lost_since):
+            is_long = end - int(now.lost_since[now.lost_since > 0].min()) >= COLLAPSED
             return "slice_labels_collapsed" if is_long else "slice_labels_suspect"
         return "slice_missing" if self._missing() else None
+
+    def _has_short_lists(self, row: int) -> bool:
+        """Whether lists are shorter than usual: since they became so, or have been for a while."""
+        gated = self._block.gated
+        return gated.short_lists[row] and (gated.lists_fell[row] or self._block.ends[row] <= self._trouble.short_until)
 
     def _suspects(self, row: int) -> list[bool]:
         gated = self._block.gated

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -35,7 +37,7 @@ def test_only_harmonics_that_the_step_resolves(step: int, regressors: int) -> No
 def test_daily_and_weekly_cycles_are_found() -> None:
     ranking = Ranking.of(28, slices=2, peak=20_000, noise=0)
     weekend = 1 - 0.02 * ((ranking.starts // DAY + 3) % 7 >= 5)[:, None]
-    shaped = Ranking(ranking.starts, ranking.mean * weekend, ranking.rate * weekend**10, ranking.coverage)
+    shaped = replace(ranking, mean=ranking.mean * weekend, rate=ranking.rate * weekend**10)
     found = fitted(reference(shaped))
     slot = seasons.slots(shaped.starts, HOUR)
     mean, share, volume = found.tables[:, slot]
@@ -97,7 +99,7 @@ def test_a_level_that_wanders_is_tolerated_more() -> None:
     for size in (0.0, 0.02):
         ranking = Ranking.of(29, slices=1, peak=5000, noise=0)
         wander = 1 + size * np.sin(2 * np.pi * np.arange(len(ranking.starts)) / (8.5 * 24))[:, None]
-        state = known(Ranking(ranking.starts, ranking.mean * wander, ranking.rate, ranking.coverage).draw())
+        state = known(replace(ranking, mean=ranking.mean * wander).draw())
         assert state.baseline is not None
         tolerated.append(state.baseline.noise.tolerated[0])
     assert tolerated[1] > 1.8 * tolerated[0]
