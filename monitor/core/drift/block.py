@@ -156,7 +156,8 @@ def _gated(
     refused, shown = gates.rolling(crowd[gates.REFUSED :], few, count)
     items = (crowd[gates.SHOWN, -count:], shown, gates.rolling(crowd[gates.SHOWN :], many, count)[0])
     short_lists = gates.lists_short((per_step, short, day), items, _usual(state.levels, SHOWN))
-    lists_fell = gates.lists_fell(per_step, items[0], whole[:, :count], crowd[gates.SHOWN, :count])
+    sizes, sizes_before = (kept[gates.REQUESTS, at] for at in (slice(-count, None), slice(count)))
+    lists_fell = gates.lists_fell(sizes, items[0], sizes_before, crowd[gates.SHOWN, :count])
     low, low_again, low_still = gates.traffic_low(short, day, spread, shifted)
     return Gated(
         per_step,

@@ -34,6 +34,8 @@ AWAY_EXPECTED = 5.0
 """Requests: with fewer to expect it is chance that there are none."""
 REFUSED_Z, REFUSED_RATIO, REFUSED_ROWS, REFUSED_SHARE = 6.0, 3.0, 20, 0.1
 """The last is of requests: fewer rows, one for each of them at the most, move the mean by less than is tolerated."""
+LISTS_MIX = 0.2
+"""Share of the requests that other slices may bring than a day before, for lists to be compared with those of then."""
 LISTS_RATIO, LISTS_REQUESTS, LISTS_BEFORE = 0.6, 50, 10
 """Of the usual items a request, from where on lists are shorter; the requests that tell it; and those of the same step
 of the day before that tell that they were longer then: some pages have shorter lists, and are looked at by night."""
@@ -302,13 +304,19 @@ def lists_short(spans: Sequence[Floats], shown: Sequence[Floats], usual: float) 
     return found
 
 
-def lists_fell(step: Floats, shown: Floats, before: Floats, shown_before: Floats) -> Bools:
+def lists_fell(sizes: Floats, shown: Floats, sizes_before: Floats, shown_before: Floats) -> Bools:
     """(T,) whether far fewer items a request were shown than in the same step of the day before, where that is known.
 
+    Not where other slices bring the requests: each may have lists of a length of its own.
+
     Args:
-        step, before: (7, T) sums of a step, and of that of the day before.
+        sizes, sizes_before: (T, S) requests of a step, and of that of the day before.
         shown, shown_before: (T,) items in each.
     """
-    fell = shown * before[REQUESTS] < LISTS_RATIO * shown_before * step[REQUESTS]
-    found: Bools = fell | (before[REQUESTS] < LISTS_BEFORE)
+    size, before = sizes.sum(axis=1), sizes_before.sum(axis=1)
+    share, former = sizes / np.maximum(size, 1)[:, None], sizes_before / np.maximum(before, 1)[:, None]
+    chance = np.sqrt(sizes.shape[1] * (1 / np.maximum(size, 1) + 1 / np.maximum(before, 1))) / 2
+    is_alike = np.abs(share - former).sum(axis=1) / 2 <= LISTS_MIX + chance
+    fell = shown * before < LISTS_RATIO * shown_before * size
+    found: Bools = (fell & is_alike) | (before < LISTS_BEFORE)
     return found

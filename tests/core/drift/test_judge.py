@@ -797,6 +797,16 @@ def test_lists_that_are_shorter_every_night_are_usual() -> None:
     assert kinds(on(found, 32.45, 36)) == {"positions_missing"}, "for once it has begun, nights are no end of it"
 
 
+def test_lists_that_are_shorter_as_other_slices_come_are_usual() -> None:
+    length = np.array([2.0, 10.0, 20.0])
+    past = Ranking.of(40).since(32, 35, rate=12.0, slices=[0]).draw()
+    shown = (past.requests * length).sum(axis=1)
+    busy = (past.starts >= START + 32 * DAY) & (past.starts < START + 35 * DAY)
+    each = shown / np.maximum(past.requests.sum(axis=1), 1)
+    assert each[busy].mean() < 0.5 * each[~busy].mean()
+    assert "positions_missing" not in kinds(verdicts(replace(past, shown=shown)))
+
+
 def test_where_nothing_is_known_of_lists_none_are_short() -> None:
     found = verdicts(Ranking.of(36).since(0, items=0.0).draw())
     assert kinds(on(found, 16)) == {"healthy"}
