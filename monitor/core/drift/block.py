@@ -154,10 +154,13 @@ def _gated(
     whole, short = kept.sum(axis=2), by_slice.sum(axis=2)
     per_step, day = whole[:, -count:], gates.rolling(whole, many, count)
     refused, shown = gates.rolling(crowd[gates.REFUSED :], few, count)
-    items = (crowd[gates.SHOWN, -count:], shown, gates.rolling(crowd[gates.SHOWN :], many, count)[0])
-    short_lists = gates.lists_short((per_step, short, day), items, _usual(state.levels, SHOWN))
-    sizes, sizes_before = (kept[gates.REQUESTS, at] for at in (slice(-count, None), slice(count)))
-    lists_fell = gates.lists_fell(sizes, items[0], sizes_before, crowd[gates.SHOWN, :count])
+    items = (crowd[gates.SHOWN, -count:], shown)
+    in_day = partial(_in_day, crowd, many, count)
+    short_lists = gates.lists_short((per_step, short, day), items, in_day, _usual(state.levels, SHOWN))
+    lists_fell = short_lists
+    if some(short_lists):
+        sizes, sizes_before = kept[gates.REQUESTS, -count:], kept[gates.REQUESTS, :count]
+        lists_fell = gates.lists_fell(sizes, items[0], sizes_before, crowd[gates.SHOWN, :count])
     low, low_again, low_still = gates.traffic_low(short, day, spread, shifted)
     return Gated(
         per_step,
@@ -175,6 +178,12 @@ def _gated(
         lost_until,
         most_lost,
     )
+
+
+def _in_day(crowd: Floats, many: int, count: int) -> Floats:
+    """(T,) items shown in the day that ends with each of the last steps."""
+    found: Floats = gates.rolling(crowd[gates.SHOWN :], many, count)[0]
+    return found
 
 
 def _shifted(settings: Settings, state: State, found: Baseline, hours: Hours) -> Floats:

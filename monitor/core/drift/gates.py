@@ -289,18 +289,24 @@ def rows_refused(short: Floats, refused: Floats, usual: float) -> Bools:
     return found
 
 
-def lists_short(spans: Sequence[Floats], shown: Sequence[Floats], usual: float) -> Bools:
+def lists_short(spans: Sequence[Floats], shown: Sequence[Floats], in_day: Callable[[], Floats], usual: float) -> Bools:
     """(T,) whether far fewer items a request were shown than usual: positions are not logged any more, or not shown.
 
     Args:
         spans: (7, T) sums of a step, of three hours, of a day; the longer ones for thin traffic, and the day only as
             long as lists are short in its last hours too.
-        shown: (T,) items in each of them.
+        shown: (T,) items in a step, and in three hours.
+        in_day: gives those in a day; asked for only where lists are short.
         usual: items for each request.
     """
-    few = [items < LISTS_RATIO * usual * sums[REQUESTS] for items, sums in zip(shown, spans, strict=True)]
-    step, short, day = (is_few & (sums[REQUESTS] >= LISTS_REQUESTS) for is_few, sums in zip(few, spans, strict=True))
-    found: Bools = step | short | (day & few[1])
+    least = LISTS_RATIO * usual
+    of_step: Bools = shown[0] < least * spans[0][REQUESTS]
+    of_hours: Bools = shown[1] < least * spans[1][REQUESTS]
+    if not some(of_step | of_hours):  # as ever
+        return of_step
+    step, short, day = (sums[REQUESTS] >= LISTS_REQUESTS for sums in spans)
+    of_day = in_day() < least * spans[2][REQUESTS]
+    found: Bools = (of_step & step) | (of_hours & (short | (of_day & day)))
     return found
 
 
