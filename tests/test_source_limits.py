@@ -319,6 +319,17 @@ def test_mariadb_knows_the_limit_and_the_monitor(maria: MariaServer) -> None:
     source.close()
 
 
+def test_mariadb_joins_by_hashes_where_no_index_serves(maria: MariaServer) -> None:
+    url = maria.create_database()
+    filled(url)
+    source = database(url)
+    with source.reading() as reader:
+        joined = "SELECT r.item FROM events e JOIN rankings r ON r.request = e.request"
+        *_, (*_, how) = reader._connection.exec_driver_sql(f"EXPLAIN {joined}")
+    assert "BNLH join" in how
+    source.close()
+
+
 def test_clickhouse_knows_the_limit_and_the_monitor(tmp_path: Path) -> None:
     pytest.importorskip("chdb")
     source = database(clickhouse(tmp_path / "data").url, timeout=12)
