@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -35,6 +36,7 @@ from tests.support.large import HOUR, MONITOR
 from tests.support.logs import END, START, Dirt, Log, Soiled, column, events, monitor
 from tests.support.plans import aggregated_before_exchange
 from tests.support.processes import ROOT
+from tests.support.prometheus import eventually
 from tests.support.requirements import missing
 from tests.support.spark import SparkServer, lacks, of_session, spark_server
 from tests.support.spark_logs import TEXTS, OnSpark, on_spark, table_of, write_large
@@ -263,6 +265,12 @@ def test_who_stops_need_not_wait_for_spark(spark: SparkServer) -> None:
     assert is_idle(spark)
 
 
+def value_of(database: Database, query: sa.Select[Any]) -> Any:
+    """The single value of an answer."""
+    with database.reading() as reader:
+        return reader.one(query)
+
+
 def tasks(spark: SparkServer) -> int:
     """How many tasks its executors were given so far; to begin a session, Spark gives them none."""
     return (spark.directory / "server.log").read_text(errors="replace").count(" Starting task ")
@@ -295,6 +303,26 @@ def test_a_server_that_was_restarted_is_read_again(spark: SparkServer, logs: OnS
     spark.start()
     assert_same(read(Pull(made, database), START, END), before, "after a restart")
     assert not set(processes) & set(spark.processes())
+
+
+def test_a_server_that_ends_in_the_middle_of_a_statement_is_told_in_one_line(
+    spark: SparkServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    database, before = opened(spark.url()), tasks(spark)
+
+    def kill() -> None:
+        eventually(lambda: tasks(spark) > before, 60, "a task")
+        spark.kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(SourceError, match=r"connection lost or refused: .*; is the database up") as caught:
+        value_of(database, SLOW)
+    killer.join()
+    spark.start()
+    assert caught.value.reason == "connect"
+    assert [record.getMessage() for record in caplog.records] == []
+    assert value_of(database, sa.select(sa.literal(1))) == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")

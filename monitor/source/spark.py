@@ -162,6 +162,11 @@ class Cursor(hive.Cursor):  # type: ignore[misc]
         if not rows:
             self._state = self._STATE_FINISHED
 
+    def close(self) -> None:
+        """Give the answer back; that of a session that was lost is gone already."""
+        with suppress(Failed):
+            super().close()
+
     def _reset_state(self) -> None:
         with _as_of_a_driver():
             super()._reset_state()
