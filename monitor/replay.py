@@ -19,7 +19,7 @@ from monitor.core.messages import sentence
 from monitor.core.rules import Baseline, Drop, Rule
 from monitor.core.thresholds import Change, ConditionName, View, follow
 from monitor.core.types import Monitor, format_duration
-from monitor.core.verdict_findings import VERDICTS
+from monitor.core.verdict_conditions import VERDICTS
 from monitor.core.verdict_hours import judged, step_of
 from monitor.core.verdict_words import condition
 from monitor.core.words import utc

@@ -16,7 +16,7 @@ from monitor.core.incidents import Incident
 from monitor.core.messages import About, advice, notification, sentence
 from monitor.core.rules import COVERAGE
 from monitor.core.types import OVERALL, format_duration
-from monitor.core.verdict_findings import DEGRADED
+from monitor.core.verdict_conditions import DEGRADED
 from monitor.core.verdict_hours import judged
 from monitor.core.verdict_words import NAMES, beginning, decayed, topic
 from monitor.core.words import counted, lasting, over_the_last
