@@ -11,9 +11,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from monitor import __version__
 from monitor.clock import Clock
+from monitor.core.advice import advice
+from monitor.core.finding_words import sentence
 from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
-from monitor.core.messages import About, advice, notification, sentence
+from monitor.core.messages import About, notification
 from monitor.core.rules import COVERAGE
 from monitor.core.types import OVERALL, format_duration
 from monitor.core.verdict_conditions import DEGRADED
