@@ -13,7 +13,7 @@ from typing import NamedTuple
 from monitor.core.drift.judge import judge
 from monitor.core.drift.settings import Settings
 from monitor.core.types import Drift, Monitor
-from monitor.core.verdict_findings import Span, follow
+from monitor.core.verdict_conditions import Span, follow
 from monitor.core.verdict_hours import hours, step_of
 from monitor.store import Store
 from monitor.store.verdicts import Baseline, Border, Standing

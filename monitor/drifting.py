@@ -19,21 +19,10 @@ from monitor.core.findings import Finding
 from monitor.core.intervals import REACH
 from monitor.core.thresholds import Change, Condition, ConditionName
 from monitor.core.types import Drift, Monitor
+from monitor.core.verdict_conditions import DEGRADED, FOLDED, MASKED, REFUSED, Seen, follow, name_of, withdrawn_ahead
+from monitor.core.verdict_data import calming, how_it_ended, with_reasons
 from monitor.core.verdict_evidence import Evidence
-from monitor.core.verdict_findings import (
-    DEGRADED,
-    FOLDED,
-    MASKED,
-    REFUSED,
-    Seen,
-    calming,
-    finding,
-    follow,
-    how_it_ended,
-    name_of,
-    with_reasons,
-    withdrawn_ahead,
-)
+from monitor.core.verdict_findings import finding
 from monitor.core.verdict_hours import hours, step_of
 from monitor.store import Store
 from monitor.store.alerts import AlertState, Kept

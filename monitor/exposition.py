@@ -13,7 +13,7 @@ from monitor import __version__
 from monitor.core.measures import Measure
 from monitor.core.rules import Rule
 from monitor.core.types import OVERALL, format_duration
-from monitor.core.verdict_findings import VERDICTS, severity_of
+from monitor.core.verdict_conditions import VERDICTS, severity_of
 from monitor.core.windows import Point
 from monitor.snapshot import Board, MonitorSnapshot, Series
 from monitor.telemetry import COUNTERS, Telemetry

@@ -13,13 +13,13 @@ from itertools import groupby
 from typing import Any
 
 from monitor.core.drift.verdicts import Kind, Verdict
+from monitor.core.finding_words import sentence
 from monitor.core.incidents import Incident, Matter, gather, matter_of
 from monitor.core.measures import Measure
-from monitor.core.messages import sentence
 from monitor.core.rules import Baseline, Drop, Rule
 from monitor.core.thresholds import Change, ConditionName, View, follow
 from monitor.core.types import Monitor, format_duration
-from monitor.core.verdict_findings import VERDICTS
+from monitor.core.verdict_conditions import VERDICTS
 from monitor.core.verdict_hours import judged, step_of
 from monitor.core.verdict_words import condition
 from monitor.core.words import utc

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from monitor.core import buckets as b
+from monitor.core.advice import labels_are_suspect
 from monitor.core.diagnosis import Subject
 from monitor.core.drift.beginning import SETTLING_DAYS
 from monitor.core.drift.verdicts import Verdict
 from monitor.core.incidents import Incident, Matter
-from monitor.core.messages import key, labels_are_suspect
+from monitor.core.messages import key
 from monitor.core.types import Monitor
-from monitor.core.verdict_findings import DEGRADED
+from monitor.core.verdict_conditions import DEGRADED
 from monitor.core.windows import History
 from monitor.core.words import lasting, utc
 from monitor.diagnosing import Unsaved, first_fired, stored_part, subject

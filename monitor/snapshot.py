@@ -18,7 +18,7 @@ from monitor.core.rules import Rule
 from monitor.core.tally import RESERVED
 from monitor.core.thresholds import Condition, ConditionName, Evaluation, evaluate, keys_of
 from monitor.core.types import OTHER, OVERALL, Definition, Judgments, Monitor, format_duration
-from monitor.core.verdict_findings import VERDICTS
+from monitor.core.verdict_conditions import VERDICTS
 from monitor.core.verdict_hours import step_of
 from monitor.core.windows import History, Point, SliceKey, latest_final_end, points
 from monitor.core.words import utc

@@ -108,6 +108,12 @@ def test_what_fits_is_not_warned_of_and_what_was_looked_at_is_said(check: Check)
     assert out[-1] == "configuration is valid and everything answers"
 
 
+def test_the_age_of_the_newest_request_is_told_in_days_and_hours(check: Check, database_url: str) -> None:
+    execute(database_url, f"UPDATE search_log SET served_at = served_at - {(3 * 24 + 2) * 3600}")
+    wide = ("    measures: [ndcg@10]\n", "    measures: [ndcg@10]\n    windows: [7d]\n")
+    assert "search: source shop answers, newest request is 3 d 2 h old" in check(wide)[1]
+
+
 def test_positions_from_0_are_told_to_be_so(check: Check) -> None:
     code, out, err = check(("position: position", "position: rank0"))
     assert (code, out[-1]) == (0, "configuration is valid and everything answers, but see the warnings")

@@ -14,7 +14,7 @@ from monitor.cli.explain_incident_hours import hour_by_hour, hours_of
 from monitor.cli.explain_incident_page import Told
 from monitor.cli.explain_incident_page import lines as explained
 from monitor.core.drift.series import DAY, HOUR
-from monitor.core.messages import sentence
+from monitor.core.finding_words import sentence
 from monitor.core.words import utc
 from monitor.page import render
 from monitor.snapshot import take_snapshot

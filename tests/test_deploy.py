@@ -15,7 +15,7 @@ import yaml
 from monitor.config import load
 from monitor.core.arrivals import SOURCE_STALE
 from monitor.core.measures import SPECS
-from monitor.core.verdict_findings import DEGRADED, VERDICTS
+from monitor.core.verdict_conditions import DEGRADED, VERDICTS
 from tests.support.processes import ROOT
 from tests.support.prometheus import DEPLOY, RULES, hurried
 from tests.support.requirements import missing

@@ -12,7 +12,8 @@ import pytest
 from monitor.border import settings_of
 from monitor.core import buckets as b
 from monitor.core.drift.series import DAY, HOUR
-from monitor.core.messages import Notification, notification, sentence
+from monitor.core.finding_words import sentence
+from monitor.core.messages import Notification, notification
 from monitor.core.rules import Floor, Rule
 from monitor.core.types import OVERALL
 from monitor.core.verdict_hours import hours

@@ -359,6 +359,16 @@ def test_versions_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str])
     assert all(float(upper) > 0 for _, _, upper in apart[1:]), "and nowhere else"
 
 
+def test_versions_are_compared_by_what_verdicts_judge(
+    folder: Path, filled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither the first measure, nor the reading that leaves out requests which lost all their labels."""
+    asked = "    measures: [mrr@10, ndcg@10]\n    drift: {measure: ndcg@10}\n"
+    write(folder, filled, "    measures: [ndcg@10]\n", asked)
+    assert run(folder, "versions", "shop", "--to", "2026-02-19") == 0
+    assert capsys.readouterr().out.startswith("shop, ndcg(empty=zero)@10, 2026-02-12 00:00 UTC to ")
+
+
 def test_without_queries_versions_are_not_counted_against_a_median(
     folder: Path, filled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

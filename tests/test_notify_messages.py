@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from monitor.core.advice import labels_are_suspect
+from monitor.core.finding_words import sentence
 from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
-from monitor.core.messages import Kind, Notification, labels_are_suspect, notification, sentence
+from monitor.core.messages import Kind, Notification, notification
 from monitor.core.rules import Floor, Rule
 from monitor.core.verdict_words import reason
 from monitor.core.words import utc

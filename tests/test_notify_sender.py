@@ -438,6 +438,8 @@ def test_what_is_no_number_of_seconds_asks_for_nothing(post: Post, receiver: Rec
     eventually(lambda: post.attempts() == 1)
     post.later(3600)
     eventually(lambda: post.attempts() == 2)
+    ((said,),) = post.rows("last_error")
+    assert "429" in said, "it is the refusal that is noted, and no fault in reading it"
 
 
 # ---- two daemons, and one that ends ---------------------------------------------------------------------------------

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from monitor import cli
+from monitor.core.advice import labels_are_suspect
 from monitor.core.drift.series import Hours
 from monitor.core.findings import Finding
-from monitor.core.messages import Notification, labels_are_suspect, notification
+from monitor.core.messages import Notification, notification
 from monitor.core.types import Monitor, Slice
 from monitor.core.verdict_words import NAMES, headline, origin, reason
 from monitor.judging import Telling, judge

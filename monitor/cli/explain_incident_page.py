@@ -11,8 +11,8 @@ from monitor.cli.explain_incident_versions import compared, shown, versions
 from monitor.cli.incidents import line
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.diagnosis import BASELINE, BEFORE
+from monitor.core.finding_words import sentence
 from monitor.core.findings import Finding
-from monitor.core.messages import sentence
 from monitor.core.thresholds import ConditionName
 from monitor.core.verdict_words import NAMES, beginning, new_version, weak_version, with_first_version
 from monitor.core.words import lasting, utc

@@ -13,8 +13,9 @@ import click
 from monitor.cli.common import Span, by_option, config_option, load_config, pick_monitors, stored
 from monitor.cli.formats import format_option
 from monitor.cli.listing import Listing
+from monitor.core.finding_words import sentence
 from monitor.core.incidents import Matter, matter_of
-from monitor.core.messages import About, notification, sentence
+from monitor.core.messages import About, notification
 from monitor.core.types import format_duration
 from monitor.core.verdict_words import named, topic
 from monitor.core.words import lasting, utc

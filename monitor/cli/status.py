@@ -112,7 +112,7 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
     Raises:
         StoreError: the store is out of reach.
     """
-    from monitor.core.verdict_findings import DEGRADED
+    from monitor.core.verdict_conditions import DEGRADED
     from monitor.core.verdict_hours import judged, step_of
 
     monitor, verdict = snapshot.monitor, snapshot.verdict

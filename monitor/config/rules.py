@@ -15,7 +15,7 @@ from monitor.config.urls import secret
 from monitor.core.measures import SPECS, Measure, parse
 from monitor.core.rules import COVERAGE, WEEK, Baseline, Drop, Floor, Rule
 from monitor.core.types import Monitor, format_duration
-from monitor.core.verdict_findings import VERDICTS
+from monitor.core.verdict_conditions import VERDICTS
 
 LOG = "log"
 LEAST_HOLD = 300

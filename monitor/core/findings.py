@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.core.rules import Drop, Rule, Severity
+from monitor.core.rules import SEVERITIES, Drop, Rule, Severity
 from monitor.core.thresholds import Evaluation, View, bounds, merged, read
 from monitor.core.types import OVERALL, format_duration
 from monitor.core.windows import SliceKey
@@ -185,6 +185,12 @@ class Finding:
 def _pair(plain: Sequence[int] | None) -> tuple[int, int] | None:
     """From JSON data."""
     return None if plain is None else (plain[0], plain[1])
+
+
+def weight(finding: Finding) -> tuple[object, ...]:
+    """What comes first in a message: what is still down, the gravest, overall before its slices, the largest fall."""
+    grave, place = -SEVERITIES.index(finding.severity), (finding.dimension, finding.slice)
+    return finding.is_recovering, grave, bool(finding.dimension), finding.change or 0.0, finding.rule, place
 
 
 def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: int) -> Finding:

@@ -11,14 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from monitor.core.findings import Finding, NewVersion, SliceFall
+from monitor.core.advice import advice, advised_on_version, fell_as_labels, labels_are_suspect
+from monitor.core.finding_words import fires, from_to, recovery, sentence, subject_of, written
+from monitor.core.findings import Finding, SliceFall, weight
 from monitor.core.incidents import Incident, Matter
-from monitor.core.rules import COVERAGE, SEVERITIES, Severity
-from monitor.core.types import format_duration
-from monitor.core.verdict_words import advice as advice_on_data
+from monitor.core.rules import COVERAGE, Severity
 from monitor.core.verdict_words import (
-    advice_on_version,
-    advice_on_weak,
     and_below,
     beginning,
     condition,
@@ -30,7 +28,6 @@ from monitor.core.verdict_words import (
     new_version,
     not_judged_yet,
     origin,
-    sentences,
     taken_as_normal,
     topic,
     weak_version,
@@ -41,10 +38,6 @@ from monitor.core.words import lasting, utc
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "retrain", "test"]
 VERSION = 1
 """Of the notification's form, raised when a field changes its meaning."""
-
-AS_MUCH = 0.9
-"""Share of a fall, of its logarithm, that fewer labels make up from which on they may be all there is to it. Worse
-lists cost labels too, but what is left of these is worth less as well."""
 
 MOST_TOLD = 4
 """Conditions that are told in sentences; more would fill a telephone."""
@@ -130,7 +123,7 @@ def notification(
         reason: why it was withdrawn.
         over: conditions of which people were told that they fire, and that do no more while others go on.
     """
-    ordered = tuple(sorted(with_first_version(findings, incident.opened_at), key=_weight))
+    ordered = tuple(sorted(with_first_version(findings, incident.opened_at), key=weight))
     lines = [*_no_longer(over), *_LINES[kind](incident, ordered, reason)]
     if former_severity is not None:
         lines = [f"Now {incident.severity}, was {former_severity}.", *lines]
@@ -155,12 +148,6 @@ def notification(
     )
 
 
-def _weight(finding: Finding) -> tuple[object, ...]:
-    """What comes first in a message: what is still down, the gravest, overall before its slices, the largest fall."""
-    grave, place = -SEVERITIES.index(finding.severity), (finding.dimension, finding.slice)
-    return finding.is_recovering, grave, bool(finding.dimension), finding.change or 0.0, finding.rule, place
-
-
 def key(*parts: object) -> str:
     """A text that is the same for the same parts: forty hexadecimal digits."""
     return hashlib.sha1("\n".join(map(str, parts)).encode(), usedforsecurity=False).hexdigest()
@@ -180,22 +167,21 @@ def _title(kind: Kind, monitor: str, findings: Sequence[Finding]) -> str:
     if kind == "retrain":
         return f"{monitor}: retraining recommended, {_headline(first)}"
     if kind == "withdrawn":
-        about = f"the alert on {_subject(first)}" if first_on_data([first]) is None else topic(first)
+        about = f"the alert on {subject_of(first)}" if first_on_data([first]) is None else topic(first)
         return f"{monitor}: withdrawn, {about}"
     if kind == "resolved":
         if first_on_data([first]) is not None:
             ended = "taken as the new normal" if any(is_new_normal(f) for f in findings) else "no more"
             return f"{monitor}: resolved, {topic(first)} {ended}"
         if (low := next((f for f in findings if _rose_little(f)), None)) is not None:
-            return f"{monitor}: resolved, but {_subject(low)} rose to {_number(low, low.value)} only{_below(low)}"
+            return f"{monitor}: resolved, but {subject_of(low)} rose to {written(low, low.value)} only{_below(low)}"
         if (lost := next((f for f in findings if f.still_below is not None), None)) is not None:
-            return (
-                f"{monitor}: resolved, but {_subject(lost)} stays at {_number(lost, lost.value)}, its baseline followed"
-            )
+            stays = f"{subject_of(lost)} stays at {written(lost, lost.value)}"
+            return f"{monitor}: resolved, but {stays}, its baseline followed"
         below = and_below(first)
         # Or too low, but no more than chance explains.
-        back = "at" if below or (first.verdict and _fires(first)) else "back at"
-        return f"{monitor}: resolved, {_subject(first)} is {back} {_number(first, first.value)}{below}"
+        back = "at" if below or (first.verdict and fires(first)) else "back at"
+        return f"{monitor}: resolved, {subject_of(first)} is {back} {written(first, first.value)}{below}"
     return f"{monitor}: {_headline(first)}{_worst(findings)}"
 
 
@@ -213,20 +199,11 @@ def _worst(findings: Sequence[Finding]) -> str:
 
 def _headline(finding: Finding) -> str:
     if finding.is_recovering:
-        return f"{_subject(finding)} is at {_number(finding, finding.value)}, {_recovery(finding)}"
+        return f"{subject_of(finding)} is at {written(finding, finding.value)}, {recovery(finding)}"
     if finding.change is not None and finding.change < 0:
-        return f"{_subject(finding)} fell {-100 * finding.change:.1f} %, {_from_to(finding)}"
-    below = f", below {_number(finding, finding.threshold)}" if _fires(finding) else ""
-    return f"{_subject(finding)} is {_number(finding, finding.value)}{below}"
-
-
-def _recovery(finding: Finding) -> str:
-    """How far it is on its way back, of what stands above where it fires."""
-    if finding.well_for and finding.well_needed:
-        return f"recovering: well for {lasting(finding.well_for)} of {lasting(finding.well_needed)}"
-    if finding.back_from is not None and finding.value is not None and finding.value < finding.back_from:
-        return f"above its threshold, well from {_number(finding, finding.back_from)} on"
-    return "recovering"
+        return f"{subject_of(finding)} fell {-100 * finding.change:.1f} %, {from_to(finding)}"
+    below = f", below {written(finding, finding.threshold)}" if fires(finding) else ""
+    return f"{subject_of(finding)} is {written(finding, finding.value)}{below}"
 
 
 def _firing(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
@@ -265,15 +242,15 @@ _AFTER_A_DECAY = "What to do: nothing if this is the level from now on; else see
 
 def _decayed(below: Sequence[Finding]) -> list[str]:
     """Of what is over where the level had fallen slowly before: that it is back at that, and not at the reference."""
-    told = (f"{_subject(f)} is as expected of late again{and_below(f)}." for f in below[:MOST_TOLD])
+    told = (f"{subject_of(f)} is as expected of late again{and_below(f)}." for f in below[:MOST_TOLD])
     return [f"{one} The level had fallen too slowly for an alarm." for one in told]
 
 
 def _not_recovered(lost: Sequence[Finding]) -> list[str]:
     """Of what is over only because the baseline followed it down: that it is no recovery."""
     return [
-        f"It is over because the baseline has moved, and no recovery: {_subject(f)} at {_number(f, f.value)} is still"
-        f" below {_number(f, f.still_below)}, where it fired."
+        f"It is over because the baseline has moved, and no recovery: {subject_of(f)} at {written(f, f.value)} is still"
+        f" below {written(f, f.still_below)}, where it fired."
         for f in lost[:MOST_TOLD]
     ]
 
@@ -290,9 +267,9 @@ def _retrain(incident: Incident, findings: Sequence[Finding], _: str) -> list[st
     lines = [*_sentences(findings), *_slices(findings), *_origin(findings), *_version(findings)]
     lines += [f"Since {beginning(incident, findings)}."]
     lines += _coverage(findings)
-    if labels_are_suspect(findings) or any(map(_fell_as_labels, findings[:1])):
+    if labels_are_suspect(findings) or any(map(fell_as_labels, findings[:1])):
         return [*lines, f"What to do: {advice(findings)}"]
-    if to_do := _advice_on_version(findings):
+    if to_do := advised_on_version(findings):
         return [*lines, f"What to do: {to_do}"]
     return [*lines, "What to do: make sure that the labels are sound, then retrain the model."]
 
@@ -323,58 +300,9 @@ def _no_longer(over: Sequence[Finding]) -> list[str]:
     return [f"No longer: {', '.join(told)}. What goes on:"]
 
 
-MAY_BE_WELL = 3 * 3600
-"""Seconds for which a verdict's fall must have looked over for that to be told; for shorter it is chance most often."""
-
-
-def sentence(finding: Finding, is_over: bool = False, until: int = 0) -> str:
-    """One condition in a sentence: what, from what to what, how sure, of how many requests, against what.
-
-    Args:
-        until: end of the newest window that any rule of its monitor was judged by, seconds; 0 if that is not known.
-    """
-    if first_on_data([finding]) is not None:
-        return " ".join(sentences(finding))
-    length = lasting(finding.window) if finding.verdict else format_duration(finding.window)
-    subject = f"{_subject(finding)} over {length}"
-    fell = _has_fallen(finding) and not (is_over and finding.verdict)
-    told = f"fell {_from_to(finding)}" if fell else f"is {_number(finding, finding.value)}"
-    text = f"{subject} {told} ({_interval(finding)}{finding.requests:,} requests)"
-    if finding.before is not None and finding.change is not None:
-        way = "below" if finding.change < 0 else "above"
-        text += f", {abs(100 * finding.change):.1f} % {way} {finding.compared_with}{_baselines(finding, fell)}"
-    if finding.verdict:
-        sure = _sure(finding) if _fires(finding) and not is_over else ""
-        if finding.well_for >= MAY_BE_WELL and not is_over:
-            well = f"Since {utc(finding.end)} it may be well again, by {lasting(finding.well_for)} that were judged"
-            sure += f" {well}; that is not sure yet."
-        sure += " (Requests with nothing relevant count 0 here.)"
-        return f"{text}.{sure}"
-    back = f" It is {_recovery(finding)}." if finding.is_recovering and not is_over else ""
-    back += f" That was at {utc(finding.end)}; it could not be judged since." if finding.end < until else ""
-    return f"{text}. Rule {finding.rule} fires below {_number(finding, finding.threshold)}.{back}"
-
-
-def _sure(finding: Finding) -> str:
-    if finding.is_paused:
-        return " That is too much to be chance. The data are not sound now; such hours are left out."
-    if _fell_as_labels(finding):
-        return " That is too much to be chance. Labels became fewer by about as much, so it may be they that are lost."
-    return " That is too much to be chance, and the data are sound."
-
-
 def _below(finding: Finding) -> str:
     change = finding.change
     return "" if change is None else f", {-100 * change:.1f} % below {finding.compared_with}"
-
-
-def _baselines(finding: Finding, is_said: bool) -> str:
-    """What it is compared with, unless that was said, and what that was when it fired, where it has moved since."""
-    told = [] if is_said else [_number(finding, finding.before)]
-    then = _number(finding, finding.before_when_fired)
-    if finding.before_when_fired is not None and then != _number(finding, finding.before):
-        told.append(f"{then} when it fired")
-    return f" ({', '.join(told)})" if told else ""
 
 
 def _sentences(findings: Sequence[Finding], is_over: bool = False) -> list[str]:
@@ -384,35 +312,10 @@ def _sentences(findings: Sequence[Finding], is_over: bool = False) -> list[str]:
     return [*told, f"And {more} more, which the page shows."] if more > 0 else told
 
 
-def _fires(finding: Finding) -> bool:
-    return finding.value is not None and finding.threshold is not None and finding.value < finding.threshold
-
-
 def _rose_little(finding: Finding) -> bool:
     """Whether a verdict is over, and the value yet surely lower than tolerated."""
     surely = finding.upper is not None and finding.threshold is not None and finding.upper < finding.threshold
-    return bool(finding.verdict) and _fires(finding) and surely
-
-
-def _has_fallen(finding: Finding) -> bool:
-    """Whether it fires, and stands under what it is compared with."""
-    return _fires(finding) and finding.change is not None and finding.change < 0
-
-
-def _from_to(finding: Finding) -> str:
-    return f"from {_number(finding, finding.before)} to {_number(finding, finding.value)}"
-
-
-def _subject(finding: Finding) -> str:
-    judged = finding.judged.replace("_", " ") if finding.judged == COVERAGE else finding.judged
-    return f"{judged} of {named(finding.dimension, finding.slice)}" if finding.dimension else judged
-
-
-def _interval(finding: Finding) -> str:
-    if finding.lower is None or finding.upper is None:
-        return ""
-    surely = "95 % by sampling alone" if finding.interval == "sampling" else "95 %"
-    return f"{surely}: {_number(finding, finding.lower)} to {_number(finding, finding.upper)}; "
+    return bool(finding.verdict) and fires(finding) and surely
 
 
 def _slices(findings: Sequence[Finding]) -> list[str]:
@@ -427,8 +330,8 @@ def _slices(findings: Sequence[Finding]) -> list[str]:
 def _fall(finding: Finding, fall: SliceFall) -> str:
     place = named(fall.dimension, fall.slice)
     if fall.before is None:
-        return f"new {place} at {_number(finding, fall.value)}"
-    return f"{place} from {_number(finding, fall.before)} to {_number(finding, fall.value)}"
+        return f"new {place} at {written(finding, fall.value)}"
+    return f"{place} from {written(finding, fall.before)} to {written(finding, fall.value)}"
 
 
 def _origin(findings: Sequence[Finding]) -> list[str]:
@@ -436,21 +339,9 @@ def _origin(findings: Sequence[Finding]) -> list[str]:
     return next((told for f in findings if (told := origin(f))), [])
 
 
-def _new_version(findings: Sequence[Finding]) -> NewVersion | None:
-    """The version of the model that began to serve when the first fall did."""
-    return next((f.new_version for f in findings if f.new_version is not None), None)
-
-
 def _version(findings: Sequence[Finding]) -> list[str]:
     began = next(([told] for f in findings if (told := new_version(f))), [])
     return [*began, *next(([told] for f in findings if (told := weak_version(f))), [])]
-
-
-def _advice_on_version(findings: Sequence[Finding]) -> str:
-    """What to do about a version that may be to blame; empty where there is none."""
-    if (new := _new_version(findings)) is not None:
-        return advice_on_version(new)
-    return next((advice_on_weak(f.weak_version) for f in findings if f.weak_version is not None), "")
 
 
 def _coverage(findings: Sequence[Finding]) -> list[str]:
@@ -467,69 +358,4 @@ def _coverage(findings: Sequence[Finding]) -> list[str]:
 def _as_labels(finding: Finding) -> str:
     """That labels became fewer by about as much as a verdict's measure fell."""
     told = " That fell by about as much as the measure: see first whether labels are being lost."
-    return told * _fell_as_labels(finding)
-
-
-def _fell_as_labels(finding: Finding) -> bool:
-    """Whether labels that became fewer may be all there is to a verdict's fall, be they lost or of worse lists."""
-    now, before, change = finding.coverage, finding.coverage_before, finding.change
-    if not finding.verdict or now is None or not before or change is None or finding.is_recovering:
-        return False
-    return -1 < change < 0 and now / before <= (1 + change) ** AS_MUCH
-
-
-def advice(findings: Sequence[Finding]) -> str:
-    """What to do next, by what fell."""
-    if (on_data := first_on_data(findings)) is not None:
-        return advice_on_data(on_data)
-    findings = [f for f in findings if not f.is_recovering] or findings
-    if findings and findings[0].is_recovering:
-        if any((f.value or 0.0) < (f.back_from or 0.0) for f in findings):
-            return (
-                "watch whether it goes on rising; if it stays there, see on the page what fell and what changed then."
-            )
-        return "nothing but watch it; it is over once it has been well for as long as the rule says."
-    if any(f.judged == COVERAGE for f in findings):
-        return "look at the event pipeline first, for labels stopped coming; do not retrain before it is mended."
-    if labels_are_suspect(findings):
-        return "look at the event pipeline first, for fewer requests have labels than before; only then at the model."
-    if not any(map(_fell_as_labels, findings[:1])):
-        return _steps(findings)
-    if to_do := _advice_on_version(findings):
-        return f"{to_do} Labels became fewer by about as much: see that those of this version are logged."
-    return f"look at the labels first, for they became fewer by about as much; if they are sound, {_steps(findings)}"
-
-
-def _steps(findings: Sequence[Finding]) -> str:
-    """What to do next where labels are sound."""
-    if to_do := _advice_on_version(findings):
-        return to_do
-    if any(_is_of_a_version(f) for f in findings):
-        return "compare the model versions on the page; roll the fallen one back, or retrain."
-    return "see on the page what fell and whether a model, feature or index changed then; roll back or retrain."
-
-
-def _is_of_a_version(finding: Finding) -> bool:
-    """Whether it is one version of the model that fell, or that is new and worse than the rest."""
-    new = (s.dimension for s in finding.slices if s.before is None)
-    return "model_version" in (finding.dimension, *new)
-
-
-def labels_are_suspect(findings: Sequence[Finding]) -> bool:
-    """Whether it may be the labels that broke, and not the model. A verdict has looked at them already."""
-    if any(f.judged == COVERAGE for f in findings):
-        return True
-    if any(f.verdict for f in findings):
-        return first_on_data(findings) is not None
-    first = min(findings, key=_weight, default=None)  # a slice that ranks worse has fewer clicks, and so fewer labels
-    now, before = (first.coverage, first.coverage_before) if first is not None else (None, None)
-    return now is not None and before is not None and now < 0.7 * before
-
-
-def _number(finding: Finding, value: float | None) -> str:
-    """A value of what is judged, as people write it."""
-    if value is None:
-        return "unknown"
-    if finding.judged == COVERAGE:
-        return f"{100 * value:.1f} %"
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
+    return told * fell_as_labels(finding)

@@ -12,30 +12,31 @@ from monitor.core.drift.verdicts import SLICE_KINDS
 from monitor.core.findings import Finding, NewVersion, SliceFall, WeakVersion
 from monitor.core.incidents import Incident
 from monitor.core.types import format_duration
-from monitor.core.verdict_findings import (
-    BEGAN,
-    BELOW,
+from monitor.core.verdict_conditions import (
     COLLAPSED,
     DEGRADED,
-    GREW,
     GROWS,
-    LEFT,
-    LEFT_OVER,
     LOW,
-    MANY,
-    MANY_USUAL,
-    NEW_NORMAL,
-    PART,
     REFUSED,
-    RISEN_FOR,
-    ROWS_OF,
     SHORT,
     SLICE_COLLAPSED,
     SLICE_SUSPECT,
     SUSPECT,
     VERDICTS,
+)
+from monitor.core.verdict_data import (
+    BEGAN,
+    GREW,
+    LEFT,
+    LEFT_OVER,
+    MANY,
+    MANY_USUAL,
+    NEW_NORMAL,
+    RISEN_FOR,
+    ROWS_OF,
     WORTHLESS,
 )
+from monitor.core.verdict_findings import BELOW, PART
 from monitor.core.words import between, counted, lasting, utc
 
 LONGEST_SLICE = 60

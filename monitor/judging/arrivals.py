@@ -12,7 +12,8 @@ from monitor.core.findings import Finding
 from monitor.core.incidents import matter_of
 from monitor.core.thresholds import Change, Condition, ConditionName
 from monitor.core.types import OVERALL, Drift, Monitor
-from monitor.core.verdict_findings import of_lack, severity_of
+from monitor.core.verdict_conditions import severity_of
+from monitor.core.verdict_data import of_lack
 from monitor.judging.work import Followed, Work
 from monitor.store import Store
 from monitor.store.alerts import Kept

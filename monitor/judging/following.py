@@ -11,7 +11,7 @@ from monitor.core.findings import find
 from monitor.core.rules import Rule
 from monitor.core.thresholds import Change, Condition, ConditionName, View, evaluate, follow
 from monitor.core.types import OVERALL, Monitor
-from monitor.core.verdict_findings import FOLDED, VERDICTS
+from monitor.core.verdict_conditions import FOLDED, VERDICTS
 from monitor.core.windows import SliceKey
 from monitor.core.words import utc
 from monitor.drifting import begun_anew, follow_drift, live_through

@@ -12,7 +12,7 @@ from monitor.core.incidents import MATTERS, Firing, Incident, Matter, Placed, ga
 from monitor.core.rules import Drop, worst
 from monitor.core.thresholds import Change, ConditionName, fires_below
 from monitor.core.types import Monitor
-from monitor.core.verdict_findings import DEGRADED, severity_of
+from monitor.core.verdict_conditions import DEGRADED, severity_of
 from monitor.core.verdict_words import lacking_since
 from monitor.drifting import begun_anew
 from monitor.judging.following import follow_from_the_first, follow_onward

@@ -13,7 +13,7 @@ from monitor.core.messages import About, Kind, Notification, key, notification
 from monitor.core.rules import SEVERITIES, Severity
 from monitor.core.thresholds import ConditionName
 from monitor.core.types import Monitor
-from monitor.core.verdict_findings import COLLAPSES
+from monitor.core.verdict_conditions import COLLAPSES
 from monitor.core.verdict_words import reason as verdict_reason
 from monitor.core.watermark import final_age
 from monitor.diagnosing import Unsaved

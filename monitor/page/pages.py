@@ -11,12 +11,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from monitor import __version__
 from monitor.clock import Clock
+from monitor.core.advice import advice
+from monitor.core.finding_words import sentence
 from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
-from monitor.core.messages import About, advice, notification, sentence
+from monitor.core.messages import About, notification
 from monitor.core.rules import COVERAGE
 from monitor.core.types import OVERALL, format_duration
-from monitor.core.verdict_findings import DEGRADED
+from monitor.core.verdict_conditions import DEGRADED
 from monitor.core.verdict_hours import judged
 from monitor.core.verdict_words import NAMES, beginning, decayed, topic
 from monitor.core.words import counted, lasting, over_the_last

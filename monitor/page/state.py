@@ -8,7 +8,7 @@ from statistics import median
 
 from monitor.core.rules import COVERAGE
 from monitor.core.types import OVERALL
-from monitor.core.verdict_findings import DEGRADED
+from monitor.core.verdict_conditions import DEGRADED
 from monitor.core.verdict_words import NAMES
 from monitor.core.windows import Point
 from monitor.page.words import change, percent, utc

@@ -23,6 +23,11 @@ def some(flags: Bools | Ints | Floats) -> bool:
     return bool(np.count_nonzero(flags))
 
 
+def ratio(over: float, under: float) -> float | None:
+    """One number over another; None where there is nothing to divide by."""
+    return float(over / under) if under > 0 else None
+
+
 @dataclass(frozen=True)
 class Hours:
     """T final steps of one monitor by S slices, oldest first. A step that is not known is left out.

@@ -12,21 +12,16 @@ from monitor.core.drift.baseline import Baseline, mix_weight
 from monitor.core.drift.beginning import SETTLING_DAYS, days_known, days_since
 from monitor.core.drift.block import DAY_HOURS, SHORT_HOURS, Block, block_of, without_lost
 from monitor.core.drift.diagnosis import Split, split
-from monitor.core.drift.levels import QUALITY, REQUESTS, SHOWN
+from monitor.core.drift.levels import QUALITY, REQUESTS
 from monitor.core.drift.noise import units
-from monitor.core.drift.series import DAY, Floats, Hours, some
+from monitor.core.drift.series import DAY, Floats, Hours, ratio, some
 from monitor.core.drift.settings import Settings
-from monitor.core.drift.state import Mix, Recent, State, Trouble
-from monitor.core.drift.verdicts import SLICE_KINDS, Alarm, Change, Kind, Labels, Lost, Verdict
+from monitor.core.drift.state import Mix, Recent, State
+from monitor.core.drift.troubles import Troubles
+from monitor.core.drift.verdicts import SLICE_KINDS, Alarm, Change, Kind, Verdict
 
-COLLAPSED = DAY
-"""Labels that have been suspect for so long are no passing fault."""
-LEAST_FELT = 0.1
-"""Share of a day's requests from which on slices whose lists got worse may have changed the labels of all."""
 LEAST_OF_DAY = 10
 """Requests of a slice that a day must usually bring, for none of them to say that it is gone."""
-GONE = 7 * DAY
-"""A slice that has been missing for so long is told no more."""
 LEAST_MIX, MIX_DEVIATIONS, MIX_BACK = 0.02, 4.5, 0.6
 LASTING_DAYS = 7
 """In a row, for which a level is above or below its reference until that is told."""
@@ -61,11 +56,10 @@ class _Going:
         self._found = found
         self._block = block
         self._half = np.sqrt(block.threshold)
-        self._never = np.zeros(len(state.slices), np.int64)
         self._names = ("", *state.slices)
         self._standing = state.standing
         self._is_open = state.standing.is_any_open
-        self._trouble = state.trouble
+        self._troubles = Troubles(settings, state, block)
         self._mix = state.mix
         self._is_shifted = False
         self._levels = state.levels
@@ -84,8 +78,8 @@ class _Going:
 
     def step(self, row: int) -> Verdict:
         """Judge one step."""
-        settled, end, was_low = self._was.settled, self._block.ends[row], self._trouble.low
-        kind = self._gates(row)
+        settled, end, was_low = self._was.settled, self._block.ends[row], self._troubles.now.low
+        kind = self._troubles.step(row, self._standing.open if self._is_open else None)
         is_masked = kind is not None and kind not in SLICE_KINDS
         before, was_open = self._standing, self._is_open
         if is_masked:
@@ -123,7 +117,7 @@ class _Going:
             levels=replace(self._levels, today=today),
             recent=recent,
             standing=self._standing,
-            trouble=self._trouble,
+            trouble=self._troubles.now,
             mix=self._mix,
         )
 
@@ -141,99 +135,6 @@ class _Going:
             labelled=np.where(sound, hours.labelled, labelled),
             squares=np.where(sound, hours.squares, squares),
         )
-
-    def _gates(self, row: int) -> Kind | None:
-        """What is the matter with the data, if anything. While a new level is learnt, only labels may be."""
-        was, block, end = self._trouble, self._block, self._block.ends[row]
-        few, settled = self._settings.steps(SHORT_HOURS), self._was.settled
-        lasting = (few - 1) * self._settings.step
-        most_lost = block.gated.most_lost[row]
-        suspect, refused = most_lost or self._suspects(row)[row], settled and block.gated.refused[row]
-        until = end + lasting if suspect else was.suspect_until
-        since = 0
-        if end <= until:
-            since = was.suspect_since or min(was.lost_since[was.lost_since > 0].tolist(), default=end)
-        collapsed = since > 0 and (was.collapsed or (suspect and end - since >= COLLAPSED and self._lacks_labels(row)))
-        is_low = block.gated.low[row] or (was.low == 1 and block.gated.low_again[row])
-        is_told = was.low >= min(2, few)
-        is_low = is_low or (is_told and block.gated.low_still[row])
-        low = was.low + 1 if settled and is_low else 0
-        missing = was.missing
-        if some(missing) or (settled and some(block.gated.missing[row])):
-            still = block.gated.missing[row] | ((missing > 0) & (block.requests[row] == 0))
-            missing = np.where(still, missing + 1, 0)
-        refused_until = end + lasting if refused else was.refused_until
-        # Rows that are refused are missing too, and it is known why.
-        is_short = settled and not refused and self._has_short_lists(row)
-        short_until = end + lasting if is_short else was.short_until
-        lost_until, lost_since = block.gated.lost_until[row], self._never
-        if some(lost := end <= lost_until):
-            lost_since = np.where(lost, np.where(was.lost_since > 0, was.lost_since, was.suspect_since or end), 0)
-        worthless = bool(since) and (block.gated.worthless[row] if suspect else was.worthless)
-        slices = missing, lost_since, lost_until
-        self._trouble = Trouble(since, until, collapsed, refused_until, short_until, low, *slices, most_lost, worthless)
-        return self._matter(end)
-
-    def _matter(self, end: int) -> Kind | None:
-        """The gravest of what is the matter with the data in the step that ends at `end`."""
-        now = self._trouble
-        if end <= now.short_until:
-            return "positions_missing"
-        if now.suspect_since:
-            return "labels_collapsed" if now.collapsed else "labels_suspect"
-        if end <= now.refused_until:
-            return "rows_refused"
-        if now.low >= min(2, self._settings.steps(SHORT_HOURS)):
-            return "traffic_low"
-        if some(now.lost_since):
-            is_long = end - int(now.lost_since[now.lost_since > 0].min()) >= COLLAPSED
-            return "slice_labels_collapsed" if is_long else "slice_labels_suspect"
-        return "slice_missing" if self._missing() else None
-
-    def _has_short_lists(self, row: int) -> bool:
-        """Whether lists are shorter than usual: since they became so, or have been for a while."""
-        gated = self._block.gated
-        return gated.short_lists[row] and (gated.lists_fell[row] or self._block.ends[row] <= self._trouble.short_until)
-
-    def _suspects(self, row: int) -> list[bool]:
-        gated = self._block.gated
-        if not self._was.settled:
-            return gated.suspect_settling
-        return gated.suspect_degraded if self._is_open and self._is_felt(row) else gated.suspect
-
-    def _is_felt(self, row: int) -> bool:
-        """Whether what is open may be felt in the labels of all: not an alarm on a slice with next to no requests."""
-        is_open = self._standing.open
-        steps = self._was.recent.sums.shape[1]
-        size = self._block.window[gates.REQUESTS, row + 1 : row + 1 + steps].sum(axis=0)
-        return bool(is_open[0] or size[is_open[1:]].sum() >= LEAST_FELT * size.sum())
-
-    def _lacks_labels(self, row: int) -> bool:
-        """Whether labels are missing in the step alone: what is suspect may be so for the hours before."""
-        sums = self._block.gated.per_step[:, row]
-        is_zero = sums[gates.TOTAL] == 0 < sums[gates.EXPECTED]
-        return bool(is_zero or sums[gates.LABELLED] < gates.LABELS_RATIO * sums[gates.EXPECTED_LABELLED])
-
-    def _missing(self) -> tuple[str, ...]:
-        steps = self._trouble.missing
-        if not some(steps):
-            return ()
-        told = (steps >= 2) & (steps * self._settings.step < GONE)
-        return tuple(self._names[i + 1] for i in np.flatnonzero(told))
-
-    def _lost(self, row: int) -> tuple[Lost, ...]:
-        """The slices that have lost their labels, with what is left of these."""
-        trouble, block = self._trouble, self._block
-        if not some(trouble.lost_since):
-            return ()
-        past, found = self._was.recent.sums.shape[1], list[Lost]()
-        for i in np.flatnonzero(trouble.lost_since).tolist():
-            since = int(trouble.lost_since[i])
-            steps = min((block.ends[row] - since) // self._settings.step + 1, past)
-            sums = block.window[:, past + row + 1 - steps : past + row + 1, i].sum(axis=1)
-            parts = (_ratio(sums[field], sums[gates.JUDGED]) for field in (gates.LABELLED, gates.EXPECTED_LABELLED))
-            found.append(Lost(self._names[i + 1], since, *parts))
-        return tuple(found)
 
     def _gone(self, row: int) -> tuple[int, ...]:
         """Withdraw the alarms of slices that have had no request for a day, while others had; which units these are."""
@@ -345,7 +246,7 @@ class _Going:
         is_thick = short[gates.EXPECTED_REQUESTS] >= gates.TRAFFIC_EXPECTED
         is_short = said in ("rows_refused", "positions_missing") or is_thick or is_still_low
         span, hours = (short, SHORT_HOURS) if is_short else (day, DAY_HOURS)
-        judged = day[gates.JUDGED]
+        judged, usual = day[gates.JUDGED], self._levels.memory.crowd
         is_suspect = said in ("labels_suspect", "labels_collapsed")
         return Verdict(
             self._block.ends[row],
@@ -361,20 +262,20 @@ class _Going:
             day[gates.EXPECTED_LABELLED] / judged if judged else None,
             self._mix.is_shifted,
             self._mix.effect,
-            self._missing(),
-            self._labels(row) if is_suspect else None,
+            self._troubles.missing(),
+            self._troubles.labels(row, usual) if is_suspect else None,
             found,
             self._was.improved >= LASTING_DAYS,
             known.days,
             self._lacks(row),
             self._settings.steps(hours) * self._settings.step,
-            self._lost(row),
+            self._troubles.lost(row),
             self._observed_span(row),
             self._was.decayed >= LASTING_DAYS and not alarms_open,
             self._was.moved if self._was.settled else None,
             self._was.labels_moved if self._was.settled else None,
-            *(self._refused(row) if said == "rows_refused" else (None, None)),
-            *(self._shown(row) if said == "positions_missing" else ()),
+            *(self._troubles.refused(row, usual) if said == "rows_refused" else (None, None)),
+            *(self._troubles.shown(row, usual) if said == "positions_missing" else ()),
         )
 
     def _observed_span(self, row: int) -> int:
@@ -383,27 +284,6 @@ class _Going:
         first = next((at for at in range(row + 1, end) if self._busy[at]), end)
         seconds: int = (end - first) * self._settings.step
         return seconds
-
-    def _shown(self, row: int) -> tuple[float | None, float | None]:
-        """Items a request in the last step that had too few, or in three hours until then, and as many as usual."""
-        block, usual, span = self._block, self._levels.memory.crowd, self._span_until(self._trouble.short_until, row)
-        items, requests = block.crowd[gates.SHOWN, span], block.window[gates.REQUESTS, span].sum(axis=1)
-        few = slice(-1, None) if requests[-1] >= gates.LISTS_REQUESTS else slice(None)
-        return _ratio(items[few].sum(), requests[few].sum()), _ratio(usual[SHOWN], usual[0])
-
-    def _span_until(self, until: int, row: int) -> slice:
-        """The last three hours that were unusable by themselves, of what makes steps so until then, seconds."""
-        few = self._settings.steps(SHORT_HOURS)
-        left = (until - self._block.ends[row]) // self._settings.step
-        end = max(self._was.recent.sums.shape[1] + row + 1 - max(few - 1 - left, 0), few)
-        return slice(end - few, end)
-
-    def _refused(self, row: int) -> tuple[float, float | None]:
-        """Rows that were refused in three hours, the last that had too many, and as many as usual for the requests."""
-        block, usual, span = self._block, self._levels.memory.crowd, self._span_until(self._trouble.refused_until, row)
-        each = _ratio(usual[3], usual[0])
-        seen, size = block.crowd[gates.REFUSED, span].sum(), block.window[gates.REQUESTS, span].sum()
-        return float(seen), None if each is None else each * float(size)
 
     def _lacks(self, row: int) -> str:
         days, whole = self._found.days, self._settings.reference / DAY
@@ -454,26 +334,6 @@ class _Going:
         which = (now.score >= self._half) & ~now.open & self._block.seen.judged
         return tuple(self._names[u] for u in np.flatnonzero(which)) if some(which) else ()
 
-    def _labels(self, row: int) -> Labels:
-        """What has become of the labels since they are suspect, in a day at most."""
-        block, since = self._block, self._trouble.suspect_since
-        past = self._was.recent.sums.shape[1]
-        steps = min((block.ends[row] - since) // self._settings.step + 1, past)
-        end = past + row + 1
-        sums, crowd = block.window[:, end - steps : end].sum(axis=(1, 2)), block.crowd[:, end - steps : end].sum(axis=1)
-        usual = self._levels.memory.crowd
-        return Labels(
-            since,
-            _ratio(sums[gates.LABELLED], sums[gates.JUDGED]),
-            _ratio(sums[gates.EXPECTED_LABELLED], sums[gates.JUDGED]),
-            _ratio(crowd[gates.UNMATCHED] + crowd[gates.EVENTS], sums[gates.REQUESTS]),
-            _ratio(usual[2] + usual[1], usual[0]),
-            _ratio(crowd[gates.UNMATCHED], crowd[gates.UNMATCHED] + crowd[gates.EVENTS]),
-            _ratio(usual[2], usual[2] + usual[1]),
-            steps * self._settings.step,
-            self._trouble.worthless,
-        )
-
 
 def least_decay(state: State, found: Baseline) -> float:
     """Relative fall below the reference from which on it is told, or as long as it is told already."""
@@ -484,11 +344,7 @@ def least_decay(state: State, found: Baseline) -> float:
 def _means(sums: Floats) -> tuple[float | None, float | None, int]:
     """(mean, expectation, requests) of a unit's sums."""
     requests, total, expected = sums.tolist()
-    return _ratio(total, requests), _ratio(expected, requests), round(requests)
-
-
-def _ratio(over: float, under: float) -> float | None:
-    return float(over / under) if under > 0 else None
+    return ratio(total, requests), ratio(expected, requests), round(requests)
 
 
 def diagnose(found: Baseline, slices: tuple[str, ...], window: Floats) -> Split:

@@ -11,7 +11,7 @@ from monitor.core.drift.verdicts import Alarm, Kind, Verdict
 from monitor.core.measures import parse
 from monitor.core.thresholds import Change
 from monitor.core.types import Drift
-from monitor.core.verdict_findings import follow
+from monitor.core.verdict_conditions import follow
 
 DRIFT = Drift(parse("ndcg@10"))
 

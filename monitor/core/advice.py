@@ -1,0 +1,82 @@
+"""What to do next, by what fell: whether at the labels first, at a version of the model, or at what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from monitor.core.findings import Finding, NewVersion, weight
+from monitor.core.rules import COVERAGE
+from monitor.core.verdict_words import advice as advice_on_data
+from monitor.core.verdict_words import advice_on_version, advice_on_weak, first_on_data
+
+AS_MUCH = 0.9
+"""Share of a fall, of its logarithm, that fewer labels make up from which on they may be all there is to it. Worse
+lists cost labels too, but what is left of these is worth less as well."""
+
+
+def advice(findings: Sequence[Finding]) -> str:
+    """What to do next, by what fell."""
+    if (on_data := first_on_data(findings)) is not None:
+        return advice_on_data(on_data)
+    findings = [f for f in findings if not f.is_recovering] or findings
+    if findings and findings[0].is_recovering:
+        if any((f.value or 0.0) < (f.back_from or 0.0) for f in findings):
+            return (
+                "watch whether it goes on rising; if it stays there, see on the page what fell and what changed then."
+            )
+        return "nothing but watch it; it is over once it has been well for as long as the rule says."
+    if any(f.judged == COVERAGE for f in findings):
+        return "look at the event pipeline first, for labels stopped coming; do not retrain before it is mended."
+    if labels_are_suspect(findings):
+        return "look at the event pipeline first, for fewer requests have labels than before; only then at the model."
+    if not any(map(fell_as_labels, findings[:1])):
+        return _steps(findings)
+    if to_do := advised_on_version(findings):
+        return f"{to_do} Labels became fewer by about as much: see that those of this version are logged."
+    return f"look at the labels first, for they became fewer by about as much; if they are sound, {_steps(findings)}"
+
+
+def _steps(findings: Sequence[Finding]) -> str:
+    """What to do next where labels are sound."""
+    if to_do := advised_on_version(findings):
+        return to_do
+    if any(_is_of_a_version(f) for f in findings):
+        return "compare the model versions on the page; roll the fallen one back, or retrain."
+    return "see on the page what fell and whether a model, feature or index changed then; roll back or retrain."
+
+
+def _is_of_a_version(finding: Finding) -> bool:
+    """Whether it is one version of the model that fell, or that is new and worse than the rest."""
+    new = (s.dimension for s in finding.slices if s.before is None)
+    return "model_version" in (finding.dimension, *new)
+
+
+def labels_are_suspect(findings: Sequence[Finding]) -> bool:
+    """Whether it may be the labels that broke, and not the model. A verdict has looked at them already."""
+    if any(f.judged == COVERAGE for f in findings):
+        return True
+    if any(f.verdict for f in findings):
+        return first_on_data(findings) is not None
+    first = min(findings, key=weight, default=None)  # a slice that ranks worse has fewer clicks, and so fewer labels
+    now, before = (first.coverage, first.coverage_before) if first is not None else (None, None)
+    return now is not None and before is not None and now < 0.7 * before
+
+
+def fell_as_labels(finding: Finding) -> bool:
+    """Whether labels that became fewer may be all there is to a verdict's fall, be they lost or of worse lists."""
+    now, before, change = finding.coverage, finding.coverage_before, finding.change
+    if not finding.verdict or now is None or not before or change is None or finding.is_recovering:
+        return False
+    return -1 < change < 0 and now / before <= (1 + change) ** AS_MUCH
+
+
+def advised_on_version(findings: Sequence[Finding]) -> str:
+    """What to do about a version that may be to blame; empty where there is none."""
+    if (new := _new_version(findings)) is not None:
+        return advice_on_version(new)
+    return next((advice_on_weak(f.weak_version) for f in findings if f.weak_version is not None), "")
+
+
+def _new_version(findings: Sequence[Finding]) -> NewVersion | None:
+    """The version of the model that began to serve when the first fall did."""
+    return next((f.new_version for f in findings if f.new_version is not None), None)

@@ -1,0 +1,104 @@
+"""One finding in words: what fell, from what to what, how sure that is, and against what."""
+
+from __future__ import annotations
+
+from monitor.core.advice import fell_as_labels
+from monitor.core.findings import Finding
+from monitor.core.rules import COVERAGE
+from monitor.core.types import format_duration
+from monitor.core.verdict_words import first_on_data, named, sentences
+from monitor.core.words import lasting, utc
+
+MAY_BE_WELL = 3 * 3600
+"""Seconds for which a verdict's fall must have looked over for that to be told; for shorter it is chance most often."""
+
+
+def sentence(finding: Finding, is_over: bool = False, until: int = 0) -> str:
+    """One condition in a sentence: what, from what to what, how sure, of how many requests, against what.
+
+    Args:
+        until: end of the newest window that any rule of its monitor was judged by, seconds; 0 if that is not known.
+    """
+    if first_on_data([finding]) is not None:
+        return " ".join(sentences(finding))
+    length = lasting(finding.window) if finding.verdict else format_duration(finding.window)
+    subject = f"{subject_of(finding)} over {length}"
+    fell = _has_fallen(finding) and not (is_over and finding.verdict)
+    told = f"fell {from_to(finding)}" if fell else f"is {written(finding, finding.value)}"
+    text = f"{subject} {told} ({_interval(finding)}{finding.requests:,} requests)"
+    if finding.before is not None and finding.change is not None:
+        way = "below" if finding.change < 0 else "above"
+        text += f", {abs(100 * finding.change):.1f} % {way} {finding.compared_with}{_baselines(finding, fell)}"
+    if finding.verdict:
+        sure = _sure(finding) if fires(finding) and not is_over else ""
+        if finding.well_for >= MAY_BE_WELL and not is_over:
+            well = f"Since {utc(finding.end)} it may be well again, by {lasting(finding.well_for)} that were judged"
+            sure += f" {well}; that is not sure yet."
+        sure += " (Requests with nothing relevant count 0 here.)"
+        return f"{text}.{sure}"
+    back = f" It is {recovery(finding)}." if finding.is_recovering and not is_over else ""
+    back += f" That was at {utc(finding.end)}; it could not be judged since." if finding.end < until else ""
+    return f"{text}. Rule {finding.rule} fires below {written(finding, finding.threshold)}.{back}"
+
+
+def _sure(finding: Finding) -> str:
+    if finding.is_paused:
+        return " That is too much to be chance. The data are not sound now; such hours are left out."
+    if fell_as_labels(finding):
+        return " That is too much to be chance. Labels became fewer by about as much, so it may be they that are lost."
+    return " That is too much to be chance, and the data are sound."
+
+
+def recovery(finding: Finding) -> str:
+    """How far it is on its way back, of what stands above where it fires."""
+    if finding.well_for and finding.well_needed:
+        return f"recovering: well for {lasting(finding.well_for)} of {lasting(finding.well_needed)}"
+    if finding.back_from is not None and finding.value is not None and finding.value < finding.back_from:
+        return f"above its threshold, well from {written(finding, finding.back_from)} on"
+    return "recovering"
+
+
+def _baselines(finding: Finding, is_said: bool) -> str:
+    """What it is compared with, unless that was said, and what that was when it fired, where it has moved since."""
+    told = [] if is_said else [written(finding, finding.before)]
+    then = written(finding, finding.before_when_fired)
+    if finding.before_when_fired is not None and then != written(finding, finding.before):
+        told.append(f"{then} when it fired")
+    return f" ({', '.join(told)})" if told else ""
+
+
+def fires(finding: Finding) -> bool:
+    """Whether its value is below where it fires."""
+    return finding.value is not None and finding.threshold is not None and finding.value < finding.threshold
+
+
+def _has_fallen(finding: Finding) -> bool:
+    """Whether it fires, and stands under what it is compared with."""
+    return fires(finding) and finding.change is not None and finding.change < 0
+
+
+def from_to(finding: Finding) -> str:
+    """From what it fell to what."""
+    return f"from {written(finding, finding.before)} to {written(finding, finding.value)}"
+
+
+def subject_of(finding: Finding) -> str:
+    """What fell: the measure, and of which slice."""
+    judged = finding.judged.replace("_", " ") if finding.judged == COVERAGE else finding.judged
+    return f"{judged} of {named(finding.dimension, finding.slice)}" if finding.dimension else judged
+
+
+def _interval(finding: Finding) -> str:
+    if finding.lower is None or finding.upper is None:
+        return ""
+    surely = "95 % by sampling alone" if finding.interval == "sampling" else "95 %"
+    return f"{surely}: {written(finding, finding.lower)} to {written(finding, finding.upper)}; "
+
+
+def written(finding: Finding, value: float | None) -> str:
+    """A value of what is judged, as people write it."""
+    if value is None:
+        return "unknown"
+    if finding.judged == COVERAGE:
+        return f"{100 * value:.1f} %"
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
