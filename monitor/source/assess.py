@@ -20,6 +20,7 @@ from monitor.core.types import Events, Judgments, Monitor, TimeColumn, format_du
 from monitor.core.words import lasting
 from monitor.errors import SourceError, TooMany
 from monitor.source.again import look
+from monitor.source.blocks import Blocks
 from monitor.source.engine import Database, Reader
 from monitor.source.pull import Pull
 from monitor.source.queries import Queries, between, kinds_of
@@ -47,6 +48,10 @@ OFTEN_AGAIN = 0.05
 
 LOW_LABELLED, LOW_MATCHED = 0.5, 0.95
 """Shares of requests with a label and of events that match, below which times in another zone would explain it."""
+
+FEWEST_LOST = 5
+"""Events that match nothing, below which they are no sign of anything. Of late clicks, bots and other pages there are a
+few per cent in sound logs; a share above NOTABLE is told."""
 
 TINY = 0.02
 """Share of requests with a label, below which it is told when events name what was shown, but at other times."""
@@ -133,7 +138,7 @@ def _assess(pull: Pull, end: int, now: float) -> Assessment:
         seen = _requests_in_words(reading)
         if isinstance(recipe, Events):
             events = _EventSample.of(queries, reader, recipe, reading, end)
-            found += events.remarks()
+            found += events.remarks(lambda: _of_no_request(pull, recipe, reading))
             seen += events.words
             low = [*_low_share(reading), *events.low_share()]
         of_zones += _on_zones(queries, reader, now + time.monotonic() - began, low)
@@ -331,7 +336,7 @@ class _EventSample:
     def of(cls, queries: Queries, reader: Reader, recipe: Events, reading: Reading, end: int) -> _EventSample:
         """Of the day before `end`, and of the time of `reading`."""
         happened = queries.happened(recipe, reading.since, reading.until)
-        within = sa.select(queries.labels.c[recipe.time.column]).where(happened).limit(MOST_EVENTS).subquery()
+        within = sa.select(queries.labels.c[recipe.time.column]).where(happened).limit(MOST_ROWS).subquery()
         counted = sa.select(sa.func.count()).select_from(within)
         unmatched = len(reading.unmatched) if recipe.count_unmatched else None
         return cls(recipe, _types(queries, reader, recipe, end), int(reader.one(counted) or 0), unmatched)
@@ -355,14 +360,24 @@ class _EventSample:
         if self.happened >= FEWEST and matched < LOW_MATCHED * self.happened:
             yield f"only {_percent(matched, self.happened)} of the events match"
 
-    def remarks(self) -> Iterator[Remark]:
-        """What is wrong with them."""
+    def remarks(self, of_no_request: Callable[[], int | None]) -> Iterator[Remark]:
+        """What is wrong with them.
+
+        Args:
+            of_no_request: how many of the unmatched name a request that was not logged; None if that is not known.
+        """
         yield from self._on_types()
         lost = min(self.unmatched or 0, self.happened)
-        if self.happened >= FEWEST and lost > self.happened / 2:
-            text = f"{lost:,} of {self.happened:,} events match no impression within the attribution"
+        if self.happened < FEWEST or lost < FEWEST_LOST or lost <= NOTABLE * self.happened:
+            return
+        share = f" ({_percent(lost, self.happened)})"
+        text = f"{lost:,} of {self.happened:,} events{share} match no impression within the attribution"
+        if lost > self.happened / 2:
             remedy = "do request and item name the same things as in the rankings, and are both times in the same zone?"
-            yield Remark(("relevance", "events", "request"), f"{text}; {remedy}")
+        else:
+            strangers = of_no_request()
+            remedy = _why_unmatched(lost, None if strangers is None else min(strangers, lost))
+        yield Remark(("relevance", "events", "request"), f"{text}; {remedy}")
 
     def _on_types(self) -> Iterator[Remark]:
         every = sum(count for _, _, count in self.types)
@@ -375,6 +390,38 @@ class _EventSample:
             if rule.type is not None and kinds.index(rule.type) not in seen:
                 text = f"no event of the type {rule.type!r} among the {every:,} looked at; there are {there}{more}"
                 yield Remark(("relevance", "events", "rules", index), text)
+
+
+def _of_no_request(pull: Pull, recipe: Events, reading: Reading) -> int | None:
+    """How many events of that time name a request that was not logged; None where it takes too long to see."""
+    parts = Blocks.of(pull.monitor, recipe).cut(reading.since, reading.until)
+    try:
+        with pull.reading() as (reader, queries):
+            counted = (
+                sa.select(sa.func.count()).select_from(queries.unmatched(recipe, *part, of_any_item=True).subquery())
+                for part in parts
+            )
+            return sum(int(reader.one(count) or 0) for count in counted)
+    except SourceError as error:
+        if error.reason not in ("timeout", "resources"):
+            raise
+        return None
+
+
+def _why_unmatched(lost: int, strangers: int | None) -> str:
+    """Why some of the events match nothing, and what mends it; `strangers` of them name no request that was logged."""
+    usual = "a few % are usual, of late clicks and bots; more of them make values wrong"
+    items = "is every item that was shown logged, each page of a list too, and by the same name?"
+    requests = (
+        "are all requests logged, and still there? Events of other lists, tests or bots are left out by a "
+        "`select:` in the place of the events' table"
+    )
+    if strangers is None:
+        return f"{usual}; {items} Or {requests}"
+    unlisted = lost - strangers
+    of_items = f"{unlisted:,} name a request that was logged, but an item that was not: {items}"
+    of_requests = f"{strangers:,} name a request that was not logged: {requests}"
+    return "; ".join([usual, *([of_items] if unlisted else []), *([of_requests] if strangers else [])])
 
 
 def _types(queries: Queries, reader: Reader, recipe: Events, end: int) -> list[tuple[Any, int | None, int]]:
