@@ -185,15 +185,8 @@ def _unmatched(err: list[str]) -> str:
     return next((line for line in err if "match no impression" in line), "")
 
 
-def _change(url: str, statement: str) -> None:
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.exec_driver_sql(statement)
-    engine.dispose()
-
-
 def test_items_that_are_not_logged_are_told_by_the_events_on_them(check: Check, database_url: str) -> None:
-    _change(database_url, "DELETE FROM search_log WHERE item_id = 'i5'")
+    execute(database_url, "DELETE FROM search_log WHERE item_id = 'i5'")
     told = _unmatched(check()[2])
     assert re.search(
         r"\d+ of \d+ events \(\d\d %\) match no impression within the attribution; a few % are usual", told
@@ -203,14 +196,14 @@ def test_items_that_are_not_logged_are_told_by_the_events_on_them(check: Check, 
 
 
 def test_requests_that_are_not_logged_are_told_by_their_events(check: Check, database_url: str) -> None:
-    _change(database_url, "DELETE FROM search_log WHERE request_id LIKE '%3'")
+    execute(database_url, "DELETE FROM search_log WHERE request_id LIKE '%3'")
     told = _unmatched(check()[2])
     assert "name a request that was not logged: are all requests logged, and still there?" in told
     assert "an item that was not" not in told
 
 
 def test_a_few_events_that_match_nothing_are_usual(check: Check, database_url: str) -> None:
-    _change(database_url, "DELETE FROM search_log WHERE request_id LIKE '%33'")
+    execute(database_url, "DELETE FROM search_log WHERE request_id LIKE '%33'")
     code, out, err = check()
     assert (code, _unmatched(err)) == (0, "")
     assert re.search(r" 9[5-9] % match", " ".join(out))

@@ -19,7 +19,7 @@ from monitor.core.tally import Reading
 from monitor.core.types import Events, Judgments, Monitor, TimeColumn, format_duration
 from monitor.core.words import lasting
 from monitor.errors import SourceError, TooMany
-from monitor.source.again import look
+from monitor.source.again import OFTEN, OWN_ID, harm, look
 from monitor.source.blocks import Blocks
 from monitor.source.engine import Database, Reader
 from monitor.source.pull import Pull
@@ -42,9 +42,6 @@ MOST_TYPES = 8
 
 NOTABLE = 0.1
 """Share of rows refused for one reason, from which on it is told."""
-
-OFTEN_AGAIN = 0.05
-"""Share of ids that are served again, above which they are no repeated calls of a few."""
 
 LOW_LABELLED, LOW_MATCHED = 0.5, 0.95
 """Shares of requests with a label and of events that match, below which times in another zone would explain it."""
@@ -76,10 +73,6 @@ _HINTS = {
     "long_request": "; is the id unique, or max_request_span too short?",
     "early_event": "; are both times in the same zone?",
 }
-_OWN_ID = (
-    "name a column with an id of its own for each ranking that is served, here and in the events, or build one "
-    "in both: `select: \"SELECT session || '-' || search_no AS request, …\"`"
-)
 _OF_POSITIONS = ("null_position", "bad_position")  # looked at by themselves
 
 
@@ -292,14 +285,12 @@ def _on_ids(pull: Pull, recipe: Events, reading: Reading) -> Iterator[Remark]:
         if error.reason not in ("timeout", "resources"):
             raise
         return
-    if seen.servings < FEWEST or seen.repeated <= OFTEN_AGAIN * seen.ids:
+    if seen.servings < FEWEST or seen.repeated <= OFTEN * seen.ids:
         return
     column, span = pull.monitor.rankings.request, format_duration(pull.monitor.max_request_span)
     text = f"{seen.repeated:,} of {seen.ids:,} ids in {column!r} ({_percent(seen.repeated, seen.ids)}) come again"
     text += f" later than max_request_span, {span}, and within {format_duration(seen.reach)}, as a session's would"
-    does = "an event counts for every serving of its request's id within the attribution"
-    does += f", {format_duration(recipe.attribution)}, so that values are too good"
-    yield Remark(("rankings", "request"), f"{text}: {does}; {_OWN_ID}")
+    yield Remark(("rankings", "request"), f"{text}: {harm(recipe)}; {OWN_ID}")
 
 
 def _on_labels(monitor: Monitor, reading: Reading) -> Iterator[Remark]:
