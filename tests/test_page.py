@@ -127,7 +127,7 @@ def test_labels_missing(store: Store) -> None:
     fill(store, monitor, range(FALL, END, HOUR), fell(0, 0), labelled=0.1)
     found = words(shown(store, monitor, END), END)
     assert found[0][0] == "warning"
-    assert found[0][1].startswith("Labels missing, firing since")
+    assert found[0][1].startswith("Labels missing, since")
     assert found[1] == ("labels", "Labels missing: 10.0 % have one, 100.0 % usually")
     assert COVERAGE in page(shown(store, monitor, END), END)
 
