@@ -317,20 +317,20 @@ def test_the_picture_is_described_in_words(store: Store) -> None:
 def test_short_windows_have_a_plot_of_the_last_day_beside_that_of_six_weeks(store: Store) -> None:
     monitor = watched(bucket=300, windows=(HOUR,), alerts=(replace(RULE, window=HOUR),))
     end = START + 2 * DAY
-    fallen = end - 9 * HOUR + 1500  # between two points of the six weeks
+    fallen = end - 9 * HOUR + 1800  # between two points of the six weeks
     fill(store, monitor, range(START, end, 300), fell(fallen, fallen + HOUR))
     said = page(shown(store, monitor, end), end)
-    assert "<h4>The last 24h</h4>" in said
+    assert "<h4>The last 3d</h4>" in said
     assert '<title id="plot:search:0:recent-title">ndcg@10 over 1h of search</title>' in said
-    assert ("A point every 4h." in said, "A point every 5m." in said) == (True, True)
-    assert "lowest 0.700 at 2022-01-02 16:25 UTC" in said
+    assert ("A point every 4h." in said, "A point every 15m." in said) == (True, True)
+    assert "lowest 0.700 at 2022-01-02 16:30 UTC" in said
 
 
 def test_an_incident_between_two_points_of_the_six_weeks_has_its_lowest_value(store: Store) -> None:
     rule = Rule("low", RULE.measure, HOUR, Floor(0.75, 0.75), min_requests=1)
     monitor = watched(bucket=300, windows=(HOUR,), alerts=(rule,))
     end = START + 2 * DAY
-    fallen = end - 9 * HOUR + 1500
+    fallen = end - 9 * HOUR + 1800
     fill(store, monitor, range(START, end, 300), fell(fallen, fallen + HOUR))
     assert '<td class="number">0.700</td>' in page(shown(store, monitor, end), end)
 

@@ -150,27 +150,36 @@ def hourly(width: int) -> Monitor:
     return watched(bucket=width, windows=(HOUR,), alerts=(HOURLY,), history=60 * DAY)
 
 
-def test_an_hour_that_fell_is_seen_in_the_last_day(store: Store) -> None:
-    monitor, width, end = hourly(5 * MINUTE), 5 * MINUTE, START + 3 * DAY
-    fallen = end - 9 * HOUR + 25 * MINUTE  # over before the window that the long trail has a point for
+def test_an_hour_that_fell_is_seen_in_the_last_days(store: Store) -> None:
+    monitor, width, end = hourly(5 * MINUTE), 5 * MINUTE, START + 4 * DAY
+    fallen = end - 57 * HOUR + 30 * MINUTE  # over before the window that the long trail has a point for
     fill(store, monitor, range(START, end, width), fell(fallen, fallen + HOUR))
     (trail,) = extended(monitor, store, end)
     assert min(p.value or 1 for p in trail.points) > 0.74
     assert trail.recent is not None
-    assert (trail.recent.step, len(trail.recent.points)) == (width, 288)
+    assert (trail.recent.step, len(trail.recent.points)) == (3 * width, 288)
     lowest = min(trail.recent.points, key=lambda p: p.value or 1)
     assert (lowest.end, lowest.value) == (fallen + HOUR, pytest.approx(0.7))
     assert trail.recent.newest == trail.newest
 
 
 @pytest.mark.parametrize(
-    ("width", "span", "step"),
-    [(60, DAY, 300), (300, DAY, 300), (900, 3 * DAY, 900), (1800, 3 * DAY, 1800), (HOUR, 7 * DAY, HOUR)],
+    ("width", "window", "span", "step"),
+    [
+        (60, 300, DAY, 300),
+        (60, HOUR, 3 * DAY, 900),
+        (300, HOUR, 3 * DAY, 900),
+        (300, 3 * HOUR, 7 * DAY, 2400),
+        (900, HOUR, 3 * DAY, 900),
+        (1800, HOUR, 3 * DAY, 1800),
+        (HOUR, HOUR, 7 * DAY, HOUR),
+    ],
 )
-def test_a_recent_part_is_as_long_as_each_of_its_buckets_has_a_point(
-    store: Store, width: int, span: int, step: int
+def test_a_recent_part_is_as_long_as_short_falls_can_be_seen_in_it(
+    store: Store, width: int, window: int, span: int, step: int
 ) -> None:
-    (trail,) = extended(hourly(width), store, END)
+    monitor = watched(bucket=width, windows=(window,), alerts=(replace(RULE, window=window),))
+    (trail,) = extended(monitor, store, END)
     assert trail.recent is not None
     assert (trail.recent.span, trail.recent.step) == (span, step)
     assert span / step <= MOST_POINTS

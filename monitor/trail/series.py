@@ -27,7 +27,10 @@ SPAN = 42 * DAY
 """Seconds of the past that a trail shows."""
 
 RECENT = (7 * DAY, 3 * DAY, DAY)
-"""Seconds that it may show finely besides: the first of which every bucket has a point, else the last."""
+"""Seconds that it may show finely besides: the first of which each window is drawn to `AS_DEEP`, else the last."""
+
+AS_DEEP = 4
+"""Points for each window, of which the lowest has seven eighths of a fall as long as the window at the least."""
 
 ALIKE = 1e-9
 """What is apart by less is the same but for rounding."""
@@ -168,9 +171,19 @@ def subjects(monitor: Monitor) -> tuple[tuple[Measure | None, int], ...]:
 def _new(monitor: Monitor, measure: Measure | None, window: int) -> Trail:
     rules = tuple(r for r in monitor.alerts if r.overall and (r.measure, r.window) == (measure, window))
     step = grid_step(monitor.bucket, MOST_POINTS)
-    span = next((s for s in RECENT if s <= MOST_POINTS * monitor.bucket), RECENT[-1])
-    fine = Trail(measure, window, rules, grid_step(monitor.bucket, MOST_POINTS, span), span=span)
-    return Trail(measure, window, rules, step, recent=fine if window < step else None)
+    span, fine = _recent(monitor.bucket, window)
+    recent = Trail(measure, window, rules, fine, span=span) if window < step else None
+    return Trail(measure, window, rules, step, recent=recent)
+
+
+def _recent(width: int, window: int) -> tuple[int, int]:
+    """(span, step) of what is shown finely, given the lengths of buckets and windows; all in seconds.
+
+    >>> _recent(300, 3600), _recent(60, 300)
+    ((259200, 900), (86400, 300))
+    """
+    found = [(span, grid_step(width, MOST_POINTS, span)) for span in RECENT]
+    return next((one for one in found if one[1] <= max(width, window // AS_DEEP)), found[-1])
 
 
 class _Past:
