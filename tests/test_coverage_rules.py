@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from monitor.cli import run
 from monitor.cli.explain_incident_hours import hours_of
 from monitor.cli.incidents import line, steps_of
 from monitor.core.incidents import MATTERS, Firing, Incident, by_matter
@@ -21,6 +23,24 @@ from tests.support.drift import Ranking, day
 from tests.support.pages import DAY, RULE, START, fell, fill, shown, watched
 from tests.support.tallies import HOUR
 
+CONFIG = """\
+store: {url: "sqlite:///store.db"}
+sources: {shop: {url: "sqlite:///shop.db"}}
+channels:
+  team: {webhook: {url: "http://team.example.com/"}}
+  owners: {webhook: {url: "http://owners.example.com/"}}
+monitors:
+  - name: search
+    source: shop
+    rankings: {table: r, request: id, item: item, position: position, time: at}
+    relevance: {column: {grade: grade, attribution: 1h}}
+    measures: [ndcg@10]
+    notify: [team]
+    drift: {notify_data: [owners]}
+    alerts:
+      - {name: low, measure: ndcg@10, floor: 0.5}
+      - {name: labels, measure: label_coverage, floor: 0.3}
+"""
 LABELS = Rule("labels", None, DAY, Floor(0.3, 0.3), severity="warning")
 END = START + 20 * DAY
 FALL = END - 3 * DAY
@@ -85,6 +105,14 @@ def test_the_owners_of_the_data_are_told_where_there_are_some(bench: Bench) -> N
     bench.judge(day(30))
     bench.live(past.rows(0, 30 * 24 + 2), 30 * 24)
     assert {(target, n.matter) for target, n in bench.notices} == {("data", "data")}
+
+
+def test_check_config_names_the_owners_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rankmon.yaml"
+    path.write_text(CONFIG, encoding="utf-8")
+    assert run(["check-config", "-c", str(path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.rpartition(", ")[2] for line in said if line.startswith("  alert")] == ["tells team", "tells owners"]
 
 
 def test_commands_say_what_it_is_about(store: Store) -> None:
