@@ -321,7 +321,7 @@ def test_short_windows_have_a_plot_of_the_last_day_beside_that_of_six_weeks(stor
     fill(store, monitor, range(START, end, 300), fell(fallen, fallen + HOUR))
     said = page(shown(store, monitor, end), end)
     assert "<h4>The last 3d</h4>" in said
-    assert '<title id="plot:search:0:recent-title">ndcg@10 over 1h of search</title>' in said
+    assert '<title id="plot:search:0:recent-title">ndcg@10 over 1h of search, the last 3d</title>' in said
     assert ("A point every 4h." in said, "A point every 15m." in said) == (True, True)
     assert "lowest 0.700 at 2022-01-02 16:30 UTC" in said
 

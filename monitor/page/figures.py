@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
@@ -116,11 +116,11 @@ def _recent(
     """The last of a trail finely; None where the trail is fine enough itself, or nothing is known of that time."""
     if trail is None or all(p.value is None for p in thinned(trail, most)):
         return None
-    shown = _plot(f"{ident}:recent", trail, provisional, snapshot, most)
+    shown, span = _plot(f"{ident}:recent", trail, provisional, snapshot, most), format_duration(trail.span)
     low, high, _ = shown.scale
     return {
-        "svg": Markup(plot(shown)),
-        "span": format_duration(trail.span),
+        "svg": Markup(plot(replace(shown, title=f"{shown.title}, the last {span}"))),
+        "span": span,
         "every": format_duration(shown.step),
         "axis": f"from {low:g} to {high:g}",
         "summary": shown.summary,
