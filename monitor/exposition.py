@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from monitor import __version__
+from monitor.core.incidents import matter_of
 from monitor.core.measures import Measure
 from monitor.core.rules import Rule
 from monitor.core.types import OVERALL, format_duration
@@ -152,7 +153,7 @@ def _alerts(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     """What the alert rules compare with, what fires, and what is asked for. Nothing here is named by a slice's state
     alone: a rule that judges slices is firing if any of them is."""
     yield from _limits(snapshots)
-    names = ("monitor", "rule", "severity", "paging")
+    names = ("monitor", "rule", "matter", "severity", "paging")
     rules = GaugeMetricFamily("rankmon_alert_firing", "Whether an alert rule fires, on any slice.", labels=names)
     slices = GaugeMetricFamily(
         "rankmon_slice_alert_firing", "Whether an alert rule fires on one slice.", labels=(*names, "dimension", "value")
@@ -164,7 +165,8 @@ def _alerts(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     for snapshot in snapshots:
         name = snapshot.monitor.name
         for rule in snapshot.monitor.alerts:
-            labels = [name, rule.name, rule.severity, snapshot.monitor.paging]
+            matter = matter_of((rule.name, *OVERALL), (rule,))
+            labels = [name, rule.name, matter, rule.severity, snapshot.monitor.paging]
             mine = [r for r in snapshot.readings if r.rule == rule]
             rules.add_metric(labels, any(r.condition.state == "firing" for r in mine))
             for reading in mine:
@@ -183,7 +185,8 @@ def _add_verdicts(rules: GaugeMetricFamily, slices: GaugeMetricFamily, snapshot:
         return
     firing = {name for name, condition in snapshot.verdict_conditions.items() if condition.state == "firing"}
     for kind in sorted(VERDICTS):
-        labels = [monitor.name, kind, severity_of(monitor.drift, (kind, "", "")), monitor.paging]
+        name = (kind, "", "")
+        labels = [monitor.name, kind, matter_of(name), severity_of(monitor.drift, name), monitor.paging]
         rules.add_metric(labels, any(name[0] == kind for name in firing))
         for _, dimension, value in sorted(name for name in firing if name[0] == kind and name[1]):
             slices.add_metric([*labels, dimension, value], 1)

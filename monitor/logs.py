@@ -36,6 +36,22 @@ class TextFormatter(logging.Formatter):
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 
+REPEATING = (
+    "clickhouse_connect.driver._backend.http_sync",
+    "clickhouse_connect.driver.httputil",
+    "thrift.transport.TSocket",
+    "urllib3.connectionpool",
+)
+"""Loggers of drivers that log just what they raise next, with a traceback even, or before they try once more what they
+raise then. What is raised is told with place and remedy."""
+
+
+def silence_drivers() -> None:
+    """Keep drivers from telling by themselves what the errors say that they raise."""
+    for name in REPEATING:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
 def set_up(level: str, style: Literal["text", "json"]) -> None:
     """Log to standard error. Libraries speak up from `warning` on only."""
     handler = logging.StreamHandler(sys.stderr)

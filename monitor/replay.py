@@ -14,7 +14,7 @@ from typing import Any
 
 from monitor.core.drift.verdicts import Kind, Verdict
 from monitor.core.finding_words import sentence
-from monitor.core.incidents import Incident, Matter, gather, matter_of
+from monitor.core.incidents import Incident, Matter, by_matter, gather
 from monitor.core.measures import Measure
 from monitor.core.rules import Baseline, Drop, Rule
 from monitor.core.thresholds import Change, ConditionName, View, follow
@@ -252,14 +252,15 @@ def _runs(verdicts: Sequence[Verdict], step: int, holds: Sequence[bool]) -> tupl
 
 
 def _methods(monitor: Monitor, store: Store, found: Hindsight, span: tuple[int, int], first: int) -> Iterator[Method]:
-    every = [p.change for p in found.placed if matter_of(p.change.name) == "quality"]
+    placed = [p.change for p in found.placed]
+    every = by_matter(placed, monitor.alerts)["quality"]
     if monitor.drift is not None and monitor.alerts:
         yield _method(monitor, "rankmon", "verdicts and alert rules in one incident", every, span)
     if monitor.drift is not None:
         mine = [c for c in every if c.name[0] in VERDICTS]
         yield _method(monitor, "drift", f"verdict degraded, {monitor.drift.false_alarms:g} in 90 d", mine, span)
     for rule in monitor.alerts:
-        mine = [c for c in every if c.name[0] == rule.name]
+        mine = [c for c in placed if c.name[0] == rule.name]
         yield _method(monitor, f"rule {rule.name}", _says(rule), mine, span)
     for rule, what, begin in _plain(monitor, span, first):
         yield _method(monitor, rule.name, what, _crossings(monitor, store, rule, (begin, span[1])), span)

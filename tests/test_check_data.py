@@ -181,9 +181,38 @@ def test_events_that_match_nothing_are_told(check: Check) -> None:
     )
     assert any(
         "monitors[0].relevance.events.request: search: " in line
-        and "events match no impression within the attribution; do request and item name the same things" in line
+        and " %) match no impression within the attribution; do request and item name the same things" in line
         for line in err
     )
+
+
+def _unmatched(err: list[str]) -> str:
+    """The remark on events that match nothing; empty where there is none."""
+    return next((line for line in err if "match no impression" in line), "")
+
+
+def test_items_that_are_not_logged_are_told_by_the_events_on_them(check: Check, database_url: str) -> None:
+    execute(database_url, "DELETE FROM search_log WHERE item_id = 'i5'")
+    told = _unmatched(check()[2])
+    assert re.search(
+        r"\d+ of \d+ events \(\d\d %\) match no impression within the attribution; a few % are usual", told
+    )
+    assert "name a request that was logged, but an item that was not: is every item that was shown logged" in told
+    assert "a request that was not logged" not in told
+
+
+def test_requests_that_are_not_logged_are_told_by_their_events(check: Check, database_url: str) -> None:
+    execute(database_url, "DELETE FROM search_log WHERE request_id LIKE '%3'")
+    told = _unmatched(check()[2])
+    assert "name a request that was not logged: are all requests logged, and still there?" in told
+    assert "an item that was not" not in told
+
+
+def test_a_few_events_that_match_nothing_are_usual(check: Check, database_url: str) -> None:
+    execute(database_url, "DELETE FROM search_log WHERE request_id LIKE '%33'")
+    code, out, err = check()
+    assert (code, _unmatched(err)) == (0, "")
+    assert re.search(r" 9[5-9] % match", " ".join(out))
 
 
 def test_a_missing_column_or_table_is_told_by_its_key_without_our_aliases(check: Check) -> None:

@@ -18,7 +18,7 @@ from monitor.page.figures import overview_spark, thinned
 from monitor.page.state import KINDS, states_of
 from monitor.snapshot import MonitorSnapshot
 from monitor.store import Store
-from tests.support.pages import DAY, START, Pictured, fell, fill, shown, watched
+from tests.support.pages import DAY, RULE, START, Pictured, fell, fill, shown, watched
 from tests.support.tallies import HOUR
 
 END = START + 20 * DAY
@@ -127,7 +127,7 @@ def test_labels_missing(store: Store) -> None:
     fill(store, monitor, range(FALL, END, HOUR), fell(0, 0), labelled=0.1)
     found = words(shown(store, monitor, END), END)
     assert found[0][0] == "warning"
-    assert found[0][1].startswith("Labels missing, firing since")
+    assert found[0][1].startswith("Labels missing, since")
     assert found[1] == ("labels", "Labels missing: 10.0 % have one, 100.0 % usually")
     assert COVERAGE in page(shown(store, monitor, END), END)
 
@@ -312,6 +312,27 @@ def test_the_picture_is_described_in_words(store: Store) -> None:
     assert '<title id="plot:search:0-title">ndcg@10 over 24h of search</title>' in said
     assert "lowest 0.700 at" in said
     assert "1 incident in this time" in said
+
+
+def test_short_windows_have_a_plot_of_the_last_day_beside_that_of_six_weeks(store: Store) -> None:
+    monitor = watched(bucket=300, windows=(HOUR,), alerts=(replace(RULE, window=HOUR),))
+    end = START + 2 * DAY
+    fallen = end - 9 * HOUR + 1800  # between two points of the six weeks
+    fill(store, monitor, range(START, end, 300), fell(fallen, fallen + HOUR))
+    said = page(shown(store, monitor, end), end)
+    assert "<h4>The last 3d</h4>" in said
+    assert '<title id="plot:search:0:recent-title">ndcg@10 over 1h of search, the last 3d</title>' in said
+    assert ("A point every 4h." in said, "A point every 15m." in said) == (True, True)
+    assert "lowest 0.700 at 2022-01-02 16:30 UTC" in said
+
+
+def test_an_incident_between_two_points_of_the_six_weeks_has_its_lowest_value(store: Store) -> None:
+    rule = Rule("low", RULE.measure, HOUR, Floor(0.75, 0.75), min_requests=1)
+    monitor = watched(bucket=300, windows=(HOUR,), alerts=(rule,))
+    end = START + 2 * DAY
+    fallen = end - 9 * HOUR + 1800
+    fill(store, monitor, range(START, end, 300), fell(fallen, fallen + HOUR))
+    assert '<td class="number">0.700</td>' in page(shown(store, monitor, end), end)
 
 
 # ---- many monitors -------------------------------------------------------------------------------------------------

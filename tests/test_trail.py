@@ -7,10 +7,10 @@ import pytest
 
 from monitor.core.measures import parse
 from monitor.core.rules import Baseline, Drop, Floor, Rule
-from monitor.core.types import OVERALL
+from monitor.core.types import OVERALL, Monitor
 from monitor.core.windows import points
 from monitor.store import Store
-from monitor.trail import extended
+from monitor.trail import extended, series
 from monitor.trail.series import MOST_POINTS, SPAN, Compared, grid_step
 from tests.support.pages import DAY, RULE, START, fell, fill, shown, watched
 from tests.support.tallies import HOUR
@@ -139,6 +139,77 @@ def test_steps_are_whole_buckets_and_few_enough(width: int) -> None:
     step = grid_step(width, MOST_POINTS)
     assert step % width == 0
     assert SPAN / step <= MOST_POINTS
+
+
+HOURLY = replace(RULE, window=HOUR)
+MINUTE = 60
+
+
+def hourly(width: int) -> Monitor:
+    """A monitor of buckets of so many seconds, whose windows are of an hour."""
+    return watched(bucket=width, windows=(HOUR,), alerts=(HOURLY,), history=60 * DAY)
+
+
+def test_an_hour_that_fell_is_seen_in_the_last_days(store: Store) -> None:
+    monitor, width, end = hourly(5 * MINUTE), 5 * MINUTE, START + 4 * DAY
+    fallen = end - 57 * HOUR + 30 * MINUTE  # over before the window that the long trail has a point for
+    fill(store, monitor, range(START, end, width), fell(fallen, fallen + HOUR))
+    (trail,) = extended(monitor, store, end)
+    assert min(p.value or 1 for p in trail.points) > 0.74
+    assert trail.recent is not None
+    assert (trail.recent.step, len(trail.recent.points)) == (3 * width, 288)
+    lowest = min(trail.recent.points, key=lambda p: p.value or 1)
+    assert (lowest.end, lowest.value) == (fallen + HOUR, pytest.approx(0.7))
+    assert trail.recent.newest == trail.newest
+
+
+@pytest.mark.parametrize(
+    ("width", "window", "span", "step"),
+    [
+        (60, 300, DAY, 300),
+        (60, HOUR, 3 * DAY, 900),
+        (300, HOUR, 3 * DAY, 900),
+        (300, 3 * HOUR, 7 * DAY, 2400),
+        (900, HOUR, 3 * DAY, 900),
+        (1800, HOUR, 3 * DAY, 1800),
+        (HOUR, HOUR, 7 * DAY, HOUR),
+    ],
+)
+def test_a_recent_part_is_as_long_as_short_falls_can_be_seen_in_it(
+    store: Store, width: int, window: int, span: int, step: int
+) -> None:
+    monitor = watched(bucket=width, windows=(window,), alerts=(replace(RULE, window=window),))
+    (trail,) = extended(monitor, store, END)
+    assert trail.recent is not None
+    assert (trail.recent.span, trail.recent.step) == (span, step)
+    assert span / step <= MOST_POINTS
+
+
+def test_where_no_window_lies_between_the_points_there_is_no_recent_part(filled: Store) -> None:
+    (trail,) = extended(watched(), filled, END)
+    assert trail.recent is None
+
+
+def test_a_recent_part_grows_to_what_it_is_at_once_and_drops_what_is_too_old(store: Store) -> None:
+    monitor, width, trails = hourly(15 * MINUTE), 15 * MINUTE, ()
+    for since, until in [(0, 50), (50, 51), (51, 300), (300, 700), (700, 703)]:
+        fill(store, monitor, range(START + since * width, START + until * width, width), fell(START, START + DAY))
+        trails = extended(monitor, store, END, trails)
+    assert trails == extended(monitor, store, END)
+    assert trails[0].recent is not None
+    assert len(trails[0].recent.points) == 3 * DAY // width
+
+
+def test_of_a_recent_part_only_new_windows_are_worked_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monitor, width, end = hourly(5 * MINUTE), 5 * MINUTE, START + 2 * DAY
+    fill(store, monitor, range(START, end, width), fell(0, 0))
+    trails = extended(monitor, store, end)
+    fill(store, monitor, [end], fell(0, 0))
+    worked_out: list[int] = []
+    point = series._point
+    monkeypatch.setattr(series, "_point", lambda trail, view, at: worked_out.append(at) or point(trail, view, at))
+    extended(monitor, store, end + width, trails)
+    assert worked_out == [end + width]
 
 
 def test_slices_stand_beside_the_baseline_of_the_rule_the_worst_first(filled: Store) -> None:

@@ -28,6 +28,7 @@ from monitor.errors import (
     Undelivered,
     Unserved,
 )
+from monitor.logs import silence_drivers
 
 INTERRUPTED = 130
 
@@ -98,6 +99,7 @@ class _Commands(Listing):
 @click.version_option(__version__, prog_name="rankmon")
 def cli() -> None:
     """Watches ranking models in production: windowed NDCG@k and its peers, from your own SQL logs."""
+    silence_drivers()
 
 
 def main() -> None:

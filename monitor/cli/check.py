@@ -19,6 +19,7 @@ from monitor.errors import RankmonError, StoreError
 
 if TYPE_CHECKING:
     from monitor.config import Config
+    from monitor.core.rules import Rule
     from monitor.core.types import Monitor
     from monitor.cycle import Freshness
     from monitor.source.engine import Database
@@ -42,7 +43,7 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
         windows = ", ".join(format_duration(w) for w in monitor.windows)
         click.echo(f"{monitor.name}: {', '.join(str(m) for m in monitor.measures)} over {windows}")
         for rule in monitor.alerts:
-            told = "paged by Prometheus" if monitor.paging == "prometheus" else f"tells {', '.join(monitor.notify)}"
+            told = _told(monitor, rule)
             judged = f"{rule.judged} over {format_duration(rule.window)}"
             click.echo(f"  alert {rule.name}: {judged}, looks back {format_duration(rule.reach)}, {told}")
     for remark in remarks(config, time.time()):
@@ -61,6 +62,14 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
     but = ", but see the warnings" if answers.warnings else ""
     click.echo(f"configuration is valid and everything answers{but}")
     return 0
+
+
+def _told(monitor: Monitor, rule: Rule) -> str:
+    """Who hears of a rule that fires."""
+    if monitor.paging == "prometheus":
+        return "paged by Prometheus"
+    owners = () if monitor.drift is None or not rule.is_about_data else monitor.drift.notify_data
+    return f"tells {', '.join(owners or monitor.notify)}"
 
 
 @dataclass

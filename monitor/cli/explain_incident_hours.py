@@ -71,7 +71,8 @@ def hours_of(monitor: Monitor, incident: StoredIncident, store: Store) -> list[d
 def _units(incident: StoredIncident) -> list[SliceKey]:
     """What it is about: all traffic, the slices that its findings name, or both."""
     named = [(s.dimension, s.slice) for f in incident.findings if f.rule in SLICE_KINDS for s in f.slices]
-    is_about_all = not named or any(f.rule not in SLICE_KINDS for f in incident.findings)
+    named += [(f.dimension, f.slice) for f in incident.findings if f.dimension]
+    is_about_all = not named or any(f.rule not in SLICE_KINDS and not f.dimension for f in incident.findings)
     return list(dict.fromkeys([OVERALL] * is_about_all + named))
 
 

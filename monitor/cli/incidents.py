@@ -16,6 +16,7 @@ from monitor.cli.listing import Listing
 from monitor.core.finding_words import sentence
 from monitor.core.incidents import Matter, matter_of
 from monitor.core.messages import About, notification
+from monitor.core.rules import COVERAGE
 from monitor.core.types import format_duration
 from monitor.core.verdict_words import named, topic
 from monitor.core.words import lasting, utc
@@ -164,7 +165,8 @@ def steps_of(found: StoredIncident, store: Store) -> list[Transition]:
 
 
 def _matter(step: Transition) -> Matter:
-    return matter_of((step.rule, step.dimension, step.value))
+    is_of_labels = step.evidence is not None and not step.evidence.verdict and step.evidence.judged == COVERAGE
+    return "data" if is_of_labels else matter_of((step.rule, step.dimension, step.value))
 
 
 def judged_until(found: Iterable[StoredIncident], store: Store) -> dict[str, int]:
@@ -184,7 +186,8 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
     ends = [incident.closed_at or until or 0, *(f.end for f in stored_.findings if incident.is_open)]
     length = f"{'lasts for' if incident.is_open else 'lasted'} {lasting(max(0, max(ends) - incident.began_at))}"
     first = next(iter(stored_.findings), None)
-    fell = "" if first is None else first.judged if incident.matter == "quality" else topic(first)
+    of_verdict = first is not None and first.verdict and incident.matter == "data"
+    fell = "" if first is None else topic(first) if of_verdict else first.judged
     ack_ = "" if stored_.acknowledged_at is None else f", acknowledged by {stored_.acknowledged_by}"
     ack_ += f": {stored_.note}" if stored_.note else ""
     return (

@@ -1,8 +1,9 @@
 """Incidents: what a monitor's firing conditions amount to for the people on call. One at a time per monitor and matter.
 
 It opens when a first condition fires, takes in every other one that fires while it is open, and closes when none does
-any more: `resolved` if the last of them was seen well again, `withdrawn` if what they were about is gone. Broken data
-are a matter of their own: they go to other people, and say nothing of the model.
+any more: `resolved` if the last of them was seen well again, `withdrawn` if what they were about is gone. Broken data,
+be it by a verdict or by a rule on the label coverage, are a matter of their own: they go to other people, and say
+nothing of the model.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Literal
 
 from monitor.core.arrivals import ARRIVALS
 from monitor.core.drift.verdicts import DATA_KINDS
-from monitor.core.rules import Severity, worst
+from monitor.core.rules import Rule, Severity, worst
 from monitor.core.thresholds import Change, ConditionName
+from monitor.core.windows import SliceKey
 
 IncidentState = Literal["firing", "resolved", "withdrawn"]
 
@@ -24,9 +26,34 @@ Matter = Literal["quality", "data"]
 MATTERS: tuple[Matter, ...] = ("quality", "data")
 
 
-def matter_of(name: ConditionName) -> Matter:
-    """What a condition is about. Those that a verdict makes have its name in place of a rule's."""
-    return "data" if name[0] in DATA_KINDS | ARRIVALS else "quality"
+def matter_of(name: ConditionName, rules: Iterable[Rule] = ()) -> Matter:
+    """What a condition is about. Those that a verdict makes have its name in place of a rule's.
+
+    Args:
+        rules: of the monitor; those on the label coverage are about the data.
+    """
+    on_data = {rule.name for rule in rules if rule.is_about_data}
+    return "data" if name[0] in DATA_KINDS | ARRIVALS | on_data else "quality"
+
+
+def by_matter(
+    changes: Iterable[Change], rules: Sequence[Rule], opened: Iterable[Incident] = ()
+) -> dict[Matter, list[Change]]:
+    """What each matter's incidents are made of, in the order in which it came about.
+
+    Args:
+        opened: what is open before them; what fires in one of these ends in it, whatever became of its rule since.
+    """
+    found: dict[Matter, list[Change]] = {matter: [] for matter in MATTERS}
+    held = {name: incident.matter for incident in opened for name in incident.firing or {}}
+    for change in sorted(changes, key=_order):
+        matter = held.pop(change.name, None) if change.was == "firing" else None
+        found[matter or matter_of(change.name, rules)].append(change)
+    return found
+
+
+def _order(change: Change) -> tuple[int, SliceKey, ConditionName]:
+    return change.at, change.key, change.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +119,7 @@ def gather(
     """
     found: list[Incident] = [] if current is None else [current]
     placed: list[Placed] = []
-    ordered = sorted(changes, key=lambda c: (c.at, c.key, c.name))
+    ordered = sorted(changes, key=_order)
     for at, group in groupby(ordered, key=lambda c: c.at):
         some = list(group)
         was = found[-1] if found and found[-1].is_open else None

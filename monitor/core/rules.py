@@ -101,6 +101,11 @@ class Rule:
         return COVERAGE if self.measure is None else str(self.measure)
 
     @property
+    def is_about_data(self) -> bool:
+        """Whether it judges the labels, and not what they say of the model."""
+        return self.measure is None
+
+    @property
     def reach(self) -> int:
         """Seconds before a window's end that an evaluation looks at; a pinned period left aside."""
         return self.limit.baseline.reach(self.window) if isinstance(self.limit, Drop) else self.window

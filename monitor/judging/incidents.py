@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from monitor.border import beginning
 from monitor.core.drift.verdicts import SLICE_KINDS
 from monitor.core.findings import Finding
-from monitor.core.incidents import MATTERS, Firing, Incident, Matter, Placed, gather, matter_of
+from monitor.core.incidents import MATTERS, Firing, Incident, Matter, Placed, by_matter, gather, matter_of
 from monitor.core.rules import Drop, worst
 from monitor.core.thresholds import Change, ConditionName, fires_below
 from monitor.core.types import Monitor
@@ -25,7 +25,8 @@ def onward(work: Work, store: Store) -> Result:
     """From where the last judgement left off."""
     followed = follow_onward(work, store)
     incidents, placed = list[StoredIncident](), list[Placed]()
-    for matter, changes in _by_matter(followed.changes):
+    known = [stored.incident for stored in work.state.open.values()]
+    for matter, changes in by_matter(followed.changes, work.monitor.alerts, known).items():
         current = work.state.open[matter].incident if matter in work.state.open else None
         found, some = gather(work.monitor.name, current, changes, matter)
         incidents += [described(work, i, some, followed) for i in found]
@@ -70,7 +71,7 @@ def from_the_first(work: Work, store: Store) -> tuple[Followed, list[Incident], 
     """What following rules and verdicts from the oldest bucket on comes to, whatever was recorded before."""
     followed = follow_from_the_first(work, store)
     found, placed, open_there = list[Incident](), list[Placed](), _open_at_the_border(work, store)
-    for matter, changes in _by_matter(followed.changes):
+    for matter, changes in by_matter(followed.changes, work.monitor.alerts).items():
         incidents, some = gather(work.monitor.name, open_there.get(matter), changes, matter)
         incidents, some = _renamed(work.state.open.get(matter), incidents, some)
         found, placed = [*found, *incidents], [*placed, *some]
@@ -98,10 +99,6 @@ def _open_at_the_border(work: Work, store: Store) -> dict[Matter, Incident]:
             asks = was.retrain or any(f.retrain for f in firing.values())
             found[matter] = replace(was, state="firing", closed_at=None, firing=firing, severity=gravest, retrain=asks)
     return found
-
-
-def _by_matter(changes: Sequence[Change]) -> Iterator[tuple[Matter, list[Change]]]:
-    return ((matter, [c for c in changes if matter_of(c.name) == matter]) for matter in MATTERS)
 
 
 def _renamed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
@@ -51,34 +51,25 @@ def figures(snapshot: MonitorSnapshot, budget: Budget) -> list[dict[str, Any]]:
 def _figure(
     index: int, trail: Trail, series: Series | None, snapshot: MonitorSnapshot, budget: Budget
 ) -> dict[str, Any]:
-    monitor, points = snapshot.monitor, thinned(trail, budget.points)
-    title = f"{trail.judged} over {format_duration(trail.window)}"
     provisional = _provisional(series)
-    shown = Plot(
-        f"plot:{monitor.name}:{index}",
-        f"{title} of {monitor.name}",
-        summary(trail, snapshot.incidents),
-        Line(title, *columns(points)),
-        trail.step * _thinning(trail, budget.points),
-        [*_limits(trail, points)],
-        stretches(trail, snapshot.incidents),
-        None if provisional is None or provisional.value is None else (provisional.end, provisional.value),
-    )
+    shown = _plot(f"plot:{snapshot.monitor.name}:{index}", trail, provisional, snapshot, budget.points)
     low, high, _ = shown.scale
     return {
-        "title": title,
+        "title": shown.line.name,
         "svg": Markup(plot(shown)),
+        "every": format_duration(shown.step),
+        "recent": _recent(shown.ident, trail.recent, provisional, snapshot, budget.points),
         "summary": shown.summary,
         "axis": f"from {low:g} to {high:g}",
         "newest": trail.newest,
-        "point": None if series is None else overall_point(series, monitor.min_completeness),
+        "point": None if series is None else overall_point(series, snapshot.monitor.min_completeness),
         "provisional": provisional,
         "change": "" if trail.newest is None or trail.newest.change is None else change(trail.newest.change),
         "rules": [_rule_words(rule, limits) for rule, limits in zip(trail.rules, _newest_limits(trail), strict=True)],
         "spark": overview_spark(trail),
         "has_baseline": any(name == "baseline" for name, _ in shown.limits),
         "has_threshold": any(name == "threshold" for name, _ in shown.limits),
-        "has_band": any(p.lower is not None for p in points),
+        "has_band": any(v is not None for v in shown.line.lower),
         "has_incident": bool(shown.stretches),
         **_slices(trail, series, budget.slices),
     }
@@ -102,7 +93,38 @@ def _rule_words(rule: Rule, limits: tuple[float | None, float | None]) -> str:
     return f"Rule {rule.name} fires below {number(threshold)}{lasts}{against}"
 
 
-# ---- the plot --------------------------------------------------------------------------------------------------------
+# ---- the plots -------------------------------------------------------------------------------------------------------
+
+
+def _plot(ident: str, trail: Trail, provisional: Point | None, snapshot: MonitorSnapshot, most: int) -> Plot:
+    points, title = thinned(trail, most), f"{trail.judged} over {format_duration(trail.window)}"
+    return Plot(
+        ident,
+        f"{title} of {snapshot.monitor.name}",
+        summary(trail, snapshot.incidents),
+        Line(title, *columns(points)),
+        trail.step * _thinning(trail, most),
+        [*_limits(trail, points)],
+        stretches(trail, snapshot.incidents),
+        None if provisional is None or provisional.value is None else (provisional.end, provisional.value),
+    )
+
+
+def _recent(
+    ident: str, trail: Trail | None, provisional: Point | None, snapshot: MonitorSnapshot, most: int
+) -> dict[str, Any] | None:
+    """The last of a trail finely; None where the trail is fine enough itself, or nothing is known of that time."""
+    if trail is None or all(p.value is None for p in thinned(trail, most)):
+        return None
+    shown, span = _plot(f"{ident}:recent", trail, provisional, snapshot, most), format_duration(trail.span)
+    low, high, _ = shown.scale
+    return {
+        "svg": Markup(plot(replace(shown, title=f"{shown.title}, the last {span}"))),
+        "span": span,
+        "every": format_duration(shown.step),
+        "axis": f"from {low:g} to {high:g}",
+        "summary": shown.summary,
+    }
 
 
 def _thinning(trail: Trail, most: int) -> int:

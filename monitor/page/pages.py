@@ -63,7 +63,7 @@ _TEMPLATES.filters.update(counted=counted)
 def render(served: Pictured) -> str:
     """The landing page: every monitor, the worst first, in full if there are few."""
     now, snapshots = served.clock.now(), served.board.snapshots
-    count = sum(len(s.trails) for s in snapshots.values())
+    count = sum(_plots(s) for s in snapshots.values())
     is_short = len(snapshots) > 1 and count > MOST_FIGURES
     states = {name: states_of(snapshots[name], now, served.clock.speed) for name in snapshots}
     ordered = sorted(snapshots, key=lambda name: (states[name][0].rank, name))
@@ -87,8 +87,13 @@ def render_monitor(served: Pictured, name: str) -> str | None:
     if snapshot is None:
         return None
     states = states_of(snapshot, now, served.clock.speed)
-    article = _article(snapshot, states, served, now, Budget.of(len(snapshot.trails)))
+    article = _article(snapshot, states, served, now, Budget.of(_plots(snapshot)))
     return _page(served, now, lines=[], anchors=False, monitors=[article], root="../")
+
+
+def _plots(snapshot: MonitorSnapshot) -> int:
+    """How many of them a monitor's series take."""
+    return sum(1 if t.recent is None else 2 for t in snapshot.trails)
 
 
 def _page(served: Pictured, now: float, **parts: Any) -> str:
@@ -235,7 +240,8 @@ def _verdict(snapshot: MonitorSnapshot) -> dict[str, str] | None:
 def _lowest(snapshot: MonitorSnapshot, incident: Incident, closed_at: int) -> str:
     """How far the main series fell in that time; empty where it is not known any more."""
     trail = main_trail(snapshot)
-    inside = () if trail is None else (p for p in trail.points if incident.began_at <= p.end <= closed_at)
+    known = [p for t in (trail, trail and trail.recent) if t is not None for p in t.points]
+    inside = (p for p in known if incident.began_at <= p.end <= closed_at)
     lowest = min((p for p in inside if p.value is not None), key=lambda p: p.value or 0.0, default=None)
     if lowest is None:
         return ""

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from monitor.core.rules import COVERAGE
 from monitor.core.types import OVERALL
 from monitor.core.verdict_conditions import DEGRADED
 from monitor.core.verdict_words import NAMES
@@ -70,14 +69,13 @@ def states_of(snapshot: MonitorSnapshot, now: float, speed: float = 1.0) -> list
 def _incident(snapshot: MonitorSnapshot) -> Iterator[State]:
     if snapshot.data_incident is not None:
         about = snapshot.data_incident.incident
-        names = dict.fromkeys(NAMES[f.verdict] for f in snapshot.data_incident.findings if f.verdict)
+        known = (NAMES[f.verdict] if f.verdict else "labels missing" for f in snapshot.data_incident.findings)
+        names = dict.fromkeys(known)
         said = ", ".join(names) or "data"
         yield State(about.severity, f"{said[:1].upper()}{said[1:]}, since {utc(about.began_at)}")
     if snapshot.incident is not None:
         incident = snapshot.incident.incident
-        is_of_labels = any(f.judged == COVERAGE for f in snapshot.incident.findings)
-        words = "Labels missing, firing" if is_of_labels else "Firing"
-        yield State(incident.severity, f"{words} since {utc(incident.began_at)}")
+        yield State(incident.severity, f"Firing since {utc(incident.began_at)}")
 
 
 def _freshness(snapshot: MonitorSnapshot, now: float, speed: float) -> Iterator[State]:

@@ -6,6 +6,10 @@ request there, and nothing is refused, but all of them share their events.
 
 from __future__ import annotations
 
+import logging
+import math
+import threading
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +18,29 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from monitor.core.tally import MICROS
-from monitor.core.types import Events
+from monitor.core.types import Events, Monitor, format_duration
 from monitor.source.engine import Reader
 from monitor.source.queries import Queries
-from monitor.source.requests import ids_in
+from monitor.source.requests import Requests, ids_in
 from monitor.source.times import to_micros
+
+log = logging.getLogger(__name__)
 
 Ints = NDArray[np.int64]
 
 REACH = 86_400
 """Seconds around the requests that are looked at, at most."""
+
+OFTEN, FEWEST = 0.05, 20
+"""Share of ids that are served again, above which they are no repeated calls of a few, if there are so many of them."""
+
+SAID_EVERY = 86_400.0
+"""Seconds after which a running process says it again."""
+
+OWN_ID = (
+    "name a column with an id of its own for each ranking that is served, here and in the events, or build one "
+    "in both: `select: \"SELECT session || '-' || search_no AS request, …\"`"
+)
 
 MOST_IDS = 1_000
 MOST_TIMES = 100_000
@@ -44,6 +61,55 @@ class Again:
     repeated: int
     servings: int
     reach: int
+
+
+class Noticing:
+    """Warns, once a day, of ids that come again among those that are read anyway.
+
+    In a bucket that is read by itself these are ids that come again within it; a read of several buckets shows more.
+    """
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+        self._silent_until = -math.inf
+        self._lock = threading.Lock()
+
+    def see(self, requests: Requests) -> None:
+        """Look at the ids of one read. Those that come again after the attribution share no events."""
+        recipe, found = self._monitor.recipe, requests.recurring
+        if not isinstance(recipe, Events) or time.monotonic() < self._silent_until:
+            return
+        repeated = int((found.last - found.first <= recipe.attribution * MICROS).sum())
+        every = len(requests.ids) + len(found.ids)
+        if repeated < FEWEST or repeated <= OFTEN * every:
+            return
+        with self._lock:
+            was_said, now = time.monotonic() < self._silent_until, time.monotonic()
+            self._silent_until = max(self._silent_until, now + (0 if was_said else SAID_EVERY))
+        if not was_said:
+            self._say(recipe, repeated, every)
+
+    def _say(self, recipe: Events, repeated: int, every: int) -> None:
+        monitor = self._monitor
+        log.warning(
+            "monitor %s: %s of %s ids in %r have rows more than max_request_span, %s, apart and within %s, as those "
+            "that are served again have: %s; %s; where these are single requests that last so long, raise "
+            "max_request_span",
+            monitor.name,
+            f"{repeated:,}",
+            f"{every:,}",
+            monitor.rankings.request,
+            format_duration(monitor.max_request_span),
+            format_duration(recipe.attribution),
+            harm(recipe),
+            OWN_ID,
+        )
+
+
+def harm(recipe: Events) -> str:
+    """What comes of ids that are served again."""
+    does = "an event counts for every serving of its request's id within the attribution"
+    return f"{does}, {format_duration(recipe.attribution)}, so that values are too good"
 
 
 def look(queries: Queries, reader: Reader, recipe: Events, since: int, until: int) -> Again:

@@ -19,7 +19,8 @@ from monitor.core.tally import Reading
 from monitor.core.types import Events, Judgments, Monitor, TimeColumn, format_duration
 from monitor.core.words import lasting
 from monitor.errors import SourceError, TooMany
-from monitor.source.again import look
+from monitor.source.again import OFTEN, OWN_ID, harm, look
+from monitor.source.blocks import Blocks
 from monitor.source.engine import Database, Reader
 from monitor.source.pull import Pull
 from monitor.source.queries import Queries, between, kinds_of
@@ -42,11 +43,12 @@ MOST_TYPES = 8
 NOTABLE = 0.1
 """Share of rows refused for one reason, from which on it is told."""
 
-OFTEN_AGAIN = 0.05
-"""Share of ids that are served again, above which they are no repeated calls of a few."""
-
 LOW_LABELLED, LOW_MATCHED = 0.5, 0.95
 """Shares of requests with a label and of events that match, below which times in another zone would explain it."""
+
+FEWEST_LOST = 5
+"""Events that match nothing, below which they are no sign of anything. Of late clicks, bots and other pages there are a
+few per cent in sound logs; a share above NOTABLE is told."""
 
 TINY = 0.02
 """Share of requests with a label, below which it is told when events name what was shown, but at other times."""
@@ -71,10 +73,6 @@ _HINTS = {
     "long_request": "; is the id unique, or max_request_span too short?",
     "early_event": "; are both times in the same zone?",
 }
-_OWN_ID = (
-    "name a column with an id of its own for each ranking that is served, here and in the events, or build one "
-    "in both: `select: \"SELECT session || '-' || search_no AS request, …\"`"
-)
 _OF_POSITIONS = ("null_position", "bad_position")  # looked at by themselves
 
 
@@ -133,7 +131,7 @@ def _assess(pull: Pull, end: int, now: float) -> Assessment:
         seen = _requests_in_words(reading)
         if isinstance(recipe, Events):
             events = _EventSample.of(queries, reader, recipe, reading, end)
-            found += events.remarks()
+            found += events.remarks(lambda: _of_no_request(pull, recipe, reading))
             seen += events.words
             low = [*_low_share(reading), *events.low_share()]
         of_zones += _on_zones(queries, reader, now + time.monotonic() - began, low)
@@ -287,14 +285,12 @@ def _on_ids(pull: Pull, recipe: Events, reading: Reading) -> Iterator[Remark]:
         if error.reason not in ("timeout", "resources"):
             raise
         return
-    if seen.servings < FEWEST or seen.repeated <= OFTEN_AGAIN * seen.ids:
+    if seen.servings < FEWEST or seen.repeated <= OFTEN * seen.ids:
         return
     column, span = pull.monitor.rankings.request, format_duration(pull.monitor.max_request_span)
     text = f"{seen.repeated:,} of {seen.ids:,} ids in {column!r} ({_percent(seen.repeated, seen.ids)}) come again"
     text += f" later than max_request_span, {span}, and within {format_duration(seen.reach)}, as a session's would"
-    does = "an event counts for every serving of its request's id within the attribution"
-    does += f", {format_duration(recipe.attribution)}, so that values are too good"
-    yield Remark(("rankings", "request"), f"{text}: {does}; {_OWN_ID}")
+    yield Remark(("rankings", "request"), f"{text}: {harm(recipe)}; {OWN_ID}")
 
 
 def _on_labels(monitor: Monitor, reading: Reading) -> Iterator[Remark]:
@@ -331,7 +327,7 @@ class _EventSample:
     def of(cls, queries: Queries, reader: Reader, recipe: Events, reading: Reading, end: int) -> _EventSample:
         """Of the day before `end`, and of the time of `reading`."""
         happened = queries.happened(recipe, reading.since, reading.until)
-        within = sa.select(queries.labels.c[recipe.time.column]).where(happened).limit(MOST_EVENTS).subquery()
+        within = sa.select(queries.labels.c[recipe.time.column]).where(happened).limit(MOST_ROWS).subquery()
         counted = sa.select(sa.func.count()).select_from(within)
         unmatched = len(reading.unmatched) if recipe.count_unmatched else None
         return cls(recipe, _types(queries, reader, recipe, end), int(reader.one(counted) or 0), unmatched)
@@ -355,14 +351,24 @@ class _EventSample:
         if self.happened >= FEWEST and matched < LOW_MATCHED * self.happened:
             yield f"only {_percent(matched, self.happened)} of the events match"
 
-    def remarks(self) -> Iterator[Remark]:
-        """What is wrong with them."""
+    def remarks(self, of_no_request: Callable[[], int | None]) -> Iterator[Remark]:
+        """What is wrong with them.
+
+        Args:
+            of_no_request: how many of the unmatched name a request that was not logged; None if that is not known.
+        """
         yield from self._on_types()
         lost = min(self.unmatched or 0, self.happened)
-        if self.happened >= FEWEST and lost > self.happened / 2:
-            text = f"{lost:,} of {self.happened:,} events match no impression within the attribution"
+        if self.happened < FEWEST or lost < FEWEST_LOST or lost <= NOTABLE * self.happened:
+            return
+        share = f" ({_percent(lost, self.happened)})"
+        text = f"{lost:,} of {self.happened:,} events{share} match no impression within the attribution"
+        if lost > self.happened / 2:
             remedy = "do request and item name the same things as in the rankings, and are both times in the same zone?"
-            yield Remark(("relevance", "events", "request"), f"{text}; {remedy}")
+        else:
+            strangers = of_no_request()
+            remedy = _why_unmatched(lost, None if strangers is None else min(strangers, lost))
+        yield Remark(("relevance", "events", "request"), f"{text}; {remedy}")
 
     def _on_types(self) -> Iterator[Remark]:
         every = sum(count for _, _, count in self.types)
@@ -375,6 +381,38 @@ class _EventSample:
             if rule.type is not None and kinds.index(rule.type) not in seen:
                 text = f"no event of the type {rule.type!r} among the {every:,} looked at; there are {there}{more}"
                 yield Remark(("relevance", "events", "rules", index), text)
+
+
+def _of_no_request(pull: Pull, recipe: Events, reading: Reading) -> int | None:
+    """How many events of that time name a request that was not logged; None where it takes too long to see."""
+    parts = Blocks.of(pull.monitor, recipe).cut(reading.since, reading.until)
+    try:
+        with pull.reading() as (reader, queries):
+            counted = (
+                sa.select(sa.func.count()).select_from(queries.unmatched(recipe, *part, of_any_item=True).subquery())
+                for part in parts
+            )
+            return sum(int(reader.one(count) or 0) for count in counted)
+    except SourceError as error:
+        if error.reason not in ("timeout", "resources"):
+            raise
+        return None
+
+
+def _why_unmatched(lost: int, strangers: int | None) -> str:
+    """Why some of the events match nothing, and what mends it; `strangers` of them name no request that was logged."""
+    usual = "a few % are usual, of late clicks and bots; more of them make values wrong"
+    items = "is every item that was shown logged, each page of a list too, and by the same name?"
+    requests = (
+        "are all requests logged, and still there? Events of other lists, tests or bots are left out by a "
+        "`select:` in the place of the events' table"
+    )
+    if strangers is None:
+        return f"{usual}; {items} Or {requests}"
+    unlisted = lost - strangers
+    of_items = f"{unlisted:,} name a request that was logged, but an item that was not: {items}"
+    of_requests = f"{strangers:,} name a request that was not logged: {requests}"
+    return "; ".join([usual, *([of_items] if unlisted else []), *([of_requests] if strangers else [])])
 
 
 def _types(queries: Queries, reader: Reader, recipe: Events, end: int) -> list[tuple[Any, int | None, int]]:

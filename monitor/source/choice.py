@@ -12,6 +12,7 @@ from sqlalchemy.sql.visitors import replacement_traverse
 from monitor.core.summable import grades
 from monitor.core.types import Column, Events, Judgments, Monitor
 from monitor.errors import SourceError
+from monitor.source.again import Noticing
 from monitor.source.engine import Database, Statement
 from monitor.source.pieces import InPieces
 from monitor.source.pull import Pull, open_pull
@@ -67,12 +68,14 @@ def open_source(monitor: Monitor, database: Database) -> Pull | PushDown:
 
 
 def open_reader(monitor: Monitor, database: Database) -> Pull | InPieces:
-    """The same, for whoever reads long stretches too.
+    """The same, for whoever reads long stretches too, and day after day: what is odd of ids is logged.
 
     Raises:
         SourceError: as of `open_source`.
     """
     source = open_source(monitor, database)
+    pull = source.pull if isinstance(source, PushDown) else source
+    pull.noticing = Noticing(monitor)
     return InPieces(source) if isinstance(source, PushDown) else source
 
 

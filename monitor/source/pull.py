@@ -20,6 +20,7 @@ from monitor.core.kernels import Rankings as Graded
 from monitor.core.tally import MICROS, Reading
 from monitor.core.types import Events, Monitor
 from monitor.errors import SourceError
+from monitor.source.again import Noticing
 from monitor.source.engine import Database, Reader
 from monitor.source.kinds import Kinds
 from monitor.source.labels import Labelling, Labels, Sample
@@ -72,12 +73,20 @@ class Freshness:
 
 
 class Pull:
-    """Reads one monitor from its source."""
+    """Reads one monitor from its source.
 
-    def __init__(self, monitor: Monitor, database: Database, most_rows: int = MOST_ROWS) -> None:
+    Attributes:
+        most_rows: of one answer.
+        noticing: who says that ids come again; None for who says so otherwise.
+    """
+
+    def __init__(
+        self, monitor: Monitor, database: Database, most_rows: int = MOST_ROWS, noticing: Noticing | None = None
+    ) -> None:
         self.monitor = monitor
         self.database = database
         self.most_rows = most_rows
+        self.noticing = noticing
         self._queries: Queries | None = None
         self._preparing = threading.Lock()
 
@@ -130,6 +139,8 @@ class Pull:
         wide = (since - monitor.max_request_span, until + monitor.max_request_span)
         summary = reader.columns(queries.requests(*wide), self.most_rows)
         requests = Requests.of(summary, monitor, queries.cutoffs)
+        if self.noticing is not None:
+            self.noticing.see(requests)
         alone = requests.recurring.buckets(since, until, width)
         if alone and since // width < (until - 1) // width:
             for part in apart(since, until, width, alone):

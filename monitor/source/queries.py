@@ -393,12 +393,17 @@ class Queries:
         numbered = sa.select(*e.c, number.label("rankmon_number")).where(happened)
         return numbered.subquery("n")
 
-    def unmatched(self, recipe: Events, since: float, until: float, reach: tuple[float, float]) -> sa.Select[Any]:
-        """Times of the events in [since, until) whose item was not logged for their request within `reach`."""
+    def unmatched(
+        self, recipe: Events, since: float, until: float, reach: tuple[float, float], of_any_item: bool = False
+    ) -> sa.Select[Any]:
+        """Times of the events in [since, until) whose item was not logged for their request within `reach`.
+
+        `of_any_item`: only those of whose request nothing was logged at all.
+        """
         e = self.labels
         logged = sa.and_(
             self.request == e.c[recipe.request],
-            self.item == e.c[recipe.item],
+            sa.true() if of_any_item else self.item == e.c[recipe.item],
             self.served(*reach),
         )
         return (

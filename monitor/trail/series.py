@@ -26,6 +26,12 @@ from monitor.store import Store
 SPAN = 42 * DAY
 """Seconds of the past that a trail shows."""
 
+RECENT = (7 * DAY, 3 * DAY, DAY)
+"""Seconds that it may show finely besides: the first of which each window is drawn to `AS_DEEP`, else the last."""
+
+AS_DEEP = 4
+"""Points for each window, of which the lowest has seven eighths of a fall as long as the window at the least."""
+
 ALIKE = 1e-9
 """What is apart by less is the same but for rounding."""
 
@@ -73,6 +79,8 @@ class Trail:
         points: one at each end, without a value where too little was read.
         newest: the newest final window.
         slices: (end, value of each slice that had one), in larger steps.
+        span: of the past that it shows.
+        recent: the last of it in small steps, where windows are so short that some lie between the points.
     """
 
     measure: Measure | None
@@ -82,6 +90,8 @@ class Trail:
     points: tuple[TrailPoint, ...] = ()
     newest: TrailPoint | None = None
     slices: tuple[tuple[int, Mapping[SliceKey, float]], ...] = ()
+    span: int = SPAN
+    recent: Trail | None = None
 
     @property
     def judged(self) -> str:
@@ -94,6 +104,10 @@ class Trail:
         if self.newest is None or (self.points and self.points[-1].end >= self.newest.end):
             return self.points
         return (*self.points, self.newest)
+
+    def emptied(self) -> Trail:
+        """Of the same, with nothing worked out yet."""
+        return replace(self, points=(), newest=None, slices=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +130,13 @@ class Compared:
         return 0.0 if self.before is None else (self.value - self.before) * self.share
 
 
-def grid_step(width: int, most: int) -> int:
-    """Seconds between points, so that SPAN has at most so many: whole buckets, and if possible a part of a day.
+def grid_step(width: int, most: int, span: int = SPAN) -> int:
+    """Seconds between points, so that `span` has at most so many: whole buckets, and if possible a part of a day.
 
     >>> grid_step(3600, 300), grid_step(300, 300), grid_step(2 * DAY, 300)
     (14400, 14400, 172800)
     """
-    fewest = -(-SPAN // most)
+    fewest = -(-span // most)
     parts = [DAY // n for n in range(DAY // width, 0, -1) if DAY % n == 0 and DAY // n % width == 0]
     whole = -(-fewest // width) * width
     return next((step for step in parts if step >= fewest), whole)
@@ -156,7 +170,20 @@ def subjects(monitor: Monitor) -> tuple[tuple[Measure | None, int], ...]:
 
 def _new(monitor: Monitor, measure: Measure | None, window: int) -> Trail:
     rules = tuple(r for r in monitor.alerts if r.overall and (r.measure, r.window) == (measure, window))
-    return Trail(measure, window, rules, grid_step(monitor.bucket, MOST_POINTS))
+    step = grid_step(monitor.bucket, MOST_POINTS)
+    span, fine = _recent(monitor.bucket, window)
+    recent = Trail(measure, window, rules, fine, span=span) if window < step else None
+    return Trail(measure, window, rules, step, recent=recent)
+
+
+def _recent(width: int, window: int) -> tuple[int, int]:
+    """(span, step) of what is shown finely, given the lengths of buckets and windows; all in seconds.
+
+    >>> _recent(300, 3600), _recent(60, 300)
+    ((259200, 900), (86400, 300))
+    """
+    found = [(span, grid_step(width, MOST_POINTS, span)) for span in RECENT]
+    return next((one for one in found if one[1] <= max(width, window // AS_DEEP)), found[-1])
 
 
 class _Past:
@@ -208,20 +235,21 @@ class _Past:
 
 def _onward(trail: Trail, past: _Past, end: int) -> Trail:
     """The trail up to `end`, without what has become too old."""
-    last = trail.newest.end if trail.newest is not None else end - SPAN
-    if trail.newest is not None and last >= end:
+    if trail.newest is not None and trail.newest.end >= end:
         return trail
+    last = max(end - trail.span, trail.newest.end if trail.newest is not None else 0)
     ends = _grid(last, end, trail.step)
     first_end = min([*ends, end])
     view = past.view(trail, first_end, end)
     if _is_restated(trail, view, past.begin(first_end)):
-        return _onward(_new(past.monitor, trail.measure, trail.window), past, end)
+        return _onward(trail.emptied(), past, end)
     added = [_point(trail, view, at) for at in ends]
-    kept = [p for p in (*trail.points, *added) if p.end > end - SPAN]
+    kept = [p for p in (*trail.points, *added) if p.end > end - trail.span]
     first = next((i for i, p in enumerate(kept) if p.value is not None), len(kept))
-    newest = added[-1] if ends and ends[-1] == end else _point(trail, view, end)
-    slices = [s for s in (*trail.slices, *_slices(trail, past, last, end)) if s[0] > end - SPAN]
-    return replace(trail, points=tuple(kept[first:]), newest=newest, slices=tuple(slices))
+    recent = None if trail.recent is None else _onward(trail.recent, past, end)
+    newest = added[-1] if ends and ends[-1] == end else recent.newest if recent else _point(trail, view, end)
+    slices = [s for s in (*trail.slices, *_slices(trail, past, last, end)) if s[0] > end - trail.span]
+    return replace(trail, points=tuple(kept[first:]), newest=newest, slices=tuple(slices), recent=recent)
 
 
 def _grid(after: int, until: int, step: int) -> range:
@@ -293,7 +321,7 @@ def _slices(trail: Trail, past: _Past, last: int, end: int) -> Iterator[tuple[in
     """(end, slice -> value) of the windows of a coarser grid that end in (last, end]."""
     monitor, measure = past.monitor, trail.measure
     ends = _grid(last, end, grid_step(monitor.bucket, MOST_SLICE_POINTS))
-    if not monitor.slices or measure is None or not ends:
+    if not monitor.slices or measure is None or not ends or trail.span < SPAN:
         return
     history = past.history(past.definition(measure), ends[0] - max(monitor.windows), end, overall_only=False)
     for at in ends:

@@ -1,0 +1,50 @@
+"""What drivers log by themselves, beside what is said of their errors."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from monitor.cli import run
+from monitor.logs import REPEATING
+from tests.support.postgres import free_port
+
+CONFIG = """\
+store: {{url: "sqlite:///{folder}/store.db"}}
+sources: {{shop: {{url: "{url}"}}}}
+monitors:
+  - name: search
+    source: shop
+    rankings: {{table: r, request: id, item: item, position: position, time: at}}
+    relevance: {{column: {{grade: grade, attribution: 1h}}}}
+    measures: [ndcg@10]
+"""
+
+
+@pytest.fixture(autouse=True)
+def levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has set nothing up."""
+    for name in REPEATING:
+        monkeypatch.setattr(logging.getLogger(name), "level", logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("driver", "url"),
+    [
+        ("clickhouse_connect", "clickhousedb://u@127.0.0.1:{port}/d"),
+        ("clickhouse_connect", "clickhousedb://u@nowhere.invalid:{port}/d"),
+        ("pyhive", "hive://u@127.0.0.1:{port}/d?auth=NOSASL"),
+        ("pyhive", "hive://u@nowhere.invalid:{port}/d?auth=NOSASL"),
+    ],
+)
+def test_a_source_that_is_away_is_told_once_and_not_by_its_driver(
+    tmp_path: Path, driver: str, url: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip(driver)
+    path = tmp_path / "rankmon.yaml"
+    path.write_text(CONFIG.format(folder=tmp_path, url=url.format(port=free_port())), encoding="utf-8")
+    assert run(["check-config", "--connect", "-c", str(path)]) == 3
+    assert [(r.name, r.getMessage()) for r in caplog.records] == []
+    assert "search: source shop: " in capsys.readouterr().err
