@@ -16,6 +16,7 @@ from monitor.core.finding_words import sentence
 from monitor.core.messages import Notification, notification
 from monitor.core.rules import Floor, Rule
 from monitor.core.types import OVERALL
+from monitor.core.verdict_conditions import DEGRADED
 from monitor.core.verdict_hours import hours
 from monitor.core.windows import History
 from monitor.retraining import due
@@ -219,6 +220,23 @@ def test_hours_without_labels_are_left_out_of_what_is_said_of_an_open_alarm(benc
     assert not found.is_paused
     assert found.value == pytest.approx(0.85 * 0.55, abs=0.01)
     assert "and the data are sound" in sentence(found)
+
+
+def test_a_finding_has_one_beginning_that_of_the_fall_and_not_that_of_the_evidence(bench: Bench) -> None:
+    fell = 32 + 5 / 24
+    past = Ranking.of(34, seed=2, peak=150, noise=0.02).since(fell, mean=0.8, slices=[0, 1]).draw(2)
+    bench.put(past.rows(0, 32 * 24))
+    bench.judge(day(32))
+    bench.live(past.rows(0, 33 * 24), 32 * 24, step=3)
+    newest = bench.store.verdicts.newest("search")
+    assert newest is not None
+    assert next(a.since for a in newest.alarms if not a.unit) < day(fell), "evidence gathered before"
+    found = next(f for s in bench.incidents for f in s.findings if f.verdict == DEGRADED and not f.dimension)
+    assert (found.end - found.window, found.since - HOUR) == (day(fell), day(fell))
+    stored = bench.store.history(bench.monitor.definition(bench.drift.measure), day(fell), found.end)
+    sums = stored.slice(OVERALL).sum(axis=0)
+    assert found.requests == sums[b.REQUESTS]
+    assert found.value == pytest.approx(sums[b.TOTAL] / sums[b.REQUESTS])
 
 
 def test_what_is_back_is_told_with_what_it_is_since_it_began_to_rise(bench: Bench) -> None:

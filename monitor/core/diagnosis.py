@@ -135,7 +135,7 @@ class OfVerdict:
         """That of a verdict by which alarms opened, if there is one by several slices. `step` in seconds."""
         if verdict.split is None or len(verdict.split.parts) < 2:
             return None
-        since = min((a.since for a in verdict.alarms if a.opened_at == verdict.end), default=verdict.end - step)
+        since = min((a.fell_at for a in verdict.alarms if a.opened_at == verdict.end), default=verdict.end - step)
         length = min(max(verdict.end - since, step), max(DAY, step))
         return cls(verdict.split, (verdict.end - length, verdict.end))
 

@@ -39,13 +39,13 @@ def finding(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alarm 
 
 
 def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alarm) -> Finding:
-    """Of an open alarm, over its hours up to now; where it may be over, up to when that began, as its value is."""
+    """Of an open alarm, over its hours since the fall began; where it may be over, up to when that did."""
     key = name[1:]
     end = verdict.end if alarm.back_since is None else alarm.back_since
-    window = max(end - alarm.since, seen.width)
+    window = max(end - alarm.fell_at, seen.width)
     value, before, requests = alarm.value, alarm.before, alarm.requests
     lower, upper, method = seen.bounds(key, window, end, value, requests)
-    now, usual = seen.coverage(verdict, alarm.since, key)
+    now, usual = seen.coverage(verdict, alarm.fell_at, key)
     found = Finding(
         DEGRADED,
         severity_of(seen.drift, name),

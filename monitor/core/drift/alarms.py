@@ -52,6 +52,7 @@ class Standing:
         fit_since: (U,) seconds, from when on every step was fit to be judged.
         began: (U, 3) seconds, starts of the steps with which an alarm's fall most probably began, and with which it may
             have at the earliest and at the latest.
+        besides: (U, 3) what sums since the fall began have more than `fallen`, whose hours begin with the evidence.
         course: what `sudden` rests on.
     """
 
@@ -67,6 +68,7 @@ class Standing:
     sudden: Floats
     fit_since: Ints
     began: Ints
+    besides: Floats
     course: Course
 
     @classmethod
@@ -74,7 +76,7 @@ class Standing:
         """Nothing known."""
         zeros, sums, never = np.zeros(count), np.zeros((count, 3)), np.zeros(count, np.int64)
         since, closed = np.full(count, now, np.int64), np.full(count, CLOSED, np.int64)
-        fresh = (since, np.zeros((count, 3), np.int64), Course.empty(count, now))
+        fresh = (since, np.zeros((count, 3), np.int64), sums, Course.empty(count, now))
         return cls(sums, zeros, since, sums, closed, zeros, never, sums, zeros, zeros, *fresh)
 
     def padded(self, count: int, now: int) -> Standing:
@@ -102,6 +104,11 @@ class Standing:
         """(U,) evidence of a fall, slow or sudden, to be held against the threshold."""
         found: Floats = score(self.evidence) + SUDDEN * np.exp(self.sudden)
         return found
+
+    @property
+    def told(self) -> Floats:
+        """(U, 3) sums like `fallen`, since an alarm's fall began: what people are told, and nothing is judged by."""
+        return self.fallen + self.besides
 
     @property
     def effect(self) -> Floats:
@@ -291,7 +298,11 @@ def _dated(now: Standing, seen: Seen, row: int, fires: Bools) -> Standing:
     is_older = now.since < np.maximum(now.fit_since, starts[0])
     found = starts[onset.change_point(moved, weight, prior)]
     found = np.where(is_older[:, None], onset.roughly(now.since, end, length), found)
-    return replace(now, began=np.where(fires[:, None], found, now.began))
+    # What lies between the two beginnings: 1 where the fall began first, -1 where the evidence did.
+    between = (starts[:, None] >= found[:, 0]) * 1.0 - (starts[:, None] >= now.since)
+    besides = np.stack([(between * sums).sum(axis=0) for sums in (requests, total, expected)], axis=1)
+    is_new = fires[:, None]
+    return replace(now, began=np.where(is_new, found, now.began), besides=np.where(is_new, besides, now.besides))
 
 
 def _followed(was: Course, seen: Seen, row: int, has: Bools) -> Course:

@@ -207,7 +207,8 @@ class _Going:
             self._reference = self._reference.without(since)
             starts = np.array(self._block.ends[: row + 1]) - self._settings.step
             self._good[: row + 1][starts >= since] = 0.0
-        steps = min(max((self._block.ends[row] - since) // self._settings.step, 1), self._was.recent.sums.shape[1])
+        began = int(now.began[new, 0].min())
+        steps = min(max((self._block.ends[row] - began) // self._settings.step, 1), self._was.recent.sums.shape[1])
         end = self._was.recent.sums.shape[1] + row + 1
         block, span = self._block, slice(end - steps, end)
         return diagnose(self._found, self._names[1:], without_lost(block.window[:, span], block.sound[span]))
@@ -310,17 +311,17 @@ class _Going:
         now = self._standing
         if not self._is_open:
             return ()
-        weight, effect = now.score / self._block.threshold, now.effect
+        weight, told = now.score / self._block.threshold, now.told
         tolerated, began = self._found.noise.tolerated, now.began.tolist()
         return tuple(
             Alarm(
                 self._names[u],
                 int(now.since[u]),
                 int(now.opened_at[u]),
-                float(effect[u]),
+                _relative(told[u]),
                 float(weight[u]),
                 float(tolerated[u]),
-                *_means(now.fallen[u]),
+                *_means(told[u]),
                 self._back_since(u),
                 began[u][0],
                 (began[u][1], began[u][2]),
@@ -345,6 +346,12 @@ def _means(sums: Floats) -> tuple[float | None, float | None, int]:
     """(mean, expectation, requests) of a unit's sums."""
     requests, total, expected = sums.tolist()
     return ratio(total, requests), ratio(expected, requests), round(requests)
+
+
+def _relative(sums: Floats) -> float:
+    """Relative change of a unit's mean from its expectation, by its sums."""
+    _, total, expected = sums.tolist()
+    return float(total / expected - 1) if expected > 0 else 0.0
 
 
 def diagnose(found: Baseline, slices: tuple[str, ...], window: Floats) -> Split:

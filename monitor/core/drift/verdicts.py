@@ -34,10 +34,11 @@ class Alarm:
         unit: the slice's name; empty for overall.
         since: start of the step from which on the evidence grew.
         opened_at: end of the step at which there was enough of it.
-        effect: relative change of the mean since then, against the expectation under the present mix.
+        effect: relative change of the mean since its fall began, against the expectation under the present mix.
         evidence: against the threshold: 1 is enough.
         tolerated: relative drop that is none.
-        value, before: mean and expectation of the judged hours since then, but not from when on it may be over.
+        value, before: mean and expectation of the judged hours since its fall began, but not of those since it may be
+            over.
         requests: in these.
         back_since: start of the step from which on evidence grows that it is over; None where there is none.
         began: start of the step with which the fall most probably began, by what was known when it opened.

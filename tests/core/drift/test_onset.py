@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from monitor.core.drift.onset import change_point, roughly
-from monitor.core.drift.series import HOUR, Floats
+from monitor.core.drift.series import HOUR, Floats, Hours
 from monitor.core.drift.verdicts import Alarm
 from tests.support.drift import Ranking, day, on, verdicts
 
@@ -47,10 +47,14 @@ def test_of_a_fall_that_took_long_to_be_found_the_beginning_is_known_by_a_quarte
     assert roughly(np.array([0]), 2 * HOUR, HOUR).tolist() == [[0, -HOUR, HOUR]]
 
 
+def drawn(seed: int) -> Hours:
+    """A ranking whose mean of all traffic falls suddenly by an eighth."""
+    return Ranking.of(34, seed=seed, peak=150, noise=0.02).since(FELL, mean=0.8, slices=[0, 1]).draw(seed)
+
+
 def alarms(seed: int, until: float = 34.0) -> list[Alarm]:
-    """Of all traffic, step by step, that falls suddenly by an eighth."""
-    hours = Ranking.of(34, seed=seed, peak=150, noise=0.02).since(FELL, mean=0.8, slices=[0, 1]).draw(seed)
-    found = on(verdicts(hours.rows(0, round(until * 24))), FELL)
+    """Of all traffic, step by step."""
+    found = on(verdicts(drawn(seed).rows(0, round(until * 24))), FELL)
     return [alarm for v in found for alarm in v.alarms if not alarm.unit]
 
 
@@ -63,3 +67,16 @@ def test_an_alarm_is_told_to_have_begun_with_the_fall_and_not_with_its_evidence(
     assert first.began_within[0] <= day(FELL) <= first.began_within[1] < first.opened_at
     assert {(a.began, a.began_within) for a in others} == {(first.began, first.began_within)}, "by what was known then"
     assert alarms(seed, until=(first.opened_at - day(0)) / 86_400)[0].began == first.began
+
+
+@pytest.mark.parametrize("seed", [2, 11])
+def test_from_what_to_what_it_fell_is_told_of_the_hours_since_the_fall_began(seed: int) -> None:
+    hours, told = drawn(seed), alarms(seed)
+    assert {alarm.back_since for alarm in told[:6]} == {None}
+    for number, alarm in enumerate(told[:6]):
+        fallen = (hours.starts >= day(FELL)) & (hours.starts < alarm.opened_at + number * HOUR)
+        requests = hours.requests[fallen].sum()
+        assert alarm.requests == requests
+        assert alarm.value == pytest.approx(hours.total[fallen].sum() / requests)
+        assert alarm.before is not None
+        assert alarm.effect == pytest.approx(alarm.value / alarm.before - 1)
