@@ -107,13 +107,14 @@ class Block:
 
 def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) -> Block:
     """What can be worked out of some steps at once; the state knows their slices."""
-    base = found.tables[:, slots(hours.starts, settings.step)]
-    mean, share, volume = base * state.levels.ratios[:, None, :]
-    share = np.minimum(share, 1.0)
-    size, known, count = hours.requests, found.known, len(hours.starts)
+    base = found.tables.take(slots(hours.starts, settings.step), axis=1)
+    mean, share, volume = base * state.levels.ratios[:, None]
+    # NumPy is three times as fast where both are of the same shape, and numbers.
+    known, size, count = found.known[None] * 1.0, hours.requests, len(hours.starts)
     judged, usual = size * known, volume * known
     worth, usually = judged * mean, usual * mean
-    fields = [size, judged, hours.total * known, worth, hours.labelled * known, judged * share, usual]
+    expected_labelled = judged * np.minimum(share, 1.0)
+    fields = [size, judged, hours.total * known, worth, hours.labelled * known, expected_labelled, usual]
     window, crowd = _with_day_before(state, hours, fields)
     ends: list[int] = (hours.starts + settings.step).tolist()
     few, spread = settings.steps(SHORT_HOURS), gates.Spread(found.coverage_noise, found.volume_noise)
@@ -124,16 +125,17 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     by_slice = by_slice if kept is window else gates.rolling(kept, few, count)
     shifted = partial(_shifted, settings, state, found, hours)
     gated = _gated(settings, state, kept, by_slice, crowd, spread, shifted, lost_until, most_lost)
-    of_units, part = found.judged, known * sound[-count:]
+    of_units, sound_now = found.judged, sound[-count:]
     threshold = settings.thresholds(of_units)
     beyond, variance = doubt(found, worth, usually, state.mix.is_shifted), found.quality.variance * known
-    observed = size * part, hours.total * part, hours.squares * part
-    sums = Sums(*observed, mean * known, variance, found.noise.variance[1:], beyond)
-    left_out = sound[-count:] == 0
     past = kept[gates.JUDGED : gates.EXPECTED + 1]
+    requests, total = past[:2, -count:]
+    squares = hours.squares * known * sound_now
+    sums = Sums(requests, total, squares, mean * known, variance, found.noise.variance[1:], beyond)
+    left_out = sound_now == 0
     seen = alarms.see(sums, found.noise, of_units, left_out, by_slice, past, threshold, ends, settings.hours)
     tracked = np.array([hours.total, size * base[0], hours.squares, hours.labelled, size * base[1], size, base[2]])
-    tracked[:REQUESTS] *= sound[-count:]
+    tracked[:REQUESTS] *= sound_now
     mix = mix_effects(judged, usual, worth, usually).tolist()
     return Block(ends, window, sound, crowd, gated, tracked, mix, seen, size, threshold)
 
@@ -236,13 +238,11 @@ def _unlabelled(
 
 def _left_out(state: State, flagged: Bools, ends: list[int], lasting: int) -> tuple[Ints, Floats]:
     """`lost_until` and `sound` of a block, whose labels are lost where (T, S) `flagged`, and for `lasting` seconds."""
-    instants, was = np.array(ends)[:, None], state.trouble.lost_until
-    lost_until = np.tile(was, (len(ends), 1))
-    if some(flagged):
-        known = np.maximum.accumulate((instants + lasting) * flagged, axis=0)
-        lost_until = np.maximum(known, was)
-    elif not some(was):  # as ever
-        return lost_until, np.concatenate([state.recent.sound, np.ones(flagged.shape)])
+    was = state.trouble.lost_until
+    if not (some(flagged) or some(was)):  # as ever
+        return np.zeros(flagged.shape, np.int64), np.concatenate([state.recent.sound, np.ones(flagged.shape)])
+    instants = np.array(ends)[:, None]
+    lost_until = np.maximum(np.maximum.accumulate((instants + lasting) * flagged, axis=0), was)
     return lost_until, np.concatenate([state.recent.sound, (lost_until < instants) * 1.0])
 
 
