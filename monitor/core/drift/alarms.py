@@ -239,17 +239,23 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     since[begins], since[anew], fallen[anew] = end - seen.length, end, 0.0
     course = _followed(was.course, seen, row, has)
     found = np.minimum(course.evidence(seen.length), np.log(threshold * BEYOND))
-    now = replace(
-        was,
-        evidence=evidence,
-        run=np.maximum(run, 0.0),
-        since=since,
-        fallen=fallen,
-        sudden=np.where(is_open, np.maximum(was.sudden, found), found) if was.is_any_open else found,
-        course=course,
+    now = Standing(
+        evidence,
+        np.maximum(run, 0.0),
+        since,
+        fallen,
+        was.opened_at,
+        was.back,
+        was.back_since,
+        was.risen,
+        was.along,
+        np.where(is_open, np.maximum(was.sudden, found), found) if was.is_any_open else found,
+        was.fit_since,
+        was.began,
+        course,
     )
-    fires = seen.judged & ~is_open & (now.score > threshold)
-    if some(fires) and some(fires := fires & seen.fell[row]):
+    fires = now.score > threshold
+    if some(fires) and some(fires := fires & seen.judged & is_well & seen.fell[row]):
         now = _dated(_opened(_begun(now, fires, end), seen, row, fires), seen, row, fires)
     return _closing(now, seen, row, has, sums) if was.is_any_open else now
 

@@ -56,15 +56,16 @@ are while it is all traffic, and while slices are left out."""
 
 REQUESTS, JUDGED, TOTAL, EXPECTED, LABELLED, EXPECTED_LABELLED, EXPECTED_REQUESTS = range(7)
 FIELDS = 7
+FEW = 6
 EVENTS, UNMATCHED, REFUSED, SHOWN = range(4)
 
 
 def rolling(values: Floats, length: int, steps: int) -> Floats:
     """Sums of `length` rows that end at each of the last `steps` rows; rows on the second axis.
 
-    Each sum is taken in the same order, however many there are at once.
+    Each sum is taken in the same order, however many there are at once, and in whichever of the two ways.
     """
-    if steps == 1:
+    if steps == 1 and length > FEW:
         running: Floats = np.add.accumulate(values[:, -length:], axis=1)[:, -1:]
         return running
     first = values.shape[1] - steps - length + 1
@@ -131,8 +132,8 @@ def _labels(sums: Floats, spread: Spread, most: float) -> Bools:
 
 def slices_short_of_labels(step: Floats, short: Floats) -> Bools:
     """(T, S) whether a slice has few labels, be it by chance, in (7, T, S) sums of a step or of three hours."""
-    now, lately = (span[LABELLED] < LABELS_RATIO_DEGRADED * span[EXPECTED_LABELLED] for span in (step, short))
-    found: Bools = now | lately
+    found: Bools = step[LABELLED] < LABELS_RATIO_DEGRADED * step[EXPECTED_LABELLED]
+    found |= short[LABELLED] < LABELS_RATIO_DEGRADED * short[EXPECTED_LABELLED]
     return found
 
 
@@ -280,9 +281,10 @@ def rows_refused(short: Floats, refused: Floats, usual: float) -> Bools:
         refused: (T,) rows that were refused in them.
         usual: refused rows for each request.
     """
-    many: Bools = (refused >= REFUSED_ROWS) & (refused > REFUSED_SHARE * short[REQUESTS])
+    many: Bools = refused >= REFUSED_ROWS
     if not some(many):  # as ever
         return many
+    many &= refused > REFUSED_SHARE * short[REQUESTS]
     expected = usual * short[REQUESTS]
     error = np.sqrt(np.maximum(expected, 1.0) + (0.5 * expected) ** 2)
     found: Bools = many & (refused > REFUSED_RATIO * expected) & (refused - expected > REFUSED_Z * error)

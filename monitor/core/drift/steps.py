@@ -105,17 +105,13 @@ class _Going:
         """After the last step."""
         steps = self._was.recent.sums.shape[1]
         block = self._block
-        recent = Recent(block.window[:, -steps:].copy(), block.crowd[:, -steps:].copy(), block.sound[-steps:].copy())
-        was = self._levels.today
-        today = replace(was, sums=self._today, crowd=self._crowd, is_shifted=was.is_shifted or self._is_shifted)
-        reference = self._reference
-        return replace(
-            self._was,
-            until=self._block.ends[-1],
+        was, reference = self._levels.today, self._reference
+        return self._was.going_on(
+            until=block.ends[-1],
             busy_at=self._busy_at,
             reference=None if reference is None else reference.with_more(self._as_expected(hours), self._good),
-            levels=replace(self._levels, today=today),
-            recent=recent,
+            levels=self._levels.with_today(self._today, self._crowd, was.is_shifted or self._is_shifted),
+            recent=Recent(block.window[:, -steps:], block.crowd[:, -steps:], block.sound[-steps:]),
             standing=self._standing,
             trouble=self._troubles.now,
             mix=self._mix,
@@ -331,8 +327,11 @@ class _Going:
     def _pending(self) -> tuple[str, ...]:
         """Units with half the evidence, and no alarm."""
         now = self._standing
-        which = (now.score >= self._half) & ~now.open & self._block.seen.judged
-        return tuple(self._names[u] for u in np.flatnonzero(which)) if some(which) else ()
+        which = now.score >= self._half
+        if not some(which):  # as ever
+            return ()
+        which &= ~now.open & self._block.seen.judged
+        return tuple(self._names[u] for u in np.flatnonzero(which))
 
 
 def least_decay(state: State, found: Baseline) -> float:
