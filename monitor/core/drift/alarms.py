@@ -122,7 +122,6 @@ class Seen:
         middle: (T, U) logarithm of the middle stake's.
         has: (T, U) whether there was a request.
         whole: what the units are judged on.
-        sums: (T, U, 3) requests, observed and expected sums.
         lately: (4, T, U) observed and expected sums of the last hours, of values and then of labels.
         noise: of the units.
         doubt: (T,), or (1,) of every step, what overall tolerates more than usual, relative.
@@ -139,7 +138,6 @@ class Seen:
     middle: Floats
     has: Bools
     whole: Whole
-    sums: Floats
     lately: Floats
     noise: Noise
     doubt: Floats
@@ -208,7 +206,6 @@ def see(
         factor[:, :, 1],
         whole.requests > 0,
         whole,
-        np.array([whole.requests, whole.total, whole.expected]).transpose(1, 2, 0),
         units(short[gates.TOTAL : gates.EXPECTED_LABELLED + 1]),
         noise,
         sums.doubt,
@@ -226,7 +223,7 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     While slices with an alarm are left out, or away, that make most of its fall, overall says nothing either: it would
     be well without them.
     """
-    has, sums, end, is_open = seen.has[row], seen.sums[row], seen.ends[row], was.open
+    has, sums, end, is_open = seen.has[row], seen.whole.sums[row], seen.ends[row], was.open
     if is_open[0] and _lacks_most(was, (seen.left_out[row] | seen.away[row]) & is_open[1:]):
         has, sums = has.copy(), sums.copy()
         has[0], sums[0] = False, 0.0

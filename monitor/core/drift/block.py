@@ -107,7 +107,7 @@ class Block:
 
 def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) -> Block:
     """What can be worked out of some steps at once; the state knows their slices."""
-    base = found.tables.take(slots(hours.starts, settings.step), axis=1)
+    base = found.at(hours.starts)
     mean, share, volume = base * state.levels.ratios[:, None]
     # NumPy is three times as fast where both are of the same shape, and numbers.
     known, size, count = found.known[None] * 1.0, hours.requests, len(hours.starts)
@@ -116,7 +116,7 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     expected_labelled = judged * np.minimum(share, 1.0)
     fields = [size, judged, hours.total * known, worth, hours.labelled * known, expected_labelled, usual]
     window, crowd = _with_day_before(state, hours, fields)
-    ends: list[int] = (hours.starts + settings.step).tolist()
+    ends = [start + settings.step for start in hours.starts.tolist()]
     few, spread = settings.steps(SHORT_HOURS), gates.Spread(found.coverage_noise, found.volume_noise)
     by_slice = gates.rolling(window, few, count)
     flagged, most_lost = _unlabelled(settings, state, window, by_slice, spread)
@@ -130,13 +130,15 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     beyond, variance = doubt(found, worth, usually, state.mix.is_shifted), found.quality.variance * known
     past = kept[gates.JUDGED : gates.EXPECTED + 1]
     requests, total = past[:2, -count:]
-    squares = hours.squares * known * sound_now
+    squares = hours.squares * known
+    tracked = np.array([hours.total, size * base[0], hours.squares, hours.labelled, size * base[1], size, base[2]])
+    if kept is not window:
+        squares *= sound_now
+        tracked[:REQUESTS] *= sound_now
     sums = Sums(requests, total, squares, mean * known, variance, found.noise.variance[1:], beyond)
     left_out = sound_now == 0
     seen = alarms.see(sums, found.noise, of_units, left_out, by_slice, past, threshold, ends, settings.hours)
-    tracked = np.array([hours.total, size * base[0], hours.squares, hours.labelled, size * base[1], size, base[2]])
-    tracked[:REQUESTS] *= sound_now
-    mix = mix_effects(judged, usual, worth, usually).tolist()
+    mix = mix_effects(judged, usual, worth, usually)
     return Block(ends, window, sound, crowd, gated, tracked, mix, seen, size, threshold)
 
 
@@ -212,9 +214,8 @@ def _missing(settings: Settings, kept: Floats, short: Floats) -> Bools:
 
 def _with_day_before(state: State, hours: Hours, fields: list[Floats]) -> tuple[Floats, Floats]:
     """`window` and `crowd` of a block, of whose steps `fields` are."""
-    crowd = np.array(hours.crowd)
     recent = state.recent
-    return np.concatenate([recent.sums, np.array(fields)], axis=1), np.concatenate([recent.crowd, crowd], axis=1)
+    return np.concatenate([recent.sums, fields], axis=1), np.concatenate([recent.crowd, hours.crowd], axis=1)
 
 
 def _unlabelled(

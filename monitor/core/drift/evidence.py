@@ -55,7 +55,7 @@ class Sums:
         size = np.maximum(requests, 1.0)
         level, variance = expected / size, within / size
         level[:, 1:], variance[:, 1:] = mean, self.variance
-        return Whole(requests, total, expected, size, level, np.maximum(variance, LEAST_VARIANCE), chance)
+        return Whole(found[:3].transpose(1, 2, 0), requests, total, expected, size, level, np.maximum(variance, LEAST_VARIANCE), chance)
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,14 @@ class Whole:
     """T steps by U units.
 
     Attributes:
-        requests, total, expected: (T, U) sums.
+        sums: (T, U, 3) requests, observed and expected sums.
+        requests, total, expected: (T, U) each of these.
         size: (T, U) requests, at least one.
         level, variance: (T, U) expected mean of a request, and variance of its value.
         chance: (T, U) sampling variance of `total`, by what the requests' variance is of late.
     """
 
+    sums: Floats
     requests: Floats
     total: Floats
     expected: Floats
@@ -76,7 +78,6 @@ class Whole:
     level: Floats
     variance: Floats
     chance: Floats
-
 
 def factors(sums: Sums, noise: Noise, threshold: Floats, hours: float) -> Floats:
     """(T, U, 3) logarithm of each step's factor for each stake; 0 where there is no request.
@@ -116,8 +117,8 @@ def odds(size: Floats, level: Floats, variance: Floats, lowest: Floats, noise: N
     whole = sampling + noise.common * level**2
     stake = STAKES * np.sqrt(whole)[..., None]
     bet = np.minimum(stake / (variance[..., None] + stake**2), 0.9)
-    loss = np.maximum(bet * (1 - lowest[..., None]), 1e-3)
-    kappa = (-np.log1p(-loss) - loss) / loss**2
+    worst = np.minimum(bet * (lowest - 1)[..., None], -1e-3)
+    kappa = (worst - np.log1p(worst)) / worst**2
     return bet, kappa, (sampling / whole)[..., None]
 
 
@@ -125,13 +126,11 @@ def _shortfall(sums: Sums, tolerated: Floats) -> tuple[Floats, Floats, Floats]:
     """((T, U) sum of m - y, (T, U) sum of (m - y)^2, (T, U) least m) for the mean m that is still tolerated."""
     n, s = sums.requests, sums.total
     # By overall's tolerance and by each slice's own, both at once.
-    mean = np.array([(1 - tolerated[0] - sums.doubt)[:, None] * sums.mean, (1 - tolerated[1:]) * sums.mean])
-    short, squared = n * mean - s, n * mean**2 - 2 * mean * s + sums.squares
-    found = np.empty((3, n.shape[0], n.shape[1] + 1))
-    found[0, :, 1:], found[1, :, 1:], found[2, :, 1:] = short[1], squared[1], mean[1]
-    found[0, :, 0], found[1, :, 0] = short[0].sum(axis=1), squared[0].sum(axis=1)
-    found[2, :, 0] = np.where(n > 0, mean[0], 1.0).min(axis=1)
-    return found[0], found[1], found[2]
+    mean = np.array([(1 - tolerated[0] - sums.doubt)[:, None] * sums.mean, (1 - tolerated[1:])[None] * sums.mean])
+    both = np.array([n * mean - s, n * mean**2 - 2 * mean * s + sums.squares])
+    short, squared = np.concatenate([both[:, 0].sum(axis=2, keepdims=True), both[:, 1]], axis=2)
+    lowest = np.where(n > 0, mean[0], 1.0).min(axis=1, keepdims=True)
+    return short, squared, np.concatenate([lowest, mean[1]], axis=1)
 
 
 def grow(evidence: Floats, factor: Floats, threshold: Floats) -> Floats:

@@ -152,7 +152,7 @@ class _Going:
     def _follow_mix(self, row: int) -> None:
         count = self._judged[row]
         if count > 0:
-            weight, was = mix_weight(self._settings), self._mix
+            weight, was = mix_weight(self._settings.step), self._mix
             over = was.over + weight * (self._block.mix[row] * count - was.over)
             under = was.under + weight * (count - was.under)
             least = self._least_mix * (MIX_BACK if was.is_shifted else 1.0)

@@ -88,8 +88,8 @@ class Course:
         return found
 
     def _by_start(self, length: int) -> Floats:
-        old = self.starts[:, :, _youngest(length) :]
-        return evidence(old[AGAINST], old[INFORMATION])
+        found: Floats = evidence(self.starts[AGAINST], self.starts[INFORMATION])
+        return found[:, _youngest(length) :]
 
 
 def _youngest(length: int) -> int:
