@@ -122,12 +122,11 @@ class Seen:
         middle: (T, U) logarithm of the middle stake's.
         has: (T, U) whether there was a request.
         whole: what the units are judged on.
-        lately: (4, T, U) observed and expected sums of the last hours, of values and then of labels.
         noise: of the units.
         doubt: (T,), or (1,) of every step, what overall tolerates more than usual, relative.
         judged: (U,) units that may raise an alarm.
         left_out: (T, S) slices whose labels are lost.
-        short: (7, T, S) sums of the last hours, fields as in `gates`.
+        short: (7, T, U) sums of the last hours, fields as in `gates`.
         foretold: what shows a sudden fall.
         past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
     """
@@ -138,7 +137,6 @@ class Seen:
     middle: Floats
     has: Bools
     whole: Whole
-    lately: Floats
     noise: Noise
     doubt: Floats
     judged: Bools
@@ -150,7 +148,7 @@ class Seen:
     @cached_property
     def labelled(self) -> Bools:
         """(T, U) whether the last hours had enough labels for a sudden fall to be one of the model."""
-        found: Bools = self.lately[2] >= LEAST_LABELS * self.lately[3]
+        found: Bools = self.short[gates.LABELLED] >= LEAST_LABELS * self.short[gates.EXPECTED_LABELLED]
         return found
 
     # What follows is asked for only where there is an alarm, or about to be one.
@@ -165,7 +163,7 @@ class Seen:
     @cached_property
     def fell(self) -> Bools:
         """(T, U) whether the last hours were lower than tolerated."""
-        tolerated, (total, expected) = self.noise.tolerated, self.lately[:2]
+        tolerated, (total, expected) = self.noise.tolerated, self.short[gates.TOTAL : gates.EXPECTED + 1]
         found: Bools = total < (1 - tolerated) * expected
         found[:, 0] = total[:, 0] < (1 - tolerated[0] - self.doubt) * expected[:, 0]
         return found
@@ -173,7 +171,8 @@ class Seen:
     @cached_property
     def away(self) -> Bools:
         """(T, S) slices without a request in the last hours, where there should be some."""
-        return gates.slices_away(self.short[gates.REQUESTS], self.short[gates.EXPECTED_REQUESTS])
+        of_slices = self.short[:, :, 1:]
+        return gates.slices_away(of_slices[gates.REQUESTS], of_slices[gates.EXPECTED_REQUESTS])
 
 
 def see(
@@ -192,7 +191,7 @@ def see(
     Args:
         judged: (U,) units that may raise an alarm.
         left_out: (T, S) slices whose labels are lost.
-        short: (7, T, S) sums of the last hours, fields as in `gates`.
+        short: (7, T, U) sums of the last hours, fields as in `gates`.
         past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
         threshold: (U,) of the evidence.
         hours: of a step.
@@ -206,7 +205,6 @@ def see(
         factor[:, :, 1],
         whole.requests > 0,
         whole,
-        units(short[gates.TOTAL : gates.EXPECTED_LABELLED + 1]),
         noise,
         sums.doubt,
         judged,

@@ -13,6 +13,7 @@ from monitor.core.drift.alarms import Seen
 from monitor.core.drift.baseline import Baseline, mix_effects
 from monitor.core.drift.evidence import Sums
 from monitor.core.drift.levels import REQUESTS, SHOWN, VOLUME, Levels
+from monitor.core.drift.noise import units
 from monitor.core.drift.seasons import by_changed_clocks, slots
 from monitor.core.drift.series import Bools, Floats, Hours, Ints, some
 from monitor.core.drift.settings import Settings
@@ -83,6 +84,7 @@ class Block:
 
     Attributes:
         window: (7, R + T, S) the day before and the steps, fields as in `gates`.
+        busy: R + T, requests that may be judged.
         sound: (R + T, S) 0 where a slice is left out, for its labels are lost.
         crowd: (4, R + T) events, unmatched, refused, items shown.
         gated: what they say of the data.
@@ -95,6 +97,7 @@ class Block:
 
     ends: list[int]
     window: Floats
+    busy: list[float]
     sound: Floats
     crowd: Floats
     gated: Gated
@@ -118,13 +121,15 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     window, crowd = _with_day_before(state, hours, fields)
     ends = [start + settings.step for start in hours.starts.tolist()]
     few, spread = settings.steps(SHORT_HOURS), gates.Spread(found.coverage_noise, found.volume_noise)
-    by_slice = gates.rolling(window, few, count)
+    by_slice, whole = gates.rolling(window, few, count), window.sum(axis=2)
+    busy: list[float] = whole[gates.JUDGED].tolist()
     flagged, most_lost = _unlabelled(settings, state, window, by_slice, spread)
     lost_until, sound = _left_out(state, flagged, ends, (few - 1) * settings.step)
     kept = without_lost(window, sound)
-    by_slice = by_slice if kept is window else gates.rolling(kept, few, count)
-    shifted = partial(_shifted, settings, state, found, hours)
-    gated = _gated(settings, state, kept, by_slice, crowd, spread, shifted, lost_until, most_lost)
+    if kept is not window:
+        by_slice, whole = gates.rolling(kept, few, count), kept.sum(axis=2)
+    short, shifted = units(by_slice), partial(_shifted, settings, state, found, hours)
+    gated = _gated(settings, state, kept, whole, short, crowd, spread, shifted, lost_until, most_lost)
     of_units, sound_now = found.judged, sound[-count:]
     threshold = settings.thresholds(of_units)
     beyond, variance = doubt(found, worth, usually, state.mix.is_shifted), found.quality.variance * known
@@ -137,30 +142,33 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
         tracked[:REQUESTS] *= sound_now
     sums = Sums(requests, total, squares, mean * known, variance, found.noise.variance[1:], beyond)
     left_out = sound_now == 0
-    seen = alarms.see(sums, found.noise, of_units, left_out, by_slice, past, threshold, ends, settings.hours)
+    seen = alarms.see(sums, found.noise, of_units, left_out, short, past, threshold, ends, settings.hours)
     mix = mix_effects(judged, usual, worth, usually)
-    return Block(ends, window, sound, crowd, gated, tracked, mix, seen, size, threshold)
+    return Block(ends, window, busy, sound, crowd, gated, tracked, mix, seen, size, threshold)
 
 
 def _gated(
     settings: Settings,
     state: State,
     kept: Floats,
-    by_slice: Floats,
+    whole: Floats,
+    lately: Floats,
     crowd: Floats,
     spread: gates.Spread,
     shifted: Callable[[], Floats],
     lost_until: Ints,
     most_lost: list[bool],
 ) -> Gated:
-    """What steps say of the data, by (7, R + T, S) `kept` sums, and (7, T, S) those of three hours."""
-    few, many, count = settings.steps(SHORT_HOURS), settings.steps(DAY_HOURS), by_slice.shape[1]
-    whole, short = kept.sum(axis=2), by_slice.sum(axis=2)
-    per_step, day = whole[:, -count:], gates.rolling(whole, many, count)
+    """What steps say of the data, by (7, R + T, S) `kept` sums, and (7, T, U) those of three hours."""
+    few, many, count = settings.steps(SHORT_HOURS), settings.steps(DAY_HOURS), lately.shape[1]
+    per_step, short, day = spans = whole[:, -count:], lately[:, :, 0], gates.rolling(whole, many, count)
     refused, shown = gates.rolling(crowd[gates.REFUSED :], few, count)
-    items = (crowd[gates.SHOWN, -count:], shown)
-    in_day = partial(_in_day, crowd, many, count)
-    short_lists = gates.lists_short((per_step, short, day), items, in_day, _usual(state.levels, SHOWN))
+    items, items_usual = (crowd[gates.SHOWN, -count:], shown), _usual(state.levels, SHOWN)
+    missing = _missing(settings, kept, lately[:, :, 1:])
+    if gates.are_well(spans, items, items_usual, refused):
+        none = [False] * count
+        return Gated(*spans, spread, none, none, none, none, none, none, none, missing, lost_until, most_lost)
+    short_lists = gates.lists_short(spans, items, partial(_in_day, crowd, many, count), items_usual)
     lists_fell = short_lists
     if some(short_lists):
         sizes, sizes_before = kept[gates.REQUESTS, -count:], kept[gates.REQUESTS, :count]
@@ -171,14 +179,14 @@ def _gated(
         short,
         day,
         spread,
-        gates.labels_suspect((per_step, short, day), spread).tolist(),
+        gates.labels_suspect(spans, spread).tolist(),
         gates.rows_refused(short, refused, _usual(state.levels, 3)).tolist(),
         short_lists.tolist(),
         lists_fell.tolist(),
         low.tolist(),
         low_again.tolist(),
         low_still.tolist(),
-        _missing(settings, kept, by_slice),
+        missing,
         lost_until,
         most_lost,
     )

@@ -71,7 +71,6 @@ class _Going:
         self._least_mix = max(LEAST_MIX, MIX_DEVIATIONS * found.mix_noise)
         # As lists: single numbers of arrays are slow.
         self._requests: list[float] = block.gated.per_step[gates.REQUESTS].tolist()
-        self._busy: list[bool] = (block.window[gates.JUDGED] > 0).any(axis=1).tolist()
         self._judged: list[float] = block.gated.per_step[gates.JUDGED].tolist()
         self._day: list[list[float]] = block.gated.day.T.tolist()
         self._short: list[list[float]] = block.gated.short.T.tolist()
@@ -277,7 +276,7 @@ class _Going:
     def _observed_span(self, row: int) -> int:
         """Seconds since the first request that was judged in the last day; 0 without any."""
         end = self._was.recent.sums.shape[1] + row + 1
-        first = next((at for at in range(row + 1, end) if self._busy[at]), end)
+        first = next((at for at in range(row + 1, end) if self._block.busy[at] > 0), end)
         seconds: int = (end - first) * self._settings.step
         return seconds
 
