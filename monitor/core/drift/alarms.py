@@ -121,6 +121,7 @@ class Seen:
         factor: (T, U, 3) of the evidence.
         middle: (T, U) logarithm of the middle stake's.
         has: (T, U) whether there was a request.
+        labelled: (T, U) whether the last hours had enough labels for a sudden fall to be one of the model.
         whole: what the units are judged on.
         noise: of the units.
         doubt: (T,), or (1,) of every step, what overall tolerates more than usual, relative.
@@ -136,6 +137,7 @@ class Seen:
     factor: Floats
     middle: Floats
     has: Bools
+    labelled: Bools
     whole: Whole
     noise: Noise
     doubt: Floats
@@ -144,12 +146,6 @@ class Seen:
     short: Floats
     foretold: Foretold
     past: Floats
-
-    @cached_property
-    def labelled(self) -> Bools:
-        """(T, U) whether the last hours had enough labels for a sudden fall to be one of the model."""
-        found: Bools = self.short[gates.LABELLED] >= LEAST_LABELS * self.short[gates.EXPECTED_LABELLED]
-        return found
 
     # What follows is asked for only where there is an alarm, or about to be one.
 
@@ -204,6 +200,7 @@ def see(
         np.exp(factor),
         factor[:, :, 1],
         whole.requests > 0,
+        short[gates.LABELLED] >= LEAST_LABELS * short[gates.EXPECTED_LABELLED],
         whole,
         noise,
         sums.doubt,

@@ -160,7 +160,8 @@ def _gated(
     most_lost: list[bool],
 ) -> Gated:
     """What steps say of the data, by (7, R + T, S) `kept` sums, and (7, T, U) those of three hours."""
-    few, many, count = settings.steps(SHORT_HOURS), settings.steps(DAY_HOURS), lately.shape[1]
+    count = lately.shape[1]
+    few, many = settings.steps(SHORT_HOURS), whole.shape[1] - count
     per_step, short, day = spans = whole[:, -count:], lately[:, :, 0], gates.rolling(whole, many, count)
     refused, shown = gates.rolling(crowd[gates.REFUSED :], few, count)
     items, items_usual = (crowd[gates.SHOWN, -count:], shown), _usual(state.levels, SHOWN)
@@ -230,16 +231,17 @@ def _unlabelled(
     settings: Settings, state: State, window: Floats, short: Floats, spread: gates.Spread
 ) -> tuple[Bools, list[bool]]:
     """(T, S) slices whose labels are lost, and T whether most are, by (7, T, S) `short` sums of three hours."""
-    count, was = short.shape[1], state.trouble.lost_since > 0
+    count, lost_since = short.shape[1], state.trouble.lost_since
     few = gates.slices_short_of_labels(window[:, -count:], short)
-    if not (some(few) or some(was)):  # as ever
+    if not (some(few) or some(lost_since)):  # as ever
         return few, [False] * count
     longer = [gates.rolling(window, settings.steps(hours), count) for hours in THIN_HOURS]
     is_open = state.standing.open
     fewer = np.where(is_open[1:], gates.SLICE_FEWEST, gates.SLICE_FEWER)
     usual = fewer * gates.labels_of_others(longer[-1])
     found = gates.slices_unlabelled((window[:, -count:], short, *longer), spread, usual)
-    was &= state.trouble.lost_until >= state.until + (settings.steps(SHORT_HOURS) - 1) * settings.step
+    lasting = (settings.steps(SHORT_HOURS) - 1) * settings.step
+    was = (lost_since > 0) & (state.trouble.lost_until >= state.until + lasting)
     was_most = state.trouble.most_lost
     left_out, most = gates.slices_left_out(found, was, was_most, is_open[1:], usual, short, longer[-1])
     return left_out, most.tolist()
@@ -249,7 +251,7 @@ def _left_out(state: State, flagged: Bools, ends: list[int], lasting: int) -> tu
     """`lost_until` and `sound` of a block, whose labels are lost where (T, S) `flagged`, and for `lasting` seconds."""
     was = state.trouble.lost_until
     if not (some(flagged) or some(was)):  # as ever
-        return np.zeros(flagged.shape, np.int64), np.concatenate([state.recent.sound, np.ones(flagged.shape)])
+        return np.zeros(flagged.shape, np.int64), np.concatenate([state.recent.sound, ~flagged])
     instants = np.array(ends)[:, None]
     lost_until = np.maximum(np.maximum.accumulate((instants + lasting) * flagged, axis=0), was)
     return lost_until, np.concatenate([state.recent.sound, (lost_until < instants) * 1.0])

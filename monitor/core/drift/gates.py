@@ -65,13 +65,23 @@ def rolling(values: Floats, length: int, steps: int) -> Floats:
 
     Each sum is taken in the same order, however many there are at once, and in whichever of the two ways.
     """
-    if steps == 1 and length > FEW:
-        running: Floats = np.add.accumulate(values[:, -length:], axis=1)[:, -1:]
-        return running
+    if steps == 1:
+        return _last(values, length)[:, None]
     first = values.shape[1] - steps - length + 1
     found = values[:, first : first + steps].copy()
     for row in range(first + 1, first + length):
         found += values[:, row : row + steps]
+    return found
+
+
+def _last(values: Floats, length: int) -> Floats:
+    """The sum of the last `length` rows: all at once where they are many, which for a few takes longer."""
+    if length > FEW:
+        found: Floats = np.add.accumulate(values[:, -length:], axis=1)[:, -1]
+        return found
+    found = values[:, -length]
+    for row in range(1 - length, 0):
+        found = found + values[:, row]
     return found
 
 
@@ -100,11 +110,18 @@ def _is_well(
     step: list[float], short: list[float], day: list[float], items: float, lately: float, least: float
 ) -> bool:
     return (
-        all(sums[LABELLED] > LABELS_RATIO * sums[EXPECTED_LABELLED] and sums[TOTAL] > 0 for sums in (step, short, day))
-        and all(sums[REQUESTS] >= TRAFFIC_AGAIN_RATIO * sums[EXPECTED_REQUESTS] for sums in (short, day))
+        _has_labels(step)
+        and _has_labels(short)
+        and _has_labels(day)
+        and short[REQUESTS] >= TRAFFIC_AGAIN_RATIO * short[EXPECTED_REQUESTS]
+        and day[REQUESTS] >= TRAFFIC_AGAIN_RATIO * day[EXPECTED_REQUESTS]
         and items >= least * step[REQUESTS]
         and lately >= least * short[REQUESTS]
     )
+
+
+def _has_labels(sums: list[float]) -> bool:
+    return sums[LABELLED] > LABELS_RATIO * sums[EXPECTED_LABELLED] and sums[TOTAL] > 0
 
 
 def labels_suspect(spans: tuple[Floats, Floats, Floats], spread: Spread, most: float = LABELS_RATIO) -> Bools:

@@ -48,7 +48,7 @@ class Noise:
 
 def units(sums: Floats) -> Floats:
     """(..., S + 1) from (..., S): overall, then the slices."""
-    found: Floats = np.concatenate([sums.sum(axis=-1, keepdims=True), sums], axis=-1)
+    found: Floats = np.concatenate([np.add.reduce(sums, axis=-1, keepdims=True), sums], axis=-1)
     return found
 
 

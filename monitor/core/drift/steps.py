@@ -224,10 +224,11 @@ class _Going:
             self._crowd[1:] += block.crowd[:, block.crowd.shape[1] - len(block.ends) + row]
         if masked is not None:
             return
-        is_open = self._is_open
-        self._today[:REQUESTS] += new[:REQUESTS] * self._kept() if is_open else new[:REQUESTS]
-        if is_open:
+        if self._is_open:
+            self._today[:REQUESTS] += new[:REQUESTS] * self._kept()
             self._good[row] = 0.0
+        else:
+            self._today[:REQUESTS] += new[:REQUESTS]
 
     # ---- what there is to say --------------------------------------------------------------------------------------
 
@@ -282,8 +283,8 @@ class _Going:
 
     def _lacks(self, row: int) -> str:
         days, whole = self._found.days, self._settings.reference / DAY
-        since = days_since(self._was, self._block.ends[row])
         if not self._was.settled:
+            since = days_since(self._was, self._block.ends[row])
             known = days_known(self._was, self._block.ends[row])
             so_far = min(known, SETTLING_DAYS) or "less than one"
             said = f"whole days since the level began anew, labels included: {so_far} of {SETTLING_DAYS}"
@@ -293,6 +294,7 @@ class _Going:
             least = self._settings.least_reference / DAY
             return f"requests in a slice with a baseline, for a day; a new one has its own after {least:.0f} days"
         if not self._was.fits:
+            since = days_since(self._was, self._block.ends[row])
             return f"a whole reference since the level began anew: {since} of {whole:.0f} days"
         if self._reference is not None:
             return f"a whole reference: {days:.0f} of {whole:.0f} days"
