@@ -395,16 +395,16 @@ def _volume_noise(settings: Settings, reference: Reference, expected: Floats, he
 
 
 def mix_effects(size: Floats, expected: Floats, worth: Floats, expected_worth: Floats) -> list[float]:
-    """T relative changes of the expected mean by the mix of the (T, S) requests, against the expected mix.
+    """T relative changes of the expected mean by the mix of the (T,) requests, against the expected mix.
 
     Args:
-        worth, expected_worth: (T, S) what these requests, and those that were expected, are expected to sum up to.
+        worth, expected_worth: (T,) what these requests, and those that were expected, are expected to sum up to.
     """
-    sums = np.array([worth, size, expected_worth, expected]).sum(axis=2)
-    return [_mix_effect(*row) for row in sums.T.tolist()]
+    rows = zip(size.tolist(), expected.tolist(), worth.tolist(), expected_worth.tolist(), strict=True)
+    return [_mix_effect(*row) for row in rows]
 
 
-def _mix_effect(worth: float, size: float, expected_worth: float, expected: float) -> float:
+def _mix_effect(size: float, expected: float, worth: float, expected_worth: float) -> float:
     usual = expected_worth / max(expected, 1e-9)
     return worth / max(size, 1.0) / max(usual, 1e-9) - 1 if size > 0 and usual > 0 else 0.0
 
@@ -417,7 +417,8 @@ def mix_weight(step: int) -> float:
 
 def _mix_noise(settings: Settings, size: Floats, expected: Floats, mean: Floats) -> float:
     """Standard deviation of the smoothed effect of the mix."""
-    effects = mix_effects(size, expected, size * mean, expected * mean)
+    sums = (size, expected, size * mean, expected * mean)
+    effects = mix_effects(*(of_slices.sum(axis=1) for of_slices in sums))
     whole, weight = size.sum(axis=1), mix_weight(settings.step)
     over = under = 0.0
     smoothed = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -78,8 +79,7 @@ class Gated:
         return found
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """What is worked out for all T steps at once.
 
     Attributes:
@@ -123,6 +123,9 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     few, spread = settings.steps(SHORT_HOURS), gates.Spread(found.coverage_noise, found.volume_noise)
     by_slice, whole = gates.rolling(window, few, count), window.sum(axis=2)
     busy: list[float] = whole[gates.JUDGED].tolist()
+    now = whole[:, -count:]
+    came, usually_came = now[gates.JUDGED], now[gates.EXPECTED_REQUESTS]
+    mix = mix_effects(came, usually_came, now[gates.EXPECTED], usually.sum(axis=1))
     flagged, most_lost = _unlabelled(settings, state, window, by_slice, spread)
     lost_until, sound = _left_out(state, flagged, ends, (few - 1) * settings.step)
     kept = without_lost(window, sound)
@@ -140,10 +143,9 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     if kept is not window:
         squares *= sound_now
         tracked[:REQUESTS] *= sound_now
-    sums = Sums(requests, total, squares, mean * known, variance, found.noise.variance[1:], beyond)
+    sums = Sums(requests, total, squares, mean * known, variance, found.noise.variance[None, 1:], beyond)
     left_out = sound_now == 0
     seen = alarms.see(sums, found.noise, of_units, left_out, short, past, threshold, ends, settings.hours)
-    mix = mix_effects(judged, usual, worth, usually)
     return Block(ends, window, busy, sound, crowd, gated, tracked, mix, seen, size, threshold)
 
 

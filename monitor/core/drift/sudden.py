@@ -12,6 +12,7 @@ clipped (Huber, 1981), so that neither the heavy tails of real noise nor a short
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -104,8 +105,7 @@ def evidence(against: Floats, information: Floats) -> Floats:
     return found
 
 
-@dataclass(frozen=True)
-class Foretold:
+class Foretold(NamedTuple):
     """What T steps say of U units, beside the baseline.
 
     Attributes:
