@@ -123,9 +123,7 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     few, spread = settings.steps(SHORT_HOURS), gates.Spread(found.coverage_noise, found.volume_noise)
     by_slice, whole = gates.rolling(window, few, count), window.sum(axis=2)
     busy: list[float] = whole[gates.JUDGED].tolist()
-    now = whole[:, -count:]
-    came, usually_came = now[gates.JUDGED], now[gates.EXPECTED_REQUESTS]
-    mix = mix_effects(came, usually_came, now[gates.EXPECTED], usually.sum(axis=1))
+    mix = _mix(whole[:, -count:], usually)
     flagged, most_lost = _unlabelled(settings, state, window, by_slice, spread)
     lost_until, sound = _left_out(state, flagged, ends, (few - 1) * settings.step)
     kept = without_lost(window, sound)
@@ -135,7 +133,7 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     gated = _gated(settings, state, kept, whole, short, crowd, spread, shifted, lost_until, most_lost)
     of_units, sound_now = found.judged, sound[-count:]
     threshold = settings.thresholds(of_units)
-    beyond, variance = doubt(found, worth, usually, state.mix.is_shifted), found.quality.variance * known
+    beyond, variance = doubt(found, worth, usually, state.mix.is_shifted), found.quality.variance[None] * known
     past = kept[gates.JUDGED : gates.EXPECTED + 1]
     requests, total = past[:2, -count:]
     squares = hours.squares * known
@@ -147,6 +145,12 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     left_out = sound_now == 0
     seen = alarms.see(sums, found.noise, of_units, left_out, short, past, threshold, ends, settings.hours)
     return Block(ends, window, busy, sound, crowd, gated, tracked, mix, seen, size, threshold)
+
+
+def _mix(now: Floats, usually: Floats) -> list[float]:
+    """T effects of the mix, by (7, T) sums, and (T, S) what the usual requests are expected to be worth."""
+    came, expected = now[gates.JUDGED], now[gates.EXPECTED_REQUESTS]
+    return mix_effects(came, expected, now[gates.EXPECTED], usually.sum(axis=1))
 
 
 def _gated(

@@ -56,7 +56,8 @@ class Sums:
         size = np.maximum(requests, 1.0)
         level, variance = expected / size, within / size
         level[:, 1:], variance[:, 1:] = mean, self.variance
-        return Whole(found[:3].transpose(1, 2, 0), requests, total, expected, size, level, np.maximum(variance, LEAST_VARIANCE), chance)
+        variance = np.maximum(variance, LEAST_VARIANCE)
+        return Whole(found[:3].transpose(1, 2, 0), requests, total, expected, size, level, variance, chance)
 
 
 class Whole(NamedTuple):
@@ -78,6 +79,7 @@ class Whole(NamedTuple):
     level: Floats
     variance: Floats
     chance: Floats
+
 
 def factors(sums: Sums, noise: Noise, threshold: Floats, hours: float) -> Floats:
     """(T, U, 3) logarithm of each step's factor for each stake; 0 where there is no request.
@@ -125,7 +127,7 @@ def odds(size: Floats, level: Floats, variance: Floats, lowest: Floats, noise: N
 def _shortfall(sums: Sums, tolerated: Floats) -> tuple[Floats, Floats, Floats]:
     """((T, U) sum of m - y, (T, U) sum of (m - y)^2, (T, U) least m) for the mean m that is still tolerated."""
     n, s = sums.requests, sums.total
-    # By overall's tolerance and by each slice's own: one after the other, for arrays of one shape are multiplied faster.
+    # By overall's tolerance and by each slice's own; one after the other, for NumPy is fastest at arrays of one shape.
     of_all, own = (1 - tolerated[0] - sums.doubt)[:, None] * sums.mean, (1 - tolerated[None, 1:]) * sums.mean
     short = units_of(n * of_all - s, n * own - s)
     squared = units_of(n * of_all**2 - 2 * of_all * s + sums.squares, n * own**2 - 2 * own * s + sums.squares)

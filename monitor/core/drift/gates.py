@@ -57,6 +57,7 @@ are while it is all traffic, and while slices are left out."""
 REQUESTS, JUDGED, TOTAL, EXPECTED, LABELLED, EXPECTED_LABELLED, EXPECTED_REQUESTS = range(7)
 FIELDS = 7
 FEW = 6
+"""Rows up to which it is faster to add them one by one."""
 EVENTS, UNMATCHED, REFUSED, SHOWN = range(4)
 
 
@@ -102,8 +103,9 @@ def are_well(spans: Sequence[Floats], shown: Sequence[Floats], usual: float, ref
         usual: items for each request.
         refused: (T,) rows that were refused in three hours.
     """
-    rows = zip(*(sums.T.tolist() for sums in spans), *(items.tolist() for items in shown), strict=True)
-    return max(refused.tolist()) < REFUSED_ROWS and all(_is_well(*row, LISTS_RATIO * usual) for row in rows)
+    least, (step, short, day) = LISTS_RATIO * usual, (sums.T.tolist() for sums in spans)
+    rows = zip(step, short, day, shown[0].tolist(), shown[1].tolist(), strict=True)
+    return max(refused.tolist()) < REFUSED_ROWS and all(_is_well(*row, least) for row in rows)
 
 
 def _is_well(
