@@ -128,14 +128,13 @@ class Seen:
         factor: (T, U, 3) of the evidence.
         middle: (T, U) logarithm of the middle stake's.
         has: (T, U) whether there was a request.
+        labelled: (T, U) whether the last hours had enough labels for a sudden fall to be one of the model.
         whole: what the units are judged on.
-        sums: (T, U, 3) requests, observed and expected sums.
-        lately: (4, T, U) observed and expected sums of the last hours, of values and then of labels.
         noise: of the units.
         doubt: (T,), or (1,) of every step, what overall tolerates more than usual, relative.
         judged: (U,) units that may raise an alarm.
         left_out: (T, S) slices whose labels are lost.
-        short: (7, T, S) sums of the last hours, fields as in `gates`.
+        short: (7, T, U) sums of the last hours, fields as in `gates`.
         foretold: what shows a sudden fall.
         past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
     """
@@ -145,9 +144,8 @@ class Seen:
     factor: Floats
     middle: Floats
     has: Bools
+    labelled: Bools
     whole: Whole
-    sums: Floats
-    lately: Floats
     noise: Noise
     doubt: Floats
     judged: Bools
@@ -155,12 +153,6 @@ class Seen:
     short: Floats
     foretold: Foretold
     past: Floats
-
-    @cached_property
-    def labelled(self) -> Bools:
-        """(T, U) whether the last hours had enough labels for a sudden fall to be one of the model."""
-        found: Bools = self.lately[2] >= LEAST_LABELS * self.lately[3]
-        return found
 
     # What follows is asked for only where there is an alarm, or about to be one.
 
@@ -174,7 +166,7 @@ class Seen:
     @cached_property
     def fell(self) -> Bools:
         """(T, U) whether the last hours were lower than tolerated."""
-        tolerated, (total, expected) = self.noise.tolerated, self.lately[:2]
+        tolerated, (total, expected) = self.noise.tolerated, self.short[gates.TOTAL : gates.EXPECTED + 1]
         found: Bools = total < (1 - tolerated) * expected
         found[:, 0] = total[:, 0] < (1 - tolerated[0] - self.doubt) * expected[:, 0]
         return found
@@ -182,7 +174,8 @@ class Seen:
     @cached_property
     def away(self) -> Bools:
         """(T, S) slices without a request in the last hours, where there should be some."""
-        return gates.slices_away(self.short[gates.REQUESTS], self.short[gates.EXPECTED_REQUESTS])
+        of_slices = self.short[:, :, 1:]
+        return gates.slices_away(of_slices[gates.REQUESTS], of_slices[gates.EXPECTED_REQUESTS])
 
 
 def see(
@@ -201,7 +194,7 @@ def see(
     Args:
         judged: (U,) units that may raise an alarm.
         left_out: (T, S) slices whose labels are lost.
-        short: (7, T, S) sums of the last hours, fields as in `gates`.
+        short: (7, T, U) sums of the last hours, fields as in `gates`.
         past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
         threshold: (U,) of the evidence.
         hours: of a step.
@@ -214,9 +207,8 @@ def see(
         np.exp(factor),
         factor[:, :, 1],
         whole.requests > 0,
+        short[gates.LABELLED] >= LEAST_LABELS * short[gates.EXPECTED_LABELLED],
         whole,
-        np.array([whole.requests, whole.total, whole.expected]).transpose(1, 2, 0),
-        units(short[gates.TOTAL : gates.EXPECTED_LABELLED + 1]),
         noise,
         sums.doubt,
         judged,
@@ -233,7 +225,7 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     While slices with an alarm are left out, or away, that make most of its fall, overall says nothing either: it would
     be well without them.
     """
-    has, sums, end, is_open = seen.has[row], seen.sums[row], seen.ends[row], was.open
+    has, sums, end, is_open = seen.has[row], seen.whole.sums[row], seen.ends[row], was.open
     if is_open[0] and _lacks_most(was, (seen.left_out[row] | seen.away[row]) & is_open[1:]):
         has, sums = has.copy(), sums.copy()
         has[0], sums[0] = False, 0.0
@@ -246,17 +238,24 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
     since[begins], since[anew], fallen[anew] = end - seen.length, end, 0.0
     course = _followed(was.course, seen, row, has)
     found = np.minimum(course.evidence(seen.length), np.log(threshold * BEYOND))
-    now = replace(
-        was,
-        evidence=evidence,
-        run=np.maximum(run, 0.0),
-        since=since,
-        fallen=fallen,
-        sudden=np.where(is_open, np.maximum(was.sudden, found), found) if was.is_any_open else found,
-        course=course,
+    now = Standing(
+        evidence,
+        np.maximum(run, 0.0),
+        since,
+        fallen,
+        was.opened_at,
+        was.back,
+        was.back_since,
+        was.risen,
+        was.along,
+        np.where(is_open, np.maximum(was.sudden, found), found) if was.is_any_open else found,
+        was.fit_since,
+        was.began,
+        was.besides,
+        course,
     )
-    fires = seen.judged & ~is_open & (now.score > threshold)
-    if some(fires) and some(fires := fires & seen.fell[row]):
+    fires = now.score > threshold
+    if some(fires) and some(fires := fires & seen.judged & is_well & seen.fell[row]):
         now = _dated(_opened(_begun(now, fires, end), seen, row, fires), seen, row, fires)
     return _closing(now, seen, row, has, sums) if was.is_any_open else now
 

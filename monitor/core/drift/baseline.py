@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -194,6 +194,14 @@ class Baseline:
         volume = seasons.volume_table(self.volume, self.step)
         found: Floats = np.stack([self.quality.table(self.step), shares, volume])
         return found
+
+    def at(self, starts: Ints) -> Floats:
+        """(3, T, S) the `tables` at T steps of one day."""
+        first, count = int(starts[0]), len(starts)
+        if int(starts[-1]) - first == (count - 1) * self.step:  # as ever: none is missing
+            slot = first % WEEK // self.step
+            return self.tables[:, slot : slot + count]
+        return self.tables[:, seasons.slots(starts, self.step)]
 
     @cached_property
     def judged(self) -> Bools:
@@ -386,30 +394,35 @@ def _volume_noise(settings: Settings, reference: Reference, expected: Floats, he
     return max(float(np.sqrt(max(excess, 0))), LEAST_VOLUME_NOISE)
 
 
-def mix_effects(size: Floats, expected: Floats, worth: Floats, expected_worth: Floats) -> Floats:
-    """(T,) relative change of the expected mean by the mix of the (T, S) requests, against the expected mix.
+def mix_effects(size: Floats, expected: Floats, worth: Floats, expected_worth: Floats) -> list[float]:
+    """T relative changes of the expected mean by the mix of the (T,) requests, against the expected mix.
 
     Args:
-        worth, expected_worth: (T, S) what these requests, and those that were expected, are expected to sum up to.
+        worth, expected_worth: (T,) what these requests, and those that were expected, are expected to sum up to.
     """
-    seen, whole, fit, forecast = np.array([worth, size, expected_worth, expected]).sum(axis=2)
-    now, usual = seen / np.maximum(whole, 1), fit / np.maximum(forecast, 1e-9)
-    found: Floats = np.where((whole > 0) & (usual > 0), now / np.maximum(usual, 1e-9) - 1, 0.0)
-    return found
+    rows = zip(size.tolist(), expected.tolist(), worth.tolist(), expected_worth.tolist(), strict=True)
+    return [_mix_effect(*row) for row in rows]
 
 
-def mix_weight(settings: Settings) -> float:
-    """Of the newest step in the smoothed effect of the mix."""
-    return float(-np.expm1(-settings.step / HOUR / MIX_MEMORY_HOURS))
+def _mix_effect(size: float, expected: float, worth: float, expected_worth: float) -> float:
+    usual = expected_worth / max(expected, 1e-9)
+    return worth / max(size, 1.0) / max(usual, 1e-9) - 1 if size > 0 and usual > 0 else 0.0
+
+
+@lru_cache
+def mix_weight(step: int) -> float:
+    """Of the newest step, of so many seconds, in the smoothed effect of the mix."""
+    return float(-np.expm1(-step / HOUR / MIX_MEMORY_HOURS))
 
 
 def _mix_noise(settings: Settings, size: Floats, expected: Floats, mean: Floats) -> float:
     """Standard deviation of the smoothed effect of the mix."""
-    effects = mix_effects(size, expected, size * mean, expected * mean)
-    whole, weight = size.sum(axis=1), mix_weight(settings)
+    sums = (size, expected, size * mean, expected * mean)
+    effects = mix_effects(*(of_slices.sum(axis=1) for of_slices in sums))
+    whole, weight = size.sum(axis=1), mix_weight(settings.step)
     over = under = 0.0
     smoothed = []
-    for effect, count in zip(effects.tolist(), whole.tolist(), strict=True):
+    for effect, count in zip(effects, whole.tolist(), strict=True):
         over += weight * (effect * count - over)
         under += weight * (count - under)
         smoothed.append(over / under if under > 0 else 0.0)

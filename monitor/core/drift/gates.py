@@ -56,21 +56,33 @@ are while it is all traffic, and while slices are left out."""
 
 REQUESTS, JUDGED, TOTAL, EXPECTED, LABELLED, EXPECTED_LABELLED, EXPECTED_REQUESTS = range(7)
 FIELDS = 7
+FEW = 6
+"""Rows up to which it is faster to add them one by one."""
 EVENTS, UNMATCHED, REFUSED, SHOWN = range(4)
 
 
 def rolling(values: Floats, length: int, steps: int) -> Floats:
     """Sums of `length` rows that end at each of the last `steps` rows; rows on the second axis.
 
-    Each sum is taken in the same order, however many there are at once.
+    Each sum is taken in the same order, however many there are at once, and in whichever of the two ways.
     """
     if steps == 1:
-        running: Floats = np.add.accumulate(values[:, -length:], axis=1)[:, -1:]
-        return running
+        return _last(values, length)[:, None]
     first = values.shape[1] - steps - length + 1
     found = values[:, first : first + steps].copy()
     for row in range(first + 1, first + length):
         found += values[:, row : row + steps]
+    return found
+
+
+def _last(values: Floats, length: int) -> Floats:
+    """The sum of the last `length` rows: all at once where they are many, which for a few takes longer."""
+    if length > FEW:
+        found: Floats = np.add.accumulate(values[:, -length:], axis=1)[:, -1]
+        return found
+    found = values[:, -length]
+    for row in range(1 - length, 0):
+        found = found + values[:, row]
     return found
 
 
@@ -80,6 +92,38 @@ class Spread:
 
     coverage: float
     volume: float
+
+
+def are_well(spans: Sequence[Floats], shown: Sequence[Floats], usual: float, refused: Floats) -> bool:
+    """Whether no gate could find anything in T steps: as ever, and seen with plain numbers in a fraction of the time.
+
+    Args:
+        spans: (7, T) sums of a step, of three hours, of a day.
+        shown: (T,) items in a step, and in three hours.
+        usual: items for each request.
+        refused: (T,) rows that were refused in three hours.
+    """
+    least, (step, short, day) = LISTS_RATIO * usual, (sums.T.tolist() for sums in spans)
+    rows = zip(step, short, day, shown[0].tolist(), shown[1].tolist(), strict=True)
+    return max(refused.tolist()) < REFUSED_ROWS and all(_is_well(*row, least) for row in rows)
+
+
+def _is_well(
+    step: list[float], short: list[float], day: list[float], items: float, lately: float, least: float
+) -> bool:
+    return (
+        _has_labels(step)
+        and _has_labels(short)
+        and _has_labels(day)
+        and short[REQUESTS] >= TRAFFIC_AGAIN_RATIO * short[EXPECTED_REQUESTS]
+        and day[REQUESTS] >= TRAFFIC_AGAIN_RATIO * day[EXPECTED_REQUESTS]
+        and items >= least * step[REQUESTS]
+        and lately >= least * short[REQUESTS]
+    )
+
+
+def _has_labels(sums: list[float]) -> bool:
+    return sums[LABELLED] > LABELS_RATIO * sums[EXPECTED_LABELLED] and sums[TOTAL] > 0
 
 
 def labels_suspect(spans: tuple[Floats, Floats, Floats], spread: Spread, most: float = LABELS_RATIO) -> Bools:
@@ -131,8 +175,8 @@ def _labels(sums: Floats, spread: Spread, most: float) -> Bools:
 
 def slices_short_of_labels(step: Floats, short: Floats) -> Bools:
     """(T, S) whether a slice has few labels, be it by chance, in (7, T, S) sums of a step or of three hours."""
-    now, lately = (span[LABELLED] < LABELS_RATIO_DEGRADED * span[EXPECTED_LABELLED] for span in (step, short))
-    found: Bools = now | lately
+    found: Bools = step[LABELLED] < LABELS_RATIO_DEGRADED * step[EXPECTED_LABELLED]
+    found |= short[LABELLED] < LABELS_RATIO_DEGRADED * short[EXPECTED_LABELLED]
     return found
 
 
@@ -280,9 +324,10 @@ def rows_refused(short: Floats, refused: Floats, usual: float) -> Bools:
         refused: (T,) rows that were refused in them.
         usual: refused rows for each request.
     """
-    many: Bools = (refused >= REFUSED_ROWS) & (refused > REFUSED_SHARE * short[REQUESTS])
+    many: Bools = refused >= REFUSED_ROWS
     if not some(many):  # as ever
         return many
+    many &= refused > REFUSED_SHARE * short[REQUESTS]
     expected = usual * short[REQUESTS]
     error = np.sqrt(np.maximum(expected, 1.0) + (0.5 * expected) ** 2)
     found: Bools = many & (refused > REFUSED_RATIO * expected) & (refused - expected > REFUSED_Z * error)

@@ -110,6 +110,11 @@ class Levels:
         slices = self.ratios.shape[1]
         return Levels(_ratios(memory, self.ratios), memory, kept, Day.empty(day, slices), rising, shifted)
 
+    def with_today(self, sums: Floats, crowd: Floats, is_shifted: bool) -> Levels:
+        """With other sums of today."""
+        today = Day(self.today.number, sums, crowd, is_shifted)
+        return Levels(self.ratios, self.memory, self.pending, today, self.rising, self.shifted)
+
     def every(self) -> Floats:
         """(7, S) all that is remembered, the youngest days too."""
         found: Floats = sum((d.sums for d in self.pending), self.memory.sums.copy())

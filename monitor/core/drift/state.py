@@ -186,6 +186,10 @@ class State:
             Cycle.empty(settings.step),
         )
 
+    def going_on(self, **changes: Any) -> State:
+        """With other values of some fields: as `replace`, which for so many fields takes three times as long."""
+        return State(**(vars(self) | changes))
+
     def padded(self, slices: tuple[str, ...], start: int) -> State:
         """With slices that have their first request in the step that begins at `start`."""
         more, count = len(slices) - len(self.slices), len(slices)

@@ -71,7 +71,6 @@ class _Going:
         self._least_mix = max(LEAST_MIX, MIX_DEVIATIONS * found.mix_noise)
         # As lists: single numbers of arrays are slow.
         self._requests: list[float] = block.gated.per_step[gates.REQUESTS].tolist()
-        self._busy: list[bool] = (block.window[gates.JUDGED] > 0).any(axis=1).tolist()
         self._judged: list[float] = block.gated.per_step[gates.JUDGED].tolist()
         self._day: list[list[float]] = block.gated.day.T.tolist()
         self._short: list[list[float]] = block.gated.short.T.tolist()
@@ -105,17 +104,13 @@ class _Going:
         """After the last step."""
         steps = self._was.recent.sums.shape[1]
         block = self._block
-        recent = Recent(block.window[:, -steps:].copy(), block.crowd[:, -steps:].copy(), block.sound[-steps:].copy())
-        was = self._levels.today
-        today = replace(was, sums=self._today, crowd=self._crowd, is_shifted=was.is_shifted or self._is_shifted)
-        reference = self._reference
-        return replace(
-            self._was,
-            until=self._block.ends[-1],
+        was, reference = self._levels.today, self._reference
+        return self._was.going_on(
+            until=block.ends[-1],
             busy_at=self._busy_at,
             reference=None if reference is None else reference.with_more(self._as_expected(hours), self._good),
-            levels=replace(self._levels, today=today),
-            recent=recent,
+            levels=self._levels.with_today(self._today, self._crowd, was.is_shifted or self._is_shifted),
+            recent=Recent(block.window[:, -steps:], block.crowd[:, -steps:], block.sound[-steps:]),
             standing=self._standing,
             trouble=self._troubles.now,
             mix=self._mix,
@@ -156,7 +151,7 @@ class _Going:
     def _follow_mix(self, row: int) -> None:
         count = self._judged[row]
         if count > 0:
-            weight, was = mix_weight(self._settings), self._mix
+            weight, was = mix_weight(self._settings.step), self._mix
             over = was.over + weight * (self._block.mix[row] * count - was.over)
             under = was.under + weight * (count - was.under)
             least = self._least_mix * (MIX_BACK if was.is_shifted else 1.0)
@@ -230,10 +225,11 @@ class _Going:
             self._crowd[1:] += block.crowd[:, block.crowd.shape[1] - len(block.ends) + row]
         if masked is not None:
             return
-        is_open = self._is_open
-        self._today[:REQUESTS] += new[:REQUESTS] * self._kept() if is_open else new[:REQUESTS]
-        if is_open:
+        if self._is_open:
+            self._today[:REQUESTS] += new[:REQUESTS] * self._kept()
             self._good[row] = 0.0
+        else:
+            self._today[:REQUESTS] += new[:REQUESTS]
 
     # ---- what there is to say --------------------------------------------------------------------------------------
 
@@ -282,14 +278,14 @@ class _Going:
     def _observed_span(self, row: int) -> int:
         """Seconds since the first request that was judged in the last day; 0 without any."""
         end = self._was.recent.sums.shape[1] + row + 1
-        first = next((at for at in range(row + 1, end) if self._busy[at]), end)
+        first = next((at for at in range(row + 1, end) if self._block.busy[at] > 0), end)
         seconds: int = (end - first) * self._settings.step
         return seconds
 
     def _lacks(self, row: int) -> str:
         days, whole = self._found.days, self._settings.reference / DAY
-        since = days_since(self._was, self._block.ends[row])
         if not self._was.settled:
+            since = days_since(self._was, self._block.ends[row])
             known = days_known(self._was, self._block.ends[row])
             so_far = min(known, SETTLING_DAYS) or "less than one"
             said = f"whole days since the level began anew, labels included: {so_far} of {SETTLING_DAYS}"
@@ -299,6 +295,7 @@ class _Going:
             least = self._settings.least_reference / DAY
             return f"requests in a slice with a baseline, for a day; a new one has its own after {least:.0f} days"
         if not self._was.fits:
+            since = days_since(self._was, self._block.ends[row])
             return f"a whole reference since the level began anew: {since} of {whole:.0f} days"
         if self._reference is not None:
             return f"a whole reference: {days:.0f} of {whole:.0f} days"
@@ -332,8 +329,11 @@ class _Going:
     def _pending(self) -> tuple[str, ...]:
         """Units with half the evidence, and no alarm."""
         now = self._standing
-        which = (now.score >= self._half) & ~now.open & self._block.seen.judged
-        return tuple(self._names[u] for u in np.flatnonzero(which)) if some(which) else ()
+        which = now.score >= self._half
+        if not some(which):  # as ever
+            return ()
+        which &= ~now.open & self._block.seen.judged
+        return tuple(self._names[u] for u in np.flatnonzero(which))
 
 
 def least_decay(state: State, found: Baseline) -> float:

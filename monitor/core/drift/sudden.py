@@ -12,6 +12,7 @@ clipped (Huber, 1981), so that neither the heavy tails of real noise nor a short
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -88,8 +89,8 @@ class Course:
         return found
 
     def _by_start(self, length: int) -> Floats:
-        old = self.starts[:, :, _youngest(length) :]
-        return evidence(old[AGAINST], old[INFORMATION])
+        found: Floats = evidence(self.starts[AGAINST], self.starts[INFORMATION])
+        return found[:, _youngest(length) :]
 
 
 def _youngest(length: int) -> int:
@@ -104,8 +105,7 @@ def evidence(against: Floats, information: Floats) -> Floats:
     return found
 
 
-@dataclass(frozen=True)
-class Foretold:
+class Foretold(NamedTuple):
     """What T steps say of U units, beside the baseline.
 
     Attributes:
@@ -150,6 +150,6 @@ def follow(was: Course, seen: Foretold, row: int, has: Bools, end: int, length: 
 
 def _begun(of_starts: Floats) -> Floats:
     """With a new start before the others, the oldest left out."""
-    found = np.empty_like(of_starts)
-    found[..., 0], found[..., 1:] = 0.0, of_starts[..., :-1]
+    found = np.zeros(of_starts.shape)
+    found[..., 1:] = of_starts[..., :-1]
     return found

@@ -50,7 +50,7 @@ def doubt(found: Baseline, present: Floats, usual: Floats, is_shifted: bool) -> 
     """
     by_mix = BY_MIX * is_shifted
     if not some(found.known & ~found.alone):
-        return np.full(1, by_mix)
+        return np.array([by_mix])
     variance = found.noise.level_error[1:]
     errors = np.sqrt((np.stack([present, usual]) ** 2 * variance).sum(axis=2))
     now, then = errors / np.maximum(np.stack([present, usual]).sum(axis=2), 1e-9)

@@ -34,6 +34,7 @@ class Troubles:
         self._block = block
         self._slices = state.slices
         self._settled = state.settled
+        self._few = settings.steps(SHORT_HOURS)
         self._past = state.recent.sums.shape[1]
         self._never = np.zeros(len(state.slices), np.int64)
 
@@ -44,7 +45,7 @@ class Troubles:
             fallen: (U,) units on which an alarm is open before it; None if there are none.
         """
         was, block, end = self.now, self._block, self._block.ends[row]
-        few, settled = self._settings.steps(SHORT_HOURS), self._settled
+        few, settled = self._few, self._settled
         lasting = (few - 1) * self._settings.step
         most_lost = block.gated.most_lost[row]
         suspect, refused = most_lost or self._suspects(row, fallen)[row], settled and block.gated.refused[row]
@@ -82,7 +83,7 @@ class Troubles:
             return "labels_collapsed" if now.collapsed else "labels_suspect"
         if end <= now.refused_until:
             return "rows_refused"
-        if now.low >= min(2, self._settings.steps(SHORT_HOURS)):
+        if now.low >= min(2, self._few):
             return "traffic_low"
         if some(now.lost_since):
             is_long = end - int(now.lost_since[now.lost_since > 0].min()) >= COLLAPSED
@@ -160,7 +161,7 @@ class Troubles:
 
     def _span_until(self, until: int, row: int) -> slice:
         """The last three hours that were unusable by themselves, of what makes steps so until then, seconds."""
-        few = self._settings.steps(SHORT_HOURS)
+        few = self._few
         left = (until - self._block.ends[row]) // self._settings.step
         end = max(self._past + row + 1 - max(few - 1 - left, 0), few)
         return slice(end - few, end)

@@ -9,7 +9,7 @@ import pytest
 
 from monitor.core.drift.alarms import Seen, Standing, see, step
 from monitor.core.drift.evidence import Sums
-from monitor.core.drift.noise import Noise
+from monitor.core.drift.noise import Noise, units
 from monitor.core.drift.series import Floats
 
 THRESHOLD = np.full(3, 2000.0)
@@ -23,7 +23,7 @@ def seen(values: Floats, requests: float = 2000.0) -> Seen:
     sums = Sums(size, size * values, size * (values**2 + 0.05), mean, variance, variance)
     common = np.full(3, 0.005**2)
     noise = Noise(common, 3 * common, np.zeros(3), np.full(3, 0.01), common, np.full(3, 0.9), common, np.full(3, 0.05))
-    short = np.stack([size, size, size * values, size * mean, size, size, size])
+    short = units(np.stack([size, size, size * values, size * mean, size, size, size]))
     past = np.stack([size, size * values, size * mean])
     return see(
         sums,
