@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -241,11 +242,17 @@ def _value(plain: Any, kind: Any) -> Any:
         kind = next(k for k in get_args(kind) if k is not type(None))
         return None if plain is None else _value(plain, kind)
     if is_dataclass(kind) and isinstance(kind, type):
-        hints = get_type_hints(kind)
+        hints = _hints(kind)
         return kind(**{f.name: _value(plain[f.name], hints[f.name]) for f in fields(kind)})
     if _is_array(kind):
         return _array(plain)
     return tuple(_value(v, get_args(kind)[0]) for v in plain) if get_origin(kind) is tuple else plain
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """The types of a dataclass's fields; to work them out takes longer than to read a state."""
+    return get_type_hints(kind)
 
 
 def _is_array(kind: Any) -> bool:
