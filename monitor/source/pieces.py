@@ -94,7 +94,10 @@ class InPieces:
         return expected >= self._cut_from and source.sums_up(since, until)
 
     def _cut(self, since: int, until: int, expected: float) -> list[tuple[int, int]]:
-        """Pieces of about the same length that end where buckets do; as many as keep each small, but none too short."""
+        """Pieces of about the same length that end where buckets do; as many as keep each small, but none too short.
+
+        Their number is even, or one reader would wait for the other's last.
+        """
         monitor, span = self._source.monitor, until - since
         recipe, bucket = monitor.recipe, monitor.bucket
         least = bucket
@@ -102,11 +105,10 @@ class InPieces:
             blocks = Blocks.of(monitor, recipe)
             # In less than a block it takes a statement more to count the events that are on nothing.
             least = max(blocks.width, self._margins * blocks.around)
-        number = min(2 * max(1, round(expected / self._piece / 2)), span // least)
-        while number > 1:
+        most = min(2 * max(1, round(expected / self._piece / 2)), span // least)
+        for number in range(most - most % 2, 1, -2):
             edges = [round((since + span * i / number) / bucket) * bucket for i in range(1, number)]
             pieces = list(pairwise([since, *edges, until]))
             if all(end - start >= least for start, end in pieces):
                 return pieces
-            number -= 1
         return [(since, until)]
