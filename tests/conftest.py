@@ -1,5 +1,6 @@
 """Fixtures that every test may ask for: databases, stores, a bench, and the data folder beside the checkout."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +61,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         on_mariadb = "mariadb" in item.name and item.path.name in ON_MARIADB
         if on_postgres or on_mariadb or item.path.name in FURTHER:
             item.add_marker(pytest.mark.engines)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """What a command sets up in the tests' own process would stay, on a stream that is closed after the test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
 
 
 @pytest.fixture(scope="session")

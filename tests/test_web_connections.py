@@ -19,6 +19,10 @@ from tests.support.web import TLS, Site, ask
 HALF = b"GET /metrics HTTP/1.1\r\nHost: x\r\n"
 WHOLE = HALF + b"\r\n"
 QUICK = Limits(request_time=1.0, answer_time=2.0)
+PATIENT = Limits(request_time=6.0, answer_time=6.0)
+HELD_UP = PATIENT.request_time / 2
+"""Seconds. A scrape that waits for an idle connection takes as long as that may stay open, which is `request_time` or
+more; one that waits for nothing takes a few milliseconds, and a second when the machine is busy."""
 
 
 class Server:
@@ -61,6 +65,12 @@ def serving(folder: Path, limits: Limits, tls: bool) -> Iterator[Server]:
 @pytest.fixture(params=[False, True], ids=["plain", "tls"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     with serving(tmp_path, QUICK, request.param) as made:
+        yield made
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "tls"])
+def patient(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    with serving(tmp_path, PATIENT, request.param) as made:
         yield made
 
 
@@ -127,12 +137,12 @@ IDLE = [silent, first_byte, half_request, mid_handshake, half_second_request, bo
 
 
 def test_fifty_idle_connections_hold_up_no_scrape_and_are_closed(
-    server: Server, caplog: pytest.LogCaptureFixture
+    patient: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    idle = [kind(server) for _ in range(9) for kind in IDLE]
+    idle = [kind(patient) for _ in range(9) for kind in IDLE]
     assert len(idle) >= 50
-    assert max(server.scrape() for _ in range(5)) < 0.5
-    ended = time.monotonic() + QUICK.request_time + 2
+    assert max(patient.scrape() for _ in range(5)) < HELD_UP
+    ended = time.monotonic() + PATIENT.request_time + 5
     assert all(is_closed(connection, max(ended - time.monotonic(), 0.01)) for connection in idle)
     for connection in idle:
         connection.close()
@@ -170,7 +180,7 @@ def test_answers_that_nobody_reads_hold_up_no_scrape(tmp_path: Path) -> None:
     with serving(tmp_path, Limits(connections=5), tls=False) as server:
         unheard = [deaf(server) for _ in range(5)]
         time.sleep(1)
-        assert server.scrape() < 0.5
+        assert server.scrape() < HELD_UP
         for connection in unheard:
             connection.close()
 
@@ -188,7 +198,7 @@ def test_the_oldest_silent_connection_makes_room_for_a_new_one(tmp_path: Path, t
         for _ in range(3):
             idle += [kind(server) for _ in range(10) for kind in (silent, half_request, first_byte, mid_handshake)]
             took.append(server.scrape())
-        assert statistics.median(took) < 0.5
+        assert statistics.median(took) < HELD_UP
         assert is_closed(idle[0], 1)
         assert not is_closed(idle[-2], 0.2)
         for connection in idle:
@@ -213,15 +223,15 @@ def test_the_server_ends_in_time_with_connections_open(tmp_path: Path) -> None:
         idle = [kind(server) for _ in range(3) for kind in IDLE]
         before = time.monotonic()
         server.web.stop()
-        assert time.monotonic() - before < 4
+        assert time.monotonic() - before < Limits().request_time - 2
         for connection in idle:
             connection.close()
 
 
 def test_a_handshake_that_fails_says_nothing_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with serving(tmp_path, QUICK, tls=True) as server:
+    with serving(tmp_path, PATIENT, tls=True) as server:
         for said in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", hello(server)):
             with server.connect() as connection:
                 connection.sendall(said)
-        assert server.scrape() < 0.5
+        assert server.scrape() < HELD_UP
     assert [r.getMessage() for r in caplog.records if r.name == asyncio.__name__] == []
