@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from monitor import __version__
 from monitor.clock import Clock
 from monitor.core.advice import advice
+from monitor.core.beside_words import told_beside
 from monitor.core.finding_words import sentence
 from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
@@ -166,7 +167,7 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, now: float) -> dict
         "began": beginning(incident, told.findings),
         "opened_at": incident.opened_at,
         "lasts": lasting(max(0, int(now) - incident.began_at)),
-        "sentences": [sentence(f, until=until) for f in told.findings],
+        "sentences": [one for f in told.findings for one in (sentence(f, until=until), *told_beside(f))],
         "falls": next(([_fall(f, s) for s in f.slices] for f in fell), []),
         "fell_when_fired": any(f.verdict for f in fell),
         "refused": _refused(snapshot, incident),
