@@ -9,7 +9,7 @@ from dataclasses import replace
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE
 from monitor.core.drift.series import HOUR
 from monitor.core.drift.verdicts import SLICE_KINDS
-from monitor.core.findings import Finding, NewVersion, SliceFall, WeakVersion
+from monitor.core.findings import NEW, Finding, NewVersion, SliceFall, WeakVersion
 from monitor.core.incidents import Incident
 from monitor.core.types import format_duration
 from monitor.core.verdict_conditions import (
@@ -333,7 +333,8 @@ def new_version(finding: Finding) -> str:
     new = finding.new_version
     if new is None:
         return ""
-    began = f"Model version {_shown(new.version)} began to serve at {utc(new.since)}, {_when(new)}."
+    began = "began to serve" if new.share_before < NEW * new.share else "was given more of the requests"
+    began = f"Model version {_shown(new.version)} {began} at {utc(new.since)}, {_when(new)}."
     before = f", {_share(new.share_before)} in the day before" if new.share_before else ""
     of_all = f" It had {_share(new.share)} of the requests from then on{before}."
     former = f" Most requests before were of {_shown(new.former)}." if new.former != new.version else ""
