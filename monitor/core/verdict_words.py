@@ -436,6 +436,21 @@ def decayed(change: float, of_labels: float | None = None) -> str:
     return f"{fell}, and {labels}: see whether labels are lost, else retrain"
 
 
+LEAST_UNJUDGED = 0.05
+"""Of the requests, from which on it is told that they are not judged."""
+
+
+def not_judged(share: float) -> list[str]:
+    """That many requests are of slices without a baseline, so that nobody is told if these get worse.
+
+    >>> not_judged(0.4956)
+    ['50 % of the requests are not judged, for their slices are too new to have a baseline']
+    """
+    if share < LEAST_UNJUDGED:
+        return []
+    return [f"{_share(share)} of the requests are not judged, for their slices are too new to have a baseline"]
+
+
 def condition(rule: str, dimension: str, value: str) -> str:
     """A condition by what makes it, a verdict or a rule, and the slice that it is about."""
     what = f"verdict {NAMES[rule]}" if rule in VERDICTS else f"rule {rule}"

@@ -21,7 +21,7 @@ from monitor.core.rules import COVERAGE
 from monitor.core.types import OVERALL, format_duration
 from monitor.core.verdict_conditions import DEGRADED
 from monitor.core.verdict_hours import judged
-from monitor.core.verdict_words import NAMES, beginning, decayed, topic
+from monitor.core.verdict_words import NAMES, beginning, decayed, not_judged, topic
 from monitor.core.words import counted, lasting, over_the_last
 from monitor.page.figures import Budget, figures, overview_spark
 from monitor.page.judged import judged_figure
@@ -233,6 +233,7 @@ def _verdict(snapshot: MonitorSnapshot) -> dict[str, str] | None:
         parts.append(f"a better baseline is on offer: rankmon baseline begin {snapshot.monitor.name}")
     if verdict.decayed and verdict.moved is not None:
         parts.append(decayed(verdict.moved, verdict.labels_moved))
+    parts += not_judged(verdict.unjudged)
     if verdict.lacks:
         parts.append(f"still lacks {verdict.lacks}")
     return {"measure": str(judged(drift.measure)), "words": "; ".join(parts)}
