@@ -208,8 +208,9 @@ def _asked(monitor: Monitor, found: Hindsight) -> dict[str, int]:
         (i.opened_at, found.until + 1 if i.closed_at is None else i.closed_at) for i in incidents if i.matter == "data"
     ]
     asked: dict[str, int] = {}
-    for incident in incidents if monitor.retrain_notify else ():
-        for since, until, fallen in _asking(incident, found) if incident.matter == "quality" else ():
+    of_the_model = [i for i in incidents if i.matter == "quality" and not _is_held_back(i, found)]
+    for incident in of_the_model if monitor.retrain_notify else ():
+        for since, until, fallen in _asking(incident, found):
             last = max(asked.values(), default=-monitor.retrain_cooldown)
             at = max(since, asking_since(incident, fallen) + monitor.retrain_after, last + monitor.retrain_cooldown)
             for opened, closed in broken:
@@ -218,6 +219,12 @@ def _asked(monitor: Monitor, found: Hindsight) -> dict[str, int]:
                 asked[incident.id] = at
                 break
     return asked
+
+
+def _is_held_back(incident: Incident, found: Hindsight) -> bool:
+    """Whether something changed with what fired that may be all there is to it."""
+    fired = (p.change for p in found.placed if p.incident == incident.id and p.change.became == "firing")
+    return any(found.findings[change].beside for change in fired if change in found.findings)
 
 
 def _asking(incident: Incident, found: Hindsight) -> Iterator[tuple[int, int, list[int]]]:

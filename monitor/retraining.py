@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from monitor.core import buckets as b
-from monitor.core.advice import labels_are_suspect
+from monitor.core.advice import changed_beside, labels_are_suspect
+from monitor.core.beside_words import held_back_by
 from monitor.core.diagnosis import Subject
 from monitor.core.drift.beginning import SETTLING_DAYS
 from monitor.core.drift.verdicts import Verdict
@@ -73,7 +74,8 @@ def in_the_way(
     """Why no retraining is asked for now, though a condition that asks for it fires; empty if nothing is, or none does.
 
     A condition that asks is not on its way back; it has asked for `retrain_after`; neither an incident
-    about the data is open nor did the labels go with the quality; by the verdicts the mean of all traffic is not rising
+    about the data is open nor did the labels go with the quality, or something else that may be all there is to it (see
+    `verdict_beside`); by the verdicts the mean of all traffic is not rising
     again; nobody took what it is about for the new level; this incident did not ask yet, and the last one that did is
     `retrain_cooldown` ago.
 
@@ -89,6 +91,8 @@ def in_the_way(
     incident = current.incident
     if "data" in opened or labels_are_suspect(current.findings):
         return "the data are broken"
+    if (changed := changed_beside(current.findings)) is not None:
+        return held_back_by(changed)
     if any(_is_taken(incident, said) for said in accepted):
         return "what it is about was taken for the new level"
     if last is not None and last.incident == incident.id:

@@ -122,6 +122,29 @@ def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench
     assert len(titles) == 5  # missing, suspect, collapsed, missing still, over
 
 
+@pytest.mark.parametrize(
+    ("new", "told"),
+    [
+        ([2], "device=slice 2 (N requests) is new since: perhaps the same"),
+        ([2, 3], "device=slice 2 (N requests), device=slice 3 (N requests) are new since: perhaps the same"),
+        ([], ""),
+    ],
+)
+def test_a_slice_that_goes_missing_as_others_begin_may_have_been_renamed(
+    bench: Bench, new: list[int], told: str
+) -> None:
+    served = Ranking.of(32, slices=4).since(0, 31, rate=0.0, slices=[2, 3]).since(31, rate=0.0, slices=[1])
+    past = served.since(31, rate=0.0, slices=[i for i in (2, 3) if i not in new]).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24)
+    (_, notice) = next(n for n in bench.notices if n[1].kind == "firing")
+    assert notice.title == "search: slices missing: device=slice 1"
+    assert told in re.sub(r"\([\d,]+ requests\)", "(N requests)", notice.text)
+    assert ("renamed: if so, give both the same name in the rankings" in notice.text) is bool(new)
+    assert ("are new since" in notice.text or "is new since" in notice.text) is bool(new)
+
+
 def test_what_no_longer_comes_is_told_with_what_is_usual_and_since_when(bench: Bench) -> None:
     past = Ranking.of(35, slices=4, peak=2000).since(32, rate=0.0, slices=[1]).since(33, rate=0.2).draw()
     bench.put(past.rows(0, 31 * 24))

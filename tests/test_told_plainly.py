@@ -12,6 +12,7 @@ from monitor.cli.explain_incident_page import _before, _fell
 from monitor.cli.power import series_name
 from monitor.cli.series import _readable
 from monitor.cli.status import _alert
+from monitor.core.findings import Beside
 from monitor.core.incidents import Incident, Placed
 from monitor.core.measures import parse
 from monitor.core.thresholds import Change, State
@@ -78,6 +79,9 @@ def test_retraining_is_asked_for_once_what_asks_has_lasted(
         Placed(Change(("r" if asks else "other", "", ""), "critical", asks, "ok", became, at, at), incident.id)
         for at, became, asks in steps
     ]
-    found = SimpleNamespace(incidents=[StoredIncident(incident, True, ())], placed=placed, until=30 * DAY)
+    stored = [StoredIncident(incident, True, ())]
+    found = SimpleNamespace(incidents=stored, placed=placed, findings={}, until=30 * DAY)
     monitor = replace(watched(), retrain_notify=("team",), retrain_after=DAY)
     assert _asked(monitor, found) == ({} if asked is None else {incident.id: asked})  # type: ignore[arg-type]
+    found.findings = {p.change: replace(DROP, beside=(Beside("requests", 2000, 1000),)) for p in placed}
+    assert _asked(monitor, found) == {}, "it may be robots"  # type: ignore[arg-type]

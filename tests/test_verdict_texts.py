@@ -123,6 +123,19 @@ def test_status_says_of_a_fall_where_it_is_and_how_far(bench: Bench, capsys: pyt
     assert "device=slice 1" in line
 
 
+@pytest.mark.parametrize(("began", "is_told"), [(31.0, True), (17.0, False)])
+def test_requests_of_slices_that_are_too_new_to_be_judged_are_told(
+    bench: Bench, capsys: pytest.CaptureFixture[str], began: float, is_told: bool
+) -> None:
+    bench.live(Ranking.of(34).since(0, began, rate=0.0, slices=[2]).draw(), 32, 33)
+    line, told = bench.status(capsys)
+    said = re.search(r"; 3\d % of the requests are not judged, for their slices are too new to have a baseline", line)
+    assert bool(said) is is_told
+    assert told["unjudged"] == pytest.approx(1 / 3 if is_told else 0.0, abs=0.02)
+    shown = render(Pictured.of(day(33), take_snapshot(bench.monitor, bench.store, day(33))))
+    assert ("of the requests are not judged" in shown) is is_told
+
+
 def test_status_says_of_broken_data_since_when_they_are(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.live(Ranking.of(33).since(31.5, coverage=0.0).draw(), 31, 32)
     line, told = bench.status(capsys)

@@ -147,6 +147,7 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
         "lost": [lost.slice for lost in verdict.lost],
         "mix_shifted": verdict.mix_shifted,
         "mix_effect": verdict.mix_effect,
+        "unjudged": verdict.unjudged,
         "lacks": verdict.lacks,
         **level_of(verdict),
     }
@@ -244,7 +245,7 @@ def _stored(told: dict[str, Any], oldest: int) -> str:
 
 def _verdict(told: dict[str, Any]) -> str:
     """A verdict in a line: what, since when, where, the last day's mean against what is expected, until when."""
-    from monitor.core.verdict_words import NAMES, decayed, named
+    from monitor.core.verdict_words import NAMES, decayed, named, not_judged
     from monitor.core.words import over_the_last, utc
 
     name = f"verdict on {told['measure']}"
@@ -270,6 +271,7 @@ def _verdict(told: dict[str, Any]) -> str:
         parts.append("a better baseline is on offer, see rankmon baseline")
     if told["has_decayed"]:
         parts.append(decayed(told["level_change"], told["labels_change"]))
+    parts += not_judged(told["unjudged"])
     if told["lacks"]:
         parts.append(f"lacks {told['lacks']}")
     return f"{name}: {'; '.join(parts)}; until {utc(told['end'])}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monitor.core.findings import Finding, NewVersion, weight
+from monitor.core.beside_words import advice_on_beside
+from monitor.core.findings import Beside, Finding, NewVersion, weight
 from monitor.core.rules import COVERAGE
 from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.verdict_words import advice_on_version, advice_on_weak, first_on_data
@@ -29,6 +30,8 @@ def advice(findings: Sequence[Finding]) -> str:
         return "look at the event pipeline first, for labels stopped coming; do not retrain before it is mended."
     if labels_are_suspect(findings):
         return "look at the event pipeline first, for fewer requests have labels than before; only then at the model."
+    if (beside := changed_beside(findings)) is not None and not advised_on_version(findings):
+        return f"{advice_on_beside(beside)}; else {_steps(findings)}"
     if not any(map(fell_as_labels, findings[:1])):
         return _steps(findings)
     if to_do := advised_on_version(findings):
@@ -68,6 +71,11 @@ def fell_as_labels(finding: Finding) -> bool:
     if not finding.verdict or now is None or not before or change is None or finding.is_recovering:
         return False
     return -1 < change < 0 and now / before <= (1 + change) ** AS_MUCH
+
+
+def changed_beside(findings: Sequence[Finding]) -> Beside | None:
+    """What changed when a fall began that is not on its way back, and may be all there is to it."""
+    return next((one for f in findings if not f.is_recovering for one in f.beside), None)
 
 
 def advised_on_version(findings: Sequence[Finding]) -> str:

@@ -46,6 +46,8 @@ def _sure(finding: Finding) -> str:
         return " That is too much to be chance. The data are not sound now; such hours are left out."
     if fell_as_labels(finding):
         return " That is too much to be chance. Labels became fewer by about as much, so it may be they that are lost."
+    if finding.beside:
+        return " That is too much to be chance."
     return " That is too much to be chance, and the data are sound."
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +91,23 @@ class WeakVersion:
         return self.share * (self.value - self.others)
 
 
+Changed = Literal["requests", "items", "events"]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What changed when a fall began, and may be all there is to it.
+
+    Attributes:
+        what: far more requests came; or for each request other numbers of items shown, or more events that count.
+        value, usual: in the last day of the fall, and in the same hours of the last week before it.
+    """
+
+    what: Changed
+    value: float
+    usual: float
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One condition at one evaluation, as data for messages, pages and records. Instants and lengths in seconds.
@@ -118,6 +135,7 @@ class Finding:
         is_paused: of a verdict, that the data are bad now, and hours in which they were are left out.
         began_within: of a verdict on the model, the time in which the fall began as surely as that can be told; `since`
             is where it most probably did.
+        beside: of a verdict on the model, what changed with the fall and may be all there is to it.
     """
 
     rule: str
@@ -151,6 +169,7 @@ class Finding:
     new_version: NewVersion | None = None
     weak_version: WeakVersion | None = None
     began_within: tuple[int, int] | None = None
+    beside: tuple[Beside, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -164,7 +183,8 @@ class Finding:
         version = None if new is None else NewVersion(**{**new, "fell_within": _pair(new.get("fell_within"))})
         weak = None if plain.get("weak_version") is None else WeakVersion(**plain["weak_version"])
         more = {"figures": tuple(figures), "new_version": version, "weak_version": weak, "began_within": within}
-        return cls(**{**plain, "slices": tuple(slices), **more})
+        beside = tuple(Beside(**one) for one in plain.get("beside", ()))
+        return cls(**{**plain, "slices": tuple(slices), "beside": beside, **more})
 
     @property
     def change(self) -> float | None:

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from monitor.core.advice import advice, advised_on_version, fell_as_labels, labels_are_suspect
+from monitor.core.advice import advice, advised_on_version, changed_beside, fell_as_labels, labels_are_suspect
+from monitor.core.beside_words import told_beside
 from monitor.core.finding_words import fires, from_to, recovery, sentence, subject_of, written
-from monitor.core.findings import Finding, SliceFall, weight
+from monitor.core.findings import Changed, Finding, SliceFall, weight
 from monitor.core.incidents import Incident, Matter
 from monitor.core.rules import COVERAGE, Severity
 from monitor.core.verdict_words import (
@@ -207,7 +208,7 @@ def _headline(finding: Finding) -> str:
 
 
 def _firing(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
-    lines = [*_sentences(findings), *_slices(findings), *_origin(findings), *_version(findings)]
+    lines = [*_sentences(findings), *_slices(findings), *_causes(findings)]
     lines += [f"Since {beginning(incident, findings)}; fired at {utc(incident.opened_at)}."]
     more = [] if incident.matter == "data" else [f"More: rankmon explain-incident {incident.id}"]
     return [*lines, *_coverage(findings), f"What to do: {advice(findings)}", *more]
@@ -264,10 +265,11 @@ def _withdrawn(incident: Incident, findings: Sequence[Finding], reason: str) -> 
 
 
 def _retrain(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
-    lines = [*_sentences(findings), *_slices(findings), *_origin(findings), *_version(findings)]
+    lines = [*_sentences(findings), *_slices(findings), *_causes(findings)]
     lines += [f"Since {beginning(incident, findings)}."]
     lines += _coverage(findings)
-    if labels_are_suspect(findings) or any(map(fell_as_labels, findings[:1])):
+    is_doubtful = labels_are_suspect(findings) or changed_beside(findings) is not None
+    if is_doubtful or any(map(fell_as_labels, findings[:1])):
         return [*lines, f"What to do: {advice(findings)}"]
     if to_do := advised_on_version(findings):
         return [*lines, f"What to do: {to_do}"]
@@ -342,6 +344,20 @@ def _origin(findings: Sequence[Finding]) -> list[str]:
 def _version(findings: Sequence[Finding]) -> list[str]:
     began = next(([told] for f in findings if (told := new_version(f))), [])
     return [*began, *next(([told] for f in findings if (told := weak_version(f))), [])]
+
+
+def _causes(findings: Sequence[Finding]) -> list[str]:
+    """What a fall may come from: slices or their mix, a version of the model, or what else changed then."""
+    return [*_origin(findings), *_version(findings), *_changed(findings)]
+
+
+def _changed(findings: Sequence[Finding]) -> list[str]:
+    """What changed with what is down still; each thing once, of all traffic rather than of its slices."""
+    told = dict[Changed, str]()
+    for finding in findings:
+        if not finding.is_recovering:
+            told = {**dict(zip((one.what for one in finding.beside), told_beside(finding), strict=True)), **told}
+    return [*told.values()]
 
 
 def _coverage(findings: Sequence[Finding]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from monitor.core.arrivals import LABELS_LATE, SOURCE_STALE, Lack
@@ -58,6 +58,12 @@ RISEN_FOR = "risen_for"
 MANY, MANY_USUAL = "requests", "requests_before"
 """Figures of labels that are suspect while far more requests came than usual: how many, and how many are usual."""
 
+INSTEAD_OF = "instead_of_"
+"""Figures of slices that are missing: requests of each that came in their place; the rest of the name is its value."""
+
+RENAMED = 0.5
+"""Share of the requests that missing slices usually have, from which on new ones that have these may be the same."""
+
 FLOOD, LEAST_USUAL = 1.5, 50.0
 """Times the usual requests from which on there are far more, of which these or more must be usual."""
 
@@ -108,7 +114,7 @@ def of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -
         verdict.coverage_expected,
         slices=tuple(slices[:MOST_SLICES]),
         verdict=kind,
-        figures=tuple((n, v) for n, v in _figures_of_data(seen, kind, verdict, since) if v is not None),
+        figures=tuple((n, v) for n, v in _figures_of_data(seen, kind, verdict, since, slices) if v is not None),
     )
 
 
@@ -157,7 +163,17 @@ def calming(found: Finding, condition: Condition, step: int) -> Finding:
     return found
 
 
-def _figures_of_data(seen: Evidence, kind: str, verdict: Verdict, since: int) -> Iterator[tuple[str, float | None]]:
+def _instead(seen: Evidence, missing: Sequence[SliceFall], until: int) -> Iterator[tuple[str, float]]:
+    """The slices that came when others went missing, and with about as many requests: these may have been renamed."""
+    since = min(one.since or until for one in missing)
+    usual, came = sum(one.before or 0.0 for one in missing), seen.begun(missing[0].dimension, since, until)
+    if 0 < RENAMED * usual <= sum(came.values()):
+        yield from ((INSTEAD_OF + name, float(requests)) for name, requests in [*came.items()][:MOST_SLICES])
+
+
+def _figures_of_data(
+    seen: Evidence, kind: str, verdict: Verdict, since: int, slices: Sequence[SliceFall]
+) -> Iterator[tuple[str, float | None]]:
     """What else there is to say of broken data."""
     labels, came = verdict.labels, dict[str, float | None]()
     if kind in (SUSPECT, COLLAPSED) and labels is not None:
@@ -175,6 +191,8 @@ def _figures_of_data(seen: Evidence, kind: str, verdict: Verdict, since: int) ->
     if kind == LOW:
         # Of the hours just before it was told: what came a week before these was not low yet.
         yield BEGAN, float(seen.lacking_since(OVERALL, since, TRAFFIC_AGAIN_RATIO, DAY))
+    if kind == "slice_missing" and slices:
+        yield from _instead(seen, slices, verdict.end)
     if kind == REFUSED:
         yield from (("rows", verdict.refused), ("rows_before", verdict.refused_before))
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from monitor.core import buckets as b
+from monitor.core.drift.gates import MISSING_RATIO
 from monitor.core.drift.series import DAY
 from monitor.core.drift.verdicts import Verdict
 from monitor.core.intervals import REACH, Interval, interval
@@ -137,6 +138,18 @@ class Evidence:
         keys = [key for key in self.traffic.slices if key[0] == dimension] if dimension else []
         past = {key: self.usual_requests(key, since, until) or 0 for key in keys}
         return [key for key in keys if past[key] >= LEAST_USUAL and not self.requests(key, since, until)]
+
+    def begun(self, dimension: str, since: int, until: int) -> dict[str, int]:
+        """The slices of a dimension that have requests in [since, until) and had as good as none in the week before.
+
+        With how many, the busiest first.
+        """
+        found = {}
+        for key in (key for key in self.traffic.slices if key[0] == dimension):
+            came, before = self.requests(key, since, until) or 0, self.requests(key, since - WEEK, since) or 0
+            if came and before * (until - since) < MISSING_RATIO * came * WEEK:
+                found[key[1]] = came
+        return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
 
     def usual_requests(self, key: SliceKey, since: int, until: int) -> int | None:
         """Requests in the same hours of the last week before `since`; None if nothing is stored of them."""

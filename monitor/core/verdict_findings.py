@@ -10,6 +10,7 @@ from monitor.core.drift.verdicts import Alarm, Verdict
 from monitor.core.findings import MOST_SLICES, Finding, NewVersion, SliceFall, WeakVersion
 from monitor.core.thresholds import ConditionName
 from monitor.core.types import Drift
+from monitor.core.verdict_beside import changed_beside
 from monitor.core.verdict_conditions import DEGRADED, name_of, severity_of
 from monitor.core.verdict_data import of_data
 from monitor.core.verdict_evidence import Evidence
@@ -70,6 +71,7 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
         new_version=_new_version(seen, verdict, alarm),
         weak_version=_weak_version(seen, verdict, alarm),
         began_within=_within(alarm, step_of(seen.width)),
+        beside=changed_beside(seen, key, alarm, end),
     )
     if verdict.split is None or alarm.opened_at != verdict.end:
         return found

@@ -29,6 +29,8 @@ SPAN = 7 * DAY
 LEAST_REQUESTS = 100
 LEAST_PART = 1 / 3
 """Of what the mean of all fell by, that a version must take from it."""
+GREW = 0.5
+"""Of its share, what a version may have had before the step of a rollout that is told with a fall."""
 CLEARLY = 4.0
 """Standard errors."""
 IN_WAVES = 2.0
@@ -61,17 +63,26 @@ def begun_with(
     just_before = _shares(past.between(int(past.starts[-1]) + width - step, fell_at), keys, dimension)
     served_already = shares_before if just_before is None else np.maximum(shares_before, just_before)
     is_new = (shares >= max(LEAST_SHARE, fell)) & (served_already < NEW * shares)
-    former = keys[int(shares_before.argmax())][1]
+    is_new |= _grew(served_already, shares, max(LEAST_SHARE, fell), float(later.slice(OVERALL)[:, REQUESTS].sum()))
     for i in np.argsort(-shares, kind="stable").tolist():
         around = traffic.between(fell_at - near, min(fell_at + near, end))
-        least = NEW * float(shares[i]) if shares_before[i] > 0 else 0.0
+        least = (float(shares_before[i]) + float(shares[i])) / 2 if shares_before[i] > 0 else 0.0
         since = _first(around, keys[i], least) if is_new[i] else None
         if since is not None:
             until = _until(traffic.between(since, now), keys[i], width, now - step)
             served = _shares(traffic.between(since, max(end, since + step)), keys, dimension)
             share = float((shares if served is None else served)[i])
+            others = np.where(np.arange(len(keys)) == i, 0.0, shares_before)
+            former = keys[int((others if others.any() else shares_before).argmax())][1]
             return NewVersion(keys[i][1], former, since, fell_at, step, until, share, float(shares_before[i]))
     return None
+
+
+def _grew(before: b.Floats, now: b.Floats, least: float, requests: float) -> b.Bools:
+    """(K,) whether versions got by the step of a rollout what the mean may have fallen by, and no chance gave it."""
+    gained, error = now - before, np.sqrt(now * (1 - now) / max(requests, 1.0))
+    found: b.Bools = (before <= GREW * now) & (gained >= least) & (gained > CLEARLY * error)
+    return found
 
 
 def weak(history: History, dimension: str, fell_at: int, until: int, lost: float) -> WeakVersion | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE
 from monitor.core.drift.series import HOUR
 from monitor.core.drift.verdicts import SLICE_KINDS
-from monitor.core.findings import Finding, NewVersion, SliceFall, WeakVersion
+from monitor.core.findings import NEW, Finding, NewVersion, SliceFall, WeakVersion
 from monitor.core.incidents import Incident
 from monitor.core.types import format_duration
 from monitor.core.verdict_conditions import (
@@ -27,6 +27,7 @@ from monitor.core.verdict_conditions import (
 from monitor.core.verdict_data import (
     BEGAN,
     GREW,
+    INSTEAD_OF,
     LEFT,
     LEFT_OVER,
     MANY,
@@ -111,7 +112,7 @@ def _found(finding: Finding) -> list[str]:
         told = f"Traffic is low: {_count(finding.value)} requests over {over}, {usual}{since}."
         return [told] + [f"Nothing came any more of {_missing(finding)}."] * bool(finding.slices)
     if finding.verdict == "slice_missing":
-        return [f"Slices are missing that had traffic before: {_missing(finding)}."]
+        return [f"Slices are missing that had traffic before: {_missing(finding)}.", *_instead(finding)]
     if finding.verdict in (SLICE_SUSPECT, SLICE_COLLAPSED):
         began = "Labels or relevance of slices collapsed a day ago or more" * (finding.verdict == SLICE_COLLAPSED)
         return [
@@ -128,6 +129,17 @@ def _found(finding: Finding) -> list[str]:
     if finding.verdict in ARRIVALS:
         return [_not_arrived(finding)]
     return [_refused(finding)]
+
+
+def _instead(finding: Finding) -> list[str]:
+    """What came when slices went missing, which may be these by another name."""
+    came = {n.removeprefix(INSTEAD_OF): value for n, value in finding.figures if n.startswith(INSTEAD_OF)}
+    if not came:
+        return []
+    dimension = finding.slices[0].dimension
+    new = ", ".join(f"{named(dimension, name)} ({_count(value)} requests)" for name, value in came.items())
+    was = "is new since" if len(came) == 1 else "are new since"
+    return [f"{new} {was}: perhaps the same by another name, and not judged until there is a past of it."]
 
 
 def _many(finding: Finding) -> list[str]:
@@ -217,17 +229,7 @@ def advice(finding: Finding) -> str:
     """What to do about a verdict on the data."""
     figures = dict(finding.figures)
     if finding.verdict in (SUSPECT, COLLAPSED):
-        if MANY in figures:
-            where = "see who sends so many requests, for robots leave no labels; else look at the event pipeline"
-        elif WORTHLESS in figures:
-            where = "look at where grades come from, for they all say irrelevant"
-        elif _match_less(figures, 0.1):
-            where = "look at how events are joined to requests, for more of them than usual match nothing"
-        else:
-            where = "look at the event pipeline, for labels stopped coming"
-        if finding.verdict == COLLAPSED:
-            return f"{where}; if events are sound, people really stopped choosing: look at the ranking itself."
-        return f"{where}; do not retrain on these hours, and do not judge the model by them."
+        return _advice_on_labels(finding, figures)
     if finding.verdict == LOW:
         meanwhile = (
             "hours that are as low are not judged" if RISEN_FOR in figures else "the quality is not judged meanwhile"
@@ -238,6 +240,11 @@ def advice(finding: Finding) -> str:
     if finding.verdict == LABELS_LATE:
         return "see the event pipeline; if labels take so long from now on, raise `lateness`, or hours close without."
     if finding.verdict == "slice_missing":
+        if any(name.startswith(INSTEAD_OF) for name in figures):
+            return (
+                "see whether they were renamed: if so, give both the same name in the rankings (`select:`), or the new "
+                "one is judged after two weeks only; else whether they are switched off, or no longer logged."
+            )
         return "see whether they are switched off on purpose, or no longer logged."
     if finding.verdict in (SLICE_SUSPECT, SLICE_COLLAPSED):
         where = "look at how these slices' events are logged"
@@ -255,6 +262,20 @@ def advice(finding: Finding) -> str:
             "after four whole days, and `rankmon baseline begin` has the quality judged by its new level."
         )
     return "see by which reason rows are refused, and what changed in the logging then."
+
+
+def _advice_on_labels(finding: Finding, figures: Mapping[str, float]) -> str:
+    if MANY in figures:
+        where = "see who sends so many requests, for robots leave no labels; else look at the event pipeline"
+    elif WORTHLESS in figures:
+        where = "look at where grades come from, for they all say irrelevant"
+    elif _match_less(figures, 0.1):
+        where = "look at how events are joined to requests, for more of them than usual match nothing"
+    else:
+        where = "look at the event pipeline, for labels stopped coming"
+    if finding.verdict == COLLAPSED:
+        return f"{where}; if events are sound, people really stopped choosing: look at the ranking itself."
+    return f"{where}; do not retrain on these hours, and do not judge the model by them."
 
 
 def _match_less(figures: Mapping[str, float], least: float) -> bool:
@@ -312,7 +333,8 @@ def new_version(finding: Finding) -> str:
     new = finding.new_version
     if new is None:
         return ""
-    began = f"Model version {_shown(new.version)} began to serve at {utc(new.since)}, {_when(new)}."
+    began = "began to serve" if new.share_before < NEW * new.share else "was given more of the requests"
+    began = f"Model version {_shown(new.version)} {began} at {utc(new.since)}, {_when(new)}."
     before = f", {_share(new.share_before)} in the day before" if new.share_before else ""
     of_all = f" It had {_share(new.share)} of the requests from then on{before}."
     former = f" Most requests before were of {_shown(new.former)}." if new.former != new.version else ""
@@ -412,6 +434,21 @@ def decayed(change: float, of_labels: float | None = None) -> str:
         return f"{fell}: retrain"
     labels = f"the share of requests with a label by {-100 * of_labels:.1f} %"
     return f"{fell}, and {labels}: see whether labels are lost, else retrain"
+
+
+LEAST_UNJUDGED = 0.05
+"""Of the requests, from which on it is told that they are not judged."""
+
+
+def not_judged(share: float) -> list[str]:
+    """That many requests are of slices without a baseline, so that nobody is told if these get worse.
+
+    >>> not_judged(0.4956)
+    ['50 % of the requests are not judged, for their slices are too new to have a baseline']
+    """
+    if share < LEAST_UNJUDGED:
+        return []
+    return [f"{_share(share)} of the requests are not judged, for their slices are too new to have a baseline"]
 
 
 def condition(rule: str, dimension: str, value: str) -> str:

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from monitor import __version__
 from monitor.clock import Clock
 from monitor.core.advice import advice
+from monitor.core.beside_words import told_beside
 from monitor.core.finding_words import sentence
 from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
@@ -20,7 +21,7 @@ from monitor.core.rules import COVERAGE
 from monitor.core.types import OVERALL, format_duration
 from monitor.core.verdict_conditions import DEGRADED
 from monitor.core.verdict_hours import judged
-from monitor.core.verdict_words import NAMES, beginning, decayed, topic
+from monitor.core.verdict_words import NAMES, beginning, decayed, not_judged, topic
 from monitor.core.words import counted, lasting, over_the_last
 from monitor.page.figures import Budget, figures, overview_spark
 from monitor.page.judged import judged_figure
@@ -166,7 +167,7 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, now: float) -> dict
         "began": beginning(incident, told.findings),
         "opened_at": incident.opened_at,
         "lasts": lasting(max(0, int(now) - incident.began_at)),
-        "sentences": [sentence(f, until=until) for f in told.findings],
+        "sentences": [one for f in told.findings for one in (sentence(f, until=until), *told_beside(f))],
         "falls": next(([_fall(f, s) for s in f.slices] for f in fell), []),
         "fell_when_fired": any(f.verdict for f in fell),
         "refused": _refused(snapshot, incident),
@@ -232,6 +233,7 @@ def _verdict(snapshot: MonitorSnapshot) -> dict[str, str] | None:
         parts.append(f"a better baseline is on offer: rankmon baseline begin {snapshot.monitor.name}")
     if verdict.decayed and verdict.moved is not None:
         parts.append(decayed(verdict.moved, verdict.labels_moved))
+    parts += not_judged(verdict.unjudged)
     if verdict.lacks:
         parts.append(f"still lacks {verdict.lacks}")
     return {"measure": str(judged(drift.measure)), "words": "; ".join(parts)}

@@ -14,7 +14,7 @@ from monitor.core.messages import notification
 from monitor.core.types import OVERALL, Drift
 from monitor.core.verdict_evidence import Evidence
 from monitor.core.verdict_versions import begun_with, weak
-from monitor.core.verdict_words import weak_version, with_first_version
+from monitor.core.verdict_words import new_version, weak_version, with_first_version
 from monitor.core.windows import History
 from tests.support.notices import ABOUT, DROP, INCIDENT, SLICE
 
@@ -49,6 +49,31 @@ def test_one_that_a_few_requests_tried_before_begins_when_all_get_it() -> None:
     one = found(tried)
     assert one is not None
     assert (one.version, one.since, one.share_before) == ("v2", FELL, pytest.approx(0.01))
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.1, 0.5), (0.5, 1.0), (0.2, 0.45)])
+def test_the_step_of_a_rollout_that_comes_with_the_fall_is_named_as_one(before: float, after: float) -> None:
+    one = found(served({"v1": [(0, 1 - before), (FELL, 1 - after)], "v2": [(0, before), (FELL, after)]}))
+    assert one is not None
+    assert (one.version, one.former, one.since) == ("v2", "v1", FELL)
+    assert (one.share, one.share_before) == (pytest.approx(after), pytest.approx(before))
+    told = new_version(replace(DROP, verdict="degraded", new_version=one))
+    assert told.startswith("Model version v2 was given more of the requests at 1970-01-11 00:00 UTC, in the hour in")
+    assert f"It had {100 * after:.0f} % of the requests from then on, {100 * before:.0f} % in the day before." in told
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fell", "why"),
+    [
+        (0.3, 0.5, 0.1, "not much more than it had"),
+        (0.03, 0.07, 0.03, "hardly any more"),
+        (0.05, 0.13, 0.09, "the mean fell by more than it gained"),
+        (0.06, 0.115, 0.03, "chance may give as much"),
+    ],
+)
+def test_a_small_or_uncertain_step_is_not_named(before: float, after: float, fell: float, why: str) -> None:
+    log = served({"v1": [(0, 1 - before), (FELL, 1 - after)], "v2": [(0, before), (FELL, after)]})
+    assert found(log, fell) is None, why
 
 
 def test_one_that_comes_back_is_a_beginning_too() -> None:

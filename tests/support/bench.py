@@ -56,8 +56,9 @@ class Bench:
             for column, key in enumerate([OVERALL, *(("device", name) for name in past.slices)]):
                 at = slice(None) if key == OVERALL else column - 1
                 requests, labelled = past.requests[row, at].sum(), past.labelled[row, at].sum()
-                extra = [past.events[row], past.unmatched[row]] if key == OVERALL else [2.0 * labelled, 0.0]
-                shown = past.shown[row] if key == OVERALL else 10 * requests
+                events = past.events[row] * labelled / max(past.labelled[row].sum(), 1)
+                shown = past.shown[row] * requests / max(past.requests[row].sum(), 1)
+                extra = [events, past.unmatched[row] if key == OVERALL else 0.0]
                 tally.traffic[start, *key] = np.array([requests, labelled, shown, 0, *extra])
                 sums = np.zeros(len(b.FIELDS))
                 sums[[b.REQUESTS, b.EMPTY]] = requests, requests - labelled

@@ -56,6 +56,7 @@ class _Going:
         self._found = found
         self._block = block
         self._half = np.sqrt(block.threshold)
+        self._unknown = ~found.known
         self._names = ("", *state.slices)
         self._standing = state.standing
         self._is_open = state.standing.is_any_open
@@ -234,15 +235,11 @@ class _Going:
     # ---- what there is to say --------------------------------------------------------------------------------------
 
     def _verdict(self, row: int, kind: Kind | None, changes: tuple[Change, ...], found: Split | None) -> Verdict:
-        day, short, known = self._day[row], self._short[row], self._found
+        day, known = self._day[row], self._found
         alarms_open = self._alarms()
         is_known = self._was.settled and day[gates.JUDGED] > 0
         said: Kind = kind or ("degraded" if alarms_open else "healthy" if is_known else "not_enough_data")
-        # Rows are refused or not by the last three hours; and it is these that traffic is low in still.
-        is_still_low = said == "traffic_low" and self._block.gated.low_still[row] and not self._block.gated.low[row]
-        is_thick = short[gates.EXPECTED_REQUESTS] >= gates.TRAFFIC_EXPECTED
-        is_short = said in ("rows_refused", "positions_missing") or is_thick or is_still_low
-        span, hours = (short, SHORT_HOURS) if is_short else (day, DAY_HOURS)
+        span, hours = (self._short[row], SHORT_HOURS) if self._is_by_hours(row, said) else (day, DAY_HOURS)
         judged, usual = day[gates.JUDGED], self._levels.memory.crowd
         is_suspect = said in ("labels_suspect", "labels_collapsed")
         return Verdict(
@@ -271,9 +268,28 @@ class _Going:
             self._was.decayed >= LASTING_DAYS and not alarms_open,
             self._was.moved if self._was.settled else None,
             self._was.labels_moved if self._was.settled else None,
+            self._unjudged(row),
             *(self._troubles.refused(row, usual) if said == "rows_refused" else (None, None)),
             *(self._troubles.shown(row, usual) if said == "positions_missing" else ()),
         )
+
+    def _is_by_hours(self, row: int, said: Kind) -> bool:
+        """Whether the traffic of the last three hours is told, and not that of a day.
+
+        Rows are refused or not by these; and it is these that traffic is low in still.
+        """
+        gated = self._block.gated
+        is_still_low = said == "traffic_low" and gated.low_still[row] and not gated.low[row]
+        is_thick = self._short[row][gates.EXPECTED_REQUESTS] >= gates.TRAFFIC_EXPECTED
+        return said in ("rows_refused", "positions_missing") or is_thick or is_still_low
+
+    def _unjudged(self, row: int) -> float:
+        """Share of the last day's requests that are of slices without a baseline."""
+        if not (self._was.settled and some(self._unknown)):  # as ever
+            return 0.0
+        steps = self._was.recent.sums.shape[1]
+        came = self._block.window[gates.REQUESTS, row + 1 : row + 1 + steps].sum(axis=0)
+        return ratio(came[self._unknown].sum(), came.sum()) or 0.0
 
     def _observed_span(self, row: int) -> int:
         """Seconds since the first request that was judged in the last day; 0 without any."""

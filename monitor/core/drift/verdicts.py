@@ -155,6 +155,7 @@ class Verdict:
             alarm on all traffic is open.
         labels_moved: the same of the share of requests with a label.
         reference_days: that the baseline rests on, or that there are so far.
+        unjudged: share of the last day's requests that are of slices without a baseline.
         lacks: what is missing to a verdict, or to a full reference; empty if nothing.
     """
 
@@ -183,6 +184,7 @@ class Verdict:
     decayed: bool = False
     moved: float | None = None
     labels_moved: float | None = None
+    unjudged: float = 0.0
     refused: float | None = None
     refused_before: float | None = None
     shown: float | None = None

@@ -1,0 +1,41 @@
+"""What changed with a fall and may be all there is to it, in words: in messages, as advice, and against retraining."""
+
+from __future__ import annotations
+
+from monitor.core.findings import Beside, Finding
+from monitor.core.verdict_words import named
+
+_TOLD = {
+    "requests": "Far more requests{of} than usual came with it: {value:,.0f} in the last day of it, where about "
+    "{usual:,.0f} are usual.",
+    "items": "Lists{of} are of another length since: {value:.1f} items a request, where {usual:.1f} are usual.",
+    "events": "A request{of} brings more events that count since: {value:.3g}, where {usual:.3g} are usual. Worse "
+    "lists alone bring fewer.",
+}
+_ANOTHER_MEASURE = "the measure is another one then, and `rankmon baseline begin` has it judged by its new level"
+_ADVICE = {
+    "requests": "see first who sends so many requests, for robots choose at random",
+    "items": f"see first whether lists were changed on purpose: {_ANOTHER_MEASURE}",
+    "events": f"see first whether other events count as labels than before, or lists are longer: {_ANOTHER_MEASURE}",
+}
+_SUBJECTS = {
+    "requests": "far more requests",
+    "items": "lists of another length",
+    "events": "more events for each request",
+}
+
+
+def told_beside(finding: Finding) -> list[str]:
+    """What changed when a verdict's fall began."""
+    of = f" of {named(finding.dimension, finding.slice)}" if finding.dimension else ""
+    return [_TOLD[one.what].format(of=of, value=one.value, usual=one.usual) for one in finding.beside]
+
+
+def advice_on_beside(one: Beside) -> str:
+    """What to look at before the model."""
+    return _ADVICE[one.what]
+
+
+def held_back_by(one: Beside) -> str:
+    """Why nobody is asked to retrain."""
+    return f"{_SUBJECTS[one.what]} came with the fall, and may be all there is to it"
