@@ -58,8 +58,8 @@ class Store(Database):
     keep: PositiveDuration = Field(
         default="730d",
         validate_default=True,
-        description="How long incidents that are over stay, with their transitions, and the buckets of monitors that "
-        "nobody runs any more; other buckets stay as `retention` of their monitor says. Default: 730d.",
+        description="How long incidents that are over stay, with their transitions, verdicts, and the buckets of "
+        "monitors that nobody runs any more; other buckets stay as `retention` of their monitor says. Default: 730d.",
     )
 
 
