@@ -97,7 +97,7 @@ def _parts(data: dict[str, Any], report: Report) -> _Parts:
         sources={name: source for name, raw in named.items() if (source := _fit(shape.Source, raw))},
         source_names=tuple(named),
         channels={name: channel for name, raw in told.items() if (channel := _fit(Channel, raw))},
-        channel_names=(LOG, *told),
+        channel_names=tuple(dict.fromkeys((LOG, *told))),
         defaults=_fit(shape.Settings, right.get("defaults", {})),
         monitors=[(("monitors", i), one) for i, raw in enumerate(listed) if (one := _fit(shape.Monitor, raw))],
     )

@@ -24,7 +24,7 @@ LONGEST = 3650 * 86400
 RESERVED_LABELS = frozenset(
     {"monitor", "measure", "window", "definition", "dimension", "value", "severity", "verdict", "state", "reason"}
     | {"stage", "channel", "source", "version", "revision", "le", "quantile", "job", "instance"}
-    | {"rule", "paging", "incident", "runbook_url", "alertname"}
+    | {"rule", "paging", "matter", "incident", "runbook_url", "alertname", "python", "result", "metric"}
 )
 """Label names that rankmon's own metrics or Prometheus itself use."""
 
@@ -47,12 +47,16 @@ Maybe = Annotated[T | None, BeforeValidator(_given)]
 def _not_blank(text: str) -> str:
     if not text.strip():
         raise PydanticCustomError("empty", "is empty")
+    if "\x00" in text:
+        raise ValueError("holds a NUL character, which no name or path can; take it out")
     return text.strip()
 
 
 def _name(text: str) -> str:
     if not re.fullmatch(r"[a-zA-Z0-9_.-]+", text):
         raise ValueError(f"{text!r} is no name; use letters, digits, `_`, `.` and `-`")
+    if not text.strip("."):  # the address of a monitor's page would lead elsewhere
+        raise ValueError(f"{text!r} is no name; add letters or digits to the dots")
     return text
 
 
@@ -118,6 +122,12 @@ def _web_address(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError(f"{text!r} is no web address; write e.g. https://wiki.example.com/ranking")
     return text
+
+
+def _page_address(text: str) -> str:
+    if "?" in text or "#" in text:
+        raise ValueError("goes on with a ? or #, behind which there is no page; give the address without that")
+    return _web_address(text)
 
 
 def _select(text: str) -> str:
@@ -273,6 +283,7 @@ RuleGrade = Annotated[
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"const": "value"}]}),
 ]
 WebAddress = Annotated[str, AfterValidator(_web_address)]
+PageAddress = Annotated[str, AfterValidator(_page_address)]
 HttpAddress = Annotated[str, AfterValidator(http_address)]
 Fall = Annotated[
     Amount,

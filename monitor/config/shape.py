@@ -19,6 +19,7 @@ from monitor.config.fields import (
     Maybe,
     Name,
     Number,
+    PageAddress,
     PositiveDuration,
     RuleGrade,
     Select,
@@ -84,7 +85,7 @@ class Web(Shape):
     listen: Listen = Field(
         default="127.0.0.1:9184", description="Address and port. Default: 127.0.0.1:9184, this host only."
     )
-    external_url: Maybe[WebAddress] = Field(
+    external_url: Maybe[PageAddress] = Field(
         default=None,
         description="Address under which people reach the page, for the links in notifications. "
         "Default: the one listened on.",
