@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -14,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from monitor.core.measures import HIGHEST_GAIN
-from monitor.core.types import parse_duration
+from monitor.core.types import parse_duration, parse_instant
 
 T = TypeVar("T")
 
@@ -245,11 +244,9 @@ def _amount(value: Any) -> Amount:
 def _instant(value: Any) -> int:
     if value is None:
         raise PydanticCustomError("empty", "is empty")
-    try:
-        moment = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        raise ValueError("is no time; write e.g. 2026-01-31 or 2026-01-31T05:00Z, UTC unless it names a zone") from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    if not isinstance(value, str):
+        raise ValueError("is no time; write e.g. 2022-02-24 or 2022-02-24T05:00Z")
+    return parse_instant(value)
 
 
 def http_address(text: str) -> str:
