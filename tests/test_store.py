@@ -268,6 +268,13 @@ def test_requests_that_two_definitions_have_are_counted_once(store: Store, lease
     assert used.requests[DESKTOP] == {0: 5}
 
 
+def test_text_that_no_utf_8_can_hold_is_told_with_the_remedy(store: Store) -> None:
+    with pytest.raises(StoreError, match="give text that is UTF-8"):
+        store.alerts.silence(MONITOR.name, 0, 1, "ada", "caf\udce9")
+    with pytest.raises(StoreError, match="give text that is UTF-8"):
+        store.alerts.incident("caf\udce9")
+
+
 def test_two_monitors_never_mix(store: Store, lease: Lease) -> None:
     other = watched("news")
     write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 10}}))
