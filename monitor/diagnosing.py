@@ -28,6 +28,7 @@ from monitor.core.types import OVERALL, Events, Monitor, Slice
 from monitor.core.verdict_hours import step_of
 from monitor.core.verdict_words import named
 from monitor.core.windows import History, SliceKey
+from monitor.core.words import storable
 from monitor.errors import SourceError, Stopped, StoreError, TooMany
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident, Transition
@@ -453,6 +454,6 @@ class Diagnoser:
         id_, name = self._of
         self._failed[self._of] = self._failed.get(self._of, 0) + 1
         known = isinstance(error, SourceError)
-        said = str(error)[:LONGEST_ERROR] if known else f"a fault in rankmon itself ({type(error).__name__})"
+        said = storable(str(error))[:LONGEST_ERROR] if known else f"a fault in rankmon itself ({type(error).__name__})"
         with suppress(StoreError):
             self.store.verdicts.put_diagnosis(id_, self.monitor.name, Diagnosis(name, time.time(), None, said))

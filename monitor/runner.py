@@ -14,7 +14,7 @@ from monitor.clock import Clock
 from monitor.core.summed import Answer
 from monitor.core.types import Monitor, format_duration
 from monitor.core.watermark import final_age
-from monitor.core.words import counted
+from monitor.core.words import counted, storable
 from monitor.cycle import Freshness, Outcome, Settled, Source, Stride, run_cycle
 from monitor.diagnosing import LONGEST, Diagnoser, OpenDetailed
 from monitor.errors import LeaseLost, SourceError, Stopped, StoreError
@@ -267,7 +267,7 @@ class Runner:
             times = "once" if self._failures == 1 else f"{self._failures} times in a row"
             log.warning("monitor %s: failed %s, next try in %.0f s: %s", name, times, wait, error)
             retry_in(name, wait)
-        self._failed = now, str(error)[:LONGEST_ERROR]
+        self._failed = now, storable(str(error))[:LONGEST_ERROR]
         with suppress(StoreError):
             self._store.record(name, last_attempt_at=now, last_error=self._failed[1])
 

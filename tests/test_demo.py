@@ -5,7 +5,30 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from monitor import cli
 from tests.support.processes import ROOT
+
+
+@pytest.mark.parametrize("name", ["rankmon.yaml", "rankmon.db", "shop.db"])
+def test_a_folder_that_holds_something_else_or_an_earlier_demo_is_left_as_it_is(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text("mine")
+    assert cli.run(["demo", "--once", "--folder", str(tmp_path)]) == 2
+    assert f"{tmp_path} holds {name} already, which the demo would write" in capsys.readouterr().err
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [(name, "mine")]
+
+
+def test_where_nothing_can_be_kept_or_served_is_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert cli.run(["demo", "--once", "--folder", str(tmp_path / "file" / "demo")]) == 2
+    assert "cannot be used: Not a directory; give another --folder" in capsys.readouterr().err
+    assert cli.run(["demo", "--listen", "nowhere"]) == 2
+    assert "--listen: 'nowhere' is no host:port" in capsys.readouterr().err
 
 
 def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(tmp_path: Path) -> None:

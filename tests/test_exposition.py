@@ -9,6 +9,7 @@ from types import MappingProxyType
 import pytest
 from prometheus_client import generate_latest
 
+from monitor.config import RESERVED_LABELS
 from monitor.core.incidents import Incident
 from monitor.core.measures import parse
 from monitor.core.rules import Baseline, Drop, Floor, Rule
@@ -168,3 +169,11 @@ def test_no_label_set_goes_out_twice(board: Board, telemetry: Telemetry) -> None
 def test_registering_twice_in_one_process_is_fine(board: Board, telemetry: Telemetry) -> None:
     assert generate_latest(registry(board, telemetry)) is not generate_latest(registry(board, Telemetry()))
     assert text(board, telemetry) == text(board, telemetry)
+
+
+def test_no_label_of_a_metric_can_be_given_to_a_monitor(board: Board, telemetry: Telemetry) -> None:
+    telemetry.count("rankmon_config_reloads", "applied")
+    families = registry(board, telemetry).collect()
+    samples = [s for f in families for s in f.samples if s.name.startswith("rankmon_")]
+    own = {name for s in samples for name in s.labels if s.name != "rankmon_monitor_info"}
+    assert own <= RESERVED_LABELS

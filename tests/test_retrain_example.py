@@ -278,6 +278,13 @@ def test_nobody_else_starts_a_run(api: Receiver, opened: Opened) -> None:
     assert len(api.got) == 1
 
 
+def test_a_length_that_is_no_number_is_answered(opened: Opened) -> None:
+    host, port = opened(GITHUB).url.removeprefix("http://").rstrip("/").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as line:
+        line.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: \xb2\r\nConnection: close\r\n\r\n")
+        assert line.makefile("rb").readline().split()[1] == b"411"
+
+
 def test_no_answer_holds_a_secret(api: Receiver, opened: Opened) -> None:
     api.behave = lambda _: Reply(401, b"Bad credentials ghs_secret")
     status, text = posted(opened(GITHUB).url, BODY, headers(ASKED, BODY, SECRET, time.time()))
@@ -292,6 +299,7 @@ def test_no_answer_holds_a_secret(api: Receiver, opened: Opened) -> None:
         (GITHUB | {"GITHUB_TOKEN": ""}, "GITHUB_TOKEN is not set"),
         (GITHUB | {"GITHUB_TOKEN": "", "GITHUB_TOKEN_FILE": "/nowhere"}, "/nowhere cannot be read"),
         (AIRFLOW | {"AIRFLOW_TOKEN": ""}, "AIRFLOW_USER is not set"),
+        (GITHUB | {"LISTEN": "localhost"}, "LISTEN is 'localhost'; write e.g. 127.0.0.1:9185"),
     ],
 )
 def test_what_is_missing_is_missed_at_the_start(environ: dict[str, str], message: str, opened: Opened) -> None:

@@ -135,6 +135,14 @@ def test_the_deadline_leaves_the_rest_to_the_next_run_but_never_all_of_it(shop_u
 # ---- runs that fail ------------------------------------------------------------------------------------------------
 
 
+def test_an_error_that_names_a_file_in_another_encoding_is_told_like_any_other(bench: Bench) -> None:
+    bench.source.fault = SourceError("source shop: there is no file caf\udce9\0", "connect")
+    assert isinstance(bench.run(), SourceError)
+    assert bench.store.progress("shop").last_error == "source shop: there is no file caf\\udce9"
+    assert bench.shown.progress.last_error == "source shop: there is no file caf\\udce9"
+    assert len(bench.waits) == 1
+
+
 def test_failures_are_counted_by_reason_and_tried_again_at_growing_and_bounded_times(bench: Bench) -> None:
     for reason in ["connect"] * 9 + ["timeout"]:
         bench.source.fault = SourceError("source shop: gone", reason)

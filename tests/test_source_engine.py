@@ -281,6 +281,19 @@ def test_a_mistake_in_the_select_is_the_querys(database_url: str) -> None:
     assert (error.reason, 'near "FROM"' in str(error)) == ("query", True)
 
 
+def test_a_value_that_no_utf_8_can_hold_is_the_querys(database_url: str) -> None:
+    execute(database_url, "CREATE TABLE t (a TEXT)")
+    database = Database("shop", parse_url(database_url, None), 60)
+    try:
+        with (
+            pytest.raises(SourceError, match=r"source shop: .*surrogates not allowed"),
+            database.reading("shop") as reader,
+        ):
+            reader.one(sa.select(sa.literal("caf\udce9")))
+    finally:
+        database.close()
+
+
 def test_text_that_is_not_utf_8_is_told_as_dirt(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'shop.db'}"
     monitored = small(url)

@@ -258,6 +258,23 @@ def test_two_definitions_never_mix(store: Store, lease: Lease) -> None:
     assert store.history(other.definitions[1], 0, HOUR).sums[0, 0, 0] == 3
 
 
+def test_requests_that_two_definitions_have_are_counted_once(store: Store, lease: Lease) -> None:
+    other = watched(grade="another_grade")
+    write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 10}, HOUR: {"mobile": 1, "desktop": 2}}))
+    write(store, lease, other, tally(other, {HOUR: {"mobile": 1, "desktop": 2}, 2 * HOUR: {"desktop": 3}}))
+    used = store.usage(MONITOR.name, 10**6)
+    assert used.until == 3 * HOUR
+    assert used.requests[MOBILE] == {0: 11}
+    assert used.requests[DESKTOP] == {0: 5}
+
+
+def test_text_that_no_utf_8_can_hold_is_told_with_the_remedy(store: Store) -> None:
+    with pytest.raises(StoreError, match="give text that is UTF-8"):
+        store.alerts.silence(MONITOR.name, 0, 1, "ada", "caf\udce9")
+    with pytest.raises(StoreError, match="give text that is UTF-8"):
+        store.alerts.incident("caf\udce9")
+
+
 def test_two_monitors_never_mix(store: Store, lease: Lease) -> None:
     other = watched("news")
     write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 10}}))

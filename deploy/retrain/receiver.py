@@ -62,7 +62,7 @@ def verified(headers: Mapping[str, str], body: bytes, secret: str, now: float) -
     expected = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
     if not hmac.compare_digest(f"sha256={expected}".encode(), signature.encode()):
         raise Refused(401, "the signature is wrong: see that rankmon's channel has the same secret")
-    if not timestamp.isdigit() or abs(now - int(timestamp)) > TOLERANCE:
+    if not timestamp.isdecimal() or abs(now - int(timestamp)) > TOLERANCE:
         raise Refused(401, f"the signature is more than {TOLERANCE} s old: see whether the clocks agree")
     try:
         notification = json.loads(body)
@@ -268,7 +268,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit():
+        if not length.isdecimal():
             raise Refused(411, "Content-Length is missing")
         if int(length) > LARGEST:
             raise Refused(413, f"more than {LARGEST} bytes")
@@ -310,7 +310,10 @@ def _built(environ: Mapping[str, str]) -> Receiver:
     kind = environ.get("TARGET", "")
     if kind not in TARGETS:
         raise SystemExit(f"retrain: TARGET is {kind!r}; one of {', '.join(TARGETS)} goes")
-    host, _, port = environ.get("LISTEN", "127.0.0.1:9185").rpartition(":")
+    listen = environ.get("LISTEN", "127.0.0.1:9185")
+    host, _, port = listen.rpartition(":")
+    if not port.isdecimal():
+        raise SystemExit(f"retrain: LISTEN is {listen!r}; write e.g. 127.0.0.1:9185")
     target = TARGETS[kind](environ)
     target({"key": "none"})  # so that whatever is missing is missed now
     address = (host, int(port))

@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from queue import SimpleQueue
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.config import Config, load
-from monitor.core.types import Monitor, parse_duration
+from monitor.core.types import Monitor, parse_duration, parse_instant
 from monitor.errors import InputError, StoreError
 
 if TYPE_CHECKING:
@@ -132,10 +131,9 @@ class Instant(click.ParamType[int]):
         if isinstance(value, int):
             return value
         try:
-            moment = datetime.fromisoformat(value.removesuffix(" UTC"))
-        except ValueError:
-            self.fail(f"{value!r} is no time; write e.g. 2022-02-24 or 2022-02-24T05:00Z", param, ctx)
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+            return parse_instant(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Span(click.ParamType[int]):

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from monitor.config import parse_listen
+from monitor.errors import InputError
+
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from monitor.clock import ReplayClock
     from monitor.config import Config
     from monitor.demo.shop import Shop, Story
+
+FILES = ("rankmon.yaml", "rankmon.db", "shop.db")
+"""What a demo writes into its folder."""
 
 STEP = timedelta(minutes=5)
 """Simulated time between two deliveries of live traffic."""
@@ -81,17 +87,34 @@ monitors:
 @click.option("--once", is_flag=True, help="Tell the story to its end at once, and end.")
 @click.option("--speed", type=click.FloatRange(1, 100_000), default=600.0, show_default=True, help="Of the live shop.")
 @click.option("--listen", default="127.0.0.1:9184", show_default=True, help="Address of the page and of /metrics.")
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Where to keep the two databases.")
+@click.option(
+    "--folder", type=click.Path(path_type=Path, file_okay=False), help="New folder to keep both databases in."
+)
 def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
     """Fill a simulated shop with 35 days of searches, watch its ranking fall, and go on live."""
+    try:
+        parse_listen(listen)
+    except ValueError as error:
+        raise click.UsageError(f"--listen: {error}") from error
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        _make(folder)
         _demo(folder.absolute(), once, speed, listen)
         click.echo(f"\nAll of it stays: rankmon incidents list --config {shlex.quote(str(folder / 'rankmon.yaml'))}")
         return
     with tempfile.TemporaryDirectory(prefix="rankmon-demo-") as made:
         _demo(Path(made), once, speed, listen)
     click.echo("\nNothing of it stays. To look closer, as with rankmon explain-incident, keep it by --folder PATH.")
+
+
+def _make(folder: Path) -> None:
+    """Make the folder of a demo. Raises InputError if it cannot be, or holds what would be written over."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        known = [name for name in FILES if (folder / name).exists()]
+    except OSError as error:
+        raise InputError(f"{folder} cannot be used: {error.strerror}; give another --folder") from error
+    if known:
+        raise InputError(f"{folder} holds {known[0]} already, which the demo would write; give --folder a new folder")
 
 
 @dataclass

@@ -20,6 +20,7 @@ from monitor.config.fields import parse_listen
 from monitor.config.mapping import Shape
 from monitor.config.monitors import build_monitor
 from monitor.config.report import Report, Where
+from monitor.config.retention import check_keep
 from monitor.config.rules import LOG, build_channels, check_telling
 from monitor.config.scope import Scope
 from monitor.config.urls import database_url, store_url
@@ -44,6 +45,8 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
     channels = build_channels(parts.channels, report)
     access = _access(parts.web, environ, report)
     url = store_url(parts.store, ("store",), report) if parts.store is not None else None
+    if parts.store is not None:
+        check_keep(parts.store.keep, monitors, report)
     report.raise_if_any()
     assert parts.store is not None  # or it would have been reported, as with its URL
     assert url is not None
@@ -94,7 +97,7 @@ def _parts(data: dict[str, Any], report: Report) -> _Parts:
         sources={name: source for name, raw in named.items() if (source := _fit(shape.Source, raw))},
         source_names=tuple(named),
         channels={name: channel for name, raw in told.items() if (channel := _fit(Channel, raw))},
-        channel_names=(LOG, *told),
+        channel_names=tuple(dict.fromkeys((LOG, *told))),
         defaults=_fit(shape.Settings, right.get("defaults", {})),
         monitors=[(("monitors", i), one) for i, raw in enumerate(listed) if (one := _fit(shape.Monitor, raw))],
     )

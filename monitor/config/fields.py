@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -14,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from monitor.core.measures import HIGHEST_GAIN
-from monitor.core.types import parse_duration
+from monitor.core.types import parse_duration, parse_instant
 
 T = TypeVar("T")
 
@@ -24,7 +23,7 @@ LONGEST = 3650 * 86400
 RESERVED_LABELS = frozenset(
     {"monitor", "measure", "window", "definition", "dimension", "value", "severity", "verdict", "state", "reason"}
     | {"stage", "channel", "source", "version", "revision", "le", "quantile", "job", "instance"}
-    | {"rule", "paging", "incident", "runbook_url", "alertname"}
+    | {"rule", "paging", "matter", "incident", "runbook_url", "alertname", "python", "result", "metric"}
 )
 """Label names that rankmon's own metrics or Prometheus itself use."""
 
@@ -47,12 +46,16 @@ Maybe = Annotated[T | None, BeforeValidator(_given)]
 def _not_blank(text: str) -> str:
     if not text.strip():
         raise PydanticCustomError("empty", "is empty")
+    if "\x00" in text:
+        raise ValueError("holds a NUL character, which no name or path can; take it out")
     return text.strip()
 
 
 def _name(text: str) -> str:
     if not re.fullmatch(r"[a-zA-Z0-9_.-]+", text):
         raise ValueError(f"{text!r} is no name; use letters, digits, `_`, `.` and `-`")
+    if not text.strip("."):  # the address of a monitor's page would lead elsewhere
+        raise ValueError(f"{text!r} is no name; add letters or digits to the dots")
     return text
 
 
@@ -118,6 +121,12 @@ def _web_address(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError(f"{text!r} is no web address; write e.g. https://wiki.example.com/ranking")
     return text
+
+
+def _page_address(text: str) -> str:
+    if "?" in text or "#" in text:
+        raise ValueError("goes on with a ? or #, behind which there is no page; give the address without that")
+    return _web_address(text)
 
 
 def _select(text: str) -> str:
@@ -235,11 +244,9 @@ def _amount(value: Any) -> Amount:
 def _instant(value: Any) -> int:
     if value is None:
         raise PydanticCustomError("empty", "is empty")
-    try:
-        moment = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        raise ValueError("is no time; write e.g. 2026-01-31 or 2026-01-31T05:00Z, UTC unless it names a zone") from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    if not isinstance(value, str):
+        raise ValueError("is no time; write e.g. 2022-02-24 or 2022-02-24T05:00Z")
+    return parse_instant(value)
 
 
 def http_address(text: str) -> str:
@@ -273,6 +280,7 @@ RuleGrade = Annotated[
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"const": "value"}]}),
 ]
 WebAddress = Annotated[str, AfterValidator(_web_address)]
+PageAddress = Annotated[str, AfterValidator(_page_address)]
 HttpAddress = Annotated[str, AfterValidator(http_address)]
 Fall = Annotated[
     Amount,

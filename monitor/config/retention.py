@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import monitor.config.shape as shape
+from monitor.config.report import Report
 from monitor.config.scope import Scope
-from monitor.core.retention import least_age, needed
+from monitor.core.retention import least_age, least_kept, needed
 from monitor.core.types import Monitor, Retention, format_duration
 
 DAY = 86_400
@@ -23,6 +24,18 @@ def build_retention(scope: Scope, monitor: Monitor) -> Monitor:
     if said.roll_up is None:
         return replace(monitor, retention=Retention(said.keep))
     return replace(monitor, retention=Retention(said.keep, said.roll_up.after, said.roll_up.to))
+
+
+def check_keep(keep: int, monitors: Sequence[Monitor], report: Report) -> None:
+    """What was judged stays for as long as it is shown and gone on from.
+
+    Args:
+        keep: `store.keep`, seconds.
+    """
+    least = max((least_kept(monitor) for monitor in monitors), default=0)
+    if keep < least:
+        text = f"{format_duration(keep)} is too short: verdicts that the page draws would be forgotten"
+        report.add(("store", "keep"), f"{text}; the least is {format_duration(least)}")
 
 
 def _problems(monitor: Monitor, said: shape.Retention) -> Iterator[tuple[tuple[str, ...], str]]:

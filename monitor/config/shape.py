@@ -19,6 +19,7 @@ from monitor.config.fields import (
     Maybe,
     Name,
     Number,
+    PageAddress,
     PositiveDuration,
     RuleGrade,
     Select,
@@ -58,8 +59,8 @@ class Store(Database):
     keep: PositiveDuration = Field(
         default="730d",
         validate_default=True,
-        description="How long incidents that are over stay, with their transitions, and the buckets of monitors that "
-        "nobody runs any more; other buckets stay as `retention` of their monitor says. Default: 730d.",
+        description="How long incidents that are over stay, with their transitions, verdicts, and the buckets of "
+        "monitors that nobody runs any more; other buckets stay as `retention` of their monitor says. Default: 730d.",
     )
 
 
@@ -84,7 +85,7 @@ class Web(Shape):
     listen: Listen = Field(
         default="127.0.0.1:9184", description="Address and port. Default: 127.0.0.1:9184, this host only."
     )
-    external_url: Maybe[WebAddress] = Field(
+    external_url: Maybe[PageAddress] = Field(
         default=None,
         description="Address under which people reach the page, for the links in notifications. "
         "Default: the one listened on.",

@@ -28,7 +28,7 @@ class StoreConfig:
     """rankmon's own database. The URL may hold a password, so it is left out of the repr.
 
     Attributes:
-        keep: seconds that incidents which are over, and what belongs to them, stay.
+        keep: seconds that incidents which are over, what belongs to them, and verdicts stay.
     """
 
     url: URL = field(repr=False)

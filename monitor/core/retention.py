@@ -31,7 +31,7 @@ def needs(monitor: Monitor) -> Iterator[tuple[int, str]]:
     yield window, "of the longest window"
     yield looks_back, "that intervals and alert rules look back on before it"
     yield max(0, monitor.history - DRAWN - window - looks_back), "more that history reads"
-    yield final_age(monitor) + monitor.final_timeout + monitor.bucket, "until a bucket is final at the latest"
+    yield _until_final(monitor), "until a bucket is final at the latest"
 
 
 def needed(monitor: Monitor) -> str:
@@ -39,6 +39,15 @@ def needed(monitor: Monitor) -> str:
     return ", ".join(
         f"{format_duration(-(-seconds // HOUR) * HOUR)} {what}" for seconds, what in needs(monitor) if seconds
     )
+
+
+def least_kept(monitor: Monitor) -> int:
+    """Seconds for which verdicts are looked at after their hour, in whole days: the newest is as old as labels take."""
+    return -(-(DRAWN + _until_final(monitor)) // DAY) * DAY
+
+
+def _until_final(monitor: Monitor) -> int:
+    return final_age(monitor) + monitor.final_timeout + monitor.bucket
 
 
 def pinned(monitor: Monitor) -> list[Span]:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal
 
@@ -19,6 +20,9 @@ ALGORITHM = 2
 
 OVERALL = ("", "")
 NONE, EMPTY, OTHER, MIXED = "(none)", "(empty)", "other", "(mixed)"
+
+FARTHEST = 32_503_680_000
+"""The year 3000, in seconds since 1970."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -48,6 +52,25 @@ def format_duration(seconds: int) -> str:
         if seconds and seconds % size == 0 and (unit != "d" or seconds >= 2 * size):
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
+
+
+def parse_instant(text: str) -> int:
+    """Seconds since 1970 of a moment: `2022-02-24`, `2022-02-24 05:00 UTC`, any zone or none (UTC then).
+
+    Raises:
+        ValueError: the text is no moment, or one that no log is of, and that what is reckoned from it could not hold.
+
+    >>> parse_instant("1970-01-02 01:00+01:00")
+    86400
+    """
+    try:
+        moment = datetime.fromisoformat(text.removesuffix(" UTC"))
+    except ValueError:
+        raise ValueError(f"{text!r} is no time; write e.g. 2022-02-24 or 2022-02-24T05:00Z") from None
+    seconds = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    if not 0 <= seconds < FARTHEST:
+        raise ValueError(f"{text!r} is not of the years 1970 to 2999; see whether that is the year you mean")
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)

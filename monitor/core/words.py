@@ -50,6 +50,15 @@ def on_one_line(text: str) -> str:
     return " ".join(re.sub(r"\n\t+(\S.*)", r" (\1)", text).split())
 
 
+def storable(text: str) -> str:
+    r"""As any store and page takes it: what no UTF-8 can hold, as names of files may, is escaped, and NUL is left out.
+
+    >>> storable("caf\udce9\0")
+    'caf\\udce9'
+    """
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "")
+
+
 def utc(instant: int | None) -> str:
     """`2022-02-24 05:00 UTC`.
 

@@ -273,7 +273,7 @@ class Database:
             raise SourceError(f"source {self.name}: {error}", error.reason, error.lasting) from error
         except RankmonError:
             raise
-        except (SQLAlchemyError, sqlite3.Error, UnicodeDecodeError) as error:
+        except (SQLAlchemyError, sqlite3.Error, UnicodeError) as error:
             if self._stop():
                 raise Stopped(f"source {self.name}: reading was stopped") from error
             raise self._explain(error, "query", watch) from error

@@ -214,7 +214,7 @@ def explained(url: URL) -> Iterator[None]:
     """Database errors as StoreError, without the password."""
     try:
         yield
-    except (SQLAlchemyError, ModuleNotFoundError) as error:
+    except (SQLAlchemyError, ModuleNotFoundError, UnicodeEncodeError) as error:
         said = on_one_line(str(getattr(error, "orig", None) or error))
         said = without(said, [str(url.password or "")])
         if remedy := _remedy(error, said, url):
@@ -224,6 +224,8 @@ def explained(url: URL) -> Iterator[None]:
 
 def _remedy(error: Exception, said: str, url: URL) -> str:
     """What to do about an error; empty where there is no more to say."""
+    if isinstance(error, UnicodeEncodeError):
+        return "give text that is UTF-8, as a terminal in another encoding does not"
     if isinstance(error, ModuleNotFoundError):
         return f"install it with {how_to_install('postgresql')}"
     if url.get_backend_name() == "sqlite":

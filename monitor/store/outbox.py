@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from monitor.core.messages import Notification
 from monitor.core.rules import Severity
+from monitor.core.words import storable
 from monitor.schema import incidents, outbox
 from monitor.store.engine import Connected, upserting
 
@@ -167,11 +168,11 @@ class Outbox(Connected):
 
     def failed(self, id_: int, next_at: float, error: str) -> None:
         """It is to be tried again. Raises StoreError."""
-        self._change(id_, attempts=outbox.c.attempts + 1, next_at=next_at, last_error=error[:LONGEST_ERROR])
+        self._change(id_, attempts=outbox.c.attempts + 1, next_at=next_at, last_error=storable(error)[:LONGEST_ERROR])
 
     def drop(self, id_: int, now: float, error: str) -> None:
         """It is given up; the row stays as evidence. Raises StoreError."""
-        self._change(id_, attempts=outbox.c.attempts + 1, dropped_at=now, last_error=error[:LONGEST_ERROR])
+        self._change(id_, attempts=outbox.c.attempts + 1, dropped_at=now, last_error=storable(error)[:LONGEST_ERROR])
 
     def _change(self, id_: int, **values: object) -> None:
         with self.writing() as connection:

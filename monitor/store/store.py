@@ -216,23 +216,30 @@ class Store(Connected):
         return Places(self.known_slices(monitor), gaps)
 
     def usage(self, monitor: str, seconds: int) -> Usage:
-        """What the slices of a monitor had in so many seconds up to the end of what is stored, by any definition."""
+        """What the slices of a monitor had in so many seconds up to the end of what is stored, by any definition.
+
+        A day of a slice that is stored by several definitions counts once, by that which has most of it.
+        """
         of_it = sa.select(series.c.id, series.c.bucket_seconds)
         of_it = of_it.where(series.c.monitor == monitor, series.c.kernel == TRAFFIC)
         newest = sa.select(sa.func.max(traffic.c.bucket_start))
-        found: dict[tuple[str, str], Counter[int]] = {}
+        of_series: dict[tuple[int, str, str], Counter[int]] = {}
         with self.reading() as connection:
             widths = {number: int(width) for number, width in connection.execute(of_it)}
             last = {n: connection.scalar(newest.where(traffic.c.series_id == n)) for n in widths}
             until = max((start + widths[n] for n, start in last.items() if start is not None), default=0)
             query = (
-                sa.select(slices.c.dimension, slices.c.value, traffic.c.bucket_start, traffic.c.requests)
+                sa.select(traffic.c.series_id, slices.c.dimension, slices.c.value)
+                .add_columns(traffic.c.bucket_start, traffic.c.requests)
                 .join(slices, slices.c.id == traffic.c.slice_id)
                 .where(traffic.c.series_id.in_(widths), traffic.c.bucket_start >= until - seconds)
                 .where(traffic.c.requests > 0)
             )
-            for dimension, value, start, requests in connection.execute(query):
-                found.setdefault((dimension, value), Counter())[start - start % DAY] += requests
+            for number, dimension, value, start, requests in connection.execute(query):
+                of_series.setdefault((number, dimension, value), Counter())[start - start % DAY] += requests
+        found: dict[tuple[str, str], Counter[int]] = {}
+        for (_, dimension, value), days in of_series.items():
+            found[dimension, value] = found.get((dimension, value), Counter()) | days
         return Usage(until, found)
 
     def history(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> History:
