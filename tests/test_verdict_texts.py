@@ -19,6 +19,7 @@ from monitor.core.findings import Finding
 from monitor.core.messages import Notification, notification
 from monitor.core.types import Monitor, Slice
 from monitor.core.verdict_words import NAMES, headline, origin, reason
+from monitor.core.words import utc
 from monitor.judging import Telling, judge
 from monitor.page import render
 from monitor.snapshot import take_snapshot
@@ -235,6 +236,18 @@ def served_by(bench: Bench, version: Callable[[int], str]) -> None:
 
 def first_told(bench: Bench) -> Notification:
     return next(n for n in bench.notices if n.kind == "firing")
+
+
+@pytest.mark.parametrize(
+    ("days", "told"),
+    [(1, " UTC (between "), (4, " UTC (perhaps little by little, from 2022-02-20 06:00 UTC or before on)")],
+)
+def test_of_what_may_have_begun_days_before_no_hours_are_told_as_if_it_were_known(days: int, told: str) -> None:
+    at = INCIDENT.began_at
+    last = 1_645_336_800 + days * DAY
+    found = replace(DROP, verdict="degraded", since=at, began_within=(1_645_336_800, last))
+    said = notification("firing", ABOUT, INCIDENT, [found], 0).text
+    assert f"Since about {utc(at)}{told.removeprefix(' UTC')}" in said
 
 
 def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_back_comes_first(

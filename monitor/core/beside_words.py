@@ -10,7 +10,7 @@ _TOLD = {
     "{usual:,.0f} are usual.",
     "items": "Lists{of} are of another length since: {value:.1f} items a request, where {usual:.1f} are usual.",
     "events": "A request{of} brings more events that count since: {value:.3g}, where {usual:.3g} are usual. Worse "
-    "lists alone bring fewer.",
+    "lists alone mostly bring fewer.",
 }
 _ANOTHER_MEASURE = "the measure is another one then, and `rankmon baseline begin` has it judged by its new level"
 _ADVICE = {

@@ -43,6 +43,8 @@ from monitor.core.words import between, counted, lasting, utc
 LONGEST_SLICE = 60
 MOST_BEFORE = 24 * 3600
 """Seconds before labels are seen to be lost for which some may have been."""
+LITTLE_BY_LITTLE = 36 * 3600
+"""Seconds within which a fall may have begun, from which on it may have no one beginning."""
 
 NAMES = {
     DEGRADED: "degraded",
@@ -377,7 +379,12 @@ def beginning(incident: Incident, findings: Sequence[Finding]) -> str:
     """When an incident began, and where that is by a verdict on the model how surely it is known."""
     of_it = (f.began_within for f in findings if f.since == incident.began_at and f.began_within is not None)
     within, at = next(of_it, None), utc(incident.began_at)
-    return at if within is None else f"about {at} ({between(*within)})"
+    if within is None:
+        return at
+    first, last = within
+    if last - first > LITTLE_BY_LITTLE:
+        return f"about {at} (perhaps little by little, from {utc(first)} or before on)"
+    return f"about {at} ({between(first, last)})"
 
 
 def advice_on_version(new: NewVersion) -> str:

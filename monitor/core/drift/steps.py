@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from monitor.core.drift import alarms, gates
+from monitor.core.drift import alarms, gates, onset
 from monitor.core.drift.alarms import Standing
 from monitor.core.drift.baseline import Baseline, mix_weight
 from monitor.core.drift.beginning import SETTLING_DAYS, days_known, days_since
@@ -14,7 +14,7 @@ from monitor.core.drift.block import DAY_HOURS, SHORT_HOURS, Block, block_of, wi
 from monitor.core.drift.diagnosis import Split, split
 from monitor.core.drift.levels import QUALITY, REQUESTS
 from monitor.core.drift.noise import units
-from monitor.core.drift.series import DAY, Floats, Hours, ratio, some
+from monitor.core.drift.series import DAY, Bools, Floats, Hours, ratio, some
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import Mix, Recent, State
 from monitor.core.drift.troubles import Troubles
@@ -193,8 +193,8 @@ class _Going:
 
     def _opened(self, row: int, before: Standing) -> Split:
         """Forget what the drop left in the days that are to be tracked; say where it comes from."""
-        now = self._standing
-        new = now.open & ~before.open
+        new = self._standing.open & ~before.open
+        now = self._standing = self._dated(self._standing, new)
         since = int(now.since[new].min())
         kept = self._kept()
         self._levels = self._levels.without(since // DAY, kept)
@@ -208,6 +208,13 @@ class _Going:
         end = self._was.recent.sums.shape[1] + row + 1
         block, span = self._block, slice(end - steps, end)
         return diagnose(self._found, self._names[1:], without_lost(block.window[:, span], block.sound[span]))
+
+    def _dated(self, now: Standing, new: Bools) -> Standing:
+        """With what the days before say of when the falls of (U,) `new` units may have begun at the earliest."""
+        levels, began, steps = self._levels, now.began.copy(), max(DAY // self._settings.step, 1)
+        level, noise = levels.ratios[QUALITY], self._found.noise
+        began[new, 1] = onset.with_days_before(began[:, 1], now.effect, levels.pending, level, noise, steps)[new]
+        return replace(now, began=began)
 
     def _kept(self) -> Floats:
         """(S,) 0 for slices on which an alarm is open, or all if it is overall."""

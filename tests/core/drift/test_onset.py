@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitor.core.drift.onset import change_point, roughly
-from monitor.core.drift.series import HOUR, Floats, Hours
+from monitor.core.drift.levels import Day
+from monitor.core.drift.noise import Noise
+from monitor.core.drift.onset import change_point, roughly, with_days_before
+from monitor.core.drift.series import DAY, HOUR, Floats, Hours
 from monitor.core.drift.verdicts import Alarm
 from tests.support.drift import Ranking, day, on, verdicts
 
@@ -80,3 +82,45 @@ def test_from_what_to_what_it_fell_is_told_of_the_hours_since_the_fall_began(see
         assert alarm.value == pytest.approx(hours.total[fallen].sum() / requests)
         assert alarm.before is not None
         assert alarm.effect == pytest.approx(alarm.value / alarm.before - 1)
+
+
+def ramp(seed: int) -> Hours:
+    """A ranking whose mean of all traffic falls by a two hundredth each day, for twelve days."""
+    found = Ranking.of(44, seed=seed, peak=2000)
+    for number in range(12):
+        found = found.since(32 + number, mean=0.995)
+    return found.draw(seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_a_decay_it_is_told_that_it_may_have_begun_days_before(seed: int) -> None:
+    first = next(a for v in on(verdicts(ramp(seed)), 32) for a in v.alarms if not a.unit)
+    assert first.began_within is not None
+    earliest, last = first.began_within
+    assert day(31) <= earliest <= first.opened_at - 2 * DAY
+    assert first.fell_at <= last < first.opened_at
+
+
+def before(moved: list[float], effect: float, first: float = 4.5) -> float:
+    """Day with which the fall of a unit may have begun, whose whole days 0, 1, ... were as much off."""
+    sums = [np.array([[5e2 * (1 + m)], [5e2], [3.5e2], [0], [0], [1e3], [0]]) for m in moved]
+    days = [Day(number, of_day, np.zeros(5)) for number, of_day in enumerate(sums)]
+    one = np.full(2, 1e-6)
+    noise = Noise(*[one] * 8)
+    found = with_days_before(np.full(2, round(first * DAY)), np.full(2, effect), days, np.ones(1), noise, 24)
+    assert found[0] == found[1], "all traffic, and the one slice that is all of it"
+    return float(found[0] / DAY)
+
+
+def test_a_fall_may_have_begun_with_the_first_of_the_days_that_were_lower_already() -> None:
+    assert before([0.0, 0.0, -0.05, -0.08], -0.12) == 2
+    assert before([-0.05, -0.05, -0.06, -0.08], -0.12) == 0, "all of them together"
+
+
+def test_days_that_were_as_expected_or_hardly_lower_are_not_in_it() -> None:
+    assert before([0.0, 0.01, -0.01, 0.0], -0.12) == 4.5
+    assert before([0.0, 0.0, -0.02, -0.02], -0.12) == 4.5, "less than a quarter of the fall"
+
+
+def test_the_day_in_which_a_fall_began_tells_nothing_of_what_was_before() -> None:
+    assert before([0.0, 0.0, 0.0, 0.0, -0.1], -0.12) == 4.5
