@@ -52,9 +52,7 @@ def roughly(since: Ints, opened_at: int, length: int) -> Ints:
     return np.stack([since, since - near, np.minimum(since + near, opened_at - length)], axis=1)
 
 
-def with_days_before(
-    first: Ints, effect: Floats, days: Sequence[Day], level: Floats, noise: Noise, steps: int
-) -> Ints:
+def with_days_before(first: Ints, effect: Floats, days: Sequence[Day], level: Floats, noise: Noise, steps: int) -> Ints:
     """(U,) when falls may have begun at the earliest, seconds: at `first`, or with one of the days before that.
 
     That is the one from which on the days, taken together, were most clearly lower than expected.
