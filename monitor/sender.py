@@ -167,15 +167,15 @@ class Sender:
         Raises:
             StoreError: out of reach.
         """
+        receivers = self.receivers
+        self._introduce(receivers)
+        self._retire_strangers(receivers)
+        self._count_queues()
         if self._cleaned_at is None or time.monotonic() - self._cleaned_at >= CLEAN_EVERY:
             self._store.outbox.purge(self._store.retention.present(self._clock()) - KEEP)
             if self._clean is not None:
                 self._clean()
             self._cleaned_at = time.monotonic()
-        receivers = self.receivers
-        self._introduce(receivers)
-        self._retire_strangers(receivers)
-        self._count_queues()
 
     def _introduce(self, receivers: Sequence[Receiver]) -> None:
         """Have new receivers of a channel told of what goes on, and all of what another daemon gave up for them."""

@@ -12,7 +12,7 @@ import pytest
 
 from monitor.core.advice import advice
 from monitor.core.drift.series import Hours
-from monitor.core.findings import Beside, Finding
+from monitor.core.findings import Beside, Finding, NewVersion, WeakVersion
 from monitor.core.messages import Notification, notification
 from tests.support.bench import Bench, opened
 from tests.support.drift import Ranking, day
@@ -113,3 +113,15 @@ def test_what_changed_beside_a_fall_comes_before_the_model_and_is_kept() -> None
     assert Finding.of(json.loads(json.dumps(fell.plain()))) == fell
     before = {name: value for name, value in fell.plain().items() if name != "beside"}
     assert Finding.of(before) == replace(fell, beside=()), "kept by a version that did not look"
+
+
+def test_a_finding_that_a_newer_release_has_stored_can_be_read() -> None:
+    new = NewVersion("v2", "v1", 0, 0, 3600, None, 1.0, 0.0, (0, 3600))
+    weak = WeakVersion("v3", 0, 0.4, 0.5, -0.15, -0.05, 0.1)
+    beside = (Beside("items", 12.0, 10.0),)
+    known = replace(DROP, new_version=new, weak_version=weak, beside=beside)
+    plain = json.loads(json.dumps(known.plain()))
+    for part in (plain, *plain["slices"], plain["new_version"], plain["weak_version"], *plain["beside"]):
+        part["of_a_newer_release"] = [1]
+    assert plain["slices"], "or nothing was tried of them"
+    assert Finding.of(plain) == known

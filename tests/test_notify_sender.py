@@ -680,6 +680,21 @@ def test_single_runs_keep_the_outbox_clean_and_tell_who_joined(post: Post, recei
         assert states(second) == ["firing"]
 
 
+def test_a_cleaning_that_fails_keeps_nothing_from_those_who_joined(post: Post, receiver: Receiver) -> None:
+    def fails() -> None:
+        raise StoreError("store: the disk is full")
+
+    alone(post, webhook(receiver))
+    post.put("gone", notice(incident="c"))
+    post.later(31 * DAY)
+    sender = Sender(post.store, Telemetry(), post.clock, fails)
+    sender.use([webhook(receiver)])
+    with pytest.raises(StoreError, match="disk is full"):
+        sender.tidy()
+    sender.stop()
+    assert post.rows("incident", "last_error") == [("c", "no channel has this receiver any more")]
+
+
 def test_an_alertmanager_that_joins_a_channel_is_told_of_what_goes_on_and_of_its_end(
     post: Post, receiver: Receiver
 ) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +92,7 @@ class WeakVersion:
 
 
 Changed = Literal["requests", "items", "events"]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +178,18 @@ class Finding:
 
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Finding:
-        """From what `plain` gave."""
-        slices, figures = (SliceFall(**s) for s in plain["slices"]), ((n, v) for n, v in plain.get("figures", ()))
-        new, within = plain.get("new_version"), _pair(plain.get("began_within"))
-        version = None if new is None else NewVersion(**{**new, "fell_within": _pair(new.get("fell_within"))})
-        weak = None if plain.get("weak_version") is None else WeakVersion(**plain["weak_version"])
-        more = {"figures": tuple(figures), "new_version": version, "weak_version": weak, "began_within": within}
-        beside = tuple(Beside(**one) for one in plain.get("beside", ()))
-        return cls(**{**plain, "slices": tuple(slices), "beside": beside, **more})
+        """From what `plain` gave; what a newer release says beside is left out, for it may have been gone back from."""
+        new, weak = plain.get("new_version"), plain.get("weak_version")
+        return _made(
+            cls,
+            plain,
+            slices=tuple(_made(SliceFall, one) for one in plain["slices"]),
+            figures=tuple((name, value) for name, value in plain.get("figures", ())),
+            new_version=None if new is None else _made(NewVersion, new, fell_within=_pair(new.get("fell_within"))),
+            weak_version=None if weak is None else _made(WeakVersion, weak),
+            began_within=_pair(plain.get("began_within")),
+            beside=tuple(_made(Beside, one) for one in plain.get("beside", ())),
+        )
 
     @property
     def change(self) -> float | None:
@@ -200,6 +205,12 @@ class Finding:
     def where(self) -> str:
         """`device=mobile`, or empty for overall."""
         return f"{self.dimension}={self.slice}" if self.dimension else ""
+
+
+def _made(kind: type[Made], plain: Mapping[str, Any], **more: Any) -> Made:
+    """From JSON data, and `more` in place of some of them."""
+    names = [f.name for f in fields(kind) if f.name in plain]  # type: ignore[arg-type]
+    return kind(**{**{name: plain[name] for name in names}, **more})
 
 
 def _pair(plain: Sequence[int] | None) -> tuple[int, int] | None:
