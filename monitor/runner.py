@@ -257,7 +257,7 @@ class Runner:
             self._fail(error, _reason(error), now, retry_in)
 
     def _fail(self, error: Exception, reason: str, now: float, retry_in: RetryIn | None) -> None:
-        name = self.monitor.name
+        name, said = self.monitor.name, storable(str(error))
         self._failures += 1
         self._telemetry.count("rankmon_evaluation_failures", name, reason)
         if reason == "bug":
@@ -265,9 +265,9 @@ class Runner:
         if retry_in is not None:
             wait = min(FIRST_RETRY * 2 ** min(self._failures - 1, 20), max(self.monitor.refresh, LONGEST_RETRY))
             times = "once" if self._failures == 1 else f"{self._failures} times in a row"
-            log.warning("monitor %s: failed %s, next try in %.0f s: %s", name, times, wait, error)
+            log.warning("monitor %s: failed %s, next try in %.0f s: %s", name, times, wait, said)
             retry_in(name, wait)
-        self._failed = now, storable(str(error))[:LONGEST_ERROR]
+        self._failed = now, said[:LONGEST_ERROR]
         with suppress(StoreError):
             self._store.record(name, last_attempt_at=now, last_error=self._failed[1])
 

@@ -156,29 +156,39 @@ def fit_means(slot: Ints, step: int, requests: Floats, total: Floats, variance: 
         for weight in (np.where(has, careful, 0.0), np.where(has, plain, 0.0))
     ]
     of_all = [(weights.sum(axis=1, keepdims=True), sums.sum(axis=1, keepdims=True)) for weights, sums in by_slots]
-    shared = _cycle(x, of_all, SHARED_SPREAD)[0]
-    with_intercept = np.concatenate([np.ones((len(x), 1)), x], axis=1)
-    rest = [(weights, sums - weights * (x @ shared)[:, None]) for weights, sums in by_slots]
-    own = _cycle(with_intercept, rest, OWN_SPREAD, free=1)
-    return Means(level, np.maximum(variance, LEAST_VARIANCE), shared, own)
+    above, shared = _cycle(x, of_all, SHARED_SPREAD, is_level=True)
+    rest = [(weights, sums - weights * (x @ shared[0] + above)[:, None]) for weights, sums in by_slots]
+    intercept, cycle = _cycle(x, rest, OWN_SPREAD, is_level=False)
+    own = np.concatenate([(intercept + above)[:, None], cycle], axis=1)
+    return Means(level, np.maximum(variance, LEAST_VARIANCE), shared[0], own)
 
 
-def _cycle(x: Floats, by_slots: Sequence[tuple[Floats, Floats]], usual: float, free: int = 0) -> Floats:
-    """(S, K) coefficients by a usual prior, drawn to none with care; a cycle that is far wider is taken as it is.
+def _cycle(
+    x: Floats, by_slots: Sequence[tuple[Floats, Floats]], usual: float, is_level: bool
+) -> tuple[Floats, Floats]:
+    """((S,) intercepts, (S, K) coefficients) by a usual prior, with care; a cycle that is far wider is taken as it is.
 
     What requests differ by among each other does not repeat from step to step: to take all for repeated, as the careful
-    weights do, is too much for a weekend that is worse every week.
+    weights do, is too much for a weekend that is worse every week. Nor is the level the mean of such a week's days where
+    few of the requests are of its weekends: so an intercept belongs to it, or Sundays could be as low only where other
+    days are as high.
 
     Args:
         by_slots: the careful and the plain (weights, weighted responses), each (P, S).
         usual: standard deviation of the prior.
-        free: regressors at the front that are as good as free.
+        is_level: whether a usual cycle is one around the level, and has no intercept.
     """
     careful, plain = by_slots
-    precision = np.concatenate([np.full(free, FREE), np.full(x.shape[1] - free, usual**-2)])
-    wide, spread = adapted(x, *plain, usual, free)
-    found: Floats = np.where(spread[:, None] > WIDE, wide, ridge(x, *careful, precision))
-    return found
+    precision = np.full(x.shape[1], usual**-2)
+    with_intercept = np.concatenate([np.ones((len(x), 1)), x], axis=1)
+    wide, spread = adapted(with_intercept, *plain, usual, 1)
+    if is_level:
+        drawn = ridge(x, *careful, precision)
+        drawn = np.concatenate([np.zeros((len(drawn), 1)), drawn], axis=1)
+    else:
+        drawn = ridge(with_intercept, *careful, np.concatenate([[FREE], precision]))
+    found: Floats = np.where(spread[:, None] > WIDE, wide, drawn)
+    return found[:, 0], found[:, 1:]
 
 
 def fit_volume(slot: Ints, step: int, requests: Floats, kept: Floats) -> Floats:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitor.core.drift.judge import judge
+from monitor.core.drift.seasons import slots
 from monitor.core.drift.series import DAY, HOUR, Hours
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import State
@@ -350,6 +351,31 @@ def test_a_broken_model_is_not_taken_for_lost_labels() -> None:
     found = verdicts(Ranking.of(33, peak=2000).since(30.5, mean=0.75).draw())
     assert kinds(on(found, 31)) == {"degraded"}
     assert not any(v.is_data for v in found)
+
+
+@pytest.mark.parametrize(("seed", "lower"), [(3, 0.1), (7, 0.1), (5, 0.05)])
+def test_weekends_of_next_to_no_traffic_are_expected_to_be_as_low_as_they_are(seed: int, lower: float) -> None:
+    ranking = Ranking.of(60, seed=seed, peak=400)
+    weekday = (ranking.starts // DAY + 3) % 7
+    rate = np.select([weekday == 5, weekday == 6], [0.12, 0.04], 1.0)[:, None]
+    mean = np.where(weekday >= 5, 1 - lower, 1.0)[:, None]
+    hours = replace(ranking, rate=ranking.rate * rate, mean=ranking.mean * mean).draw(seed)
+    found = known(hours.rows(0, 29 * 24))
+    assert found.baseline is not None
+    quality = found.baseline.quality.table(HOUR)[slots(hours.starts[: 7 * 24], HOUR)]
+    for day_of_week in (5, 6):
+        its = weekday[: 7 * 24] == day_of_week
+        rest = weekday[: 7 * 24] < 5
+        assert quality[its].mean() / quality[rest].mean() == pytest.approx(1 - lower, abs=0.6 * lower)
+
+
+@pytest.mark.parametrize("seed", [20, 21, 23])
+def test_weekends_with_a_fifth_of_the_traffic_that_are_far_worse_raise_no_alarm(seed: int) -> None:
+    ranking = Ranking.of(118, seed=seed, peak=200)
+    is_weekend = ((ranking.starts // DAY + 3) % 7 >= 5)[:, None]
+    rate, mean = np.where(is_weekend, 0.2, 1.0), np.where(is_weekend, 0.8, 1.0)
+    found = verdicts(replace(ranking, rate=ranking.rate * rate, mean=ranking.mean * mean).draw(seed))
+    assert not any(v.is_degraded for v in found)
 
 
 @pytest.mark.parametrize("of", [[True, True, True], [True, False, False]])
