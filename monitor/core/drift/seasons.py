@@ -169,9 +169,9 @@ def _cycle(
     """((S,) intercepts, (S, K) coefficients) by a usual prior, with care; a cycle that is far wider is taken as it is.
 
     What requests differ by among each other does not repeat from step to step: to take all for repeated, as the careful
-    weights do, is too much for a weekend that is worse every week. Nor is the level the mean of such a week's days where
-    few of the requests are of its weekends: so an intercept belongs to it, or Sundays could be as low only where other
-    days are as high.
+    weights do, is too much for a weekend that is worse every week. Nor is the level the mean of such days where few of
+    the requests are of weekends: so an intercept belongs to them, or Sundays could be as low only where others are as
+    high.
 
     Args:
         by_slots: the careful and the plain (weights, weighted responses), each (P, S).
