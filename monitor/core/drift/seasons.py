@@ -163,9 +163,7 @@ def fit_means(slot: Ints, step: int, requests: Floats, total: Floats, variance: 
     return Means(level, np.maximum(variance, LEAST_VARIANCE), shared[0], own)
 
 
-def _cycle(
-    x: Floats, by_slots: Sequence[tuple[Floats, Floats]], usual: float, is_level: bool
-) -> tuple[Floats, Floats]:
+def _cycle(x: Floats, by_slots: Sequence[tuple[Floats, Floats]], usual: float, is_level: bool) -> tuple[Floats, Floats]:
     """((S,) intercepts, (S, K) coefficients) by a usual prior, with care; a cycle that is far wider is taken as it is.
 
     What requests differ by among each other does not repeat from step to step: to take all for repeated, as the careful
