@@ -261,7 +261,10 @@ def follow(
     keys = keys_of(rule, view)
     conditions = {key: before.get(key, Condition()) for key in keys}
     changes: list[Change] = []
-    for end in ends:
+    is_empty = ~view.history.has_any(np.asarray(ends, np.int64) - rule.window, np.asarray(ends, np.int64))
+    for end, says_nothing in zip(ends, is_empty.tolist(), strict=True):
+        if says_nothing and all(condition.state != "pending" for condition in conditions.values()):
+            continue  # nothing but a suspicion dies of it: years without a bucket take no time
         for key, evaluation in zip(keys, evaluate(rule, view, keys, end), strict=True):
             was, now = conditions[key], step(rule, view.width, conditions[key], evaluation)
             changes += _change(rule, key, was, now, evaluation)

@@ -82,6 +82,11 @@ class History:
         lo, hi = np.searchsorted(self.starts, [since, until])
         return np.s_[int(lo) : int(hi)]
 
+    def has_any(self, since: Ints, until: Ints) -> Bools:
+        """(N,) whether any bucket starts in [since, until), of N such spans."""
+        found: Bools = np.searchsorted(self.starts, since) < np.searchsorted(self.starts, until)
+        return found
+
     def between(self, since: int, until: int) -> History:
         """The buckets that start in [since, until)."""
         rows = self.rows(since, until)

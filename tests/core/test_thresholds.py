@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.core import buckets as b
+from monitor.core import thresholds
 from monitor.core.measures import parse
 from monitor.core.rules import WEEK, Baseline, Drop, Floor, Rule
-from monitor.core.thresholds import Change, Condition, View, evaluate, follow, keys_of
+from monitor.core.thresholds import Change, Condition, Evaluation, View, evaluate, follow, keys_of
 from monitor.core.types import OVERALL
 from monitor.core.windows import History, SliceKey
 
@@ -93,6 +94,26 @@ def test_a_suspicion_dies_when_nothing_is_known_for_longer_than_the_window() -> 
 def test_an_incident_survives_any_silence() -> None:
     values = of([0.4, 0.4, 0.4, *[None] * 100, 0.7, 0.7])
     assert states(FLOOR, view(values), range(105))[-3:] == ["firing", "firing", "ok"]
+
+
+def test_windows_of_years_without_a_bucket_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    stray, since = of([0.7, 0.4]), 50 * 365 * 24
+    seen, looked = view(stray | of([0.7, 0.4, 0.4, 0.4], since)), list[int]()
+
+    def counted(rule: Rule, view: View, keys: Sequence[SliceKey], end: int) -> list[Evaluation]:
+        looked.append(end // HOUR)
+        return evaluate(rule, view, keys, end)
+
+    monkeypatch.setattr(thresholds, "evaluate", counted)
+    after, changes = follow(FLOOR, seen, range(HOUR, (since + 6) * HOUR + 1, HOUR), {})
+    assert [(c.became, c.at // HOUR) for c in changes] == [
+        ("pending", 2),
+        ("ok", 4),  # the suspicion dies of what is not there
+        ("pending", since + 2),
+        ("firing", since + 4),
+    ]
+    assert after[OVERALL].state == "firing"
+    assert looked == [1, 2, 3, 4, since + 1, since + 2, since + 3, since + 4]
 
 
 def test_a_slice_without_traffic_is_withdrawn_and_no_other() -> None:
