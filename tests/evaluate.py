@@ -37,8 +37,8 @@ class Run:
 
 
 def tests(name: str, files: str, **environment: str) -> Run:
-    """A run of some tests."""
-    return Run(name, ("-m", "pytest", "-q", *files.split()), environment)
+    """A run of some tests, those of further engines among them."""
+    return Run(name, ("-m", "pytest", "-q", "-m", "not spark", *files.split()), environment)
 
 
 PROPERTIES = "tests/core/test_kernels.py tests/core/test_buckets.py tests/core/test_windows.py"
