@@ -52,6 +52,9 @@ STOP_WITHIN = 20.0
 LONGEST_PROBLEM = 240
 """Characters of a problem with the configuration that the page shows."""
 
+SHOW_WITHIN = 2.0
+"""Seconds that a reload waits until what is stored of new monitors is shown; the rest of them follows beside it."""
+
 SOON = 0.5
 """Seconds until a monitor runs that had to wait for its former definition's run."""
 
@@ -88,7 +91,7 @@ class App:
         self._refused = ""
         self._doubted = False
         self._store_is_ready = False
-        self._beginning = threading.Thread(target=self._begin, name="begin")
+        self._beginning: list[threading.Thread] = []
         self.sender = Sender(self.store, self.telemetry, clean=self._clean)
         self.attention = Attention(self.board, self.store, time.time)
         self._abandoned = Abandoned(self.store, lambda: self.runners)
@@ -110,9 +113,9 @@ class App:
         self._store_is_ready = True
         self._adopt(self.config, self._parts(self.config))
 
-    def show(self) -> None:
-        """Show what is stored of each monitor, as it was left. With many of them this takes a while."""
-        for runner in list(self.runners.values()):
+    def show(self, runners: Mapping[str, Runner] | None = None) -> None:
+        """Show what is stored of these monitors, or of all, as it was left. With many of them this takes a while."""
+        for runner in list((self.runners if runners is None else runners).values()):
             runner.refresh_snapshot(self.clock.now())
 
     def start(self) -> None:
@@ -122,16 +125,28 @@ class App:
         self.sender.start()
         self.attention.start()
         self._withdrawing.start()
-        self._beginning.start()
+        # All are shown before the first one runs, for runs take their turn with what is shown.
+        self._begin([dict(self.runners)])
 
-    def _begin(self) -> None:
-        """Show all monitors before the first one runs, for runs take their turn with what is shown."""
-        there = dict(self.runners)
-        self.show()
-        with self._reloading:  # a reload schedules what it adds by itself
-            for name, runner in there.items():
+    def _begin(self, parts: Sequence[Mapping[str, Runner]]) -> None:
+        """Show what is stored of monitors, and then schedule them, part by part, in a thread: the store may hang."""
+
+        def begin() -> None:
+            for runners in parts:
+                self._show_and_schedule(runners)
+
+        thread = threading.Thread(target=begin, name="begin")
+        self._beginning = [*(other for other in self._beginning if other.is_alive()), thread]
+        thread.start()
+
+    def _show_and_schedule(self, runners: Mapping[str, Runner]) -> None:
+        self.show(runners)
+        with self._reloading:  # by which there may be others of these names
+            for name, runner in runners.items():
                 if self.runners.get(name) is runner and not self.stopping.is_set():
                     self._schedule(name)
+            shown, current = self.board.snapshots, {name: runner.monitor for name, runner in self.runners.items()}
+            self.board.keep_only(n for n in shown if n not in runners or current.get(n) == shown[n].monitor)
 
     def interrupt(self) -> None:
         """End what is being read: it is left out whole, and read again next time."""
@@ -162,8 +177,8 @@ class App:
         return True
 
     def _end_runs(self) -> None:
-        if self._beginning.is_alive():
-            self._beginning.join()
+        for thread in self._beginning:
+            thread.join()
         self.scheduler.stop()
 
     def close(self) -> None:
@@ -194,7 +209,9 @@ class App:
             for problem in problems:
                 log.error("reload refused: %s", problem)
             self._refused = refused_in_words(problems, time.time()) if problems else ""
-            return problems
+        if not problems:
+            self._beginning[-1].join(SHOW_WITHIN)
+        return problems
 
     def _reload(self, environ: Mapping[str, str]) -> list[str]:
         try:
@@ -214,11 +231,8 @@ class App:
         added = self._adopt(new, parts)
         if new.log != now.log:
             set_up(new.log.level, new.log.format)
-        for name in added:
-            self.runners[name].refresh_snapshot(self.clock.now())
-            self._schedule(name)
-        current = {name: runner.monitor for name, runner in self.runners.items()}
-        self.board.keep_only(n for n, shown in self.board.snapshots.items() if current.get(n) == shown.monitor)
+        self.board.keep_only(self.runners)
+        self._begin([{name: self.runners[name]} for name in added])
         log.info("reload applied: %s", counted(len(self.runners), "monitor"))
         return []
 

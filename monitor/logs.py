@@ -39,15 +39,18 @@ class TextFormatter(logging.Formatter):
 REPEATING = (
     "clickhouse_connect.driver._backend.http_sync",
     "clickhouse_connect.driver.httputil",
+    "psycopg",
+    "sqlalchemy.pool",
     "thrift.transport.TSocket",
     "urllib3.connectionpool",
 )
-"""Loggers of drivers that log just what they raise next, with a traceback even, or before they try once more what they
-raise then. What is raised is told with place and remedy."""
+"""Loggers of drivers, and of the pool of their connections, that log just what they raise next, with a traceback even,
+or before they try once more what they raise then, or what they could not tidy up once it was raised. What is raised is
+told with place and remedy."""
 
 
 def silence_drivers() -> None:
-    """Keep drivers from telling by themselves what the errors say that they raise."""
+    """Keep drivers and their pool from telling by themselves what the errors say that they raise."""
     for name in REPEATING:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 

@@ -95,6 +95,7 @@ class Runner:
         self._turns = Turns(monitor, store, time.monotonic)
         self._failures = 0
         self._failed: tuple[float, str] | None = None
+        self._is_store_away = False
         self._outcome: Outcome | None = None
         self._shown: MonitorSnapshot | None = None
         self._token = 0
@@ -138,8 +139,10 @@ class Runner:
                 outcome = self._cycle(now, began)
         except Exception as error:
             self._account_for(error, now, retry_in)
+            self._is_store_away = isinstance(error, StoreError)
             self._show(now)
             return Run(None, error)
+        self._is_store_away = False
         self._succeed(outcome, time.monotonic() - began)
         self._show(now)
         if outcome.left == 0:
@@ -319,7 +322,8 @@ class Runner:
             with self._telemetry.stage(name, stage):
                 yield
         except StoreError as error:
-            log.warning("monitor %s: no new %s: %s", name, stage, error)
+            level = logging.DEBUG if self._is_store_away else logging.WARNING  # which the run has said before
+            log.log(level, "monitor %s: no new %s: %s", name, stage, error)
         except Exception:
             self._telemetry.count("rankmon_evaluation_failures", name, "bug")
             log.exception("monitor %s: no new %s for a fault in rankmon itself; please report it", name, stage)

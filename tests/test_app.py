@@ -652,6 +652,30 @@ def test_a_daemon_that_is_told_to_end_while_it_looks_at_what_is_stored_ends_with
     assert not {t.name for t in threading.enumerate()} & {"begin"}
 
 
+def test_a_reload_is_not_held_up_by_a_store_that_hangs(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, refresh = threading.Event(), Runner.refresh_snapshot
+
+    def slow(runner: Runner, now: float) -> None:
+        if runner.monitor.name == "c":
+            assert answers.wait(30)
+        refresh(runner, now)
+
+    monkeypatch.setattr("monitor.app.SHOW_WITHIN", 0.1)
+    monkeypatch.setattr(Runner, "refresh_snapshot", slow)
+    with setting.running(of_shop("a"), of_shop("b")) as app:
+        eventually(has_run(app, "a"))
+        eventually(has_run(app, "b"))
+        setting.write(of_shop("a", refresh="2s"), of_shop("c"))
+        assert app.reload({}) == []
+        assert not answers.is_set(), "a signal to end is seen meanwhile"
+        assert "b" not in app.board.snapshots, "what is no more is shown no more, whatever is still to be shown"
+        assert 'rankmon_config_reloads_total{result="applied"} 1.0' in get(app, "/metrics")[1]
+        eventually(has_run(app, "a"))
+        answers.set()
+        eventually(has_run(app, "c"))
+    assert not {t.name for t in threading.enumerate()} & {"begin"}
+
+
 def get(app: App, path: str) -> tuple[int, str]:
     answer = ask(app.web.port, path)
     return answer.status, answer.body

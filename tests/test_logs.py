@@ -6,9 +6,13 @@ import logging
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from monitor.cli import run
-from monitor.logs import REPEATING
+from monitor.database_url import parse_url
+from monitor.errors import TooMany
+from monitor.logs import REPEATING, silence_drivers
+from monitor.source.engine import Database
 from tests.support.postgres import free_port
 
 CONFIG = """\
@@ -48,3 +52,27 @@ def test_a_source_that_is_away_is_told_once_and_not_by_its_driver(
     assert run(["check-config", "--connect", "-c", str(path)]) == 3
     assert [(r.name, r.getMessage()) for r in caplog.records] == []
     assert "search: source shop: " in capsys.readouterr().err
+
+
+def test_a_connection_that_is_lost_before_its_answer_was_closed_leaves_no_trace_of_the_pool(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    silence_drivers()
+    other, to_end = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT"), list[int]()
+
+    def end_it() -> bool:
+        with other.connect() as connection:
+            while to_end:
+                connection.exec_driver_sql(f"SELECT pg_terminate_backend({to_end.pop()}, 10000)")
+        return False
+
+    database = Database("shop", parse_url(postgres_url, None), 60, end_it)  # asked after each part of an answer
+    with database.reading() as reader:
+        to_end.append(reader.one(sa.text("SELECT pg_backend_pid()")))
+        with pytest.raises(TooMany):
+            reader.columns(sa.text("SELECT generate_series(1, 100000)"), most=10)
+        with pytest.raises(sa.exc.OperationalError, match="closed"):
+            reader.one(sa.text("SELECT 1"))
+    assert [(r.name, r.getMessage()) for r in caplog.records] == []
+    database.close()
+    other.dispose()

@@ -384,7 +384,11 @@ def test_a_store_that_is_away_for_a_while_is_a_failure_and_no_crash(
         assert states_of(away.shown, away.clock.time)[0].kind == "failing"
         assert away.count("evaluation_failures", "store") == 2
         assert away.waits == [5, 10]
-        assert "no new snapshot" in caplog.text
+        warned = [r.getMessage()[:60] for r in caplog.records if r.levelno >= logging.WARNING]
+        assert [said.split(",")[0] for said in warned] == [
+            "monitor shop: failed once",
+            "monitor shop: failed 2 times in a row",
+        ], "once each time, whatever else finds the store away"
     finally:
         postgres.start()
     away.clock.time += HOUR

@@ -6,6 +6,7 @@ import http.client
 import socket
 import ssl
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -203,6 +204,31 @@ def test_the_oldest_silent_connection_makes_room_for_a_new_one(tmp_path: Path, t
         assert not is_closed(idle[-2], 0.2)
         for connection in idle:
             connection.close()
+
+
+def test_of_a_burst_that_comes_while_the_server_is_busy_only_a_few_are_accepted_at_once(tmp_path: Path) -> None:
+    with serving(tmp_path, Limits(connections=5, waiting=8), tls=False) as server:
+        (listening,) = server.web._server.servers
+        is_busy, may_go_on = threading.Event(), threading.Event()
+        listening.get_loop().call_soon_threadsafe(lambda: (is_busy.set(), may_go_on.wait(30)))
+        assert is_busy.wait(30)
+        burst = [socket.socket() for _ in range(100)]
+        for connection in burst:
+            connection.setblocking(False)
+            connection.connect_ex(("127.0.0.1", server.web.port))
+        time.sleep(0.2)
+        waiting = [connection for connection in burst if has_peer(connection)]
+        may_go_on.set()
+        assert 1 <= len(waiting) <= 10
+        for connection in burst:
+            connection.close()
+        assert server.scrape() < HELD_UP
+
+
+def has_peer(connection: socket.socket) -> bool:
+    with contextlib.suppress(OSError):
+        return bool(connection.getpeername())
+    return False
 
 
 def test_a_connection_in_use_is_kept_beyond_the_time_for_a_request(tmp_path: Path) -> None:

@@ -17,11 +17,13 @@ from uvicorn.server import ServerState
 class Limits:
     """Bounds of a server: open connections, and seconds.
 
+    `waiting` are those that may wait to be accepted, which happens to all of them at once, before any is counted.
     `request_time` is for a TLS handshake and the head of a request together, and for the head of each further request;
     `answer_time` is for the rest of a request and its answer.
     """
 
     connections: int = 256
+    waiting: int = 64
     request_time: float = 10.0
     answer_time: float = 60.0
     tls_shutdown_time: float = 2.0

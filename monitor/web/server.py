@@ -37,6 +37,7 @@ class WebServer:
             access_log=False,
             lifespan="off",
             server_header=False,
+            backlog=limits.waiting,
             timeout_graceful_shutdown=2,
         )
         self._server = uvicorn.Server(config)
