@@ -47,7 +47,8 @@ INTERRUPT_EVERY = 0.2
 """Seconds between attempts to end what is being read."""
 
 STOP_WITHIN = 20.0
-"""Seconds that runs are given to end in. Who supervises the process waits for half a minute before it kills it."""
+"""Seconds that runs are given to end in; what sends and shows is given some more. Whoever supervises the process should
+wait for 45 before killing it."""
 
 LONGEST_PROBLEM = 240
 """Characters of a problem with the configuration that the page shows."""
