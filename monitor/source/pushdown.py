@@ -53,7 +53,7 @@ WORTH = 0.5
 """Share of buckets up to which reading some of them again, row by row, costs less than reading all that way."""
 
 _REFUSED = ("null_item", "null_position", "bad_position", "mixed_slice", "early_event", "late_event")
-_NOT_A_NUMBER = ("text", "varchar", "char", "string", "blob")
+_NOT_A_NUMBER = ("text", "varchar", "char", "string", "str", "blob", "db_type_varchar", "db_type_char")
 _PG_NUMBERS = (20, 21, 23, 700, 701, 1700)
 _PG_ORDERED = (20, 21, 23, 25, 1042, 1043, 1700)
 _KINDS_OF_TIME = {
