@@ -18,6 +18,7 @@ from sqlalchemy.dialects import registry
 
 from monitor.core.types import EventRule, Monitor, Slice
 from monitor.errors import SourceError
+from monitor.source.choice import in_full
 from monitor.source.engine import Reader
 from monitor.source.kinds import Kinds
 from monitor.source.pull import _check_zones, _collated, is_boolean
@@ -223,3 +224,14 @@ def test_a_slice_of_nan_is_one_where_nan_is_not_itself(name: str) -> None:
     text = (GOLDEN / f"{name}.sql").read_text(encoding="utf-8")
     is_itself = not re.search(r"most_slice_0\S* OR \S*slice_0\S* != \S*slice_0", text)
     assert is_itself == (name not in ("trino", "bigquery"))
+
+
+def test_times_stand_in_what_is_explained_such_that_they_can_be_compared() -> None:
+    def explained(name: str, style: Style) -> str:
+        dialect = dialect_of(name)
+        return in_full(Queries(made(column(), style), (3,), dialect).newest(START, END), dialect)
+
+    assert ">= DATETIME '2026-01-01 12:00:00' AND" in explained("bigquery", NAIVE)
+    assert ">= TIMESTAMP '2026-01-01 12:00:00+00:00' AND" in explained("bigquery", NATIVE)
+    assert ">= '2026-01-01 12:00:00+00:00' AND" in explained("snowflake", NATIVE)
+    assert ">= TIMESTAMP '2026-01-01 12:00:00' AND" in explained("snowflake", NAIVE)

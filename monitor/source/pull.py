@@ -54,9 +54,9 @@ _INTEGERS = {
     "duckdb": ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"),
 }
 """Dialect -> a driver's type codes of whole numbers, where a whole number costs less to check than another one."""
-_MYSQL_TEXTS = (15, 245, *range(247, 255))
+MYSQL_TEXTS = (15, 245, *range(247, 255))
 """MySQL's type codes of what a collation may hold to be equal: texts, JSON, enums and sets."""
-_COLLATED = {"mysql": _MYSQL_TEXTS, "mariadb": _MYSQL_TEXTS, "mssql": ("str", 1)}
+_COLLATED = {"mysql": MYSQL_TEXTS, "mariadb": MYSQL_TEXTS, "mssql": ("str", 1)}
 """Dialect -> a driver's type codes of texts, where they go by a collation that takes unlike ones to be equal."""
 _ZONELESS = "DB_TYPE_TIMESTAMP_TZ"
 
