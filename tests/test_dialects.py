@@ -20,6 +20,7 @@ from monitor.core.types import EventRule, Monitor, Slice
 from monitor.errors import SourceError
 from monitor.source.choice import in_full
 from monitor.source.engine import Reader
+from monitor.source.inspect import spellings
 from monitor.source.kinds import Kinds
 from monitor.source.pull import _check_zones, _collated, is_boolean
 from monitor.source.queries import Queries
@@ -235,3 +236,10 @@ def test_times_stand_in_what_is_explained_such_that_they_can_be_compared() -> No
     assert ">= TIMESTAMP '2026-01-01 12:00:00+00:00' AND" in explained("bigquery", NATIVE)
     assert ">= '2026-01-01 12:00:00+00:00' AND" in explained("snowflake", NATIVE)
     assert ">= TIMESTAMP '2026-01-01 12:00:00' AND" in explained("snowflake", NAIVE)
+
+
+def test_an_id_to_inspect_is_a_number_where_text_is_not_compared_with_one() -> None:
+    assert list(spellings("12", "trino", "bigint")) == list(spellings("12", "bigquery", "INTEGER")) == [12]
+    assert list(spellings("12", "trino", "varchar")) == list(spellings("12", "snowflake", 0)) == ["12"]
+    assert list(spellings("12", "sqlite", None)) == ["12", 12]
+    assert list(spellings("r12", "trino", "bigint")) == []
