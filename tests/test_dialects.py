@@ -20,6 +20,7 @@ from monitor.core.types import EventRule, Monitor, Slice
 from monitor.errors import SourceError
 from monitor.source.choice import in_full
 from monitor.source.engine import Reader
+from monitor.source.faults import fault_of
 from monitor.source.inspect import spellings
 from monitor.source.kinds import Kinds
 from monitor.source.pull import _check_zones, _collated, is_boolean
@@ -243,3 +244,29 @@ def test_an_id_to_inspect_is_a_number_where_text_is_not_compared_with_one() -> N
     assert list(spellings("12", "trino", "varchar")) == list(spellings("12", "snowflake", 0)) == ["12"]
     assert list(spellings("12", "sqlite", None)) == ["12", 12]
     assert list(spellings("r12", "trino", "bigint")) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The incoming request has too many parameters. The server supports a maximum of 2100 parameters.",
+        "('07002', '[07002] [Microsoft][ODBC Driver 18 for SQL Server]COUNT field incorrect or syntax error (0)')",
+    ],
+)
+def test_a_statement_of_more_parameters_than_sql_server_takes_is_asked_for_in_parts(said: str) -> None:
+    fault = fault_of(Exception(said))
+    assert fault is not None
+    assert fault.reason == "resources"
+    assert not fault.lasting
+
+
+def test_sql_server_nests_no_more_cases_than_ten() -> None:
+    dialect, recipe = dialect_of("mssql"), events(NATIVE, attribution=BUCKET)
+    deep = monitor(recipe, NATIVE, ("ndcg", "dcg", "rbp", "ndcg(ideal=local)@60", "mrr@7"))
+    text = sent(Summing(Queries(deep, (3, None), dialect), Speech("mssql")).cells(START, START + 168 * BUCKET), dialect)
+    depth = deepest = 0
+    for word in re.findall(r"\b(?:CASE|END)\b", text):
+        depth += 1 if word == "CASE" else -1
+        deepest = max(deepest, depth)
+    assert depth == 0
+    assert deepest <= 10
