@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,10 +17,17 @@ import sqlglot
 from sqlalchemy.dialects import registry
 
 from monitor.core.types import EventRule, Monitor, Slice
+from monitor.errors import SourceError
+from monitor.source.choice import in_full
+from monitor.source.engine import Reader
+from monitor.source.faults import fault_of
+from monitor.source.inspect import spellings
+from monitor.source.kinds import Kinds
+from monitor.source.pull import _check_zones, _collated, is_boolean
 from monitor.source.queries import Queries
 from monitor.source.speech import HABITS, Speech, family_of
 from monitor.source.summing import Summing
-from tests.support.logs import BUCKET, END, START, Style, column, events, monitor
+from tests.support.logs import BUCKET, END, START, Style, column, events, judgments, monitor
 
 GOLDEN = Path(__file__).parent / "golden" / "sql"
 NATIVE = Style("", "native", None, lambda micros: micros)
@@ -153,3 +163,110 @@ def test_each_family_that_was_not_run_is_compiled_here() -> None:
     unproven = {name for name, habits in HABITS.items() if not habits.is_proven} - {"databricks", "hive"}
     assert unproven <= set(DIALECTS)
     assert {family_of(dialect_of(name).name) for name in DIALECTS} == set(DIALECTS)
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_truth_values_are_compared_as_every_engine_can(name: str) -> None:
+    dialect = dialect_of(name)
+    slices = Slice("device", "device"), Slice("new", "is_new")
+    graded = Queries(monitor(column(), NATIVE, slices=slices), (3, None), dialect, boolean_grade=True)
+    judged = Queries(monitor(judgments(), NATIVE, slices=slices), (3, None), dialect, boolean_grade=True)
+    found = [
+        Summing(graded, Speech(dialect.name), frozenset({"is_new"})).cells(START, END),
+        graded.graded_rows(START, END, sparse=True),
+        judged.judgment_counts(judged.monitor.recipe, START, END),
+    ]
+    for statement in found:
+        text = sent(statement, dialect)
+        assert not re.findall(r"IS (?:true|false|[01])\b|WHEN (?:true|1) ", text), "Trino has learnt IS TRUE in 2026"
+        assert re.search(r"= (?:true|1)\b", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("mssql", bool), ("snowflake", 13), ("oracle", SimpleNamespace(name="DB_TYPE_BOOLEAN")), ("redshift", 16)],
+)
+def test_each_drivers_code_of_a_truth_value_is_known(name: str, code: object) -> None:
+    assert is_boolean([told(name, code)])
+    assert not is_boolean([told(name, {"mssql": str, "snowflake": 2}.get(name, 1))])
+
+
+def told(name: str, code: object) -> Any:
+    """What is made of a driver's type code."""
+    answer = SimpleNamespace(cursor=SimpleNamespace(description=[("flag", code)]), close=lambda: None)
+    connection: Any = SimpleNamespace(dialect=dialect_of(name), execute=lambda *_, **__: answer)
+    watch: Any = SimpleNamespace(step=nullcontext)
+    (found,) = Reader(connection, lambda: False, watch).types(sa.select(sa.column("flag")))
+    return found
+
+
+def test_sql_server_tells_values_of_slices_apart_that_its_collation_holds_to_be_equal() -> None:
+    dialect = dialect_of("mssql")
+    kinds = Kinds({"device": told("mssql", str)})
+    queries = Queries(made(column(max_grade=3), NATIVE), (3, None, 2), dialect, kinds=kinds)
+    queries = replace(queries, collated=_collated(queries))
+    exactly = "CAST(r.[device] AS VARBINARY(8000))"
+    assert sent(queries.requests(START, END), dialect).endswith(f"r.[device], {exactly}")
+    text = sent(Summing(queries, Speech("mssql")).cells(START, END), dialect)
+    assert f"min({exactly}) AS exact_0, max({exactly}) AS most_slice_0, min(r.[device]) AS slice_0" in text
+    assert text.endswith("GROUP BY v.bucket, v.slice_0, v.mixed_0, v.exact_0")
+
+
+def test_a_zone_that_oracles_driver_leaves_out_is_told_of() -> None:
+    kind = SimpleNamespace(name="DB_TYPE_TIMESTAMP_TZ")
+    kinds = Kinds({"at": told("oracle", SimpleNamespace(name="DB_TYPE_TIMESTAMP"))}, {"at": told("oracle", kind)})
+    queries = Queries(made(events(NAIVE), NAIVE), (3,), dialect_of("oracle"), kinds=kinds)
+    with pytest.raises(SourceError, match=r"take SYS_EXTRACT_UTC\(at\) in a `select:`, and declare timezone: UTC"):
+        _check_zones(queries)
+    _check_zones(replace(queries, kinds=replace(kinds, labels=kinds.rankings)))
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_slice_of_nan_is_one_where_nan_is_not_itself(name: str) -> None:
+    text = (GOLDEN / f"{name}.sql").read_text(encoding="utf-8")
+    is_itself = not re.search(r"most_slice_0\S* OR \S*slice_0\S* != \S*slice_0", text)
+    assert is_itself == (name not in ("trino", "bigquery"))
+
+
+def test_times_stand_in_what_is_explained_such_that_they_can_be_compared() -> None:
+    def explained(name: str, style: Style) -> str:
+        dialect = dialect_of(name)
+        return in_full(Queries(made(column(), style), (3,), dialect).newest(START, END), dialect)
+
+    assert ">= DATETIME '2026-01-01 12:00:00' AND" in explained("bigquery", NAIVE)
+    assert ">= TIMESTAMP '2026-01-01 12:00:00+00:00' AND" in explained("bigquery", NATIVE)
+    assert ">= '2026-01-01 12:00:00+00:00' AND" in explained("snowflake", NATIVE)
+    assert ">= TIMESTAMP '2026-01-01 12:00:00' AND" in explained("snowflake", NAIVE)
+
+
+def test_an_id_to_inspect_is_a_number_where_text_is_not_compared_with_one() -> None:
+    assert list(spellings("12", "trino", "bigint")) == list(spellings("12", "bigquery", "INTEGER")) == [12]
+    assert list(spellings("12", "trino", "varchar")) == list(spellings("12", "snowflake", 0)) == ["12"]
+    assert list(spellings("12", "sqlite", None)) == ["12", 12]
+    assert list(spellings("r12", "trino", "bigint")) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The incoming request has too many parameters. The server supports a maximum of 2100 parameters.",
+        "('07002', '[07002] [Microsoft][ODBC Driver 18 for SQL Server]COUNT field incorrect or syntax error (0)')",
+    ],
+)
+def test_a_statement_of_more_parameters_than_sql_server_takes_is_asked_for_in_parts(said: str) -> None:
+    fault = fault_of(Exception(said))
+    assert fault is not None
+    assert fault.reason == "resources"
+    assert not fault.lasting
+
+
+def test_sql_server_nests_no_more_cases_than_ten() -> None:
+    dialect, recipe = dialect_of("mssql"), events(NATIVE, attribution=BUCKET)
+    deep = monitor(recipe, NATIVE, ("ndcg", "dcg", "rbp", "ndcg(ideal=local)@60", "mrr@7"))
+    text = sent(Summing(Queries(deep, (3, None), dialect), Speech("mssql")).cells(START, START + 168 * BUCKET), dialect)
+    depth = deepest = 0
+    for word in re.findall(r"\b(?:CASE|END)\b", text):
+        depth += 1 if word == "CASE" else -1
+        deepest = max(deepest, depth)
+    assert depth == 0
+    assert deepest <= 10

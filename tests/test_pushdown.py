@@ -207,3 +207,16 @@ def test_any_log_adds_up_to_the_same_by_the_database_and_by_the_pull(database_ur
         assert_same(*both(made, database, since, until)[:2], f"{what}, {since} to {until}")
     assert summed > 12
     database.close()
+
+
+def test_a_weight_that_no_float_can_hold_is_nothing_to_any_database(database_url: str) -> None:
+    log, style = Log(), styles(database_url)["epoch ms"]
+    for rank in (1, 61, 301, 1500, 5000):
+        log.show(f"r{rank}", [1], START, first=rank, device="tv", country="x", grade=1)
+    write(database_url, log, style)
+    database = Database("s", parse_url(database_url, None), 60)
+    made = monitor(column(), style, ("rbp(p=0.8)", "rbp(p=0.001)@60", "rbp(p=0.000001)"))
+    one, other, summed = both(made, database, START, END)
+    assert_same(one, other, "far down")
+    assert summed == BUCKETS
+    database.close()

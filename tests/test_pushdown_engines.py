@@ -320,3 +320,18 @@ def test_a_bit_is_a_boolean_on_mariadb(maria: MariaServer) -> None:
     assert not one.refused
     assert one.measures["ndcg@3"][START, "", ""][:3].tolist()[0] == 1
     database.close()
+
+
+def test_a_number_that_is_text_is_left_to_the_pull(maria: MariaServer) -> None:
+    kind = mariadb(maria.create_database())
+    log, style = Log(), kind.styles["epoch ms"]
+    log.show("r1", [1, 2], START, device="tv", country="x", grade=["2 stars", "2"])
+    log.happen("r1", 1, START + 5, "dwell", "45 ms")
+    replace(kind, types=kind.types | {"number": "VARCHAR(20)"}).write(log, style, "whole", "number")
+    database = Database("s", parse_url(kind.url, None), 60)
+    for recipe, name in ((events(style), "value"), (column(), "grade")):
+        made = monitor(recipe, style, ("cg",))
+        with pytest.raises(SourceError, match=f"column '{name}' is no number"):
+            PushDown(made, database, is_bound=True).read(START, END)
+        assert PushDown(made, database).read(START, END) is not None
+    database.close()

@@ -363,7 +363,10 @@ OTHERS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "snowflake": (
         "snowflake://u@a/d",
         {
-            "session_parameters": {"QUERY_TAG": "rankmon", "STATEMENT_TIMEOUT_IN_SECONDS": 13},
+            "session_parameters": {
+                **{"QUERY_TAG": "rankmon", "STATEMENT_TIMEOUT_IN_SECONDS": 13},
+                "TIMESTAMP_INPUT_FORMAT": "AUTO",
+            },
             "login_timeout": 30,
             "network_timeout": 43,
         },

@@ -134,7 +134,9 @@ def _value(value: Any, dialect: sa.Dialect) -> str:
 
 
 def _kind_of_time(value: datetime, dialect: sa.Dialect) -> str:
-    """What stands before a time in SQL. PostgreSQL's TIMESTAMP and DuckDB's forget the zone."""
-    if dialect.name == "mssql":
+    """What stands before a time in SQL. PostgreSQL's TIMESTAMP and DuckDB's forget the zone, as does Snowflake's."""
+    if dialect.name == "mssql" or (dialect.name == "snowflake" and value.tzinfo):
         return ""
+    if dialect.name == "bigquery" and not value.tzinfo:
+        return "DATETIME "
     return "TIMESTAMPTZ " if value.tzinfo and dialect.name in ("postgresql", "redshift", "duckdb") else "TIMESTAMP "

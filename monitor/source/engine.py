@@ -40,6 +40,9 @@ Statement = sa.Select[Any] | sa.CompoundSelect[Any]
 BIT = 16
 """MySQL's number of the type."""
 
+_SNOWFLAKE: dict[Any, str] = {2: "TEXT", 13: "BOOLEAN"}
+"""Snowflake's numbers of types of which it matters what they are."""
+
 _BITS = {b"\x00": False, b"\x01": True}  # what a single one means
 _STEPS = 100_000  # of SQLite's machine between two looks at the clock
 _CACHE = 65_536  # KiB that SQLite holds, and sorts in before it takes to a file
@@ -460,7 +463,7 @@ class Reader:
             return self._execute(query).scalar()
 
     def types(self, query: sa.Select[Any]) -> list[Any]:
-        """The driver's type code of each column, without reading a row; its text where it is no number."""
+        """The driver's type code of each column, without reading a row; the type's name where it is no number."""
         return self._codes(query.limit(0))
 
     def _codes(self, query: sa.Select[Any]) -> list[Any]:
@@ -469,4 +472,10 @@ class Reader:
             cursor: Any = result.cursor
             codes = [d[1] for d in cursor.description]
             result.close()
-            return [code if code is None or isinstance(code, int) else str(code) for code in codes]
+            known = _SNOWFLAKE if self.dialect.name == "snowflake" else {}
+            return [known.get(code, code) if code is None or isinstance(code, int) else _name(code) for code in codes]
+
+
+def _name(code: Any) -> str:
+    """The name of a type: pyodbc gives Python's own, oracledb has objects with names, others have texts."""
+    return str(getattr(code, "__name__", None) or getattr(code, "name", None) or code)

@@ -58,6 +58,12 @@ _TOLD = (
         "max_concurrent; engine: pull asks less of it",
     ),
     Fault(
+        "resources",
+        (),
+        ("too many parameters", "count field incorrect"),  # as SQL Server says it, and its ODBC driver
+        "that was too much for one statement, and less is asked for at once",
+    ),
+    Fault(
         "timeout",
         ("40001", "40P01"),
         ("deadlock", "lock wait timeout", "ora-00060", "ora-08177", "definition has changed"),

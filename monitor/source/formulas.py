@@ -17,6 +17,10 @@ LONGEST = 60
 """Down to this rank a discount is looked up; below it is computed. So many relevant items of a request are counted
 where there is no cut-off; a bucket with more is read row by row."""
 
+LEAST = 1e-150
+"""A weight below it is none: PostgreSQL and Redshift refuse to work out what is too small for a float, such as its
+square."""
+
 
 @dataclass(frozen=True)
 class Formula:
@@ -188,10 +192,12 @@ def _hit_rate(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
 
 def _rbp(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
     p, last = m.p or 0.8, min(m.k or LONGEST, LONGEST)
-    weight = f.speech.table(f.rank, 1, [p**i for i in range(last)], 0.0)
-    if m.k is None or m.k > LONGEST:
+    deepest = 1 + int(log(LEAST) / log(p))
+    weight = f.speech.table(f.rank, 1, [p**i if i < deepest else 0.0 for i in range(last)], 0.0)
+    if (m.k is None or m.k > LONGEST) and deepest > LONGEST:
         powers = sa.func.exp((f.speech.double(f.rank) - f.speech.number(1)) * f.speech.number(log(p)), type_=sa.Double)
-        weight = sa.case((f.rank <= written(str(last)), weight), else_=powers)
+        known, weighs = f.rank <= written(str(last)), f.rank <= written(str(deepest))
+        weight = sa.case((known, weight), (weighs, powers), else_=f.speech.number(0))
     total = get(f.total(sa.and_(f.within(m.k), f.relevant(m)), weight))
     return Formula(get(f.listed(m)) == written("0"), f.speech.number(1 - p) * total)
 

@@ -38,6 +38,11 @@ from monitor.source.times import to_micros
 
 MOST_ROWS = 1_000_000
 
+_STRICT = ("trino", "awsathena", "bigquery")
+"""Dialects that compare no text with a number."""
+_WHOLE = ("tinyint", "smallint", "integer", "bigint", "int64")
+"""Their names of whole numbers."""
+
 _NOT_OF_THE_TYPE = ("22P02", "22003", "22007", "22008")
 """SQL states of text that the column's type cannot read, or that is out of its range."""
 
@@ -65,6 +70,19 @@ def inspect(monitor: Monitor, database: Database, request: str, at: int | None =
             text = f"{error}; or say with --at when the request was served, so that the time bounds the search"
             raise SourceError(text, "timeout") from error
         raise
+
+
+def spellings(text: str, dialect: str, kind: Any) -> Iterator[Any]:
+    """An id as text, which databases turn into the column's type; SQLite not where the column has none.
+
+    Args:
+        kind: the driver's type code of the column.
+    """
+    is_number = dialect in _STRICT and str(kind).lower() in _WHOLE
+    if not is_number:
+        yield text
+    if (is_number or dialect == "sqlite") and re.fullmatch("0|-?[1-9][0-9]{0,17}", text):
+        yield int(text)
 
 
 def _place(monitor: Monitor) -> str:
@@ -124,7 +142,8 @@ class _Look:
         """Find which bucket the request is in; how many rows have its id where it was looked for."""
         bounds = None if self.at is None else self._wide(bucket_of(self.at, self.monitor.bucket))
         within = [] if bounds is None else [self.queries.served(*bounds)]
-        for wanted in self._spellings():
+        kind = self.queries.kinds.rankings.get(self.monitor.rankings.request)
+        for wanted in spellings(self.text, self.reader.dialect.name, kind):
             self.wanted = wanted
             columns: list[sa.ColumnElement[Any]] = [sa.func.min(self.queries.time), sa.func.count()]
             found = sa.select(*columns).select_from(self.queries.rankings).where(self._is_it, *within)
@@ -133,12 +152,6 @@ class _Look:
                 self.bucket = self._bucket_of(earliest)
                 return int(total)
         raise InputError(self._unknown(bounds))
-
-    def _spellings(self) -> Iterator[Any]:
-        """The id as text, which databases turn into the column's type; SQLite not where the column has none."""
-        yield self.text
-        if self.reader.dialect.name == "sqlite" and re.fullmatch("0|-?[1-9][0-9]{0,17}", self.text):
-            yield int(self.text)
 
     @property
     def _is_it(self) -> Condition:

@@ -48,13 +48,17 @@ _REPLACED = (
 )
 
 _POSTGRES_BOOLEAN = 16
+_BOOLEANS = ("bool", "boolean", "db_type_boolean")
 _INTEGERS = {
     "postgresql": (20, 21, 23),
     "duckdb": ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"),
 }
 """Dialect -> a driver's type codes of whole numbers, where a whole number costs less to check than another one."""
-_MYSQL_TEXTS = (15, 245, *range(247, 255))
+MYSQL_TEXTS = (15, 245, *range(247, 255))
 """MySQL's type codes of what a collation may hold to be equal: texts, JSON, enums and sets."""
+_COLLATED = {"mysql": MYSQL_TEXTS, "mariadb": MYSQL_TEXTS, "mssql": ("str", 1)}
+"""Dialect -> a driver's type codes of texts, where they go by a collation that takes unlike ones to be equal."""
+_ZONELESS = "DB_TYPE_TIMESTAMP_TZ"
 
 
 @dataclass(frozen=True)
@@ -232,6 +236,7 @@ class Pull:
     def _made(self, reader: Reader, kinds: Kinds) -> Queries:
         plain = replace(self._plain(reader), kinds=kinds)
         check_pairs(plain, reader)
+        _check_zones(plain)
         queries = replace(
             plain,
             boolean_grade=is_boolean([plain.grade_kind]),
@@ -256,7 +261,7 @@ class Pull:
 def is_boolean(types: Sequence[Any]) -> bool:
     """Whether the first of a driver's type codes is that of a boolean."""
     # By chance PostgreSQL's number of a boolean is that of a BIT in MySQL, which `Reader.columns` reads as one.
-    return types[0] == _POSTGRES_BOOLEAN or str(types[0]).lower() in ("bool", "boolean")
+    return types[0] == _POSTGRES_BOOLEAN or str(types[0]).lower() in _BOOLEANS
 
 
 def _is_whole(dialect: str, kind: Any) -> bool:
@@ -266,10 +271,24 @@ def _is_whole(dialect: str, kind: Any) -> bool:
 
 def _collated(queries: Queries) -> frozenset[str]:
     """The columns to slice by that go by a collation; see `Queries`."""
-    if queries.dialect.name not in ("mysql", "mariadb"):
-        return frozenset()
-    kinds = queries.kinds.rankings
-    return frozenset(s.column for s in queries.monitor.slices if kinds[s.column] in _MYSQL_TEXTS)
+    kinds, texts = queries.kinds.rankings, _COLLATED.get(queries.dialect.name, ())
+    return frozenset(s.column for s in queries.monitor.slices if kinds[s.column] in texts)
+
+
+def _check_zones(queries: Queries) -> None:
+    """See whether times come with their zones: Oracle's driver leaves those out, and gives the local time alone."""
+    recipe = queries.monitor.recipe
+    columns = [(queries.monitor.rankings.time, queries.kinds.rankings)]
+    if isinstance(recipe, Events):
+        columns.append((recipe.time, queries.kinds.labels))
+    for time, kinds in columns:
+        if kinds[time.column] == _ZONELESS:
+            raise SourceError(
+                f"time column {time.column!r} is TIMESTAMP WITH TIME ZONE, whose zone Oracle's driver leaves out; take "
+                f"SYS_EXTRACT_UTC({time.column}) in a `select:`, and declare timezone: UTC",
+                "data",
+                lasting=True,
+            )
 
 
 def _have_rowid(queries: Queries, reader: Reader) -> bool:

@@ -27,7 +27,7 @@ from monitor.core.types import MIXED, Events, Monitor, TimeColumn
 from monitor.errors import SourceError, TooMany
 from monitor.source.engine import BIT, Database, Reader, Statement, of_bits
 from monitor.source.formulas import needs_logarithm
-from monitor.source.pull import MOST_ROWS, Freshness, Pull, is_boolean
+from monitor.source.pull import MOST_ROWS, MYSQL_TEXTS, Freshness, Pull, is_boolean
 from monitor.source.queries import Queries
 from monitor.source.requests import unsigned
 from monitor.source.speech import HABITS, Speech, changes_clocks, family_of
@@ -53,7 +53,7 @@ WORTH = 0.5
 """Share of buckets up to which reading some of them again, row by row, costs less than reading all that way."""
 
 _REFUSED = ("null_item", "null_position", "bad_position", "mixed_slice", "early_event", "late_event")
-_NOT_A_NUMBER = ("text", "varchar", "char", "string", "blob")
+_NOT_A_NUMBER = ("text", "varchar", "char", "string", "str", "blob", "db_type_varchar", "db_type_char")
 _PG_NUMBERS = (20, 21, 23, 700, 701, 1700)
 _PG_ORDERED = (20, 21, 23, 25, 1042, 1043, 1700)
 _KINDS_OF_TIME = {
@@ -236,12 +236,18 @@ class PushDown:
                 check(declared, reader.columns(queries.sample(of_events))[0])
 
     def _check_values(self, queries: Queries) -> None:
+        """See whether what is reckoned with is a number. To the pull '45 ms' is none, to MySQL it is 45."""
         recipe, dialect = self.monitor.recipe, queries.dialect.name
-        if not isinstance(recipe, Events) or recipe.value is None or dialect == "sqlite":
+        name, kinds = queries.grade_column, queries.kinds.rankings
+        if isinstance(recipe, Events):
+            name, kinds = recipe.value, queries.kinds.labels
+        if name is None or dialect == "sqlite" or is_boolean([kinds[name]]):
             return
-        kind = queries.kinds.labels[recipe.value]
-        if (dialect == "postgresql" and kind not in _PG_NUMBERS) or str(kind).lower() in _NOT_A_NUMBER:
-            raise SourceError(f"column {recipe.value!r} is no number", "data", lasting=True)
+        is_text = (
+            kinds[name] in MYSQL_TEXTS if family_of(dialect) == "mysql" else str(kinds[name]).lower() in _NOT_A_NUMBER
+        )
+        if is_text or (dialect == "postgresql" and kinds[name] not in _PG_NUMBERS):
+            raise SourceError(f"column {name!r} is no number", "data", lasting=True)
 
     def _check_pairs(self, reader: Reader, queries: Queries) -> None:
         """See now whether ids can be compared once it is counted how often an item was logged: DuckDB is stricter then.

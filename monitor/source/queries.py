@@ -26,6 +26,9 @@ SAMPLE = 100
 MOST_COUNTED = 10_000
 """Rows from the future that are counted; there may be more."""
 
+LONGEST_BYTES = 8_000
+"""Of a value that SQL Server can compare without taking it for a large object."""
+
 PLACES = 2**53
 """A position from the first plus this on is none: a float could not hold it."""
 
@@ -117,8 +120,8 @@ class Queries:
         boolean_grade: the grade is a boolean, which cannot be compared to 0.
         whole_position: the position can only be a whole number.
         events_have_rowid: the events are a table that SQLite numbers by itself.
-        collated: columns to slice by of which MariaDB and MySQL hold texts to be equal that are written in different
-            ways, by case, accents or blanks at the end.
+        collated: columns to slice by of which MariaDB, MySQL and SQL Server hold texts to be equal that are written in
+            different ways, by case, accents or blanks at the end.
         kinds: the types of the columns, by which the others here were told.
     """
 
@@ -215,8 +218,9 @@ class Queries:
         return [self._r(str(name)) for name in (*names, *(s.column for s in self.monitor.slices))]
 
     def exactly(self, name: str) -> ColumnElement[Any]:
-        """The bytes of a column, for MariaDB and MySQL."""
-        return sa.cast(self._r(name), sa.LargeBinary)
+        """The bytes of a column, for MariaDB, MySQL and SQL Server."""
+        longest = sa.VARBINARY(LONGEST_BYTES) if self.dialect.name == "mssql" else sa.LargeBinary()
+        return sa.cast(self._r(name), longest)
 
     # ---- conditions --------------------------------------------------------------------------------------------
 
@@ -248,7 +252,7 @@ class Queries:
 
     def nonzero(self, grade: ColumnElement[Any]) -> Condition:
         """Whether a grade is another than 0."""
-        return grade.is_(sa.true()) if self.boolean_grade else grade != sa.literal_column("0")
+        return grade == sa.true() if self.boolean_grade else grade != sa.literal_column("0")
 
     def happened(self, recipe: Events, since: float, until: float) -> Condition:
         """Events in [since, until) seconds of a type that a rule names."""
@@ -424,7 +428,7 @@ class Queries:
         exact = query.collate("BINARY") if self.dialect.name == "sqlite" else query
         served = sa.select(exact.label("query")).where(self.served(since, until)).distinct().subquery("q")
         item, grade = e.c[recipe.item], e.c[recipe.grade]
-        number = sa.case((grade.is_(sa.true()), 1), else_=0) if self.boolean_grade else grade
+        number = sa.case((grade == sa.true(), 1), else_=0) if self.boolean_grade else grade
         return (
             sa.select(served.c.query.label("query"), item.label("item"), sa.func.max(number).label("grade"))
             .select_from(served.join(e, e.c[recipe.query] == served.c.query))

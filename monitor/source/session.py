@@ -106,7 +106,10 @@ _BY_DRIVER: dict[tuple[str, str], Callable[[int], Options]] = {
         "request_timeout": float(GRACE),
     },
     ("snowflake", ""): lambda limit: {
-        "session_parameters": {"QUERY_TAG": PROGRAM, "STATEMENT_TIMEOUT_IN_SECONDS": limit},
+        "session_parameters": {
+            **{"QUERY_TAG": PROGRAM, "STATEMENT_TIMEOUT_IN_SECONDS": limit},
+            "TIMESTAMP_INPUT_FORMAT": "AUTO",  # the driver sends times as text, which an account may read otherwise
+        },
         "login_timeout": 6 * CONNECT_TIMEOUT,
         "network_timeout": limit + GRACE,
     },

@@ -80,8 +80,8 @@ HABITS: dict[str, _Habits] = {
     "redshift": _Habits(False, _interval("INTERVAL '{} seconds'")),
     "databricks": _Habits(False, _interval("INTERVAL '{}' SECOND"), casts=False),
     "hive": _Habits(True, _interval("INTERVAL '{}' SECOND"), casts=False),  # Spark, by its Thrift server
-    "trino": _Habits(False, _interval("INTERVAL '{}' SECOND")),
-    "bigquery": _Habits(False, _interval("INTERVAL {} SECOND")),
+    "trino": _Habits(False, _interval("INTERVAL '{}' SECOND"), nan_is_itself=False),
+    "bigquery": _Habits(False, _interval("INTERVAL {} SECOND"), nan_is_itself=False),
     "snowflake": _Habits(False, _dateadd),
     "mssql": _Habits(False, _dateadd, ln="log"),
     "oracle": _Habits(False, _interval("NUMTODSINTERVAL({}, 'SECOND')")),

@@ -263,7 +263,7 @@ class Summing:
             return sa.cast(value, sa.Text)
         if column in self.bits | self.queries.collated:
             return self.queries.exactly(column)
-        return sa.case((value.is_(sa.true()), _ONE), (value.is_(sa.false()), _ZERO)) if column in self.truths else value
+        return sa.case((value == sa.true(), _ONE), (value == sa.false(), _ZERO)) if column in self.truths else value
 
     def _on_nothing(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> sa.Select[Any]:
         """The events of [since, until) by stretch, in the columns of `cells`."""

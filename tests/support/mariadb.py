@@ -16,6 +16,9 @@ import pymysql
 
 from tests.support.postgres import confined, free_port, give_to_nobody
 
+AS_MYSQL = "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO"
+"""How strict MySQL is where nobody says otherwise."""
+
 START_SECONDS = STOP_SECONDS = 60.0
 
 
@@ -50,6 +53,7 @@ class MariaServer:
         data, socket = self._directory / "data", self._directory / "socket"
         options = ["--no-defaults", f"--datadir={data}", f"--socket={socket}", f"--port={self.port}"]
         options += ["--bind-address=127.0.0.1", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=0"]
+        options.append(f"--sql-mode={AS_MYSQL}")
         with (self._directory / "server.log").open("ab") as log:
             command = [self._program, *options]
             self._process = subprocess.Popen(command, stdout=log, stderr=log, **confined(self._directory))
