@@ -107,7 +107,8 @@ _BY_DRIVER: dict[tuple[str, str], Callable[[int], Options]] = {
     },
     ("snowflake", ""): lambda limit: {
         "session_parameters": {
-            **{"QUERY_TAG": PROGRAM, "STATEMENT_TIMEOUT_IN_SECONDS": limit},
+            "QUERY_TAG": PROGRAM,
+            "STATEMENT_TIMEOUT_IN_SECONDS": limit,
             "TIMESTAMP_INPUT_FORMAT": "AUTO",  # the driver sends times as text, which an account may read otherwise
         },
         "login_timeout": 6 * CONNECT_TIMEOUT,
