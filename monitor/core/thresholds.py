@@ -261,7 +261,8 @@ def follow(
     keys = keys_of(rule, view)
     conditions = {key: before.get(key, Condition()) for key in keys}
     changes: list[Change] = []
-    is_empty = ~view.history.has_any(np.asarray(ends, np.int64) - rule.window, np.asarray(ends, np.int64))
+    until = np.asarray(ends, np.int64)
+    is_empty = ~view.history.has_any(until - rule.window, until)
     for end, says_nothing in zip(ends, is_empty.tolist(), strict=True):
         if says_nothing and all(condition.state != "pending" for condition in conditions.values()):
             continue  # nothing but a suspicion dies of it: years without a bucket take no time

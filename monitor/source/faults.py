@@ -61,7 +61,7 @@ _TOLD = (
         "resources",
         (),
         ("too many parameters", "count field incorrect"),  # as SQL Server says it, and its ODBC driver
-        "that was too much for one statement, and less is asked for at once",
+        "that is more than one statement may have, and less is asked for at once; if it goes on, take engine: pull",
     ),
     Fault(
         "timeout",

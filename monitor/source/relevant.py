@@ -82,6 +82,7 @@ class Relevant:
         assert column is not None
         known = [self.speech.number(g) for g in grades(self.monitor)]
         grade = self.speech.number(1) if q.boolean_grade else column
+        # A boolean is always known; SQL Server and Oracle have no word for "true".
         is_known = _ONE == _ONE if q.boolean_grade else grade.in_(known)
         odd = sa.or_(sa.func.count() > _ONE, sa.func.sum(sa.case((is_known, _ZERO), else_=_ONE)) > _ZERO)
         one, zero = self.speech.number(1), self.speech.number(0)
