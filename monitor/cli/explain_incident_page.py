@@ -14,7 +14,8 @@ from monitor.core.diagnosis import BASELINE, BEFORE
 from monitor.core.finding_words import sentence
 from monitor.core.findings import Finding
 from monitor.core.thresholds import ConditionName
-from monitor.core.verdict_words import NAMES, beginning, new_version, weak_version, with_first_version
+from monitor.core.verdict_words import NAMES, beginning
+from monitor.core.version_words import new_version, weak_version, with_first_version
 from monitor.core.words import lasting, utc
 
 if TYPE_CHECKING:

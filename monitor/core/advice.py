@@ -8,7 +8,8 @@ from monitor.core.beside_words import advice_on_beside
 from monitor.core.findings import Beside, Finding, NewVersion, weight
 from monitor.core.rules import COVERAGE
 from monitor.core.verdict_words import advice as advice_on_data
-from monitor.core.verdict_words import advice_on_version, advice_on_weak, first_on_data
+from monitor.core.verdict_words import first_on_data
+from monitor.core.version_words import advice_on_version, advice_on_weak
 
 AS_MUCH = 0.9
 """Share of a fall, of its logarithm, that fewer labels make up from which on they may be all there is to it. Worse

@@ -26,14 +26,12 @@ from monitor.core.verdict_words import (
     is_new_normal,
     late_labels,
     named,
-    new_version,
     not_judged_yet,
     origin,
     taken_as_normal,
     topic,
-    weak_version,
-    with_first_version,
 )
+from monitor.core.version_words import new_version, weak_version, with_first_version
 from monitor.core.words import lasting, utc
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "retrain", "test"]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE
-from monitor.core.drift.series import HOUR
 from monitor.core.drift.verdicts import SLICE_KINDS
-from monitor.core.findings import NEW, Finding, NewVersion, SliceFall, WeakVersion
+from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
 from monitor.core.types import format_duration
 from monitor.core.verdict_conditions import (
@@ -194,7 +192,7 @@ def taken_as_normal(finding: Finding) -> str:
     if LEFT not in figures:  # kept by a version that did not count it
         return "Traffic stays low; that is taken as the new normal."
     over = f", taken over {lasting(int(figures[LEFT_OVER]))}," if LEFT_OVER in figures else ""
-    stays = f"Traffic stays at {_share(figures[LEFT])}{over} of what it was in the same hours before it fell"
+    stays = f"Traffic stays at {share_of(figures[LEFT])}{over} of what it was in the same hours before it fell"
     return f"{stays}{'.' if finding.lacks else ', and this is what is expected from now on.'}"
 
 
@@ -321,60 +319,6 @@ def origin(finding: Finding) -> list[str]:
     ]
 
 
-def with_first_version(findings: Sequence[Finding], opened_at: int) -> list[Finding]:
-    """Findings of an incident, of which the one that fell first alone names a version.
-
-    What falls later has the same cause, rather than a version that came when the incident was open already.
-    """
-    first = min((f for f in findings if f.verdict), key=lambda f: (f.since, f.dimension), default=None)
-    return [f if f is first and f.since <= opened_at else replace(f, new_version=None) for f in findings]
-
-
-def new_version(finding: Finding) -> str:
-    """Which version of the model began to serve when a verdict's fall began; empty if none did."""
-    new = finding.new_version
-    if new is None:
-        return ""
-    began = "began to serve" if new.share_before < NEW * new.share else "was given more of the requests"
-    began = f"Model version {_shown(new.version)} {began} at {utc(new.since)}, {_when(new)}."
-    before = f", {_share(new.share_before)} in the day before" if new.share_before else ""
-    of_all = f" It had {_share(new.share)} of the requests from then on{before}."
-    former = f" Most requests before were of {_shown(new.former)}." if new.former != new.version else ""
-    over = "" if new.until is None else f" It has not served since {utc(new.until)}."
-    return f"{began}{of_all}{former}{over}"
-
-
-def weak_version(finding: Finding) -> str:
-    """Which version of the model is clearly worse than those beside it; empty where it was named, or none is."""
-    one = finding.weak_version
-    if one is None or (finding.new_version is not None and finding.new_version.version == one.version):
-        return ""
-    return (
-        f"Model version {_shown(one.version)}, which began to serve at {utc(one.since)}, is at {one.value:.3f} with "
-        f"{_share(one.share)} of the requests, the others at {one.others:.3f}: {one.value - one.others:+.3f} (95 %: "
-        f"{one.lower:+.3f} to {one.upper:+.3f}), which takes {-one.part:.3f} from the mean of all."
-    )
-
-
-def advice_on_weak(one: WeakVersion) -> str:
-    """What to do about a version that is clearly worse than what serves beside it."""
-    return (
-        f"compare it by `rankmon versions`; take model version {_shown(one.version)} back if it serves the same people "
-        "as the others, then see whether anything else fell; retrain only if it was none of these."
-    )
-
-
-def _when(new: NewVersion) -> str:
-    """When a version began, beside when the fall did."""
-    apart, (first, last) = new.since - new.fell_at, new.fell_within or (new.fell_at, new.fell_at)
-    step = "hour" if new.step == HOUR else lasting(new.step)
-    if 0 <= apart < new.step:
-        return f"in the {step} in which the fall began"
-    if first <= new.since < last + new.step:
-        return f"with the fall, which began {between(first, last + new.step)}"
-    return f"{lasting(abs(apart))} {'before' if apart < 0 else 'after'} the fall began, as far as that can be told"
-
-
 def beginning(incident: Incident, findings: Sequence[Finding]) -> str:
     """When an incident began, and where that is by a verdict on the model how surely it is known."""
     of_it = (f.began_within for f in findings if f.since == incident.began_at and f.began_within is not None)
@@ -385,17 +329,6 @@ def beginning(incident: Incident, findings: Sequence[Finding]) -> str:
     if last - first > LITTLE_BY_LITTLE:
         return f"about {at} (perhaps little by little, from {utc(first)} or before on)"
     return f"about {at} ({between(first, last)})"
-
-
-def advice_on_version(new: NewVersion) -> str:
-    """What to do about a fall that began with a version of the model."""
-    if new.until is not None:
-        return f"see whether it is well again now that model version {_shown(new.version)} has been taken back."
-    back = f" to {_shown(new.former)}" if new.former != new.version else ""
-    return (
-        f"first think of rolling model version {_shown(new.version)} back{back}, then see whether an index or a "
-        "feature changed then too; retrain only if it was none of these."
-    )
 
 
 def reason(was: str, became: str, finding: Finding | None) -> str:
@@ -455,7 +388,7 @@ def not_judged(share: float) -> list[str]:
     """
     if share < LEAST_UNJUDGED:
         return []
-    return [f"{_share(share)} of the requests are not judged, for their slices are too new to have a baseline"]
+    return [f"{share_of(share)} of the requests are not judged, for their slices are too new to have a baseline"]
 
 
 def condition(rule: str, dimension: str, value: str) -> str:
@@ -466,12 +399,13 @@ def condition(rule: str, dimension: str, value: str) -> str:
 
 def named(dimension: str, value: str) -> str:
     """A slice on one line, however long or odd its value is."""
-    return f"{dimension}={_shown(value)}"
+    return f"{dimension}={shown(value)}"
 
 
-def _shown(value: str) -> str:
-    shown = "".join(c if c.isprintable() else "?" for c in value)
-    return shown if len(shown) <= LONGEST_SLICE else shown[:LONGEST_SLICE] + "..."
+def shown(value: str) -> str:
+    """A value of a slice, or a version, as it fits a line: what cannot be printed is "?", and it is cut."""
+    printed = "".join(c if c.isprintable() else "?" for c in value)
+    return printed if len(printed) <= LONGEST_SLICE else printed[:LONGEST_SLICE] + "..."
 
 
 def _slices(finding: Finding) -> str:
@@ -509,7 +443,8 @@ def _percent(value: float | None) -> str:
     return "unknown" if value is None else f"{100 * value:.1f} %"
 
 
-def _share(value: float) -> str:
+def share_of(value: float) -> str:
+    """A share in percent, a small one to a tenth."""
     return f"{100 * value:.{0 if value >= 0.01 else 1}f} %"
 
 

@@ -14,7 +14,7 @@ from monitor.core.messages import notification
 from monitor.core.types import OVERALL, Drift
 from monitor.core.verdict_evidence import Evidence
 from monitor.core.verdict_versions import begun_with, weak
-from monitor.core.verdict_words import new_version, weak_version, with_first_version
+from monitor.core.version_words import new_version, weak_version, with_first_version
 from monitor.core.windows import History
 from tests.support.notices import ABOUT, DROP, INCIDENT, SLICE
 
