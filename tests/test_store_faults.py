@@ -27,6 +27,7 @@ from tests.support.monitors import new_store
 from tests.support.postgres import PostgresServer
 
 CONFIG = """\
+web: {{listen: "127.0.0.1:0"}}
 store: {{url: "sqlite:///{store}"}}
 sources:
   shop: {{url: "sqlite:///{folder}/shop.db"}}
