@@ -157,7 +157,7 @@ def _verdicts(
     history = store.history(monitor.definition(drift.measure), standing.until, until)
     traffic = store.history(monitor.traffic, standing.until, until)
     refused = store.refused_by_bucket(monitor.traffic, standing.until, until)
-    known = hours(drift, monitor.bucket, history, traffic, refused)
+    known = hours(drift, monitor.bucket, history, traffic, refused, monitor.has_events)
     return judge(settings_of(monitor, drift, begun), standing.state, known)
 
 

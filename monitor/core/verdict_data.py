@@ -70,6 +70,9 @@ FLOOD, LEAST_USUAL = 1.5, 50.0
 WORTHLESS = "worthless"
 """Figure of labels that are as many as ever, none of which is worth anything."""
 
+UNSEEN = "unlabelled_left_out"
+"""Figure of a measure that requests without a label are not in: where these count 0, labels explain its fall."""
+
 _CAME = ("events", "events_before", "unmatched", "unmatched_before")
 """Figures of the events that came."""
 
@@ -176,6 +179,8 @@ def _figures_of_data(
 ) -> Iterator[tuple[str, float | None]]:
     """What else there is to say of broken data."""
     labels, came = verdict.labels, dict[str, float | None]()
+    if kind in (SUSPECT, COLLAPSED, SLICE_SUSPECT, SLICE_COLLAPSED) and not seen.has_events:
+        yield UNSEEN, 1.0
     if kind in (SUSPECT, COLLAPSED) and labels is not None:
         came = {name: getattr(labels, name) for name in _CAME}
         if labels.worthless:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from monitor.core.drift.series import HOUR, Hours
 from monitor.core.measures import Measure
 from monitor.core.types import NONE, OVERALL, Drift
 from monitor.core.windows import History
+
+_FIELDS = {name: i for i, name in enumerate(b.TRAFFIC_FIELDS)}
 
 
 def step_of(bucket: int) -> int:
@@ -24,7 +27,14 @@ def judged(measure: Measure) -> Measure:
     return replace(measure, empty="zero")
 
 
-def hours(drift: Drift, width: int, history: History, traffic: History, refused: Mapping[int, int]) -> Hours:
+def hours(
+    drift: Drift,
+    width: int,
+    history: History,
+    traffic: History,
+    refused: Mapping[int, int],
+    counts_unlabelled: bool = True,
+) -> Hours:
     """The whole steps of some final buckets.
 
     Args:
@@ -32,6 +42,7 @@ def hours(drift: Drift, width: int, history: History, traffic: History, refused:
         history, traffic: partials of the measure and of the traffic; what is not final of them is left out, and where
             `mix_by` was not read yet.
         refused: start of a bucket -> rows that were refused.
+        counts_unlabelled: whether a request without a label is in the measure, as a 0; else its value is not known.
     """
     step = step_of(width)
     dimension = drift.mix_by or ""
@@ -44,35 +55,42 @@ def hours(drift: Drift, width: int, history: History, traffic: History, refused:
     # Where the dimension has no value yet, there are no requests either.
     names = tuple(value for of, value in traffic.slices if of == dimension) or (NONE,)
 
-    def summed(of: History, dimension: str, names: Sequence[str], field: int) -> b.Floats:
-        rows = np.isin(of.starts, starts)
-        place = {key: i for i, key in enumerate(of.slices)}
-        found = np.zeros((int(rows.sum()), len(names)))
-        for to, name in enumerate(names):
-            if (dimension, name) in place:
-                found[:, to] = of.sums[rows, place[dimension, name], field]
-        sums: b.Floats = np.add.reduceat(found, at, axis=0) if len(found) else found
-        return sums
-
-    fields = {name: b.TRAFFIC_FIELDS.index(name) for name in ("labelled", "events", "unmatched", "impressions")}
+    sums = partial(_sums, starts, at)
     lost = np.array([float(refused.get(int(start), 0)) for start in starts])
+    requests = sums(history, dimension, names, b.REQUESTS)
+    unlabelled = np.zeros(requests.shape)
+    if not counts_unlabelled:
+        unlabelled = np.maximum(sums(traffic, dimension, names, _FIELDS["requests"]) - requests, 0.0)
     return Hours(
         firsts[whole].astype(np.int64) * step,
         names,
-        requests=summed(history, dimension, names, b.REQUESTS),
-        total=summed(history, dimension, names, b.TOTAL),
-        squares=summed(history, dimension, names, b.SQUARES),
-        labelled=summed(traffic, dimension, names, fields["labelled"]),
-        events=summed(traffic, "", [""], fields["events"])[:, 0],
-        unmatched=summed(traffic, "", [""], fields["unmatched"])[:, 0],
+        requests=requests,
+        total=sums(history, dimension, names, b.TOTAL),
+        squares=sums(history, dimension, names, b.SQUARES),
+        labelled=sums(traffic, dimension, names, _FIELDS["labelled"]),
+        unlabelled=unlabelled,
+        events=sums(traffic, "", [""], _FIELDS["events"])[:, 0],
+        unmatched=sums(traffic, "", [""], _FIELDS["unmatched"])[:, 0],
         refused=np.add.reduceat(lost, at) if len(lost) else lost,
-        shown=summed(traffic, "", [""], fields["impressions"])[:, 0],
+        shown=sums(traffic, "", [""], _FIELDS["impressions"])[:, 0],
     )
+
+
+def _sums(starts: b.Ints, at: b.Ints, of: History, dimension: str, names: Sequence[str], field: int) -> b.Floats:
+    """(T, S) sums of a field of some slices over buckets that start at `starts`, steps with those numbered `at`."""
+    rows = np.isin(of.starts, starts)
+    place = {key: i for i, key in enumerate(of.slices)}
+    found = np.zeros((int(rows.sum()), len(names)))
+    for to, name in enumerate(names):
+        if (dimension, name) in place:
+            found[:, to] = of.sums[rows, place[dimension, name], field]
+    summed: b.Floats = np.add.reduceat(found, at, axis=0) if len(found) else found
+    return summed
 
 
 def _is_read(traffic: History, dimension: str) -> b.Bools:
     """(B,) whether each bucket's requests have a value of the dimension, which one that was added later lacks."""
-    field = b.TRAFFIC_FIELDS.index("requests")
+    field = _FIELDS["requests"]
     inside = [i for i, (of, _) in enumerate(traffic.slices) if of == dimension]
     busy = traffic.sums[:, traffic.slices.index(OVERALL), field] > 0
     found: b.Bools = ~busy | (traffic.sums[:, inside, field].sum(axis=1) > 0)

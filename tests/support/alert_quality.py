@@ -33,6 +33,7 @@ def hours(history: Mapping[str, Any]) -> Hours:
         history["ndcg_sum"],
         history["ndcg_squares"],
         history["clicked"],
+        np.zeros(size.shape),
         nothing,
         nothing,
         nothing,

@@ -55,13 +55,14 @@ class Bench:
                 tally.refused[(start, *OVERALL), "bad_position"] = refused
             for column, key in enumerate([OVERALL, *(("device", name) for name in past.slices)]):
                 at = slice(None) if key == OVERALL else column - 1
-                requests, labelled = past.requests[row, at].sum(), past.labelled[row, at].sum()
+                requests, labelled = past.served[row, at].sum(), past.labelled[row, at].sum()
+                measured = past.requests[row, at].sum()
                 events = past.events[row] * labelled / max(past.labelled[row].sum(), 1)
-                shown = past.shown[row] * requests / max(past.requests[row].sum(), 1)
+                shown = past.shown[row] * requests / max(past.served[row].sum(), 1)
                 extra = [events, past.unmatched[row] if key == OVERALL else 0.0]
                 tally.traffic[start, *key] = np.array([requests, labelled, shown, 0, *extra])
                 sums = np.zeros(len(b.FIELDS))
-                sums[[b.REQUESTS, b.EMPTY]] = requests, requests - labelled
+                sums[[b.REQUESTS, b.EMPTY]] = measured, measured - labelled
                 sums[[b.TOTAL, b.SQUARES]] = past.total[row, at].sum(), past.squares[row, at].sum()
                 for measure in self.monitor.measures:
                     tally.measures.setdefault(str(measure.kernel), {})[start, *key] = sums

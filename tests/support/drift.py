@@ -79,8 +79,8 @@ class Ranking:
             items=np.where(at, self.items * items, self.items),
         )
 
-    def draw(self, seed: int = 1) -> Hours:
-        """The partials."""
+    def draw(self, seed: int = 1, counts_unlabelled: bool = True) -> Hours:
+        """The partials; requests without a label count 0, or are in no measure."""
         rng = np.random.default_rng(seed)
         size = rng.poisson(self.rate)
         high = np.clip((self.mean / (1 - UNLABELLED) - LOW) / (HIGH - LOW), 0, 1)
@@ -91,7 +91,9 @@ class Ranking:
         names = tuple(f"slice {i}" for i in range(self.mean.shape[1]))
         events = 2.0 * labelled.sum(axis=1)
         crowd = (events, 0.05 * events, np.zeros(len(events)), self.items * size.sum(axis=1))
-        return Hours(self.starts, names, size * 1.0, total, squares, labelled * 1.0, *crowd)
+        measured = size if counts_unlabelled else labelled
+        by_slice = (measured * 1.0, total, squares, labelled * 1.0, 1.0 * (size - measured))
+        return Hours(self.starts, names, *by_slice, *crowd)
 
 
 def day(number: float) -> int:

@@ -50,7 +50,7 @@ def put(
     for row, start in enumerate(hours.starts.tolist()):
         for column, key in enumerate(keys):
             sums, crowd = _sums(hours, row, column - 1), _crowd(hours, row, column - 1)
-            if key == OVERALL or sums[REQUESTS]:
+            if key == OVERALL or crowd[TRAFFIC_FIELDS.index("requests")]:
                 found.measures.setdefault(kernel, {})[(start, *key)] = sums
                 found.traffic[start, *key] = crowd
         if version is not None:
@@ -76,7 +76,7 @@ def _sums(hours: Hours, row: int, column: int) -> np.ndarray:
 def _crowd(hours: Hours, row: int, column: int) -> np.ndarray:
     which = slice(None) if column < 0 else slice(column, column + 1)
     found = np.zeros(len(TRAFFIC_FIELDS))
-    found[TRAFFIC_FIELDS.index("requests")] = hours.requests[row, which].sum()
+    found[TRAFFIC_FIELDS.index("requests")] = hours.served[row, which].sum()
     found[TRAFFIC_FIELDS.index("labelled")] = hours.labelled[row, which].sum()
     if column < 0:
         found[TRAFFIC_FIELDS.index("events")] = hours.events[row]

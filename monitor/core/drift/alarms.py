@@ -134,7 +134,7 @@ class Seen:
         doubt: (T,), or (1,) of every step, what overall tolerates more than usual, relative.
         judged: (U,) units that may raise an alarm.
         left_out: (T, S) slices whose labels are lost.
-        short: (7, T, U) sums of the last hours, fields as in `gates`.
+        short: (8, T, U) sums of the last hours, fields as in `gates`.
         foretold: what shows a sudden fall.
         past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
     """
@@ -194,7 +194,7 @@ def see(
     Args:
         judged: (U,) units that may raise an alarm.
         left_out: (T, S) slices whose labels are lost.
-        short: (7, T, U) sums of the last hours, fields as in `gates`.
+        short: (8, T, U) sums of the last hours, fields as in `gates`.
         past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
         threshold: (U,) of the evidence.
         hours: of a step.

@@ -31,6 +31,8 @@ MAD = 1.4826
 """Standard deviations that the median absolute deviation is of, where they are normal."""
 MOST_CHANCE = 0.2
 """Relative sampling error of a day beyond which none is said to stand out: of a hit now and then no day is usual."""
+BY_SLICE = ("requests", "total", "labelled", "unlabelled")
+"""What a reference keeps of each step and slice."""
 ROUNDS = 3
 """Of looking for such days, for each that is left out shows others."""
 
@@ -42,7 +44,7 @@ class Reference:
     Attributes:
         starts: (T,) seconds.
         good: (T,) 1 where data and model were well, as far as was known.
-        requests, total, labelled: (T, S)
+        requests, total, labelled, unlabelled: (T, S) as of `Hours`.
         squares: (S,) sum over all steps.
         crowd: (T, 4) events, unmatched, refused, items shown.
     """
@@ -52,6 +54,7 @@ class Reference:
     requests: NDArray[Any]
     total: NDArray[Any]
     labelled: NDArray[Any]
+    unlabelled: NDArray[Any]
     squares: Floats
     crowd: Floats
 
@@ -60,13 +63,13 @@ class Reference:
         """Without steps."""
         nothing = np.zeros((0, slices), np.float32)
         starts = np.zeros(0, np.int64)
-        return cls(starts, np.zeros(0), nothing, nothing, nothing, np.zeros(slices), np.zeros((0, 4)))
+        return cls(starts, np.zeros(0), nothing, nothing, nothing, nothing, np.zeros(slices), np.zeros((0, 4)))
 
     def padded(self, slices: int) -> Reference:
         """With columns of zeros for slices that were not seen before."""
         more = slices - len(self.squares)
-        wide = [np.pad(a, ((0, 0), (0, more))) for a in (self.requests, self.total, self.labelled)]
-        return replace(self, requests=wide[0], total=wide[1], labelled=wide[2], squares=np.pad(self.squares, (0, more)))
+        wide = {name: np.pad(getattr(self, name), ((0, 0), (0, more))) for name in BY_SLICE}
+        return replace(self, **wide, squares=np.pad(self.squares, (0, more)))
 
     def with_more(self, hours: Hours, good: Floats) -> Reference:
         """With further steps. Sums are kept in single precision: there are many of them."""
@@ -81,6 +84,7 @@ class Reference:
             longer(self.requests, hours.requests),
             longer(self.total, hours.total),
             longer(self.labelled, hours.labelled),
+            longer(self.unlabelled, hours.unlabelled),
             np.cumsum(np.concatenate([self.squares[None], hours.squares]), axis=0)[-1],
             longer(self.crowd, crowd),
         )
@@ -99,6 +103,7 @@ class Reference:
             self.requests[at],
             self.total[at],
             self.labelled[at],
+            self.unlabelled[at],
             self.squares * share,
             self.crowd[at],
         )
@@ -109,13 +114,18 @@ class Reference:
         first = int(np.count_nonzero(~_begun(size, total)))
         if not first:
             return self
-        names = ("starts", "good", "requests", "total", "labelled", "crowd")
+        names = ("starts", "good", *BY_SLICE, "crowd")
         return replace(self, **{name: getattr(self, name)[first:] for name in names})
 
     def precise(self) -> Reference:
         """In double precision, to be added up."""
-        wide = [a.astype(np.float64) for a in (self.requests, self.total, self.labelled)]
-        return replace(self, requests=wide[0], total=wide[1], labelled=wide[2])
+        return replace(self, **{name: getattr(self, name).astype(np.float64) for name in BY_SLICE})
+
+    @property
+    def served(self) -> NDArray[Any]:
+        """(T, S) requests that came, in the measure or not."""
+        found: NDArray[Any] = self.requests + self.unlabelled
+        return found
 
     def days(self, until: int) -> int:
         """UTC days before `until`, seconds, with good steps that had requests."""
@@ -140,12 +150,18 @@ class Reference:
         return _begun(self.requests, self.total)
 
     @property
+    def lost_labels(self) -> Bools:
+        """(T,) whether requests are missing from the measure as labels were, so that there were more than it tells."""
+        found: Bools = (self.unlabelled.sum(axis=1) > 0) & (self.usable == 0)
+        return found
+
+    @property
     def usable(self) -> Floats:
         """(T,) 1 for steps that are `good` and whose labels were there.
 
         What is usual is told by days: most steps of one request or two may well have a label each.
         """
-        size, some = self.requests.sum(axis=1), self.labelled.sum(axis=1)
+        size, some = self.served.sum(axis=1), self.labelled.sum(axis=1)
         of_day, day = np.unique(self.starts // DAY, return_inverse=True)
         seen, found_some = np.bincount(day, size, len(of_day)), np.bincount(day, some, len(of_day))
         busy = seen > 0
@@ -320,11 +336,12 @@ def fit(settings: Settings, reference: Reference, kept: Floats) -> Baseline:
     step, slot = settings.step, seasons.slots(reference.starts, settings.step)
     size, total, labelled = reference.requests * kept, reference.total * kept, reference.labelled * kept
     known, alone = _known(settings, reference, size)
-    share = labelled.sum(axis=0) / np.maximum(size.sum(axis=0), 1)
+    asked = reference.served * kept
+    share = labelled.sum(axis=0) / np.maximum(asked.sum(axis=0), 1)
     quality = seasons.fit_means(slot, step, size, total, _variance(reference))
-    coverage = seasons.fit_means(slot, step, size, labelled, share * (1 - share))
+    coverage = seasons.fit_means(slot, step, asked, labelled, share * (1 - share))
     every = np.concatenate([reference.requests, reference.requests.sum(axis=1, keepdims=True)], axis=1)
-    heard = ~reference.silent(step)
+    heard = ~reference.silent(step) & ~reference.lost_labels
     volume = seasons.fit_volume(slot, step, every, reference.good * heard)
     mean, expected = quality.table(step)[slot], seasons.volume_table(volume[:-1], step)[slot]
     row = (reference.starts - reference.starts[0]) // step
@@ -343,7 +360,7 @@ def fit(settings: Settings, reference: Reference, kept: Floats) -> Baseline:
         volume[:-1],
         volume[-1],
         moved,
-        _coverage_noise(size, labelled, coverage.table(step)[slot]),
+        _coverage_noise(asked, labelled, coverage.table(step)[slot]),
         _volume_noise(settings, reference, expected.sum(axis=1), heard),
         _mix_noise(settings, size, expected, mean),
     )

@@ -13,7 +13,7 @@ from monitor.core.drift import alarms, gates
 from monitor.core.drift.alarms import Seen
 from monitor.core.drift.baseline import Baseline, mix_effects
 from monitor.core.drift.evidence import Sums
-from monitor.core.drift.levels import REQUESTS, SHOWN, VOLUME, Levels
+from monitor.core.drift.levels import REQUESTS, VOLUME, Levels
 from monitor.core.drift.noise import units
 from monitor.core.drift.seasons import by_changed_clocks, slots
 from monitor.core.drift.series import Bools, Floats, Hours, Ints, some
@@ -31,7 +31,7 @@ class Gated:
     """What T steps say of the data.
 
     Attributes:
-        per_step, short, day: (7, T) sums of a step, of three hours, of a day, fields as in `gates`.
+        per_step, short, day: (8, T) sums of a step, of three hours, of a day, fields as in `gates`.
         spread: of coverage and traffic.
         suspect, refused, short_lists, low: T gates.
         lists_fell: T, whether lists are shorter than a day before.
@@ -83,15 +83,15 @@ class Block(NamedTuple):
     """What is worked out for all T steps at once.
 
     Attributes:
-        window: (7, R + T, S) the day before and the steps, fields as in `gates`.
+        window: (8, R + T, S) the day before and the steps, fields as in `gates`.
         busy: R + T, requests that may be judged.
         sound: (R + T, S) 0 where a slice is left out, for its labels are lost.
-        crowd: (4, R + T) events, unmatched, refused, items shown.
+        crowd: (5, R + T) events, unmatched, refused, items shown, requests that came.
         gated: what they say of the data.
-        tracked: (7, T, S) fields as in `levels`.
+        tracked: (9, T, S) fields as in `levels`.
         mix: T relative effects of the mix on the mean.
         seen: what the units are judged on.
-        requests: (T, S)
+        requests: (T, S) as in `gates`.
         threshold: (U,) of the evidence.
     """
 
@@ -115,10 +115,12 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     # NumPy is three times as fast where both are of the same shape, and numbers.
     known, size, count = found.known[None] * 1.0, hours.requests, len(hours.starts)
     judged, usual = size * known, volume * known
-    worth, usually = judged * mean, usual * mean
-    expected_labelled = judged * np.minimum(share, 1.0)
-    fields = [size, judged, hours.total * known, worth, hours.labelled * known, expected_labelled, usual]
-    window, crowd = _with_day_before(state, hours, fields)
+    worth, usually, served = judged * mean, usual * mean, hours.served
+    asked = served * known
+    expected_labelled = asked * np.minimum(share, 1.0)
+    came = np.maximum(size, expected_labelled)
+    fields = [came, judged, hours.total * known, worth, hours.labelled * known, expected_labelled, asked, usual]
+    window, crowd = _with_day_before(state, hours, fields, served)
     ends = [start + settings.step for start in hours.starts.tolist()]
     few, spread = settings.steps(SHORT_HOURS), gates.Spread(found.coverage_noise, found.volume_noise)
     by_slice, whole = gates.rolling(window, few, count), window.sum(axis=2)
@@ -137,18 +139,19 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     past = kept[gates.JUDGED : gates.EXPECTED + 1]
     requests, total = past[:2, -count:]
     squares = hours.squares * known
-    tracked = np.array([hours.total, size * base[0], hours.squares, hours.labelled, size * base[1], size, base[2]])
+    of_model = [hours.total, size * base[0], hours.squares, hours.labelled, served * base[1]]
+    tracked = np.array([*of_model, came, base[2], served, size])
     if kept is not window:
         squares *= sound_now
         tracked[:REQUESTS] *= sound_now
     sums = Sums(requests, total, squares, mean * known, variance, found.noise.variance[None, 1:], beyond)
     left_out = sound_now == 0
     seen = alarms.see(sums, found.noise, of_units, left_out, short, past, threshold, ends, settings.hours)
-    return Block(ends, window, busy, sound, crowd, gated, tracked, mix, seen, size, threshold)
+    return Block(ends, window, busy, sound, crowd, gated, tracked, mix, seen, came, threshold)
 
 
 def _mix(now: Floats, usually: Floats) -> list[float]:
-    """T effects of the mix, by (7, T) sums, and (T, S) what the usual requests are expected to be worth."""
+    """T effects of the mix, by (8, T) sums, and (T, S) what the usual requests are expected to be worth."""
     came, expected = now[gates.JUDGED], now[gates.EXPECTED_REQUESTS]
     return mix_effects(came, expected, now[gates.EXPECTED], usually.sum(axis=1))
 
@@ -165,17 +168,18 @@ def _gated(
     lost_until: Ints,
     most_lost: list[bool],
 ) -> Gated:
-    """What steps say of the data, by (7, R + T, S) `kept` sums, and (7, T, U) those of three hours."""
+    """What steps say of the data, by (8, R + T, S) `kept` sums, and (8, T, U) those of three hours."""
     count = lately.shape[1]
     few, many = settings.steps(SHORT_HOURS), whole.shape[1] - count
     per_step, short, day = spans = whole[:, -count:], lately[:, :, 0], gates.rolling(whole, many, count)
-    refused, shown = gates.rolling(crowd[gates.REFUSED :], few, count)
-    items, items_usual = (crowd[gates.SHOWN, -count:], shown), _usual(state.levels, SHOWN)
+    refused, shown, lately_came = gates.rolling(crowd[gates.REFUSED :], few, count)
+    items, came = (crowd[gates.SHOWN, -count:], shown), (crowd[gates.CAME, -count:], lately_came)
+    items_usual = _usual(state.levels, gates.SHOWN)
     missing = _missing(settings, kept, lately[:, :, 1:])
-    if gates.are_well(spans, items, items_usual, refused):
+    if gates.are_well(spans, items, came, items_usual, refused):
         none = [False] * count
         return Gated(*spans, spread, none, none, none, none, none, none, none, missing, lost_until, most_lost)
-    short_lists = gates.lists_short(spans, items, partial(_in_day, crowd, many, count), items_usual)
+    short_lists = gates.lists_short(came, items, partial(_in_day, crowd, many, count), items_usual)
     lists_fell = short_lists
     if some(short_lists):
         sizes, sizes_before = kept[gates.REQUESTS, -count:], kept[gates.REQUESTS, :count]
@@ -187,7 +191,7 @@ def _gated(
         day,
         spread,
         gates.labels_suspect(spans, spread).tolist(),
-        gates.rows_refused(short, refused, _usual(state.levels, 3)).tolist(),
+        gates.rows_refused(lately_came, refused, _usual(state.levels, gates.REFUSED)).tolist(),
         short_lists.tolist(),
         lists_fell.tolist(),
         low.tolist(),
@@ -200,9 +204,8 @@ def _gated(
 
 
 def _in_day(crowd: Floats, many: int, count: int) -> Floats:
-    """(T,) items shown in the day that ends with each of the last steps."""
-    found: Floats = gates.rolling(crowd[gates.SHOWN :], many, count)[0]
-    return found
+    """(2, T) items shown and requests in the day that ends with each of the last steps."""
+    return gates.rolling(crowd[gates.SHOWN :], many, count)
 
 
 def _shifted(settings: Settings, state: State, found: Baseline, hours: Hours) -> Floats:
@@ -214,7 +217,7 @@ def _shifted(settings: Settings, state: State, found: Baseline, hours: Hours) ->
 
 
 def _missing(settings: Settings, kept: Floats, short: Floats) -> Bools:
-    """(T, S) slices that have lost their requests, by (7, R + T, S) sums and (7, T, S) those of three hours.
+    """(T, S) slices that have lost their requests, by (8, R + T, S) sums and (8, T, S) those of three hours.
 
     Thin ones show it in a day, of which the last hours have as good as none either.
     """
@@ -227,16 +230,16 @@ def _missing(settings: Settings, kept: Floats, short: Floats) -> Bools:
     return found
 
 
-def _with_day_before(state: State, hours: Hours, fields: list[Floats]) -> tuple[Floats, Floats]:
-    """`window` and `crowd` of a block, of whose steps `fields` are."""
-    recent = state.recent
-    return np.concatenate([recent.sums, fields], axis=1), np.concatenate([recent.crowd, hours.crowd], axis=1)
+def _with_day_before(state: State, hours: Hours, fields: list[Floats], served: Floats) -> tuple[Floats, Floats]:
+    """`window` and `crowd` of a block, of whose steps `fields` are, and (T, S) `served`."""
+    recent, crowd = state.recent, (*hours.crowd, served.sum(axis=1))
+    return np.concatenate([recent.sums, fields], axis=1), np.concatenate([recent.crowd, crowd], axis=1)
 
 
 def _unlabelled(
     settings: Settings, state: State, window: Floats, short: Floats, spread: gates.Spread
 ) -> tuple[Bools, list[bool]]:
-    """(T, S) slices whose labels are lost, and T whether most are, by (7, T, S) `short` sums of three hours."""
+    """(T, S) slices whose labels are lost, and T whether most are, by (8, T, S) `short` sums of three hours."""
     count, lost_since = short.shape[1], state.trouble.lost_since
     few = gates.slices_short_of_labels(window[:, -count:], short)
     if not (some(few) or some(lost_since)):  # as ever
@@ -264,7 +267,7 @@ def _left_out(state: State, flagged: Bools, ends: list[int], lasting: int) -> tu
 
 
 def without_lost(window: Floats, sound: Floats) -> Floats:
-    """(7, N, S) of N steps without what was judged where (N, S) `sound` is 0; the requests stay."""
+    """(8, N, S) of N steps without what was judged where (N, S) `sound` is 0; the requests stay."""
     if not some(sound == 0):
         return window
     found = window.copy()
@@ -275,4 +278,4 @@ def without_lost(window: Floats, sound: Floats) -> Floats:
 def _usual(levels: Levels, which: int) -> float:
     """Events, unmatched, refused or shown items for each request, as remembered."""
     crowd = levels.memory.crowd
-    return float(crowd[which] / crowd[0]) if crowd[0] > 0 else 0.0
+    return float(crowd[which] / crowd[gates.CAME]) if crowd[gates.CAME] > 0 else 0.0

@@ -67,7 +67,7 @@ class Cycle:
         """At the beginning of a day, before the levels are.
 
         Args:
-            sums: (7, R, S) of the day before as far as it is the last day, fields as in `gates`.
+            sums: (8, R, S) of the day before as far as it is the last day, fields as in `gates`.
             since: start of what alarms that are open are about, seconds; days from there on say nothing.
         """
         numbers, pending = self.numbers, self.pending

@@ -18,6 +18,8 @@ LABELS_RATIO_SETTLING = 0.5
 LABELS_STILL = -1.5
 """Standard errors by which labels must be missing in the last hours for a thin day's to be missing still."""
 LABELS_REQUESTS, LABELS_FEW_REQUESTS, LABELS_GONE, LABELS_FEW_Z = 100, 20, 0.3, -12.0
+MOST_SURE = 0.9
+"""Share of the requests that have a label beyond which none is relied on: four without in a row may be chance."""
 LABELS_SOME_REQUESTS, LABELS_EXPLAIN_ALL = 50, 0.85
 """Requests that are enough where labels explain as good as all of the fall: of few requests, the labels that bad lists
 cost may by chance explain most of it."""
@@ -54,11 +56,15 @@ MOST_LOST, MOST_LOST_GOES_ON, MOST_LOST_BEGINS = 0.5, 0.4, 0.6
 """Share of the requests up to which slices without labels are slices; more of them, and it is all traffic. The others
 are while it is all traffic, and while slices are left out."""
 
-REQUESTS, JUDGED, TOTAL, EXPECTED, LABELLED, EXPECTED_LABELLED, EXPECTED_REQUESTS = range(7)
-FIELDS = 7
+REQUESTS, JUDGED, TOTAL, EXPECTED, LABELLED, EXPECTED_LABELLED, SERVED, EXPECTED_REQUESTS = range(8)
+"""Sums of steps: REQUESTS are those of the measure, and those that would be if as many had a label as usual. SERVED are
+those of slices with a baseline, in the measure or not. They are the same where requests without a label count 0."""
+FIELDS = 8
 FEW = 6
 """Rows up to which it is faster to add them one by one."""
-EVENTS, UNMATCHED, REFUSED, SHOWN = range(4)
+EVENTS, UNMATCHED, REFUSED, SHOWN, CAME = range(5)
+"""Of all slices together; the last are the requests that came, in the measure or not."""
+CROWD = 5
 
 
 def rolling(values: Floats, length: int, steps: int) -> Floats:
@@ -94,31 +100,33 @@ class Spread:
     volume: float
 
 
-def are_well(spans: Sequence[Floats], shown: Sequence[Floats], usual: float, refused: Floats) -> bool:
+def are_well(
+    spans: Sequence[Floats], shown: Sequence[Floats], came: Sequence[Floats], usual: float, refused: Floats
+) -> bool:
     """Whether no gate could find anything in T steps: as ever, and seen with plain numbers in a fraction of the time.
 
     Args:
-        spans: (7, T) sums of a step, of three hours, of a day.
-        shown: (T,) items in a step, and in three hours.
+        spans: (8, T) sums of a step, of three hours, of a day.
+        shown, came: (T,) items and requests in a step, and in three hours.
         usual: items for each request.
         refused: (T,) rows that were refused in three hours.
     """
     least, (step, short, day) = LISTS_RATIO * usual, (sums.T.tolist() for sums in spans)
-    rows = zip(step, short, day, shown[0].tolist(), shown[1].tolist(), strict=True)
+    lists = zip(*(of_span.tolist() for of_span in (*shown, *came)), strict=True)
+    rows = zip(step, short, day, lists, strict=True)
     return max(refused.tolist()) < REFUSED_ROWS and all(_is_well(*row, least) for row in rows)
 
 
-def _is_well(
-    step: list[float], short: list[float], day: list[float], items: float, lately: float, least: float
-) -> bool:
+def _is_well(step: list[float], short: list[float], day: list[float], lists: tuple[float, ...], least: float) -> bool:
+    items, items_lately, came, came_lately = lists
     return (
         _has_labels(step)
         and _has_labels(short)
         and _has_labels(day)
         and short[REQUESTS] >= TRAFFIC_AGAIN_RATIO * short[EXPECTED_REQUESTS]
         and day[REQUESTS] >= TRAFFIC_AGAIN_RATIO * day[EXPECTED_REQUESTS]
-        and items >= least * step[REQUESTS]
-        and lately >= least * short[REQUESTS]
+        and items >= least * came
+        and items_lately >= least * came_lately
     )
 
 
@@ -129,8 +137,10 @@ def _has_labels(sums: list[float]) -> bool:
 def labels_suspect(spans: tuple[Floats, Floats, Floats], spread: Spread, most: float = LABELS_RATIO) -> Bools:
     """(T,) whether coverage fell, and by so much that it explains the fall of the mean, or every value is 0.
 
+    Where requests without a label are in no measure, their loss moves no mean: it is enough that most labels are gone.
+
     Args:
-        spans: (7, T) sums of a step, of three hours, of a day; the last is for thin traffic only, and only as long as
+        spans: (8, T) sums of a step, of three hours, of a day; the last is for thin traffic only, and only as long as
             labels are missing in its last hours too.
         most: of the expected labels, from where on none are missing.
     """
@@ -140,10 +150,11 @@ def labels_suspect(spans: tuple[Floats, Floats, Floats], spread: Spread, most: f
         return np.zeros(spans[0].shape[1], bool)
     step, short, day = _labels(every, spread, most).reshape(3, -1)
     worthless = is_worthless(every).reshape(3, -1).any(axis=0)
-    thin = spans[1][REQUESTS] < LABELS_REQUESTS
     lately = spans[1]
+    thin = np.maximum(lately[REQUESTS], lately[SERVED]) < LABELS_REQUESTS
     few = lately[LABELLED] - lately[EXPECTED_LABELLED] < LABELS_STILL * np.sqrt(lately[EXPECTED_LABELLED])
-    still = few & (lately[LABELLED] < most * lately[EXPECTED_LABELLED])
+    most_lately = np.where(_has_unseen(lately), LABELS_RATIO_SETTLING, most)
+    still = few & (lately[LABELLED] < most_lately * lately[EXPECTED_LABELLED])
     found: Bools = step | short | (thin & day & still) | worthless
     return found
 
@@ -159,7 +170,7 @@ def is_worthless(sums: Floats, with_labels: bool = False) -> Bools:
 
 
 def _labels(sums: Floats, spread: Spread, most: float) -> Bools:
-    size, expected = sums[JUDGED], np.maximum(sums[EXPECTED_LABELLED], 1e-9)
+    size, expected = sums[SERVED], np.maximum(sums[EXPECTED_LABELLED], 1e-9)
     share = np.minimum(expected / np.maximum(size, 1e-9), 1.0)
     error = np.sqrt(expected * (1 - share) + (spread.coverage * expected) ** 2 + 0.25)
     ratio = np.maximum(sums[LABELLED] / expected, 1e-6)
@@ -170,11 +181,35 @@ def _labels(sums: Floats, spread: Spread, most: float) -> Bools:
     beyond_doubt = (ratio < LABELS_GONE) | (sums[LABELLED] - expected < LABELS_FEW_Z * error)
     few = ((size >= LABELS_FEW_REQUESTS) & beyond_doubt) | ((size >= LABELS_SOME_REQUESTS) & explain_all)
     found: Bools = fell & (mean < 1) & explain & ((size >= LABELS_REQUESTS) | few) & (sums[EXPECTED] > 0)
+    unseen = _has_unseen(sums)
+    return np.where(unseen, _most_gone(sums, spread), found) if some(unseen) else found
+
+
+def _has_unseen(sums: Floats) -> Bools:
+    """Whether there are requests that are in no measure, for they have no label."""
+    found: Bools = sums[SERVED] > sums[JUDGED]
     return found
 
 
+def _most_gone(sums: Floats, spread: Spread) -> Bools:
+    """Whether most labels are gone, beyond chance and beyond their usual spread, at any number of requests."""
+    ratio = sums[LABELLED] / np.maximum(sums[EXPECTED_LABELLED], 1e-9)
+    share = np.minimum(sums[EXPECTED_LABELLED] / np.maximum(sums[SERVED], 1e-9), MOST_SURE)
+    is_most = (ratio < LABELS_RATIO_SETTLING) & (1 - ratio > SLICE_Z * spread.coverage)
+    found: Bools = is_most & (_surprise(sums, share) > SLICE_CHANCE)
+    return found
+
+
+def _surprise(sums: Floats, share: Floats) -> Floats:
+    """Logarithm of one over Chernoff's bound on the chance of so few labels, where a share of requests usually has."""
+    size = np.maximum(sums[SERVED], 1e-9)
+    share, seen = (np.clip(part, 1e-9, 1 - 1e-9) for part in (share, sums[LABELLED] / size))
+    found: Floats = size * (seen * np.log(seen / share) + (1 - seen) * np.log((1 - seen) / (1 - share)))
+    return np.where(seen < share, found, 0.0)
+
+
 def slices_short_of_labels(step: Floats, short: Floats) -> Bools:
-    """(T, S) whether a slice has few labels, be it by chance, in (7, T, S) sums of a step or of three hours."""
+    """(T, S) whether a slice has few labels, be it by chance, in (8, T, S) sums of a step or of three hours."""
     found: Bools = step[LABELLED] < LABELS_RATIO_DEGRADED * step[EXPECTED_LABELLED]
     found |= short[LABELLED] < LABELS_RATIO_DEGRADED * short[EXPECTED_LABELLED]
     return found
@@ -184,7 +219,7 @@ def slices_unlabelled(spans: Sequence[Floats], spread: Spread, usual: Floats) ->
     """(T, S) whether a slice has lost most of its labels, of which the others have not lost as many.
 
     Args:
-        spans: (7, T, S) sums of a step, of three hours, and of longer times up to a day: the longer ones for thin
+        spans: (8, T, S) sums of a step, of three hours, and of longer times up to a day: the longer ones for thin
             slices, and only as long as labels are missing in the last three hours too.
         usual: (T, S) share of the expected labels that would be nothing unusual.
     """
@@ -207,21 +242,22 @@ def labels_of_others(sums: Floats) -> Floats:
 
 def _lost(sums: Floats, usual: Floats, spread: Spread) -> Bools:
     """Whether most labels are missing, at any number of requests: beyond chance, and beyond their usual spread."""
-    size, labelled, expected = np.maximum(sums[JUDGED], 1e-9), sums[LABELLED], np.maximum(sums[EXPECTED_LABELLED], 1e-9)
-    share, seen = (np.clip(part / size, 1e-9, 1 - 1e-9) for part in (usual * expected, labelled))
-    surprise = size * (seen * np.log(seen / share) + (1 - seen) * np.log((1 - seen) / (1 - share)))
-    ratio, few = labelled / expected, np.where(size < LABELS_REQUESTS, LABELS_GONE, LABELS_RATIO_DEGRADED)
+    size, expected = np.maximum(sums[SERVED], 1e-9), np.maximum(sums[EXPECTED_LABELLED], 1e-9)
+    ratio, few = sums[LABELLED] / expected, np.where(size < LABELS_REQUESTS, LABELS_GONE, LABELS_RATIO_DEGRADED)
     is_most = (ratio < few) & (1 - ratio > SLICE_Z * spread.coverage)
-    found: Bools = is_most & _explain(sums) & (seen < share) & (surprise > SLICE_CHANCE)
+    found: Bools = is_most & _explain(sums) & (_surprise(sums, usual * expected / size) > SLICE_CHANCE)
     return found
 
 
 def _explain(sums: Floats) -> Bools:
-    """Whether missing labels explain the fall of the mean: those that are left are worth about what they were."""
+    """Whether missing labels explain the fall of the mean: those that are left are worth about what they were.
+
+    Where requests without a label are in no measure, there is none to explain.
+    """
     ratio = sums[LABELLED] / np.maximum(sums[EXPECTED_LABELLED], 1e-9)
     mean = sums[TOTAL] / np.maximum(sums[EXPECTED], 1e-9)
     found: Bools = (mean < 1) & (ratio <= np.minimum(mean, 1.0) ** LABELS_EXPLAIN) & (sums[EXPECTED] > 0)
-    return found
+    return found | _has_unseen(sums)
 
 
 def slices_left_out(
@@ -238,7 +274,7 @@ def slices_left_out(
         was, was_most: (S,) and whether, of the step before.
         is_open: (S,) whether an alarm is open on it.
         usual: (T, S) share of the expected labels that would be nothing unusual.
-        short, day: (7, T, S) sums of three hours and of a day.
+        short, day: (8, T, S) sums of three hours and of a day.
     """
     still = (short[LABELLED] <= SEEN_AGAIN * usual * short[EXPECTED_LABELLED]) & (day[REQUESTS] > 0)
     may_be: Bools = is_open | _explain(day) | (day[LABELLED] >= CLEARLY_FEWER * day[EXPECTED_LABELLED])
@@ -264,7 +300,7 @@ def traffic_low(
     thin hours are judged, may have had many before it was.
 
     Args:
-        short, day: (7, T) sums of three hours or of a day; the latter are for thin traffic.
+        short, day: (8, T) sums of three hours or of a day; the latter are for thin traffic.
         shifted: gives the (2, T) share of the expected requests of both that would be expected if clocks had been
             changed; asked for only where there are few.
     """
@@ -316,41 +352,40 @@ def slices_missing(requests: Floats, expected: Floats) -> Bools:
     return found
 
 
-def rows_refused(short: Floats, refused: Floats, usual: float) -> Bools:
+def rows_refused(came: Floats, refused: Floats, usual: float) -> Bools:
     """(T,) whether many more rows were refused than usual.
 
     Args:
-        short: (7, T) sums of three hours.
-        refused: (T,) rows that were refused in them.
+        came, refused: (T,) requests of three hours, and rows that were refused in them.
         usual: refused rows for each request.
     """
     many: Bools = refused >= REFUSED_ROWS
     if not some(many):  # as ever
         return many
-    many &= refused > REFUSED_SHARE * short[REQUESTS]
-    expected = usual * short[REQUESTS]
+    many &= refused > REFUSED_SHARE * came
+    expected = usual * came
     error = np.sqrt(np.maximum(expected, 1.0) + (0.5 * expected) ** 2)
     found: Bools = many & (refused > REFUSED_RATIO * expected) & (refused - expected > REFUSED_Z * error)
     return found
 
 
-def lists_short(spans: Sequence[Floats], shown: Sequence[Floats], in_day: Callable[[], Floats], usual: float) -> Bools:
+def lists_short(came: Sequence[Floats], shown: Sequence[Floats], in_day: Callable[[], Floats], usual: float) -> Bools:
     """(T,) whether far fewer items a request were shown than usual: positions are not logged any more, or not shown.
 
     Args:
-        spans: (7, T) sums of a step, of three hours, of a day; the longer ones for thin traffic, and the day only as
-            long as lists are short in its last hours too.
-        shown: (T,) items in a step, and in three hours.
-        in_day: gives those in a day; asked for only where lists are short.
+        came, shown: (T,) requests and items in a step, and in three hours; the latter for thin traffic.
+        in_day: gives the (2, T) items and requests in a day, for traffic that is thinner still and as long as lists are
+            short in its last hours too; asked for only where lists are short.
         usual: items for each request.
     """
     least = LISTS_RATIO * usual
-    of_step: Bools = shown[0] < least * spans[0][REQUESTS]
-    of_hours: Bools = shown[1] < least * spans[1][REQUESTS]
+    of_step: Bools = shown[0] < least * came[0]
+    of_hours: Bools = shown[1] < least * came[1]
     if not some(of_step | of_hours):  # as ever
         return of_step
-    step, short, day = (sums[REQUESTS] >= LISTS_REQUESTS for sums in spans)
-    of_day = in_day() < least * spans[2][REQUESTS]
+    items, requests = in_day()
+    step, short, day = (size >= LISTS_REQUESTS for size in (*came, requests))
+    of_day = items < least * requests
     found: Bools = (of_step & step) | (of_hours & (short | (of_day & day)))
     return found
 

@@ -18,7 +18,7 @@ from monitor.core.drift import levels as lv
 from monitor.core.drift.baseline import LEAST_REQUESTS, Baseline, Reference
 from monitor.core.drift.beginning import begun_anew, settle, with_level_error, without_broken_days
 from monitor.core.drift.cycle import Cycle, followed
-from monitor.core.drift.gates import LISTS_RATIO, TRAFFIC_RATIO
+from monitor.core.drift.gates import LABELS_RATIO_SETTLING, LISTS_RATIO, TRAFFIC_RATIO
 from monitor.core.drift.levels import Day, Levels
 from monitor.core.drift.seasons import slots
 from monitor.core.drift.series import DAY, GAP, Floats, Hours
@@ -98,7 +98,8 @@ def _new_day(settings: Settings, state: State, day: int) -> State:
         state = _with_cycle(settings, state, state.baseline, day)
     state = replace(state, levels=state.levels.on(day))
     if state.settled:
-        levels = state.levels.with_new_volume(LEAST_VOLUME, TRAFFIC_RATIO)
+        levels = state.levels.with_new_coverage(LEAST_VOLUME, LABELS_RATIO_SETTLING)
+        levels = levels.with_new_volume(LEAST_VOLUME, TRAFFIC_RATIO)
         state = replace(state, levels=levels.with_new_lists(LISTS_RATIO))
         if state.levels is not levels:
             state = replace(state, trouble=replace(state.trouble, short_until=0))
@@ -171,9 +172,13 @@ def _tracked(
     mean, share, volume = found.tables[:, slot]
     size, counts = precise.requests * kept, precise.requests
     squares = counts * kept * reference.squares / np.maximum((counts * precise.begun).sum(axis=0), 1)
-    by_field = [precise.total * kept, size * mean, squares, precise.labelled * kept, size * share, counts, volume]
-    whole = precise.requests.sum(axis=1, keepdims=True)
-    crowd = np.concatenate([whole, reference.crowd], axis=1) * precise.usable[:, None]
+    served = precise.served
+    asked = served * kept * share
+    came = np.maximum(counts, served * share * found.known)
+    of_model = [precise.total * kept, size * mean, squares, precise.labelled * kept, asked]
+    by_field = [*of_model, came, volume, served, counts]
+    whole = served.sum(axis=1, keepdims=True)
+    crowd = np.concatenate([reference.crowd, whole], axis=1) * precise.usable[:, None]
     days, first = np.unique(reference.starts // DAY, return_index=True)
     sums = np.add.reduceat(np.stack(by_field), first, axis=1)
     crowds = np.add.reduceat(crowd, first, axis=0)
@@ -261,7 +266,7 @@ def _gather(settings: Settings, state: State, block: Hours) -> tuple[list[Verdic
         began -= settings.step
     day = int(block.starts[0]) // DAY * DAY
     days, lacks = reference.days(day), _lacks(settings, reference, day)
-    requests, labelled = block.requests.sum(axis=1), block.labelled.sum(axis=1)
+    requests, labelled = block.served.sum(axis=1), block.labelled.sum(axis=1)
     came = zip(ends, requests.tolist(), (labelled / np.maximum(requests, 1)).tolist(), strict=True)
     verdicts = [
         Verdict(

@@ -18,17 +18,18 @@ RISE, RISE_Z = 0.02, 4.0
 """Relative rise of a day that is one, and standard errors beyond it by which a first one and the days left out after it
 must show that: what thin traffic has by chance is none."""
 
-TOTAL, EXPECTED, SQUARES, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUESTS = range(7)
-FIELDS = 7
+TOTAL, EXPECTED, SQUARES, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUESTS, SERVED, MEASURED = range(9)
+"""Sums of days: REQUESTS are those of the measure, and those that would be if as many had a label as usual. SERVED are
+all that came, MEASURED those that are in the measure. From REQUESTS on they are counted whatever is wrong with data."""
+FIELDS = 9
 PAIRS = ((TOTAL, EXPECTED), (LABELLED, EXPECTED_LABELLED), (REQUESTS, EXPECTED_REQUESTS))
 QUALITY, COVERAGE, VOLUME = range(3)
-SHOWN = 4
-CROWD = ("requests", "events", "unmatched", "refused", "shown")
+EVENTS, UNMATCHED, REFUSED, SHOWN, CAME = range(5)
 
 
 @dataclass(frozen=True)
 class Day:
-    """Sums of a UTC day: (7, S) by slice, (5,) of all slices together; and whether the mix was shifted on it."""
+    """Sums of a UTC day: (9, S) by slice, (5,) of all slices together; and whether the mix was shifted on it."""
 
     number: int
     sums: Floats
@@ -38,7 +39,7 @@ class Day:
     @classmethod
     def empty(cls, number: int, slices: int) -> Day:
         """Without anything in it."""
-        return cls(number, np.zeros((FIELDS, slices)), np.zeros(len(CROWD)))
+        return cls(number, np.zeros((FIELDS, slices)), np.zeros(CAME + 1))
 
     def padded(self, slices: int) -> Day:
         """With columns of zeros for new slices."""
@@ -116,7 +117,7 @@ class Levels:
         return Levels(self.ratios, self.memory, self.pending, today, self.rising, self.shifted)
 
     def every(self) -> Floats:
-        """(7, S) all that is remembered, the youngest days too."""
+        """(9, S) all that is remembered, the youngest days too."""
         found: Floats = sum((d.sums for d in self.pending), self.memory.sums.copy())
         return found
 
@@ -145,16 +146,48 @@ class Levels:
         Args:
             least, most: shares of the requests that were usual.
         """
-        young = np.array([d.sums[[REQUESTS, EXPECTED_REQUESTS]] for d in self.pending])
+        fields = [REQUESTS, EXPECTED_REQUESTS, SERVED]
+        young = np.array([d.sums[fields] for d in self.pending])
         if len(young) < LEFT_OUT_DAYS:
             return self
         came, usual = young[:, 0].sum(axis=1), (young[:, 1] * self.ratios[VOLUME]).sum(axis=1)
         if not ((came >= least * usual) & (came < most * usual)).all():
             return self
         sums = self.memory.sums.copy()
-        sums[[REQUESTS, EXPECTED_REQUESTS]] = young.sum(axis=0)
+        sums[fields] = young.sum(axis=0)
         memory = replace(self.memory, sums=sums)
         return replace(self, memory=memory, ratios=_ratios(memory, self.ratios))
+
+    def with_new_coverage(self, least: float, most: float) -> Levels:
+        """With the labels of the youngest days as what is usual, if on each so few requests had one, but not none.
+
+        Only where requests without a label are in no measure: else they count 0, and their labels explain a fall.
+
+        Args:
+            least, most: shares of the requests that usually have one.
+        """
+        young = np.array([d.sums[[REQUESTS, MEASURED]] for d in self.pending])
+        if len(young) < LEFT_OUT_DAYS:
+            return self
+        usual, had = young.sum(axis=2).T
+        if not ((had >= least * usual) & (had < most * usual)).all():
+            return self
+        usual, had = young.sum(axis=0)
+        left = np.divide(had, usual, out=np.ones(len(usual)), where=usual > 0)
+        before = np.maximum(self.ratios[COVERAGE], 1e-9)
+        sums = self.memory.sums.copy()
+        sums[LABELLED], sums[EXPECTED_LABELLED] = had, usual / before
+        # Of the measure are, from now on, as many requests fewer.
+        sums[REQUESTS] *= left
+        pending = tuple(_as_measured(d) for d in self.pending)
+        memory = replace(self.memory, sums=sums)
+        return replace(self, memory=memory, pending=pending, ratios=_ratios(memory, self.ratios))
+
+    @property
+    def served(self) -> float:
+        """Requests that come for each one that is in the measure; 1 where all are."""
+        served, requests = self.memory.sums[[SERVED, REQUESTS]].sum(axis=1).tolist()
+        return served / requests if requests else 1.0
 
     def with_new_lists(self, most: float) -> Levels:
         """With the lists of the youngest days as what is usual, if on each of them they were so much shorter.
@@ -162,13 +195,13 @@ class Levels:
         Args:
             most: share of the items a request that were usual.
         """
-        young, usual = np.array([d.crowd[[0, SHOWN]] for d in self.pending]), self.memory.crowd
-        if len(young) < LEFT_OUT_DAYS or not usual[0] > 0:
+        young, usual = np.array([d.crowd[[CAME, SHOWN]] for d in self.pending]), self.memory.crowd
+        if len(young) < LEFT_OUT_DAYS or not usual[CAME] > 0:
             return self
-        if not (young[:, 1] < most * usual[SHOWN] / usual[0] * young[:, 0]).all():
+        if not (young[:, 1] < most * usual[SHOWN] / usual[CAME] * young[:, 0]).all():
             return self
         crowd = usual.copy()
-        crowd[SHOWN] = crowd[0] * young[:, 1].sum() / young[:, 0].sum()
+        crowd[SHOWN] = crowd[CAME] * young[:, 1].sum() / young[:, 0].sum()
         return replace(self, memory=replace(self.memory, crowd=crowd))
 
     def gathered(self, prior: Floats) -> Levels:
@@ -194,19 +227,19 @@ def _rescaled(day: Day, factors: Floats) -> Day:
 
 
 def _rises(sums: Floats, level: Floats, margin: Floats | float = 0.0) -> Bools:
-    """(S,) whether the totals of (7, S) sums are above the (S,) level by RISE, and by a margin more."""
+    """(S,) whether the totals of (9, S) sums are above the (S,) level by RISE, and by a margin more."""
     found: Bools = sums[TOTAL] - (1 + RISE) * level * sums[EXPECTED] > margin
     return found
 
 
 def _error(sums: Floats) -> Floats:
-    """(S,) standard error of the totals of (7, S) sums."""
+    """(S,) standard error of the totals of (9, S) sums."""
     found: Floats = np.sqrt(np.maximum(sums[SQUARES] - sums[TOTAL] ** 2 / np.maximum(sums[REQUESTS], 1), 0))
     return found
 
 
 def _total(sums: Floats) -> Floats:
-    """(S,) totals of (7, S) sums, to divide by."""
+    """(S,) totals of (9, S) sums, to divide by."""
     found: Floats = np.maximum(sums[TOTAL], 1e-9)
     return found
 
@@ -216,6 +249,13 @@ def _no_better(day: Day, level: Floats, which: Bools) -> Day:
     part = np.divide(level * day.sums[EXPECTED], day.sums[TOTAL], out=np.ones(len(level)), where=which)
     sums = day.sums.copy()
     sums[[TOTAL, SQUARES]] *= part
+    return replace(day, sums=sums)
+
+
+def _as_measured(day: Day) -> Day:
+    """The day with those requests alone that are in the measure."""
+    sums = day.sums.copy()
+    sums[REQUESTS] = sums[MEASURED]
     return replace(day, sums=sums)
 
 

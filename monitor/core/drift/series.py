@@ -39,6 +39,7 @@ class Hours:
         slices: S values of one dimension, of which each request has just one; a single one where there is no dimension.
         requests, total, squares: (T, S) requests, the sum of their values, and of the squares of these.
         labelled: (T, S) requests with a label.
+        unlabelled: (T, S) requests that are not in the measure, for they have no label; 0 where these count 0.
         events, unmatched, refused: (T,) of all slices: events, those that match no impression, rows that were refused.
         shown: (T,) of all slices: items shown, down to the rank that the monitor looks at.
     """
@@ -49,6 +50,7 @@ class Hours:
     total: Floats
     squares: Floats
     labelled: Floats
+    unlabelled: Floats
     events: Floats
     unmatched: Floats
     refused: Floats
@@ -61,11 +63,16 @@ class Hours:
             ValueError: they do not fit each other, or the steps do not rise.
         """
         shape, flat = (len(self.starts), len(self.slices)), (len(self.starts),)
-        shapes = {self.requests.shape, self.total.shape, self.squares.shape, self.labelled.shape}
-        if shapes != {shape} or {a.shape for a in self.crowd} != {flat}:
+        by_slice = (self.requests, self.total, self.squares, self.labelled, self.unlabelled)
+        if {a.shape for a in by_slice} != {shape} or {a.shape for a in self.crowd} != {flat}:
             raise ValueError(f"all sums of {shape[0]} steps by {shape[1]} slices need that shape")
         if (self.starts[1:] <= self.starts[:-1]).any():
             raise ValueError("the steps must rise")
+
+    @property
+    def served(self) -> Floats:
+        """(T, S) requests that came, in the measure or not."""
+        return self.requests + self.unlabelled
 
     @property
     def crowd(self) -> tuple[Floats, Floats, Floats, Floats]:
@@ -82,6 +89,7 @@ class Hours:
             self.total[at],
             self.squares[at],
             self.labelled[at],
+            self.unlabelled[at],
             *(a[at] for a in self.crowd),
         )
 
@@ -105,6 +113,7 @@ class Hours:
             picked(self.total),
             picked(self.squares),
             picked(self.labelled),
+            picked(self.unlabelled),
             *self.crowd,
         )
 

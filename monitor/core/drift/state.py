@@ -20,7 +20,7 @@ from monitor.core.drift.series import DAY, Bools, Floats, Ints
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.tolerance import Misses
 
-VERSION = 20
+VERSION = 21
 """Of how steps are judged. A change that could make another verdict raises it, and verdicts are found anew."""
 PLAIN = 64
 """Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes, compressed."""
@@ -33,8 +33,8 @@ class Recent:
     """The last day's steps.
 
     Attributes:
-        sums: (7, R, S), as in `gates`.
-        crowd: (4, R) events, unmatched, refused, items shown.
+        sums: (8, R, S), as in `gates`.
+        crowd: (5, R) events, unmatched, refused, items shown, requests that came.
         sound: (R, S) 0 where a slice was left out, for its labels were lost.
     """
 
@@ -45,7 +45,7 @@ class Recent:
     @classmethod
     def empty(cls, steps: int, slices: int) -> Recent:
         """Nothing known of them."""
-        return cls(np.zeros((gates.FIELDS, steps, slices)), np.zeros((4, steps)), np.ones((steps, slices)))
+        return cls(np.zeros((gates.FIELDS, steps, slices)), np.zeros((gates.CROWD, steps)), np.ones((steps, slices)))
 
     def padded(self, more: int) -> Recent:
         """With so many new slices."""

@@ -69,6 +69,7 @@ class _Going:
         self._crowd = state.levels.today.crowd.copy()
         self._good = np.ones(len(block.ends))
         self._busy_at = state.busy_at
+        self._served = state.levels.served
         self._least_mix = max(LEAST_MIX, MIX_DEVIATIONS * found.mix_noise)
         # As lists: single numbers of arrays are slow.
         self._requests: list[float] = block.gated.per_step[gates.REQUESTS].tolist()
@@ -122,7 +123,7 @@ class _Going:
         sound = self._block.sound[-len(hours.starts) :]
         if sound.all():
             return hours
-        _, judged, _, expected, _, labelled, _ = self._block.window[:, -len(hours.starts) :]
+        _, judged, _, expected, _, labelled, _, _ = self._block.window[:, -len(hours.starts) :]
         mean = np.divide(expected, judged, out=np.zeros_like(expected), where=judged > 0)
         squares = judged * (self._found.quality.variance + mean**2)
         return replace(
@@ -229,8 +230,7 @@ class _Going:
         new, block = self._block.tracked[:, row], self._block
         self._today[REQUESTS:] += new[REQUESTS:]
         if masked in (None, "rows_refused", "positions_missing"):
-            self._crowd[0] += self._requests[row]
-            self._crowd[1:] += block.crowd[:, block.crowd.shape[1] - len(block.ends) + row]
+            self._crowd += block.crowd[:, block.crowd.shape[1] - len(block.ends) + row]
         if masked is not None:
             return
         if self._is_open:
@@ -247,7 +247,7 @@ class _Going:
         is_known = self._was.settled and day[gates.JUDGED] > 0
         said: Kind = kind or ("degraded" if alarms_open else "healthy" if is_known else "not_enough_data")
         span, hours = (self._short[row], SHORT_HOURS) if self._is_by_hours(row, said) else (day, DAY_HOURS)
-        judged, usual = day[gates.JUDGED], self._levels.memory.crowd
+        judged, served, usual = day[gates.JUDGED], day[gates.SERVED], self._levels.memory.crowd
         is_suspect = said in ("labels_suspect", "labels_collapsed")
         return Verdict(
             self._block.ends[row],
@@ -257,10 +257,10 @@ class _Going:
             self._pending(),
             day[gates.TOTAL] / judged if judged else None,
             day[gates.EXPECTED] / judged if judged and self._was.settled else None,
-            span[gates.REQUESTS],
-            span[gates.EXPECTED_REQUESTS],
-            day[gates.LABELLED] / judged if judged else None,
-            day[gates.EXPECTED_LABELLED] / judged if judged else None,
+            self._came(row, span[gates.REQUESTS], hours),
+            span[gates.EXPECTED_REQUESTS] * self._served,
+            day[gates.LABELLED] / served if served else None,
+            day[gates.EXPECTED_LABELLED] / served if served else None,
             self._mix.is_shifted,
             self._mix.effect,
             self._troubles.missing(),
@@ -279,6 +279,13 @@ class _Going:
             *(self._troubles.refused(row, usual) if said == "rows_refused" else (None, None)),
             *(self._troubles.shown(row, usual) if said == "positions_missing" else ()),
         )
+
+    def _came(self, row: int, requests: float, hours: int) -> float:
+        """Requests that came in so many hours, of which `requests` are those of the measure."""
+        if self._served == 1.0:  # as ever: all of them are
+            return requests
+        steps, end = self._settings.steps(hours), self._was.recent.sums.shape[1] + row + 1
+        return float(self._block.crowd[gates.CAME, end - steps : end].sum())
 
     def _is_by_hours(self, row: int, said: Kind) -> bool:
         """Whether the traffic of the last three hours is told, and not that of a day.
@@ -381,7 +388,7 @@ def diagnose(found: Baseline, slices: tuple[str, ...], window: Floats) -> Split:
     """Where the change of the mean over some steps comes from, against the baseline of the same hours.
 
     Args:
-        window: (7, N, S) of N steps, fields as in `gates`.
+        window: (8, N, S) of N steps, fields as in `gates`.
     """
     sums = window.sum(axis=1)
     size, level = sums[gates.JUDGED], found.quality.level

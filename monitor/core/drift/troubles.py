@@ -6,7 +6,6 @@ import numpy as np
 
 from monitor.core.drift import gates
 from monitor.core.drift.block import SHORT_HOURS, Block
-from monitor.core.drift.levels import SHOWN
 from monitor.core.drift.series import DAY, Bools, Floats, ratio, some
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import State, Trouble
@@ -130,7 +129,7 @@ class Troubles:
             since = int(trouble.lost_since[i])
             steps = min((block.ends[row] - since) // self._settings.step + 1, past)
             sums = block.window[:, past + row + 1 - steps : past + row + 1, i].sum(axis=1)
-            parts = (ratio(sums[field], sums[gates.JUDGED]) for field in (gates.LABELLED, gates.EXPECTED_LABELLED))
+            parts = (ratio(sums[field], sums[gates.SERVED]) for field in (gates.LABELLED, gates.EXPECTED_LABELLED))
             found.append(Lost(self._slices[i], since, *parts))
         return tuple(found)
 
@@ -142,12 +141,12 @@ class Troubles:
         sums, crowd = block.window[:, end - steps : end].sum(axis=(1, 2)), block.crowd[:, end - steps : end].sum(axis=1)
         return Labels(
             since,
-            ratio(sums[gates.LABELLED], sums[gates.JUDGED]),
-            ratio(sums[gates.EXPECTED_LABELLED], sums[gates.JUDGED]),
-            ratio(crowd[gates.UNMATCHED] + crowd[gates.EVENTS], sums[gates.REQUESTS]),
-            ratio(usual[2] + usual[1], usual[0]),
+            ratio(sums[gates.LABELLED], sums[gates.SERVED]),
+            ratio(sums[gates.EXPECTED_LABELLED], sums[gates.SERVED]),
+            ratio(crowd[gates.UNMATCHED] + crowd[gates.EVENTS], crowd[gates.CAME]),
+            ratio(usual[gates.UNMATCHED] + usual[gates.EVENTS], usual[gates.CAME]),
             ratio(crowd[gates.UNMATCHED], crowd[gates.UNMATCHED] + crowd[gates.EVENTS]),
-            ratio(usual[2], usual[2] + usual[1]),
+            ratio(usual[gates.UNMATCHED], usual[gates.UNMATCHED] + usual[gates.EVENTS]),
             steps * self._settings.step,
             self.now.worthless,
         )
@@ -155,9 +154,9 @@ class Troubles:
     def shown(self, row: int, usual: Floats) -> tuple[float | None, float | None]:
         """Items a request in the last step that had too few, or in three hours until then, and as many as usual."""
         block, span = self._block, self._span_until(self.now.short_until, row)
-        items, requests = block.crowd[gates.SHOWN, span], block.window[gates.REQUESTS, span].sum(axis=1)
+        items, requests = block.crowd[gates.SHOWN, span], block.crowd[gates.CAME, span]
         few = slice(-1, None) if requests[-1] >= gates.LISTS_REQUESTS else slice(None)
-        return ratio(items[few].sum(), requests[few].sum()), ratio(usual[SHOWN], usual[0])
+        return ratio(items[few].sum(), requests[few].sum()), ratio(usual[gates.SHOWN], usual[gates.CAME])
 
     def _span_until(self, until: int, row: int) -> slice:
         """The last three hours that were unusable by themselves, of what makes steps so until then, seconds."""
@@ -169,6 +168,6 @@ class Troubles:
     def refused(self, row: int, usual: Floats) -> tuple[float, float | None]:
         """Rows that were refused in three hours, the last that had too many, and as many as usual for the requests."""
         block, span = self._block, self._span_until(self.now.refused_until, row)
-        each = ratio(usual[3], usual[0])
-        seen, size = block.crowd[gates.REFUSED, span].sum(), block.window[gates.REQUESTS, span].sum()
+        each = ratio(usual[gates.REFUSED], usual[gates.CAME])
+        seen, size = block.crowd[[gates.REFUSED, gates.CAME], span].sum(axis=1)
         return float(seen), None if each is None else each * float(size)

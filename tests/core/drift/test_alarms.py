@@ -23,7 +23,7 @@ def seen(values: Floats, requests: float = 2000.0) -> Seen:
     sums = Sums(size, size * values, size * (values**2 + 0.05), mean, variance, variance)
     common = np.full(3, 0.005**2)
     noise = Noise(common, 3 * common, np.zeros(3), np.full(3, 0.01), common, np.full(3, 0.9), common, np.full(3, 0.05))
-    short = units(np.stack([size, size, size * values, size * mean, size, size, size]))
+    short = units(np.stack([size, size, size * values, size * mean, size, size, size, size]))
     past = np.stack([size, size * values, size * mean])
     return see(
         sums,

@@ -28,7 +28,8 @@ def anything(rng: np.random.Generator, step: int) -> Hours:
     kept = np.sort(rng.choice(count, int(count * rng.choice([0.5, 0.95, 1])), replace=False))
     events = labelled.sum(axis=1)
     shown = size.sum(axis=1) * rng.choice([0, 1, 10], count, p=[0.1, 0.2, 0.7])
-    every = (size * 1.0, total, total, labelled, events, events * 0.1, rng.poisson(1, count) * 1.0, shown)
+    unlabelled = rng.binomial(size, rng.choice([0, 0, 0.3])) * 1.0
+    every = (size * 1.0, total, total, labelled, unlabelled, events, events * 0.1, rng.poisson(1, count) * 1.0, shown)
     starts = START + np.arange(count, dtype=np.int64) * step
     return Hours(starts[kept], tuple(f"slice {i:02}" for i in range(slices)), *(sums[kept] for sums in every))
 

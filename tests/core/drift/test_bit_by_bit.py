@@ -28,7 +28,7 @@ def troubled(seed: int) -> tuple[Settings, Hours]:
         until = since + rng.choice([0.3, 1.5, 4, 100])
         what = {str(rng.choice(["mean", "rate", "coverage", "items"])): float(rng.choice([0.0, 0.1, 0.4, 0.8]))}
         past = past.since(since, until, slices=[int(rng.integers(slices))] if rng.random() < 0.7 else None, **what)
-    rows = past.draw(seed)
+    rows = past.draw(seed, counts_unlabelled=bool(seed % 3))
     gap = int(rng.integers(len(rows.starts) // 2, len(rows.starts)))
     kept = np.delete(np.arange(len(rows.starts)), np.s_[gap : gap + int(rng.choice([0, 5, 30]))])
     anew = tuple(

@@ -11,6 +11,7 @@ from monitor.core.drift.gates import (
     JUDGED,
     LABELLED,
     REQUESTS,
+    SERVED,
     TOTAL,
     Spread,
     labels_suspect,
@@ -48,7 +49,7 @@ def test_on_thin_traffic_an_outage_ends_soon_after_its_labels_are_back() -> None
 def sums(requests: float, labelled: float, worth: float = 0.5) -> Floats:
     """A span in which nine of ten requests are expected to have a label, and each label to be worth .5."""
     found = np.zeros((FIELDS, 1))
-    found[[REQUESTS, JUDGED, EXPECTED_REQUESTS]] = requests
+    found[[REQUESTS, JUDGED, SERVED, EXPECTED_REQUESTS]] = requests
     found[EXPECTED_LABELLED], found[LABELLED] = 0.9 * requests, labelled
     found[EXPECTED], found[TOTAL] = 0.45 * requests, worth * labelled
     return found
