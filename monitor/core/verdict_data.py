@@ -260,8 +260,8 @@ def _stay_away(seen: Evidence, found: Finding, since: int, until: int) -> bool:
 
     It is back with a request, or told of no longer.
     """
-    came = [seen.mean((s.dimension, s.slice), since, until)[1] for s in found.slices]
-    before = [seen.mean((s.dimension, s.slice), found.since - WEEK, found.since)[1] for s in found.slices]
+    came = [seen.requests((s.dimension, s.slice), since, until) or 0 for s in found.slices]
+    before = [seen.requests((s.dimension, s.slice), found.since - WEEK, found.since) or 0 for s in found.slices]
     least = MISSING_RATIO * (until - since) / WEEK
     return any(now < least * then for now, then in zip(came, before, strict=True))
 
@@ -290,5 +290,5 @@ def _what_is_left(seen: Evidence, found: Finding, since: int, until: int) -> tup
 def _left(seen: Evidence, found: Finding, since: int, until: int) -> float | None:
     """What [since, until) has of the requests of the same hours before it fell, where it was low until about then."""
     weeks = -(-(until - found.since + CALM) // WEEK) * WEEK
-    now, usual = (seen.mean(OVERALL, since - back, until - back)[1] for back in (0, weeks))
+    now, usual = (seen.requests(OVERALL, since - back, until - back) or 0 for back in (0, weeks))
     return now / usual if usual else None
