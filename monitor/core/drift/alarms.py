@@ -5,13 +5,14 @@ well --evidence above the threshold, and lower in the last hours--> open --evide
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from monitor.core.drift import gates, onset, sudden
 from monitor.core.drift.evidence import BEYOND, Sums, Whole, factors, grow, score
+from monitor.core.drift.frozen import frozen
 from monitor.core.drift.noise import Noise, units
 from monitor.core.drift.series import DAY, HOUR, Bools, Floats, Ints, some
 from monitor.core.drift.sudden import Course, Foretold
@@ -34,7 +35,7 @@ CLOSED = 0
 REQUESTS, TOTAL, EXPECTED = range(3)
 
 
-@dataclass(frozen=True)
+@frozen
 class Standing:
     """Where U units stand.
 
@@ -118,7 +119,7 @@ class Standing:
         return found
 
 
-@dataclass(frozen=True)
+@frozen
 class Seen:
     """What T steps say of U units.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -13,10 +12,11 @@ from monitor.core.drift import alarms, gates
 from monitor.core.drift.alarms import Seen
 from monitor.core.drift.baseline import Baseline, mix_effects
 from monitor.core.drift.evidence import Sums
+from monitor.core.drift.frozen import frozen
 from monitor.core.drift.levels import REQUESTS, VOLUME, Levels
 from monitor.core.drift.noise import units
 from monitor.core.drift.seasons import by_changed_clocks, slots
-from monitor.core.drift.series import Bools, Floats, Hours, Ints, some
+from monitor.core.drift.series import Bools, Floats, Hours, Ints, some, some_of
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import State
 from monitor.core.drift.tolerance import doubt
@@ -26,7 +26,7 @@ THIN_HOURS = (6, 12, 24)
 """In which thin slices show that their labels are lost."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Gated:
     """What T steps say of the data.
 
@@ -242,7 +242,7 @@ def _unlabelled(
     """(T, S) slices whose labels are lost, and T whether most are, by (8, T, S) `short` sums of three hours."""
     count, lost_since = short.shape[1], state.trouble.lost_since
     few = gates.slices_short_of_labels(window[:, -count:], short)
-    if not (some(few) or some(lost_since)):  # as ever
+    if not (some(few) or some_of(lost_since)):  # as ever
         return few, [False] * count
     longer = [gates.rolling(window, settings.steps(hours), count) for hours in THIN_HOURS]
     is_open = state.standing.open
@@ -259,7 +259,7 @@ def _unlabelled(
 def _left_out(state: State, flagged: Bools, ends: list[int], lasting: int) -> tuple[Ints, Floats]:
     """`lost_until` and `sound` of a block, whose labels are lost where (T, S) `flagged`, and for `lasting` seconds."""
     was = state.trouble.lost_until
-    if not (some(flagged) or some(was)):  # as ever
+    if not (some(flagged) or some_of(was)):  # as ever
         return np.zeros(flagged.shape, np.int64), np.concatenate([state.recent.sound, ~flagged])
     instants = np.array(ends)[:, None]
     lost_until = np.maximum(np.maximum.accumulate((instants + lasting) * flagged, axis=0), was)

@@ -8,12 +8,13 @@ Ramdas and Rinaldo, 2022), the mean time to a false alarm is the threshold, what
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from monitor.core.drift.frozen import frozen
 from monitor.core.drift.noise import Noise, units, units_of
 from monitor.core.drift.seasons import LEAST_VARIANCE
 from monitor.core.drift.series import Floats
@@ -27,7 +28,7 @@ BEYOND = 7.4
 """How many times the threshold evidence may grow to."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Sums:
     """T steps by S slices, of those slices alone that have a baseline; zeros elsewhere.
 

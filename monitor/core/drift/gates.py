@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from monitor.core.drift.frozen import frozen
 from monitor.core.drift.series import Bools, Floats, some
 
 LABELS_Z, LABELS_RATIO, LABELS_EXPLAIN = -6.0, 0.9, 0.75
@@ -92,7 +92,7 @@ def _last(values: Floats, length: int) -> Floats:
     return found
 
 
-@dataclass(frozen=True)
+@frozen
 class Spread:
     """Relative standard deviations beyond chance, of coverage and of traffic."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
+from monitor.core.drift.frozen import frozen
 from monitor.core.drift.series import Bools, Floats, Ints
 
 LEFT_OUT_DAYS = 4
@@ -27,7 +29,7 @@ QUALITY, COVERAGE, VOLUME = range(3)
 EVENTS, UNMATCHED, REFUSED, SHOWN, CAME = range(5)
 
 
-@dataclass(frozen=True)
+@frozen
 class Day:
     """Sums of a UTC day: (9, S) by slice, (5,) of all slices together; and whether the mix was shifted on it."""
 
@@ -41,6 +43,12 @@ class Day:
         """Without anything in it."""
         return cls(number, np.zeros((FIELDS, slices)), np.zeros(CAME + 1))
 
+    @cached_property
+    def served(self) -> float:
+        """Requests that came for each one of the measure; 1 where all are in it, or there are none."""
+        served, requests = float(np.add.reduce(self.sums[SERVED])), float(np.add.reduce(self.sums[REQUESTS]))
+        return served / requests if requests else 1.0
+
     def padded(self, slices: int) -> Day:
         """With columns of zeros for new slices."""
         return replace(self, sums=np.pad(self.sums, ((0, 0), (0, slices - self.sums.shape[1]))))
@@ -52,7 +60,7 @@ class Day:
         return replace(self, sums=sums)
 
 
-@dataclass(frozen=True)
+@frozen
 class Levels:
     """How observed and expected sums compare over the past, older days fading.
 
@@ -182,12 +190,6 @@ class Levels:
         pending = tuple(_as_measured(d) for d in self.pending)
         memory = replace(self.memory, sums=sums)
         return replace(self, memory=memory, pending=pending, ratios=_ratios(memory, self.ratios))
-
-    @property
-    def served(self) -> float:
-        """Requests that come for each one that is in the measure; 1 where all are."""
-        served, requests = self.memory.sums[[SERVED, REQUESTS]].sum(axis=1).tolist()
-        return served / requests if requests else 1.0
 
     def with_new_lists(self, most: float) -> Levels:
         """With the lists of the youngest days as what is usual, if on each of them they were so much shorter.

@@ -18,9 +18,14 @@ GAP = 6 * HOUR
 """A pause after which the hours before are not the last hours any more."""
 
 
-def some(flags: Bools | Ints | Floats) -> bool:
-    """Whether any is true, or other than 0: as `any`, which for a few numbers takes ten times as long."""
-    return bool(np.count_nonzero(flags))
+def some(flags: Bools) -> bool:
+    """Whether any is true: as `any`, which for a few flags takes ten times as long."""
+    return 1 in flags.tobytes()
+
+
+def some_of(numbers: Ints | Floats) -> bool:
+    """Whether any is other than 0."""
+    return bool(np.count_nonzero(numbers))
 
 
 def ratio(over: float, under: float) -> float | None:

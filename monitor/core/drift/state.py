@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -15,6 +15,7 @@ from monitor.core.drift import gates
 from monitor.core.drift.alarms import Standing
 from monitor.core.drift.baseline import Baseline, Reference
 from monitor.core.drift.cycle import Cycle
+from monitor.core.drift.frozen import frozen
 from monitor.core.drift.levels import Levels
 from monitor.core.drift.series import DAY, Bools, Floats, Ints
 from monitor.core.drift.settings import Settings
@@ -28,7 +29,7 @@ PLAIN = 64
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@frozen
 class Recent:
     """The last day's steps.
 
@@ -53,7 +54,7 @@ class Recent:
         return replace(self, sums=np.pad(self.sums, ((0, 0), (0, 0), (0, more))), sound=sound)
 
 
-@dataclass(frozen=True)
+@frozen
 class Trouble:
     """What is the matter with the data, and for how long. Instants in seconds; 0: not.
 
@@ -93,7 +94,7 @@ class Trouble:
         return replace(self, missing=missing, lost_since=since, lost_until=until)
 
 
-@dataclass(frozen=True)
+@frozen
 class Mix:
     """The smoothed effect of the mix on the mean, as a fraction, and whether it is told."""
 
@@ -107,7 +108,7 @@ class Mix:
         return self.over / self.under if self.under > 0 else 0.0
 
 
-@dataclass(frozen=True)
+@frozen
 class State:
     """All that judging knows. Instants in seconds.
 

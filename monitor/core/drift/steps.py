@@ -69,7 +69,7 @@ class _Going:
         self._crowd = state.levels.today.crowd.copy()
         self._good = np.ones(len(block.ends))
         self._busy_at = state.busy_at
-        self._served = state.levels.served
+        self._served = state.levels.memory.served
         self._least_mix = max(LEAST_MIX, MIX_DEVIATIONS * found.mix_noise)
         # As lists: single numbers of arrays are slow.
         self._requests: list[float] = block.gated.per_step[gates.REQUESTS].tolist()

@@ -11,11 +11,11 @@ clipped (Huber, 1981), so that neither the heavy tails of real noise nor a short
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from monitor.core.drift.frozen import frozen
 from monitor.core.drift.noise import Noise
 from monitor.core.drift.series import HOUR, Bools, Floats, Ints, some
 
@@ -35,7 +35,7 @@ TYPICAL = 0.1
 ABSORBED, AGAINST, INFORMATION = range(3)
 
 
-@dataclass(frozen=True)
+@frozen
 class Course:
     """Where the mean of U units is by the filter, and what speaks for a fall from each of the last starts.
 

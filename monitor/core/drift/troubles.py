@@ -6,7 +6,7 @@ import numpy as np
 
 from monitor.core.drift import gates
 from monitor.core.drift.block import SHORT_HOURS, Block
-from monitor.core.drift.series import DAY, Bools, Floats, ratio, some
+from monitor.core.drift.series import DAY, Bools, Floats, ratio, some, some_of
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import State, Trouble
 from monitor.core.drift.verdicts import Kind, Labels, Lost
@@ -58,7 +58,7 @@ class Troubles:
         is_low = is_low or (is_told and block.gated.low_still[row])
         low = was.low + 1 if settled and is_low else 0
         missing = was.missing
-        if some(missing) or (settled and some(block.gated.missing[row])):
+        if some_of(missing) or (settled and some(block.gated.missing[row])):
             still = block.gated.missing[row] | ((missing > 0) & (block.requests[row] == 0))
             missing = np.where(still, missing + 1, 0)
         refused_until = end + lasting if refused else was.refused_until
@@ -84,7 +84,7 @@ class Troubles:
             return "rows_refused"
         if now.low >= min(2, self._few):
             return "traffic_low"
-        if some(now.lost_since):
+        if some_of(now.lost_since):
             is_long = end - int(now.lost_since[now.lost_since > 0].min()) >= COLLAPSED
             return "slice_labels_collapsed" if is_long else "slice_labels_suspect"
         return "slice_missing" if self.missing() else None
@@ -114,7 +114,7 @@ class Troubles:
     def missing(self) -> tuple[str, ...]:
         """The slices that are, unless it is for too long to tell of it still."""
         steps = self.now.missing
-        if not some(steps):
+        if not some_of(steps):
             return ()
         told = (steps >= 2) & (steps * self._settings.step < GONE)
         return tuple(self._slices[i] for i in np.flatnonzero(told))
@@ -122,7 +122,7 @@ class Troubles:
     def lost(self, row: int) -> tuple[Lost, ...]:
         """The slices that have lost their labels, with what is left of these."""
         trouble, block = self.now, self._block
-        if not some(trouble.lost_since):
+        if not some_of(trouble.lost_since):
             return ()
         past, found = self._past, list[Lost]()
         for i in np.flatnonzero(trouble.lost_since).tolist():
