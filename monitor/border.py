@@ -24,7 +24,13 @@ END = 1 << 62
 def settings_of(monitor: Monitor, drift: Drift, begun: Sequence[Baseline]) -> Settings:
     """How the judge is to judge a monitor. `begun`: where the baseline begins anew, oldest first."""
     moments = tuple(said.since for said in begun)
-    return Settings(step_of(monitor.bucket), drift.false_alarms, drift.baseline_from or 0, moments)
+    return Settings(
+        step_of(monitor.bucket),
+        drift.false_alarms,
+        drift.baseline_from or 0,
+        moments,
+        counts_unlabelled=monitor.has_events,
+    )
 
 
 def identity_of(monitor: Monitor, drift: Drift, begun: Sequence[Baseline]) -> str:

@@ -12,6 +12,7 @@ import pytest
 from monitor.border import settings_of
 from monitor.core import buckets as b
 from monitor.core.drift.series import DAY, HOUR
+from monitor.core.drift.settings import Settings
 from monitor.core.finding_words import sentence
 from monitor.core.messages import Notification, notification
 from monitor.core.rules import Floor, Rule
@@ -175,7 +176,8 @@ def test_verdicts_of_another_version_are_found_anew(bench: Bench) -> None:
     with bench.store.writing() as connection:
         connection.execute(drift_states.update().values(state='{"version": 1, "state": {}}', identity="another"))
     bench.live(past, 19 * 24)
-    assert bench.store.verdicts.between("search", 0, day(20)) == verdicts(past)
+    settings = Settings(counts_unlabelled=bench.monitor.has_events)
+    assert bench.store.verdicts.between("search", 0, day(20)) == verdicts(past, settings)
 
 
 def test_hours_from_before_the_dimension_was_read_are_left_out(bench: Bench) -> None:

@@ -41,7 +41,8 @@ def test_labels_that_stop_go_to_the_owners_of_the_data_with_their_share(graded: 
     ]
     first, grown = graded.notices[0][1], graded.notices[1][1]
     assert re.fullmatch(r"search: labels suspect, coverage from 9\.\d % to 0\.0 %", first.title)
-    assert "most are missing, and what the measure says of the few requests left may be chance." in first.text
+    assert "too many are missing for the requests that have one to speak for the others." in first.text
+    assert "The share of requests with a label over 6h went from" in first.text
     assert "What to do: look at where labels come from; do not retrain" in first.text
     assert "Labels or relevance collapsed: labels have been missing for a day or more." in grown.text
     assert "if fewer requests are to have one from now on, that is what is usual after four whole days" in grown.text

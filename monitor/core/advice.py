@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from monitor.core.beside_words import advice_on_beside
 from monitor.core.findings import Beside, Finding, NewVersion, weight
 from monitor.core.rules import COVERAGE
-from monitor.core.verdict_data import UNSEEN
 from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.verdict_words import first_on_data
 from monitor.core.version_words import advice_on_version, advice_on_weak
@@ -70,9 +69,9 @@ def labels_are_suspect(findings: Sequence[Finding]) -> bool:
 def fell_as_labels(finding: Finding) -> bool:
     """Whether labels that became fewer may be all there is to a verdict's fall, be they lost or of worse lists."""
     now, before, change = finding.coverage, finding.coverage_before, finding.change
-    if not finding.verdict or now is None or not before or change is None or finding.is_recovering:
+    if not (finding.verdict and finding.counts_unlabelled) or finding.is_recovering:
         return False
-    if UNSEEN in dict(finding.figures):
+    if now is None or not before or change is None:
         return False
     return -1 < change < 0 and now / before <= (1 + change) ** AS_MUCH
 

@@ -137,6 +137,7 @@ class Finding:
         began_within: of a verdict on the model, the time in which the fall began as surely as that can be told; `since`
             is where it most probably did.
         beside: of a verdict on the model, what changed with the fall and may be all there is to it.
+        counts_unlabelled: whether a request without a label counts 0, so that lost labels lower the measure.
     """
 
     rule: str
@@ -171,6 +172,7 @@ class Finding:
     weak_version: WeakVersion | None = None
     began_within: tuple[int, int] | None = None
     beside: tuple[Beside, ...] = ()
+    counts_unlabelled: bool = True
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""

@@ -70,9 +70,6 @@ FLOOD, LEAST_USUAL = 1.5, 50.0
 WORTHLESS = "worthless"
 """Figure of labels that are as many as ever, none of which is worth anything."""
 
-UNSEEN = "unlabelled_left_out"
-"""Figure of a measure that requests without a label are not in: where these count 0, labels explain its fall."""
-
 _CAME = ("events", "events_before", "unmatched", "unmatched_before")
 """Figures of the events that came."""
 
@@ -117,6 +114,7 @@ def of_data(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -
         verdict.coverage_expected,
         slices=tuple(slices[:MOST_SLICES]),
         verdict=kind,
+        counts_unlabelled=seen.has_events,
         figures=tuple((n, v) for n, v in _figures_of_data(seen, kind, verdict, since, slices) if v is not None),
     )
 
@@ -179,8 +177,6 @@ def _figures_of_data(
 ) -> Iterator[tuple[str, float | None]]:
     """What else there is to say of broken data."""
     labels, came = verdict.labels, dict[str, float | None]()
-    if kind in (SUSPECT, COLLAPSED, SLICE_SUSPECT, SLICE_COLLAPSED) and not seen.has_events:
-        yield UNSEEN, 1.0
     if kind in (SUSPECT, COLLAPSED) and labels is not None:
         came = {name: getattr(labels, name) for name in _CAME}
         if labels.worthless:

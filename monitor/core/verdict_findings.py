@@ -12,7 +12,7 @@ from monitor.core.thresholds import ConditionName
 from monitor.core.types import Drift
 from monitor.core.verdict_beside import changed_beside
 from monitor.core.verdict_conditions import DEGRADED, name_of, severity_of
-from monitor.core.verdict_data import UNSEEN, of_data
+from monitor.core.verdict_data import of_data
 from monitor.core.verdict_evidence import Evidence
 from monitor.core.verdict_hours import judged, step_of
 from monitor.core.verdict_versions import begun_with, weak
@@ -72,7 +72,7 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
         weak_version=_weak_version(seen, verdict, alarm),
         began_within=_within(alarm, step_of(seen.width)),
         beside=changed_beside(seen, key, alarm, end),
-        figures=() if seen.has_events else ((UNSEEN, 1.0),),
+        counts_unlabelled=seen.has_events,
     )
     if verdict.split is None or alarm.opened_at != verdict.end:
         return found
@@ -112,8 +112,7 @@ def _well_for(seen: Evidence, key: SliceKey, since: int, until: int) -> int:
 
 def _with_split(found: Finding, split: Split, drift: Drift) -> Finding:
     """A finding with where the change of the whole came from when its alarm opened; of a slice, how much it makes."""
-    parts = (("within", split.within), ("mix", split.mix), ("before", split.before), ("value", split.value))
-    figures = (*found.figures, *parts)
+    figures = (("within", split.within), ("mix", split.mix), ("before", split.before), ("value", split.value))
     if found.dimension:
         part = next(p for p in split.parts if p.slice == found.slice)
         of_it = ((PART, part.within), ("share_before", part.share_before), ("share", part.share))

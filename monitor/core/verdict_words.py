@@ -33,7 +33,6 @@ from monitor.core.verdict_data import (
     NEW_NORMAL,
     RISEN_FOR,
     ROWS_OF,
-    UNSEEN,
     WORTHLESS,
 )
 from monitor.core.verdict_findings import BELOW, PART
@@ -104,7 +103,8 @@ def _found(finding: Finding) -> list[str]:
     over = format_duration(finding.window)
     if finding.verdict in (SUSPECT, COLLAPSED):
         changed = _from_to(_percent(finding.before), _percent(finding.value))
-        told = f"{_why_labels(finding)} Label coverage over {over} went {changed}."
+        share = "Label coverage" if finding.counts_unlabelled else "The share of requests with a label"
+        told = f"{_why_labels(finding)} {share} over {over} went {changed}."
         return [told, *_events(finding), *_many(finding)]
     if finding.verdict == LOW:
         low_since = dict(finding.figures).get(BEGAN)
@@ -116,7 +116,7 @@ def _found(finding: Finding) -> list[str]:
         return [f"Slices are missing that had traffic before: {_missing(finding)}.", *_instead(finding)]
     if finding.verdict in (SLICE_SUSPECT, SLICE_COLLAPSED):
         began = "Labels or relevance of slices collapsed a day ago or more" * (finding.verdict == SLICE_COLLAPSED)
-        explained = "" if UNSEEN in dict(finding.figures) else ", and that explains the fall of their measure"
+        explained = ", and that explains the fall of their measure" if finding.counts_unlabelled else ""
         return [
             f"{began or 'Labels of slices are suspect'}: most of theirs are gone{explained}. Label coverage: "
             f"{_coverages(finding)}. The other slices are judged as ever.",
@@ -210,8 +210,8 @@ def _why_labels(finding: Finding) -> str:
         return f"{said}{' ' * is_collapsed}every request has a value of 0, though as many have labels as ever."
     if is_collapsed:
         return "Labels or relevance collapsed: labels have been missing for a day or more."
-    if UNSEEN in dict(finding.figures):
-        return "Labels are suspect: most are missing, and what the measure says of the few requests left may be chance."
+    if not finding.counts_unlabelled:
+        return "Labels are suspect: too many are missing for the requests that have one to speak for the others."
     return "Labels are suspect: fewer requests have labels, and that explains the fall of the measure."
 
 
@@ -251,7 +251,7 @@ def advice(finding: Finding) -> str:
             )
         return "see whether they are switched off on purpose, or no longer logged."
     if finding.verdict in (SLICE_SUSPECT, SLICE_COLLAPSED):
-        where = f"look at how these slices' {'labels' if UNSEEN in figures else 'events'} are logged"
+        where = f"look at how these slices' {'events' if finding.counts_unlabelled else 'labels'} are logged"
         if _match_less(figures, 0.01):
             where = "look at how these slices' events are joined to requests, for more events than usual match nothing"
         if finding.verdict == SLICE_SUSPECT:
@@ -275,11 +275,11 @@ def _advice_on_labels(finding: Finding, figures: Mapping[str, float]) -> str:
         where = "look at where grades come from, for they all say irrelevant"
     elif _match_less(figures, 0.1):
         where = "look at how events are joined to requests, for more of them than usual match nothing"
-    elif UNSEEN in figures:
+    elif not finding.counts_unlabelled:
         where = "look at where labels come from"
     else:
         where = "look at the event pipeline, for labels stopped coming"
-    if finding.verdict == COLLAPSED and UNSEEN in figures and WORTHLESS not in figures:
+    if finding.verdict == COLLAPSED and not finding.counts_unlabelled and WORTHLESS not in figures:
         return f"{where}; if fewer requests are to have one from now on, that is what is usual after four whole days."
     if finding.verdict == COLLAPSED:
         return f"{where}; if events are sound, people really stopped choosing: look at the ranking itself."

@@ -7,8 +7,7 @@ from dataclasses import replace
 from monitor.core import arrivals as a
 from monitor.core.arrivals import Arrived, Lack
 from monitor.core.buckets import TRAFFIC_FIELDS
-from monitor.core.drift.levels import CAME, EVENTS
-from monitor.core.drift.series import ratio
+from monitor.core.drift.levels import CROWD
 from monitor.core.findings import Finding
 from monitor.core.incidents import matter_of
 from monitor.core.thresholds import Change, Condition, ConditionName
@@ -117,8 +116,8 @@ def _usual_events(monitor: Monitor, followed: Followed, store: Store) -> float |
     standing = store.verdicts.standing(monitor.name) if judged is None else judged.standing
     if standing is None or standing.state is None:
         return None
-    usual = standing.state.levels.memory.crowd
-    return ratio(usual[EVENTS], usual[CAME])
+    usual = dict(zip(CROWD, standing.state.levels.memory.crowd.tolist(), strict=True))
+    return usual["events"] / usual["requests"] if usual["requests"] else None
 
 
 def _requests_since(monitor: Monitor, arrived: Arrived, store: Store) -> int:

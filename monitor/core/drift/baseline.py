@@ -21,6 +21,8 @@ LEAST_COVERAGE_NOISE, LEAST_VOLUME_NOISE = 0.02, 0.12
 MIX_MEMORY_HOURS = 12.5
 NO_LABELS_Z, NO_LABELS_LEAST = 5, 3
 """Standard errors, and labels, that a step of the reference must lack to have lost them."""
+LEAST_SPREAD, NEXT_TO_NONE = 0.05, 0.1
+"""Relative spread of the labels of a step that is always taken; share of a day's below which they are lost."""
 LEAST_BEFORE = 30
 """What requests would have been worth, by those that came later or by others, for it to be no chance that not one of
 them was worth anything: labels of them had not begun."""
@@ -134,7 +136,7 @@ class Reference:
 
     def silent(self, step: int) -> Bools:
         """(T,) steps without any request for a day and longer, at hours of the week that have had some: an outage."""
-        size, week = self.requests.sum(axis=1), WEEK // step
+        size, week = self.served.sum(axis=1), WEEK // step
         slot = seasons.slots(self.starts, step)
         is_busy = np.bincount(slot, size, week)[slot] > 0
         edges = np.flatnonzero(np.diff(np.concatenate([[True], size > 0, [True]])))
@@ -150,18 +152,14 @@ class Reference:
         return _begun(self.requests, self.total)
 
     @property
-    def lost_labels(self) -> Bools:
-        """(T,) whether requests are missing from the measure as labels were, so that there were more than it tells."""
-        found: Bools = (self.unlabelled.sum(axis=1) > 0) & (self.usable == 0)
-        return found
-
-    @property
     def usable(self) -> Floats:
         """(T,) 1 for steps that are `good` and whose labels were there.
 
         What is usual is told by days: most steps of one request or two may well have a label each.
         """
         size, some = self.served.sum(axis=1), self.labelled.sum(axis=1)
+        if self.unlabelled.any():
+            return self.good * _has_labels(self.starts, size, some)
         of_day, day = np.unique(self.starts // DAY, return_inverse=True)
         seen, found_some = np.bincount(day, size, len(of_day)), np.bincount(day, some, len(of_day))
         busy = seen > 0
@@ -335,14 +333,16 @@ def fit(settings: Settings, reference: Reference, kept: Floats) -> Baseline:
     reference = reference.precise()
     step, slot = settings.step, seasons.slots(reference.starts, settings.step)
     size, total, labelled = reference.requests * kept, reference.total * kept, reference.labelled * kept
-    known, alone = _known(settings, reference, size)
     asked = reference.served * kept
+    known, alone = _known(settings, reference, size)
     share = labelled.sum(axis=0) / np.maximum(asked.sum(axis=0), 1)
     quality = seasons.fit_means(slot, step, size, total, _variance(reference))
     coverage = seasons.fit_means(slot, step, asked, labelled, share * (1 - share))
-    every = np.concatenate([reference.requests, reference.requests.sum(axis=1, keepdims=True)], axis=1)
-    heard = ~reference.silent(step) & ~reference.lost_labels
+    served = reference.served
+    every = np.concatenate([served, served.sum(axis=1, keepdims=True)], axis=1)
+    heard = ~reference.silent(step)
     volume = seasons.fit_volume(slot, step, every, reference.good * heard)
+    shares = coverage.table(step)[slot]
     mean, expected = quality.table(step)[slot], seasons.volume_table(volume[:-1], step)[slot]
     row = (reference.starts - reference.starts[0]) // step
     busy = size.sum(axis=1) > 0
@@ -360,9 +360,9 @@ def fit(settings: Settings, reference: Reference, kept: Floats) -> Baseline:
         volume[:-1],
         volume[-1],
         moved,
-        _coverage_noise(asked, labelled, coverage.table(step)[slot]),
+        _coverage_noise(asked, labelled, shares),
         _volume_noise(settings, reference, expected.sum(axis=1), heard),
-        _mix_noise(settings, size, expected, mean),
+        _mix_noise(settings, size, expected if settings.counts_unlabelled else expected * np.clip(shares, 0, 1), mean),
     )
     return found.with_strangers(~known)
 
@@ -382,6 +382,33 @@ def _begun(size: Floats, total: Floats) -> Bools:
     found: Bools = np.logical_or.accumulate(total > 0, axis=0)
     before, after = (size * ~found).sum(axis=0), (size * found).sum(axis=0)
     found |= before * total.sum(axis=0) < LEAST_BEFORE * np.maximum(after, 1)
+    return found
+
+
+def _has_labels(starts: Ints, size: Floats, labelled: Floats) -> Bools:
+    """(T,) whether requests had about the labels of their hour of the day and their day of the week.
+
+    Where these say nothing of whether people liked what they saw, they may well be given by day, or on weekdays, only.
+    """
+    hours, hour = np.unique(starts % DAY, return_inverse=True)
+    share = _share(hour, len(hours), size, labelled)[hour]
+    weekday = starts // DAY % 7
+    share = np.clip(share * _share(weekday, 7, size * share, labelled)[weekday], 0, 1)
+    usual = size * share
+    enough = usual >= LEAST_BEFORE
+    off = np.abs(labelled[enough] / usual[enough] - 1)
+    spread = max(LEAST_SPREAD, MAD * float(np.median(off))) if len(off) else LEAST_SPREAD
+    error = np.sqrt(usual * (1 - share) + (spread * usual) ** 2 + 1e-9)
+    found: Bools = labelled >= usual - np.maximum(NO_LABELS_Z * error, NO_LABELS_LEAST)
+    # However widely they spread: a day without any has lost them.
+    day = np.unique(starts // DAY, return_inverse=True)[1]
+    had, should = np.bincount(day, labelled), np.bincount(day, usual)
+    return found & ~((had < NEXT_TO_NONE * should) & (should >= LEAST_BEFORE))[day]
+
+
+def _share(which: Ints, count: int, size: Floats, labelled: Floats) -> Floats:
+    """(count,) labels over requests of each group."""
+    found: Floats = np.bincount(which, labelled, count) / np.maximum(np.bincount(which, size, count), 1e-9)
     return found
 
 
@@ -405,7 +432,7 @@ def _volume_noise(settings: Settings, reference: Reference, expected: Floats, he
     together = settings.steps(3)
     count = len(expected) // together * together
     whole = heard[:count].reshape(-1, together).all(axis=1)
-    seen = reference.requests.sum(axis=1)[:count].reshape(-1, together).sum(axis=1)[whole]
+    seen = reference.served.sum(axis=1)[:count].reshape(-1, together).sum(axis=1)[whole]
     fit = np.maximum(expected[:count].reshape(-1, together).sum(axis=1), 1e-9)[whole]
     excess = (fit * ((seen / fit - 1) ** 2 - 1 / fit)).sum() / max(float(fit.sum()), 1e-9)
     return max(float(np.sqrt(max(excess, 0))), LEAST_VOLUME_NOISE)

@@ -70,7 +70,7 @@ def settle(settings: Settings, state: State, found: Baseline, now: int) -> State
     what became of all of them together.
     """
     sums = state.levels.every()
-    if days_known(state, now) < SETTLING_DAYS or sums[lv.REQUESTS].sum() < LEAST_REQUESTS:
+    if days_known(state, now) < SETTLING_DAYS or sums[lv.MEASURED].sum() < LEAST_REQUESTS:
         return state
     prior = LEAST_REQUESTS * found.quality.level
     total, expected = sums[lv.TOTAL] * found.known, sums[lv.EXPECTED] * found.known
@@ -96,11 +96,11 @@ def days_known(state: State, now: int) -> int:
     return min(len(levels.pending) + remembered + ended, days_since(state, now))
 
 
-def without_broken_days(state: State, found: Baseline) -> State:
+def without_broken_days(settings: Settings, state: State, found: Baseline) -> State:
     """Without the days that ended by now and that had lost their labels: they are no part of a new level."""
     levels, reference = state.levels, state.reference
     days = (*levels.pending, levels.today)
-    broken = [d.number for d in days if _is_broken(d.sums, levels, found)]
+    broken = [d.number for d in days if _is_broken(settings, d.sums, levels, found)]
     if broken and reference is not None:
         good = np.where(np.isin(reference.starts // DAY, broken), 0.0, reference.good)
         reference = replace(reference, good=good)
@@ -110,18 +110,24 @@ def without_broken_days(state: State, found: Baseline) -> State:
     return replace(state, levels=replace(levels, pending=pending, today=today), reference=reference)
 
 
-def _is_broken(sums: Floats, levels: Levels, found: Baseline) -> bool:
-    """Whether a day had lost most of its labels, or most of it could not be used, so that the rest says too little."""
-    usual = (sums[lv.EXPECTED_LABELLED] * levels.ratios[lv.COVERAGE]).sum()
-    whole = (sums[lv.REQUESTS] * found.quality.level * found.known).sum()
+def _is_broken(settings: Settings, sums: Floats, levels: Levels, found: Baseline) -> bool:
+    """Whether a day had lost most of its labels, or most of it could not be used, so that the rest says too little.
+
+    Where requests without a label are in no measure, few labels will do: they may be what the new level has.
+    """
+    whole = (sums[lv.MEASURED] * found.quality.level * found.known).sum()
     usable = (sums[lv.EXPECTED] * found.known).sum()
-    return bool(sums[lv.LABELLED].sum() < LEAST_COVERAGE * usual or usable < LEAST_USABLE * whole)
+    had, usual, least = sums[lv.LABELLED], sums[lv.EXPECTED_LABELLED], LEAST_COVERAGE
+    if not settings.counts_unlabelled:
+        had, usual, least = sums[lv.MEASURED], sums[lv.REQUESTS] * np.clip(found.coverage.level, 0, 1), lv.LEAST_LEFT
+    few = had.sum() < least * (usual * levels.ratios[lv.COVERAGE]).sum()
+    return bool(few or usable < LEAST_USABLE * whole)
 
 
 def with_level_error(settings: Settings, state: State, found: Baseline, now: int) -> Baseline:
     """With the error of a level that rests on what there was since it began anew, and not on a reference."""
     sums = state.levels.every()
-    size, expected = sums[lv.REQUESTS] * found.known, units(sums[lv.EXPECTED] * found.known)
+    size, expected = sums[lv.MEASURED] * found.known, units(sums[lv.EXPECTED] * found.known)
     steps = min(days_since(state, now), lv.MEMORY_DAYS) * DAY / settings.step
     error: Floats = units(size * found.quality.variance) / np.maximum(expected, 1e-9) ** 2
     error = np.where(expected > 0, error, 1.0) + found.noise.long_run / max(steps, 1.0)

@@ -13,7 +13,7 @@ from monitor.core.drift.alarms import Seen
 from monitor.core.drift.baseline import Baseline, mix_effects
 from monitor.core.drift.evidence import Sums
 from monitor.core.drift.frozen import frozen
-from monitor.core.drift.levels import REQUESTS, VOLUME, Levels
+from monitor.core.drift.levels import REQUESTS, SHOWN, VOLUME, Levels
 from monitor.core.drift.noise import units
 from monitor.core.drift.seasons import by_changed_clocks, slots
 from monitor.core.drift.series import Bools, Floats, Hours, Ints, some, some_of
@@ -60,12 +60,12 @@ class Gated:
     @cached_property
     def suspect_degraded(self) -> list[bool]:
         """T: as `suspect`, while an alarm is open."""
-        return self._suspect(gates.LABELS_RATIO_DEGRADED)
+        return self._suspect(gates.LABELS_RATIO_DEGRADED, gates.LABELS_RATIO_SETTLING)
 
     @cached_property
     def suspect_settling(self) -> list[bool]:
         """T: as `suspect`, while a new level is learnt."""
-        return self._suspect(gates.LABELS_RATIO_SETTLING)
+        return self._suspect(gates.LABELS_RATIO_SETTLING, gates.LABELS_RATIO_NEW)
 
     @cached_property
     def worthless(self) -> list[bool]:
@@ -74,8 +74,9 @@ class Gated:
         told: Bools = np.logical_or.reduce(found.reshape(3, -1), axis=0)
         return [bool(flag) for flag in told]
 
-    def _suspect(self, most: float) -> list[bool]:
-        found: list[bool] = gates.labels_suspect((self.per_step, self.short, self.day), self.spread, most).tolist()
+    def _suspect(self, most: float, most_unseen: float) -> list[bool]:
+        spans = self.per_step, self.short, self.day
+        found: list[bool] = gates.labels_suspect(spans, self.spread, most, most_unseen).tolist()
         return found
 
 
@@ -86,12 +87,12 @@ class Block(NamedTuple):
         window: (8, R + T, S) the day before and the steps, fields as in `gates`.
         busy: R + T, requests that may be judged.
         sound: (R + T, S) 0 where a slice is left out, for its labels are lost.
-        crowd: (5, R + T) events, unmatched, refused, items shown, requests that came.
+        crowd: (4, R + T) events, unmatched, refused, items shown.
         gated: what they say of the data.
-        tracked: (9, T, S) fields as in `levels`.
+        tracked: (8, T, S) fields as in `levels`.
         mix: T relative effects of the mix on the mean.
         seen: what the units are judged on.
-        requests: (T, S) as in `gates`.
+        requests: (T, S) that came.
         threshold: (U,) of the evidence.
     """
 
@@ -115,17 +116,19 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     # NumPy is three times as fast where both are of the same shape, and numbers.
     known, size, count = found.known[None] * 1.0, hours.requests, len(hours.starts)
     judged, usual = size * known, volume * known
-    worth, usually, served = judged * mean, usual * mean, hours.served
-    asked = served * known
-    expected_labelled = asked * np.minimum(share, 1.0)
-    came = np.maximum(size, expected_labelled)
-    fields = [came, judged, hours.total * known, worth, hours.labelled * known, expected_labelled, asked, usual]
-    window, crowd = _with_day_before(state, hours, fields, served)
+    served = hours.served
+    asked, shares = served * known, np.minimum(share, 1.0)
+    worth, expected_labelled = judged * mean, asked * shares
+    # Of the measure, with as many labels as expected of what came, and of what usually comes.
+    present, of_usual = (judged, usual) if settings.counts_unlabelled else (expected_labelled, usual * shares)
+    usually = of_usual * mean
+    fields = [served, judged, hours.total * known, worth, hours.labelled * known, expected_labelled, asked, usual]
+    window, crowd = _with_day_before(state, hours, fields)
     ends = [start + settings.step for start in hours.starts.tolist()]
     few, spread = settings.steps(SHORT_HOURS), gates.Spread(found.coverage_noise, found.volume_noise)
     by_slice, whole = gates.rolling(window, few, count), window.sum(axis=2)
     busy: list[float] = whole[gates.JUDGED].tolist()
-    mix = _mix(whole[:, -count:], usually)
+    mix = _mix(present, of_usual, mean)
     flagged, most_lost = _unlabelled(settings, state, window, by_slice, spread)
     lost_until, sound = _left_out(state, flagged, ends, (few - 1) * settings.step)
     kept = without_lost(window, sound)
@@ -140,20 +143,19 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     requests, total = past[:2, -count:]
     squares = hours.squares * known
     of_model = [hours.total, size * base[0], hours.squares, hours.labelled, served * base[1]]
-    tracked = np.array([*of_model, came, base[2], served, size])
+    tracked = np.array([*of_model, served, base[2], size])
     if kept is not window:
         squares *= sound_now
         tracked[:REQUESTS] *= sound_now
     sums = Sums(requests, total, squares, mean * known, variance, found.noise.variance[None, 1:], beyond)
     left_out = sound_now == 0
     seen = alarms.see(sums, found.noise, of_units, left_out, short, past, threshold, ends, settings.hours)
-    return Block(ends, window, busy, sound, crowd, gated, tracked, mix, seen, came, threshold)
+    return Block(ends, window, busy, sound, crowd, gated, tracked, mix, seen, served, threshold)
 
 
-def _mix(now: Floats, usually: Floats) -> list[float]:
-    """T effects of the mix, by (8, T) sums, and (T, S) what the usual requests are expected to be worth."""
-    came, expected = now[gates.JUDGED], now[gates.EXPECTED_REQUESTS]
-    return mix_effects(came, expected, now[gates.EXPECTED], usually.sum(axis=1))
+def _mix(present: Floats, usual: Floats, mean: Floats) -> list[float]:
+    """T effects of the mix, by (T, S) requests that came, and that usually come, and the expected mean of each."""
+    return mix_effects(*np.add.reduce([present, usual, present * mean, usual * mean], axis=2))
 
 
 def _gated(
@@ -172,14 +174,13 @@ def _gated(
     count = lately.shape[1]
     few, many = settings.steps(SHORT_HOURS), whole.shape[1] - count
     per_step, short, day = spans = whole[:, -count:], lately[:, :, 0], gates.rolling(whole, many, count)
-    refused, shown, lately_came = gates.rolling(crowd[gates.REFUSED :], few, count)
-    items, came = (crowd[gates.SHOWN, -count:], shown), (crowd[gates.CAME, -count:], lately_came)
-    items_usual = _usual(state.levels, gates.SHOWN)
+    refused, shown = gates.rolling(crowd[gates.REFUSED :], few, count)
+    items, items_usual = (crowd[gates.SHOWN, -count:], shown), _usual(state.levels, SHOWN)
     missing = _missing(settings, kept, lately[:, :, 1:])
-    if gates.are_well(spans, items, came, items_usual, refused):
+    if gates.are_well(spans, items, items_usual, refused):
         none = [False] * count
         return Gated(*spans, spread, none, none, none, none, none, none, none, missing, lost_until, most_lost)
-    short_lists = gates.lists_short(came, items, partial(_in_day, crowd, many, count), items_usual)
+    short_lists = gates.lists_short(spans, items, partial(_in_day, crowd, many, count), items_usual)
     lists_fell = short_lists
     if some(short_lists):
         sizes, sizes_before = kept[gates.REQUESTS, -count:], kept[gates.REQUESTS, :count]
@@ -191,7 +192,7 @@ def _gated(
         day,
         spread,
         gates.labels_suspect(spans, spread).tolist(),
-        gates.rows_refused(lately_came, refused, _usual(state.levels, gates.REFUSED)).tolist(),
+        gates.rows_refused(short, refused, _usual(state.levels, 3)).tolist(),
         short_lists.tolist(),
         lists_fell.tolist(),
         low.tolist(),
@@ -204,8 +205,9 @@ def _gated(
 
 
 def _in_day(crowd: Floats, many: int, count: int) -> Floats:
-    """(2, T) items shown and requests in the day that ends with each of the last steps."""
-    return gates.rolling(crowd[gates.SHOWN :], many, count)
+    """(T,) items shown in the day that ends with each of the last steps."""
+    found: Floats = gates.rolling(crowd[gates.SHOWN :], many, count)[0]
+    return found
 
 
 def _shifted(settings: Settings, state: State, found: Baseline, hours: Hours) -> Floats:
@@ -230,10 +232,10 @@ def _missing(settings: Settings, kept: Floats, short: Floats) -> Bools:
     return found
 
 
-def _with_day_before(state: State, hours: Hours, fields: list[Floats], served: Floats) -> tuple[Floats, Floats]:
-    """`window` and `crowd` of a block, of whose steps `fields` are, and (T, S) `served`."""
-    recent, crowd = state.recent, (*hours.crowd, served.sum(axis=1))
-    return np.concatenate([recent.sums, fields], axis=1), np.concatenate([recent.crowd, crowd], axis=1)
+def _with_day_before(state: State, hours: Hours, fields: list[Floats]) -> tuple[Floats, Floats]:
+    """`window` and `crowd` of a block, of whose steps `fields` are."""
+    recent = state.recent
+    return np.concatenate([recent.sums, fields], axis=1), np.concatenate([recent.crowd, hours.crowd], axis=1)
 
 
 def _unlabelled(
@@ -278,4 +280,4 @@ def without_lost(window: Floats, sound: Floats) -> Floats:
 def _usual(levels: Levels, which: int) -> float:
     """Events, unmatched, refused or shown items for each request, as remembered."""
     crowd = levels.memory.crowd
-    return float(crowd[which] / crowd[gates.CAME]) if crowd[gates.CAME] > 0 else 0.0
+    return float(crowd[which] / crowd[0]) if crowd[0] > 0 else 0.0

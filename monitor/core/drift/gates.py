@@ -18,6 +18,12 @@ LABELS_RATIO_SETTLING = 0.5
 LABELS_STILL = -1.5
 """Standard errors by which labels must be missing in the last hours for a thin day's to be missing still."""
 LABELS_REQUESTS, LABELS_FEW_REQUESTS, LABELS_GONE, LABELS_FEW_Z = 100, 20, 0.3, -12.0
+LABELS_RATIO_NEW = 0.1
+"""While a new level is learnt, where labels say nothing of it but how sure it is."""
+CLEARLY_MORE = 2.0
+"""Logarithm of one over the chance of as few labels if just so many were gone that they need not be suspect."""
+ALL_BUT_NONE, MOST_SPREAD, WIDE = 0.95, 0.8, 0.5
+"""Share of the labels whose loss is no usual spread: of a few hours, unless it is as wide as the last; of a day."""
 MOST_SURE = 0.9
 """Share of the requests that have a label beyond which none is relied on: four without in a row may be chance."""
 LABELS_SOME_REQUESTS, LABELS_EXPLAIN_ALL = 50, 0.85
@@ -57,14 +63,12 @@ MOST_LOST, MOST_LOST_GOES_ON, MOST_LOST_BEGINS = 0.5, 0.4, 0.6
 are while it is all traffic, and while slices are left out."""
 
 REQUESTS, JUDGED, TOTAL, EXPECTED, LABELLED, EXPECTED_LABELLED, SERVED, EXPECTED_REQUESTS = range(8)
-"""Sums of steps: REQUESTS are those of the measure, and those that would be if as many had a label as usual. SERVED are
-those of slices with a baseline, in the measure or not. They are the same where requests without a label count 0."""
+"""Sums of steps: REQUESTS came, SERVED are those of slices with a baseline, JUDGED those of these that are in the
+measure. The last two are the same where a request without a label counts 0."""
 FIELDS = 8
 FEW = 6
 """Rows up to which it is faster to add them one by one."""
-EVENTS, UNMATCHED, REFUSED, SHOWN, CAME = range(5)
-"""Of all slices together; the last are the requests that came, in the measure or not."""
-CROWD = 5
+EVENTS, UNMATCHED, REFUSED, SHOWN = range(4)
 
 
 def rolling(values: Floats, length: int, steps: int) -> Floats:
@@ -100,33 +104,31 @@ class Spread:
     volume: float
 
 
-def are_well(
-    spans: Sequence[Floats], shown: Sequence[Floats], came: Sequence[Floats], usual: float, refused: Floats
-) -> bool:
+def are_well(spans: Sequence[Floats], shown: Sequence[Floats], usual: float, refused: Floats) -> bool:
     """Whether no gate could find anything in T steps: as ever, and seen with plain numbers in a fraction of the time.
 
     Args:
         spans: (8, T) sums of a step, of three hours, of a day.
-        shown, came: (T,) items and requests in a step, and in three hours.
+        shown: (T,) items in a step, and in three hours.
         usual: items for each request.
         refused: (T,) rows that were refused in three hours.
     """
     least, (step, short, day) = LISTS_RATIO * usual, (sums.T.tolist() for sums in spans)
-    lists = zip(*(of_span.tolist() for of_span in (*shown, *came)), strict=True)
-    rows = zip(step, short, day, lists, strict=True)
+    rows = zip(step, short, day, shown[0].tolist(), shown[1].tolist(), strict=True)
     return max(refused.tolist()) < REFUSED_ROWS and all(_is_well(*row, least) for row in rows)
 
 
-def _is_well(step: list[float], short: list[float], day: list[float], lists: tuple[float, ...], least: float) -> bool:
-    items, items_lately, came, came_lately = lists
+def _is_well(
+    step: list[float], short: list[float], day: list[float], items: float, lately: float, least: float
+) -> bool:
     return (
         _has_labels(step)
         and _has_labels(short)
         and _has_labels(day)
         and short[REQUESTS] >= TRAFFIC_AGAIN_RATIO * short[EXPECTED_REQUESTS]
         and day[REQUESTS] >= TRAFFIC_AGAIN_RATIO * day[EXPECTED_REQUESTS]
-        and items >= least * came
-        and items_lately >= least * came_lately
+        and items >= least * step[REQUESTS]
+        and lately >= least * short[REQUESTS]
     )
 
 
@@ -134,7 +136,12 @@ def _has_labels(sums: list[float]) -> bool:
     return sums[LABELLED] > LABELS_RATIO * sums[EXPECTED_LABELLED] and sums[TOTAL] > 0
 
 
-def labels_suspect(spans: tuple[Floats, Floats, Floats], spread: Spread, most: float = LABELS_RATIO) -> Bools:
+def labels_suspect(
+    spans: tuple[Floats, Floats, Floats],
+    spread: Spread,
+    most: float = LABELS_RATIO,
+    most_unseen: float = LABELS_RATIO_SETTLING,
+) -> Bools:
     """(T,) whether coverage fell, and by so much that it explains the fall of the mean, or every value is 0.
 
     Where requests without a label are in no measure, their loss moves no mean: it is enough that most labels are gone.
@@ -143,20 +150,26 @@ def labels_suspect(spans: tuple[Floats, Floats, Floats], spread: Spread, most: f
         spans: (8, T) sums of a step, of three hours, of a day; the last is for thin traffic only, and only as long as
             labels are missing in its last hours too.
         most: of the expected labels, from where on none are missing.
+        most_unseen: the same where requests without a label are in no measure.
     """
     # All at once, for three times over would take three times as long.
     every = np.concatenate(spans, axis=1)
-    if not some((every[LABELLED] <= most * every[EXPECTED_LABELLED]) | (every[TOTAL] == 0)):  # as ever
+    limit = max(most, most_unseen)
+    if not some((every[LABELLED] <= limit * every[EXPECTED_LABELLED]) | (every[TOTAL] == 0)):  # as ever
         return np.zeros(spans[0].shape[1], bool)
-    step, short, day = _labels(every, spread, most).reshape(3, -1)
+    found = _labels(every, spread, most)
+    unseen = _has_unseen(every)
+    if some(unseen):
+        found = np.where(unseen, _most_gone(every, spread, most_unseen), found)
+    step, short, day = found.reshape(3, -1)
     worthless = is_worthless(every).reshape(3, -1).any(axis=0)
-    lately = spans[1]
-    thin = np.maximum(lately[REQUESTS], lately[SERVED]) < LABELS_REQUESTS
+    lately, unseen = spans[1], _has_unseen(spans[1])
+    thin = np.where(unseen, lately[EXPECTED_LABELLED], lately[REQUESTS]) < LABELS_REQUESTS
     few = lately[LABELLED] - lately[EXPECTED_LABELLED] < LABELS_STILL * np.sqrt(lately[EXPECTED_LABELLED])
-    most_lately = np.where(_has_unseen(lately), LABELS_RATIO_SETTLING, most)
+    most_lately = np.where(unseen, most_unseen, most)
     still = few & (lately[LABELLED] < most_lately * lately[EXPECTED_LABELLED])
-    found: Bools = step | short | (thin & day & still) | worthless
-    return found
+    every_span: Bools = step | short | (thin & day & still) | worthless
+    return every_span
 
 
 def is_worthless(sums: Floats, with_labels: bool = False) -> Bools:
@@ -181,8 +194,7 @@ def _labels(sums: Floats, spread: Spread, most: float) -> Bools:
     beyond_doubt = (ratio < LABELS_GONE) | (sums[LABELLED] - expected < LABELS_FEW_Z * error)
     few = ((size >= LABELS_FEW_REQUESTS) & beyond_doubt) | ((size >= LABELS_SOME_REQUESTS) & explain_all)
     found: Bools = fell & (mean < 1) & explain & ((size >= LABELS_REQUESTS) | few) & (sums[EXPECTED] > 0)
-    unseen = _has_unseen(sums)
-    return np.where(unseen, _most_gone(sums, spread), found) if some(unseen) else found
+    return found
 
 
 def _has_unseen(sums: Floats) -> Bools:
@@ -191,12 +203,31 @@ def _has_unseen(sums: Floats) -> Bools:
     return found
 
 
-def _most_gone(sums: Floats, spread: Spread) -> Bools:
-    """Whether most labels are gone, beyond chance and beyond their usual spread, at any number of requests."""
+def _most_gone(sums: Floats, spread: Spread, most: float) -> Bools:
+    """(3 T,) whether most labels are gone, in sums of steps, of three hours and of days; see `labels_suspect`.
+
+    Beyond chance and their usual spread, which a day evens out, and clearly more than that: else a share of about as
+    much would make them suspect by turns.
+    """
     ratio = sums[LABELLED] / np.maximum(sums[EXPECTED_LABELLED], 1e-9)
     share = np.minimum(sums[EXPECTED_LABELLED] / np.maximum(sums[SERVED], 1e-9), MOST_SURE)
-    is_most = (ratio < LABELS_RATIO_SETTLING) & (1 - ratio > SLICE_Z * spread.coverage)
-    found: Bools = is_most & (_surprise(sums, share) > SLICE_CHANCE)
+    count = len(ratio) // 3
+    beyond = np.minimum(SLICE_Z * spread.coverage, np.repeat([_all_of(spread), _all_of(spread), MOST_SPREAD], count))
+    found: Bools = (ratio < most) & (1 - ratio > beyond) & _are_fewer(sums)
+    found &= (_surprise(sums, share) > SLICE_CHANCE) & (_surprise(sums, most * share) > CLEARLY_MORE)
+    return found
+
+
+def _all_of(spread: Spread) -> float:
+    """Share of the labels of a few hours that must be gone where they spread widely; more than all if that is usual."""
+    return ALL_BUT_NONE if spread.coverage < WIDE else 1.0
+
+
+def _are_fewer(sums: Floats) -> Bools:
+    """Whether there are fewer labels than so many requests have that are usual: not if just more requests came."""
+    found: Bools = (
+        sums[LABELLED] * sums[SERVED] < LABELS_RATIO_SETTLING * sums[EXPECTED_REQUESTS] * sums[EXPECTED_LABELLED]
+    )
     return found
 
 
@@ -246,7 +277,7 @@ def _lost(sums: Floats, usual: Floats, spread: Spread) -> Bools:
     ratio, few = sums[LABELLED] / expected, np.where(size < LABELS_REQUESTS, LABELS_GONE, LABELS_RATIO_DEGRADED)
     is_most = (ratio < few) & (1 - ratio > SLICE_Z * spread.coverage)
     found: Bools = is_most & _explain(sums) & (_surprise(sums, usual * expected / size) > SLICE_CHANCE)
-    return found
+    return found & (_are_fewer(sums) | ~_has_unseen(sums))
 
 
 def _explain(sums: Floats) -> Bools:
@@ -352,40 +383,41 @@ def slices_missing(requests: Floats, expected: Floats) -> Bools:
     return found
 
 
-def rows_refused(came: Floats, refused: Floats, usual: float) -> Bools:
+def rows_refused(short: Floats, refused: Floats, usual: float) -> Bools:
     """(T,) whether many more rows were refused than usual.
 
     Args:
-        came, refused: (T,) requests of three hours, and rows that were refused in them.
+        short: (8, T) sums of three hours.
+        refused: (T,) rows that were refused in them.
         usual: refused rows for each request.
     """
     many: Bools = refused >= REFUSED_ROWS
     if not some(many):  # as ever
         return many
-    many &= refused > REFUSED_SHARE * came
-    expected = usual * came
+    many &= refused > REFUSED_SHARE * short[REQUESTS]
+    expected = usual * short[REQUESTS]
     error = np.sqrt(np.maximum(expected, 1.0) + (0.5 * expected) ** 2)
     found: Bools = many & (refused > REFUSED_RATIO * expected) & (refused - expected > REFUSED_Z * error)
     return found
 
 
-def lists_short(came: Sequence[Floats], shown: Sequence[Floats], in_day: Callable[[], Floats], usual: float) -> Bools:
+def lists_short(spans: Sequence[Floats], shown: Sequence[Floats], in_day: Callable[[], Floats], usual: float) -> Bools:
     """(T,) whether far fewer items a request were shown than usual: positions are not logged any more, or not shown.
 
     Args:
-        came, shown: (T,) requests and items in a step, and in three hours; the latter for thin traffic.
-        in_day: gives the (2, T) items and requests in a day, for traffic that is thinner still and as long as lists are
-            short in its last hours too; asked for only where lists are short.
+        spans: (8, T) sums of a step, of three hours, of a day; the longer ones for thin traffic, and the day only as
+            long as lists are short in its last hours too.
+        shown: (T,) items in a step, and in three hours.
+        in_day: gives those in a day; asked for only where lists are short.
         usual: items for each request.
     """
     least = LISTS_RATIO * usual
-    of_step: Bools = shown[0] < least * came[0]
-    of_hours: Bools = shown[1] < least * came[1]
+    of_step: Bools = shown[0] < least * spans[0][REQUESTS]
+    of_hours: Bools = shown[1] < least * spans[1][REQUESTS]
     if not some(of_step | of_hours):  # as ever
         return of_step
-    items, requests = in_day()
-    step, short, day = (size >= LISTS_REQUESTS for size in (*came, requests))
-    of_day = items < least * requests
+    step, short, day = (sums[REQUESTS] >= LISTS_REQUESTS for sums in spans)
+    of_day = in_day() < least * spans[2][REQUESTS]
     found: Bools = (of_step & step) | (of_hours & (short | (of_day & day)))
     return found
 

@@ -18,7 +18,7 @@ from monitor.core.drift import levels as lv
 from monitor.core.drift.baseline import LEAST_REQUESTS, Baseline, Reference
 from monitor.core.drift.beginning import begun_anew, settle, with_level_error, without_broken_days
 from monitor.core.drift.cycle import Cycle, followed
-from monitor.core.drift.gates import LABELS_RATIO_SETTLING, LISTS_RATIO, TRAFFIC_RATIO
+from monitor.core.drift.gates import LISTS_RATIO, TRAFFIC_RATIO
 from monitor.core.drift.levels import Day, Levels
 from monitor.core.drift.seasons import slots
 from monitor.core.drift.series import DAY, GAP, Floats, Hours
@@ -93,13 +93,12 @@ def _ready(
 def _new_day(settings: Settings, state: State, day: int) -> State:
     """What is due at the beginning of a day."""
     if state.baseline is not None and not state.settled:
-        state = without_broken_days(state, state.baseline)
+        state = without_broken_days(settings, state, state.baseline)
     if state.baseline is not None and state.settled:
         state = _with_cycle(settings, state, state.baseline, day)
     state = replace(state, levels=state.levels.on(day))
     if state.settled:
-        levels = state.levels.with_new_coverage(LEAST_VOLUME, LABELS_RATIO_SETTLING)
-        levels = levels.with_new_volume(LEAST_VOLUME, TRAFFIC_RATIO)
+        levels = _with_new_coverage(settings, state).with_new_volume(LEAST_VOLUME, TRAFFIC_RATIO)
         state = replace(state, levels=levels.with_new_lists(LISTS_RATIO))
         if state.levels is not levels:
             state = replace(state, trouble=replace(state.trouble, short_until=0))
@@ -117,9 +116,18 @@ def _new_day(settings: Settings, state: State, day: int) -> State:
         found = with_level_error(settings, state, found, day * DAY)
     found = found.with_noise(state.misses.noise(settings, found, levels))
     state = replace(state, baseline=found, levels=levels)
-    labels = _change(state.levels.pending, found, (lv.LABELLED, lv.EXPECTED_LABELLED))
+    labels = None  # of requests that are in no measure none explains a decay
+    if settings.counts_unlabelled:
+        labels = _change(state.levels.pending, found, (lv.LABELLED, lv.EXPECTED_LABELLED))
     state = replace(state, improved=_improved(state, found), decayed=_decayed(state, found))
     return replace(state, moved=_moved(state, found), labels_moved=labels)
+
+
+def _with_new_coverage(settings: Settings, state: State) -> Levels:
+    """The levels, with fewer labels for good as what is usual."""
+    if settings.counts_unlabelled or state.baseline is None:
+        return state.levels
+    return state.levels.with_new_coverage(np.clip(state.baseline.coverage.level, 0, 1))
 
 
 def _with_cycle(settings: Settings, state: State, found: Baseline, day: int) -> State:
@@ -173,12 +181,10 @@ def _tracked(
     size, counts = precise.requests * kept, precise.requests
     squares = counts * kept * reference.squares / np.maximum((counts * precise.begun).sum(axis=0), 1)
     served = precise.served
-    asked = served * kept * share
-    came = np.maximum(counts, served * share * found.known)
-    of_model = [precise.total * kept, size * mean, squares, precise.labelled * kept, asked]
-    by_field = [*of_model, came, volume, served, counts]
+    of_model = [precise.total * kept, size * mean, squares, precise.labelled * kept, served * kept * share]
+    by_field = [*of_model, served, volume, counts]
     whole = served.sum(axis=1, keepdims=True)
-    crowd = np.concatenate([reference.crowd, whole], axis=1) * precise.usable[:, None]
+    crowd = np.concatenate([whole, reference.crowd], axis=1) * precise.usable[:, None]
     days, first = np.unique(reference.starts // DAY, return_index=True)
     sums = np.add.reduceat(np.stack(by_field), first, axis=1)
     crowds = np.add.reduceat(crowd, first, axis=0)
@@ -213,13 +219,13 @@ def _admitted(settings: Settings, state: State, found: Baseline, now: int) -> tu
     And for those that were thin in the reference and are no longer, by the days that are old enough for a level.
     """
     every, past = state.levels.every(), state.levels.memory.sums
-    old = (now - state.first_seen >= settings.least_reference) & (every[lv.REQUESTS] >= LEAST_REQUESTS)
-    grown = found.known & ~found.alone & (past[lv.REQUESTS] >= LEAST_REQUESTS) & ~state.standing.open[0]
+    old = (now - state.first_seen >= settings.least_reference) & (every[lv.MEASURED] >= LEAST_REQUESTS)
+    grown = found.known & ~found.alone & (past[lv.MEASURED] >= LEAST_REQUESTS) & ~state.standing.open[0]
     sums = np.where(grown, past, every)
     new = (grown | (~found.known & old)) & (sums[lv.EXPECTED] > 0) & (sums[lv.TOTAL] > 0)
     if not new.any():
         return found, state.levels
-    size = np.maximum(sums[lv.REQUESTS], 1)
+    size = np.maximum(sums[lv.MEASURED], 1)
     moved = np.where(new, sums[lv.TOTAL] / np.maximum(sums[lv.EXPECTED], 1e-9), 1.0)
     variance = sums[lv.SQUARES] / size - (sums[lv.TOTAL] / size) ** 2
     levels = state.levels.rescaled(moved)

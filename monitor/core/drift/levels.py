@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
@@ -20,18 +19,23 @@ RISE, RISE_Z = 0.02, 4.0
 """Relative rise of a day that is one, and standard errors beyond it by which a first one and the days left out after it
 must show that: what thin traffic has by chance is none."""
 
-TOTAL, EXPECTED, SQUARES, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUESTS, SERVED, MEASURED = range(9)
-"""Sums of days: REQUESTS are those of the measure, and those that would be if as many had a label as usual. SERVED are
-all that came, MEASURED those that are in the measure. From REQUESTS on they are counted whatever is wrong with data."""
-FIELDS = 9
+LEAST_LEFT, FEWER, FEWER_TOGETHER, LEAST_LABELS = 0.1, 0.7, 0.65, 20
+"""Share of the labels that days have left that are what is usual from then on, of each day and of all together: below a
+half they are suspect, and somewhat above that by turns. And labels that usually tell it."""
+
+TOTAL, EXPECTED, SQUARES, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUESTS, MEASURED = range(8)
+"""Sums of days: REQUESTS are those that came, MEASURED those of them that are in the measure. From REQUESTS on they are
+counted whatever is wrong with the data."""
+FIELDS = 8
 PAIRS = ((TOTAL, EXPECTED), (LABELLED, EXPECTED_LABELLED), (REQUESTS, EXPECTED_REQUESTS))
 QUALITY, COVERAGE, VOLUME = range(3)
-EVENTS, UNMATCHED, REFUSED, SHOWN, CAME = range(5)
+SHOWN = 4
+CROWD = ("requests", "events", "unmatched", "refused", "shown")
 
 
 @frozen
 class Day:
-    """Sums of a UTC day: (9, S) by slice, (5,) of all slices together; and whether the mix was shifted on it."""
+    """Sums of a UTC day: (8, S) by slice, (5,) of all slices together; and whether the mix was shifted on it."""
 
     number: int
     sums: Floats
@@ -41,13 +45,7 @@ class Day:
     @classmethod
     def empty(cls, number: int, slices: int) -> Day:
         """Without anything in it."""
-        return cls(number, np.zeros((FIELDS, slices)), np.zeros(CAME + 1))
-
-    @cached_property
-    def served(self) -> float:
-        """Requests that came for each one of the measure; 1 where all are in it, or there are none."""
-        served, requests = float(np.add.reduce(self.sums[SERVED])), float(np.add.reduce(self.sums[REQUESTS]))
-        return served / requests if requests else 1.0
+        return cls(number, np.zeros((FIELDS, slices)), np.zeros(len(CROWD)))
 
     def padded(self, slices: int) -> Day:
         """With columns of zeros for new slices."""
@@ -125,7 +123,7 @@ class Levels:
         return Levels(self.ratios, self.memory, self.pending, today, self.rising, self.shifted)
 
     def every(self) -> Floats:
-        """(9, S) all that is remembered, the youngest days too."""
+        """(8, S) all that is remembered, the youngest days too."""
         found: Floats = sum((d.sums for d in self.pending), self.memory.sums.copy())
         return found
 
@@ -154,42 +152,38 @@ class Levels:
         Args:
             least, most: shares of the requests that were usual.
         """
-        fields = [REQUESTS, EXPECTED_REQUESTS, SERVED]
-        young = np.array([d.sums[fields] for d in self.pending])
+        young = np.array([d.sums[REQUESTS:] for d in self.pending])
         if len(young) < LEFT_OUT_DAYS:
             return self
         came, usual = young[:, 0].sum(axis=1), (young[:, 1] * self.ratios[VOLUME]).sum(axis=1)
         if not ((came >= least * usual) & (came < most * usual)).all():
             return self
         sums = self.memory.sums.copy()
-        sums[fields] = young.sum(axis=0)
+        sums[REQUESTS:] = young.sum(axis=0)
         memory = replace(self.memory, sums=sums)
         return replace(self, memory=memory, ratios=_ratios(memory, self.ratios))
 
-    def with_new_coverage(self, least: float, most: float) -> Levels:
-        """With the labels of the youngest days as what is usual, if on each so few requests had one, but not none.
+    def with_new_coverage(self, share: Floats) -> Levels:
+        """With the labels of the youngest days as what is usual, of all or of slices of which so few had one each day.
 
         Only where requests without a label are in no measure: else they count 0, and their labels explain a fall.
 
         Args:
-            least, most: shares of the requests that usually have one.
+            share: (S,) of the requests that have a label, as the baseline has it.
         """
-        young = np.array([d.sums[[REQUESTS, MEASURED]] for d in self.pending])
-        if len(young) < LEFT_OUT_DAYS:
+        if len(self.pending) < LEFT_OUT_DAYS:
             return self
-        usual, had = young.sum(axis=2).T
-        if not ((had >= least * usual) & (had < most * usual)).all():
+        requests, had = (np.array([d.sums[field] for d in self.pending]) for field in (REQUESTS, MEASURED))
+        usual = requests * (share * self.ratios[COVERAGE])
+        of_all, of_slices = _are_fewer_for_good(had.sum(axis=1), usual.sum(axis=1)), _are_fewer_for_good(had, usual)
+        which = of_slices | (of_all & (had.sum(axis=0) < FEWER * usual.sum(axis=0)))
+        if not which.any():
             return self
-        usual, had = young.sum(axis=0)
-        left = np.divide(had, usual, out=np.ones(len(usual)), where=usual > 0)
-        before = np.maximum(self.ratios[COVERAGE], 1e-9)
-        sums = self.memory.sums.copy()
-        sums[LABELLED], sums[EXPECTED_LABELLED] = had, usual / before
-        # Of the measure are, from now on, as many requests fewer.
-        sums[REQUESTS] *= left
-        pending = tuple(_as_measured(d) for d in self.pending)
+        sums, base = self.memory.sums.copy(), (requests * share).sum(axis=0)
+        sums[LABELLED] = np.where(which, had.sum(axis=0), sums[LABELLED])
+        sums[EXPECTED_LABELLED] = np.where(which, base, sums[EXPECTED_LABELLED])
         memory = replace(self.memory, sums=sums)
-        return replace(self, memory=memory, pending=pending, ratios=_ratios(memory, self.ratios))
+        return replace(self, memory=memory, ratios=_ratios(memory, self.ratios))
 
     def with_new_lists(self, most: float) -> Levels:
         """With the lists of the youngest days as what is usual, if on each of them they were so much shorter.
@@ -197,13 +191,13 @@ class Levels:
         Args:
             most: share of the items a request that were usual.
         """
-        young, usual = np.array([d.crowd[[CAME, SHOWN]] for d in self.pending]), self.memory.crowd
-        if len(young) < LEFT_OUT_DAYS or not usual[CAME] > 0:
+        young, usual = np.array([d.crowd[[0, SHOWN]] for d in self.pending]), self.memory.crowd
+        if len(young) < LEFT_OUT_DAYS or not usual[0] > 0:
             return self
-        if not (young[:, 1] < most * usual[SHOWN] / usual[CAME] * young[:, 0]).all():
+        if not (young[:, 1] < most * usual[SHOWN] / usual[0] * young[:, 0]).all():
             return self
         crowd = usual.copy()
-        crowd[SHOWN] = crowd[CAME] * young[:, 1].sum() / young[:, 0].sum()
+        crowd[SHOWN] = crowd[0] * young[:, 1].sum() / young[:, 0].sum()
         return replace(self, memory=replace(self.memory, crowd=crowd))
 
     def gathered(self, prior: Floats) -> Levels:
@@ -229,19 +223,19 @@ def _rescaled(day: Day, factors: Floats) -> Day:
 
 
 def _rises(sums: Floats, level: Floats, margin: Floats | float = 0.0) -> Bools:
-    """(S,) whether the totals of (9, S) sums are above the (S,) level by RISE, and by a margin more."""
+    """(S,) whether the totals of (8, S) sums are above the (S,) level by RISE, and by a margin more."""
     found: Bools = sums[TOTAL] - (1 + RISE) * level * sums[EXPECTED] > margin
     return found
 
 
 def _error(sums: Floats) -> Floats:
-    """(S,) standard error of the totals of (9, S) sums."""
-    found: Floats = np.sqrt(np.maximum(sums[SQUARES] - sums[TOTAL] ** 2 / np.maximum(sums[REQUESTS], 1), 0))
+    """(S,) standard error of the totals of (8, S) sums."""
+    found: Floats = np.sqrt(np.maximum(sums[SQUARES] - sums[TOTAL] ** 2 / np.maximum(sums[MEASURED], 1), 0))
     return found
 
 
 def _total(sums: Floats) -> Floats:
-    """(S,) totals of (9, S) sums, to divide by."""
+    """(S,) totals of (8, S) sums, to divide by."""
     found: Floats = np.maximum(sums[TOTAL], 1e-9)
     return found
 
@@ -254,11 +248,11 @@ def _no_better(day: Day, level: Floats, which: Bools) -> Day:
     return replace(day, sums=sums)
 
 
-def _as_measured(day: Day) -> Day:
-    """The day with those requests alone that are in the measure."""
-    sums = day.sums.copy()
-    sums[REQUESTS] = sums[MEASURED]
-    return replace(day, sums=sums)
+def _are_fewer_for_good(had: Floats, usual: Floats) -> Bools:
+    """(...) whether on each of (N, ...) days fewer requests had a label than usual, though not next to none."""
+    is_fewer, whole = ((had >= LEAST_LEFT * usual) & (had < FEWER * usual)).all(axis=0), usual.sum(axis=0)
+    found: Bools = is_fewer & (whole >= LEAST_LABELS) & (had.sum(axis=0) < FEWER_TOGETHER * whole)
+    return found
 
 
 def _as_many(day: Day, volume: Floats) -> Day:

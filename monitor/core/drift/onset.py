@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from monitor.core.drift.levels import EXPECTED, REQUESTS, SQUARES, TOTAL, Day
+from monitor.core.drift.levels import EXPECTED, MEASURED, SQUARES, TOTAL, Day
 from monitor.core.drift.noise import Noise, units
 from monitor.core.drift.series import DAY, Floats, Ints
 
@@ -68,7 +68,7 @@ def with_days_before(first: Ints, effect: Floats, days: Sequence[Day], level: Fl
     short, expected, sampling = np.zeros((3, len(first)))
     for day in reversed(days):
         sums, is_before = day.sums * (day.sums[EXPECTED] > 0), (day.number + 1) * DAY <= first
-        usual, squares = sums[EXPECTED] * level, sums[SQUARES] - sums[TOTAL] ** 2 / np.maximum(sums[REQUESTS], 1.0)
+        usual, squares = sums[EXPECTED] * level, sums[SQUARES] - sums[TOTAL] ** 2 / np.maximum(sums[MEASURED], 1.0)
         count += is_before
         expected += units(usual) * is_before
         short += units(usual - sums[TOTAL]) * is_before

@@ -87,8 +87,10 @@ class _Usual:
 
 
 def _usual(settings: Settings, state: State, found: Baseline) -> _Usual:
-    mean, _, volume = found.tables * state.levels.ratios[:, None, :]
+    mean, share, volume = found.tables * state.levels.ratios[:, None, :]
     volume = volume * found.known
+    if not settings.counts_unlabelled:
+        volume = volume * np.minimum(share, 1.0)
     count = WEEK // settings.step
     requests = units(volume).sum(axis=0) / count
     size = np.maximum(requests * count, 1e-9)

@@ -142,6 +142,6 @@ class Hours:
 
     def _first_requests(self, known: tuple[str, ...]) -> dict[str, int]:
         """Row of the first request of each slice that is new."""
-        busy = self.requests > 0
+        busy = self.served > 0
         new = [i for i, name in enumerate(self.slices) if name not in known and busy[:, i].any()]
         return {self.slices[i]: int(busy[:, i].argmax()) for i in new}

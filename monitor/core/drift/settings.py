@@ -27,6 +27,7 @@ class Settings:
         begun_anew: rising seconds from which on the level is another one (a new model version, an acknowledged change).
         reference: seconds of the reference that the baseline is fitted on.
         least_reference: seconds of it from which on verdicts begin, with wider tolerance.
+        counts_unlabelled: whether a request without a label is in the measure, as a 0; else it is in none.
     """
 
     step: int = HOUR
@@ -35,6 +36,7 @@ class Settings:
     begun_anew: tuple[int, ...] = ()
     reference: int = 28 * DAY
     least_reference: int = 14 * DAY
+    counts_unlabelled: bool = True
 
     def __post_init__(self) -> None:
         """Check what would not do.

@@ -35,7 +35,7 @@ class Recent:
 
     Attributes:
         sums: (8, R, S), as in `gates`.
-        crowd: (5, R) events, unmatched, refused, items shown, requests that came.
+        crowd: (4, R) events, unmatched, refused, items shown.
         sound: (R, S) 0 where a slice was left out, for its labels were lost.
     """
 
@@ -46,7 +46,7 @@ class Recent:
     @classmethod
     def empty(cls, steps: int, slices: int) -> Recent:
         """Nothing known of them."""
-        return cls(np.zeros((gates.FIELDS, steps, slices)), np.zeros((gates.CROWD, steps)), np.ones((steps, slices)))
+        return cls(np.zeros((gates.FIELDS, steps, slices)), np.zeros((4, steps)), np.ones((steps, slices)))
 
     def padded(self, more: int) -> Recent:
         """With so many new slices."""

@@ -69,7 +69,6 @@ class _Going:
         self._crowd = state.levels.today.crowd.copy()
         self._good = np.ones(len(block.ends))
         self._busy_at = state.busy_at
-        self._served = state.levels.memory.served
         self._least_mix = max(LEAST_MIX, MIX_DEVIATIONS * found.mix_noise)
         # As lists: single numbers of arrays are slow.
         self._requests: list[float] = block.gated.per_step[gates.REQUESTS].tolist()
@@ -124,12 +123,15 @@ class _Going:
         if sound.all():
             return hours
         _, judged, _, expected, _, labelled, _, _ = self._block.window[:, -len(hours.starts) :]
+        labelled = np.where(sound, hours.labelled, labelled)
+        if not self._settings.counts_unlabelled:
+            return replace(hours, labelled=labelled)
         mean = np.divide(expected, judged, out=np.zeros_like(expected), where=judged > 0)
         squares = judged * (self._found.quality.variance + mean**2)
         return replace(
             hours,
             total=np.where(sound, hours.total, expected),
-            labelled=np.where(sound, hours.labelled, labelled),
+            labelled=labelled,
             squares=np.where(sound, hours.squares, squares),
         )
 
@@ -208,7 +210,8 @@ class _Going:
         steps = min(max((self._block.ends[row] - began) // self._settings.step, 1), self._was.recent.sums.shape[1])
         end = self._was.recent.sums.shape[1] + row + 1
         block, span = self._block, slice(end - steps, end)
-        return diagnose(self._found, self._names[1:], without_lost(block.window[:, span], block.sound[span]))
+        window = without_lost(block.window[:, span], block.sound[span])
+        return diagnose(self._settings, self._found, self._names[1:], window)
 
     def _dated(self, now: Standing, new: Bools) -> Standing:
         """With what the days before say of when the falls of (U,) `new` units may have begun at the earliest."""
@@ -230,7 +233,8 @@ class _Going:
         new, block = self._block.tracked[:, row], self._block
         self._today[REQUESTS:] += new[REQUESTS:]
         if masked in (None, "rows_refused", "positions_missing"):
-            self._crowd += block.crowd[:, block.crowd.shape[1] - len(block.ends) + row]
+            self._crowd[0] += self._requests[row]
+            self._crowd[1:] += block.crowd[:, block.crowd.shape[1] - len(block.ends) + row]
         if masked is not None:
             return
         if self._is_open:
@@ -257,8 +261,8 @@ class _Going:
             self._pending(),
             day[gates.TOTAL] / judged if judged else None,
             day[gates.EXPECTED] / judged if judged and self._was.settled else None,
-            self._came(row, span[gates.REQUESTS], hours),
-            span[gates.EXPECTED_REQUESTS] * self._served,
+            span[gates.REQUESTS],
+            span[gates.EXPECTED_REQUESTS],
             day[gates.LABELLED] / served if served else None,
             day[gates.EXPECTED_LABELLED] / served if served else None,
             self._mix.is_shifted,
@@ -279,13 +283,6 @@ class _Going:
             *(self._troubles.refused(row, usual) if said == "rows_refused" else (None, None)),
             *(self._troubles.shown(row, usual) if said == "positions_missing" else ()),
         )
-
-    def _came(self, row: int, requests: float, hours: int) -> float:
-        """Requests that came in so many hours, of which `requests` are those of the measure."""
-        if self._served == 1.0:  # as ever: all of them are
-            return requests
-        steps, end = self._settings.steps(hours), self._was.recent.sums.shape[1] + row + 1
-        return float(self._block.crowd[gates.CAME, end - steps : end].sum())
 
     def _is_by_hours(self, row: int, said: Kind) -> bool:
         """Whether the traffic of the last three hours is told, and not that of a day.
@@ -322,6 +319,8 @@ class _Going:
             left_out = f"; {since - known} brought too few requests or labels to count"
             return said + left_out * (since > known)
         if not self._day[row][gates.JUDGED]:
+            if self._day[row][gates.SERVED]:
+                return "labels: for a day no request has had one"
             least = self._settings.least_reference / DAY
             return f"requests in a slice with a baseline, for a day; a new one has its own after {least:.0f} days"
         if not self._was.fits:
@@ -384,7 +383,7 @@ def _relative(sums: Floats) -> float:
     return float(total / expected - 1) if expected > 0 else 0.0
 
 
-def diagnose(found: Baseline, slices: tuple[str, ...], window: Floats) -> Split:
+def diagnose(settings: Settings, found: Baseline, slices: tuple[str, ...], window: Floats) -> Split:
     """Where the change of the mean over some steps comes from, against the baseline of the same hours.
 
     Args:
@@ -396,6 +395,9 @@ def diagnose(found: Baseline, slices: tuple[str, ...], window: Floats) -> Split:
     before = np.divide(sums[gates.EXPECTED], size, out=level * found.known, where=has)
     value = np.divide(sums[gates.TOTAL], size, out=before.copy(), where=has)
     usual = sums[gates.EXPECTED_REQUESTS] * found.known
+    if not settings.counts_unlabelled:
+        labelled, served = sums[gates.EXPECTED_LABELLED], sums[gates.SERVED]
+        usual *= np.divide(labelled, served, out=np.clip(found.coverage.level, 0, 1), where=served > 0)
     shares = usual / max(float(usual.sum()), 1e-9), size / max(float(size.sum()), 1.0)
     steps = max(window.shape[1], 1)
     common = np.minimum(found.noise.long_run[1:] / steps, found.noise.step_variance[1:]) * before**2

@@ -6,6 +6,7 @@ import numpy as np
 
 from monitor.core.drift import gates
 from monitor.core.drift.block import SHORT_HOURS, Block
+from monitor.core.drift.levels import SHOWN
 from monitor.core.drift.series import DAY, Bools, Floats, ratio, some, some_of
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import State, Trouble
@@ -143,10 +144,10 @@ class Troubles:
             since,
             ratio(sums[gates.LABELLED], sums[gates.SERVED]),
             ratio(sums[gates.EXPECTED_LABELLED], sums[gates.SERVED]),
-            ratio(crowd[gates.UNMATCHED] + crowd[gates.EVENTS], crowd[gates.CAME]),
-            ratio(usual[gates.UNMATCHED] + usual[gates.EVENTS], usual[gates.CAME]),
+            ratio(crowd[gates.UNMATCHED] + crowd[gates.EVENTS], sums[gates.REQUESTS]),
+            ratio(usual[2] + usual[1], usual[0]),
             ratio(crowd[gates.UNMATCHED], crowd[gates.UNMATCHED] + crowd[gates.EVENTS]),
-            ratio(usual[gates.UNMATCHED], usual[gates.UNMATCHED] + usual[gates.EVENTS]),
+            ratio(usual[2], usual[2] + usual[1]),
             steps * self._settings.step,
             self.now.worthless,
         )
@@ -154,9 +155,9 @@ class Troubles:
     def shown(self, row: int, usual: Floats) -> tuple[float | None, float | None]:
         """Items a request in the last step that had too few, or in three hours until then, and as many as usual."""
         block, span = self._block, self._span_until(self.now.short_until, row)
-        items, requests = block.crowd[gates.SHOWN, span], block.crowd[gates.CAME, span]
+        items, requests = block.crowd[gates.SHOWN, span], block.window[gates.REQUESTS, span].sum(axis=1)
         few = slice(-1, None) if requests[-1] >= gates.LISTS_REQUESTS else slice(None)
-        return ratio(items[few].sum(), requests[few].sum()), ratio(usual[gates.SHOWN], usual[gates.CAME])
+        return ratio(items[few].sum(), requests[few].sum()), ratio(usual[SHOWN], usual[0])
 
     def _span_until(self, until: int, row: int) -> slice:
         """The last three hours that were unusable by themselves, of what makes steps so until then, seconds."""
@@ -168,6 +169,6 @@ class Troubles:
     def refused(self, row: int, usual: Floats) -> tuple[float, float | None]:
         """Rows that were refused in three hours, the last that had too many, and as many as usual for the requests."""
         block, span = self._block, self._span_until(self.now.refused_until, row)
-        each = ratio(usual[gates.REFUSED], usual[gates.CAME])
-        seen, size = block.crowd[[gates.REFUSED, gates.CAME], span].sum(axis=1)
+        each = ratio(usual[3], usual[0])
+        seen, size = block.crowd[gates.REFUSED, span].sum(), block.window[gates.REQUESTS, span].sum()
         return float(seen), None if each is None else each * float(size)

@@ -28,14 +28,16 @@ def troubled(seed: int) -> tuple[Settings, Hours]:
         until = since + rng.choice([0.3, 1.5, 4, 100])
         what = {str(rng.choice(["mean", "rate", "coverage", "items"])): float(rng.choice([0.0, 0.1, 0.4, 0.8]))}
         past = past.since(since, until, slices=[int(rng.integers(slices))] if rng.random() < 0.7 else None, **what)
-    rows = past.draw(seed, counts_unlabelled=bool(seed % 3))
+    counts = bool(seed % 3)
+    rows = past.draw(seed, counts)
     gap = int(rng.integers(len(rows.starts) // 2, len(rows.starts)))
     kept = np.delete(np.arange(len(rows.starts)), np.s_[gap : gap + int(rng.choice([0, 5, 30]))])
     anew = tuple(
         sorted(START + int(rng.uniform(16, days) * DAY) // step * step for _ in range(int(rng.integers(0, 3))))
     )
     fields = (getattr(rows, name) for name in rows.__dataclass_fields__ if name not in ("starts", "slices"))
-    return Settings(step=step, begun_anew=anew), Hours(rows.starts[kept], rows.slices, *(f[kept] for f in fields))
+    settings = Settings(step=step, begun_anew=anew, counts_unlabelled=counts)
+    return settings, Hours(rows.starts[kept], rows.slices, *(f[kept] for f in fields))
 
 
 @pytest.mark.parametrize("seed", range(times(12)))
