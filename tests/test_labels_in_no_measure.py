@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from monitor.cli.explain_incident_hours import hour_by_hour, hours_of
 from monitor.core.types import Column
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
@@ -81,3 +82,15 @@ def test_fewer_labels_beside_a_fall_are_not_said_to_make_it(graded: Bench) -> No
     assert "Label coverage" in paged[0].text
     assert "labels first" not in paged[0].text
     assert "by about as much" not in paged[0].text
+
+
+def test_where_labels_are_no_events_none_are_in_the_hours_of_an_incident(graded: Bench) -> None:
+    lived(graded, Ranking.of(33).since(32, 32.5, coverage=0.0), 31)
+    hours = hours_of(graded.monitor, graded.incidents[0], graded.store)
+    text = "\n".join(hour_by_hour(hours))
+    assert "event" not in text
+    assert "on nothing" not in text
+    assert "labels suspect" in text
+    of_events = "\n".join(hour_by_hour([{**hour, "events": 0.5} for hour in hours]))
+    assert "events are for each request:" in of_events
+    assert "on nothing" in of_events

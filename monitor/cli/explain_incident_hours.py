@@ -89,22 +89,24 @@ def _figures(monitor: Monitor, traffic: Floats, is_stored: bool, key: SliceKey) 
 
 def hour_by_hour(hours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """The steps for people, a table for all traffic and one for each slice."""
-    head = ("from (UTC)", "requests", "labelled", "events", "on nothing", "refused", "verdict")
+    has_events = any(h["events"] is not None for h in hours)
+    of_events = ("events", "on nothing") if has_events else ()
+    head = ("from (UTC)", "requests", "labelled", *of_events, "refused", "verdict")
     for dimension, value in dict.fromkeys((h["dimension"], h["slice"]) for h in hours):
         mine = [h for h in hours if (h["dimension"], h["slice"]) == (dimension, value)]
         step = mine[0]["seconds"]
         title = "Hour by hour" if step == HOUR else f"In steps of {lasting(step)}"
         of = f", {shown(f'{dimension}={value}')}" if dimension else ""
         which = "those that match, " * bool(dimension)
-        yield f"\n{title}{of}; events are {which}for each request:"
-        rows = [_row(h) for h in mine]
+        yield f"\n{title}{of}" + f"; events are {which}for each request" * has_events + ":"
+        rows = [_row(h, has_events) for h in mine]
         if len(rows) > FIRST + LAST:
             left_out = (f"… {len(rows) - FIRST - LAST} more", *[""] * (len(head) - 1))
             rows = [*rows[:FIRST], left_out, *rows[-LAST:]]
-        yield from table(head, rows, left=(0, 6))
+        yield from table(head, rows, left=(0, len(head) - 1))
 
 
-def _row(hour: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(hour: Mapping[str, Any], has_events: bool) -> tuple[str, ...]:
     is_stored, verdict = hour["requests"] is not None, hour["verdict"]
     said = [] if verdict is None else [NAMES.get(verdict, verdict)]
     if is_stored:
@@ -113,8 +115,7 @@ def _row(hour: Mapping[str, Any]) -> tuple[str, ...]:
         utc(hour["start"]).removesuffix(" UTC"),
         count(hour["requests"]),
         percent(hour["labelled"]),
-        number(hour["events"]),
-        percent(hour["unmatched"]),
+        *((number(hour["events"]), percent(hour["unmatched"])) if has_events else ()),
         count(hour["refused"]),
         ", ".join(said) or ("–" if is_stored else "not stored by itself"),
     )

@@ -293,7 +293,8 @@ def _steps(w: Working, counts: bool) -> Iterator[RenderableType]:
         yield _terms(w.ideal, w.measure) if w.ideal else "no item has a gain"
     parts = f"{total} = {_number(w.numerator)}" + (f", {below} = {_number(w.denominator or 0.0)}" if below else "")
     how = f"{total} / {below}" if below else total
-    yield f"\n{parts}\n{w.measure} = {how} = {_value(w)}" + ("" if counts else " (the request does not count)") + "\n"
+    value = _value(w) if counts or w.value is not None else "none"
+    yield f"\n{parts}\n{w.measure} = {how} = {value}" + ("" if counts else " (the request does not count)") + "\n"
 
 
 def _value(w: Working) -> str:

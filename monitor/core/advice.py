@@ -28,7 +28,7 @@ def advice(findings: Sequence[Finding]) -> str:
             )
         return "nothing but watch it; it is over once it has been well for as long as the rule says."
     if any(f.judged == COVERAGE for f in findings):
-        return "look at the event pipeline first, for labels stopped coming; do not retrain before it is mended."
+        return "look first at where labels come from, for fewer arrive; do not retrain before it is mended."
     if labels_are_suspect(findings):
         return "look at the event pipeline first, for fewer requests have labels than before; only then at the model."
     if (beside := changed_beside(findings)) is not None and not advised_on_version(findings):

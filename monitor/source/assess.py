@@ -72,7 +72,10 @@ _KEYS: dict[str, Key] = {
 _HINTS = {
     "long_request": "; is the id unique, or max_request_span too short?",
     "early_event": "; are both times in the same zone?",
+    "bad_grade": "; name a column that holds numbers, or make them numbers in a `select:`",
+    "grade_above_max": "; is `max_grade` the highest there is?",
 }
+_OF_GRADES = ("bad_grade", "grade_above_max", "negative_grade")
 _OF_POSITIONS = ("null_position", "bad_position")  # looked at by themselves
 
 
@@ -126,7 +129,7 @@ def _assess(pull: Pull, end: int, now: float) -> Assessment:
     monitor, recipe = pull.monitor, pull.monitor.recipe
     reading = _sample(pull, end)
     with pull.reading() as (reader, queries):
-        found = [*_on_positions(queries, reader, reading), *_on_refusals(reading)]
+        found = [*_on_positions(queries, reader, reading), *_on_refusals(monitor, reading)]
         found += _on_labels(monitor, reading)
         seen = _requests_in_words(reading)
         if isinstance(recipe, Events):
@@ -263,17 +266,24 @@ def _on_positions(queries: Queries, reader: Reader, reading: Reading) -> Iterato
         yield Remark(key, f"{_of(wrong, numbers)} in {column!r} are no whole numbers from {base} on, and are refused")
 
 
-def _on_refusals(reading: Reading) -> Iterator[Remark]:
+def _on_refusals(monitor: Monitor, reading: Reading) -> Iterator[Remark]:
     """Reasons for which much of the sample is refused."""
     counts = {reason: int(rows.sum()) for reason, rows in reading.refusals.counts.items()}
     for reason, strays in reading.strays.items():
         counts[reason] = counts.get(reason, 0) + len(strays)
-    of_events = int(reading.events.sum())
     for reason, refused in sorted(counts.items()):
-        every = refused + (of_events if reason.endswith("_event") else int(reading.impressions.sum()))
+        every = refused + _sound(monitor, reading, reason)
         if reason not in _OF_POSITIONS and refused >= FEWEST and refused > NOTABLE * every:
             text = f"{refused:,} of {every:,} are refused as {reason}: {REASONS[reason]}{_HINTS.get(reason, '')}"
             yield Remark(_KEYS.get(reason, ("relevance",)), text)
+
+
+def _sound(monitor: Monitor, reading: Reading, reason: str) -> int:
+    """How many rows of the kind that is refused for a reason are not: events, grades that are read, or items shown."""
+    if reason.endswith("_event"):
+        return int(reading.events.sum())
+    are_grades = reason in _OF_GRADES and not isinstance(monitor.recipe, Events)
+    return int((reading.judged if are_grades else reading.impressions).sum())
 
 
 def _on_ids(pull: Pull, recipe: Events, reading: Reading) -> Iterator[Remark]:
@@ -294,7 +304,8 @@ def _on_ids(pull: Pull, recipe: Events, reading: Reading) -> Iterator[Remark]:
 
 
 def _on_labels(monitor: Monitor, reading: Reading) -> Iterator[Remark]:
-    if reading.rankings.size < FEWEST or reading.labelled.any():
+    refused = sum(int(rows.sum()) for reason, rows in reading.refusals.counts.items() if reason in _OF_GRADES)
+    if reading.rankings.size < FEWEST or reading.labelled.any() or refused >= FEWEST:  # the last is told by itself
         return
     none = f"none of the {reading.rankings.size:,} requests looked at has a label"
     if isinstance(monitor.recipe, Events):

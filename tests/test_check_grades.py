@@ -1,0 +1,97 @@
+"""`check-config --connect` on grades of a column or of judgments: many that are refused are told, by reason."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+import monitor.cli as cli
+
+CONFIG = """\
+store: {{url: "sqlite:///{folder}/store.db"}}
+sources:
+  shop: {{url: "sqlite:///{folder}/shop.db"}}
+monitors:
+  - name: search
+    source: shop
+    rankings:
+      table: search_log
+      request: request_id
+      item: item_id
+      position: position
+      time: {{column: served_at, format: epoch_s}}
+      query: query
+    relevance: {recipe}
+    measures: [ndcg@5]
+"""
+COLUMN = "{column: {grade: grade, max_grade: 3}}"
+JUDGMENTS = "{judgments: {table: judgments, query: query, item: item_id, grade: grade, max_grade: 3}}"
+
+
+def checked(folder: Path, grades: list[object], recipe: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """What it says of 400 requests of five items, of which every fourth request has grades: output and warnings."""
+    rng, now = random.Random(3), int(time.time())
+    engine = sa.create_engine(f"sqlite:///{folder}/shop.db")
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE search_log (request_id TEXT, item_id TEXT, position INT, served_at INT, query TEXT, grade)"
+        )
+        connection.exec_driver_sql("CREATE TABLE judgments (query TEXT, item_id TEXT, grade)")
+        for n in range(400):
+            for place in range(1, 6):
+                grade = rng.choice(grades) if n % 4 == 0 else None
+                row = (f"r{n}", f"i{place}", place, now - 60 * n - 4000, f"q{n}", grade)
+                connection.exec_driver_sql("INSERT INTO search_log VALUES (?, ?, ?, ?, ?, ?)", row)
+                if grade is not None:
+                    row = (f"q{n}", f"i{place}", grade)
+                    connection.exec_driver_sql("INSERT INTO judgments VALUES (?, ?, ?)", row)
+    engine.dispose()
+    path = folder / "rankmon.yaml"
+    path.write_text(CONFIG.format(folder=folder, recipe=recipe), encoding="utf-8")
+    cli.run(["check-config", "--connect", "--config", str(path)])
+    said = capsys.readouterr()
+    return said.out, said.err
+
+
+@pytest.mark.parametrize("recipe", [COLUMN, JUDGMENTS])
+@pytest.mark.parametrize(
+    ("grades", "reason", "remedy"),
+    [
+        ([0, 1, 2, 4], "grade_above_max", "is `max_grade` the highest there is?"),
+        ([0, 1, "good"], "bad_grade", "name a column that holds numbers"),
+    ],
+)
+def test_many_refused_grades_are_told_as_a_share_of_the_grades(
+    tmp_path: Path,
+    recipe: str,
+    grades: list[object],
+    reason: str,
+    remedy: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, warned = checked(tmp_path, grades, recipe, capsys)
+    found = re.search(rf"(\d+) of (\d+) are refused as {reason}: .*{re.escape(remedy)}", warned.replace("\n", " "))
+    assert found is not None, warned
+    assert int(found[2]) == 500
+    assert int(found[1]) == pytest.approx(500 / len(grades), rel=0.25)
+
+
+@pytest.mark.parametrize("recipe", [COLUMN, JUDGMENTS])
+def test_words_for_grades_are_not_told_to_be_missing(
+    tmp_path: Path, recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, warned = checked(tmp_path, ["good", "bad"], recipe, capsys)
+    assert "500 of 500 are refused as bad_grade" in warned
+    assert "NULL" not in warned
+    assert "none of the" not in warned
+
+
+@pytest.mark.parametrize("recipe", [COLUMN, JUDGMENTS])
+def test_sound_grades_are_told_nothing_of(tmp_path: Path, recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, warned = checked(tmp_path, [0, 1, 2, 3], recipe, capsys)
+    assert "refused" not in warned
