@@ -180,6 +180,7 @@ class Baseline:
         known: (S,) which slices have a baseline; the others borrow the common cycle until they have one.
         alone: (S,) which of them have enough of one to be judged by themselves.
         quality, coverage: expected means of the measure, and shares of requests with a label.
+        weekdays: (7,) times which share has one on a weekday, from Thursday on; 1 where such a request counts 0.
         volume, volume_of_all: (S, K + 1), (K + 1,) log-linear coefficients of the requests in a step.
         noise: of the units.
         coverage_noise, volume_noise, mix_noise: relative standard deviations beyond sampling.
@@ -194,6 +195,7 @@ class Baseline:
     alone: Bools
     quality: Means
     coverage: Means
+    weekdays: Floats
     volume: Floats
     volume_of_all: Floats
     noise: Noise
@@ -204,7 +206,7 @@ class Baseline:
     @cached_property
     def tables(self) -> Floats:
         """(3, P, S) for the slots of a week: expected mean, label coverage, requests."""
-        shares = np.clip(self.coverage.table(self.step), 0, 1)
+        shares = np.clip(self.coverage.table(self.step) * np.repeat(self.weekdays, DAY // self.step)[:, None], 0, 1)
         volume = seasons.volume_table(self.volume, self.step)
         found: Floats = np.stack([self.quality.table(self.step), shares, volume])
         return found
@@ -342,7 +344,10 @@ def fit(settings: Settings, reference: Reference, kept: Floats) -> Baseline:
     every = np.concatenate([served, served.sum(axis=1, keepdims=True)], axis=1)
     heard = ~reference.silent(step)
     volume = seasons.fit_volume(slot, step, every, reference.good * heard)
-    shares = coverage.table(step)[slot]
+    weekdays, shares = np.ones(7), coverage.table(step)[slot]
+    if not settings.counts_unlabelled:
+        weekdays = _by_weekday(reference.starts, asked * shares, labelled)
+        shares = shares * weekdays[reference.starts // DAY % 7][:, None]
     mean, expected = quality.table(step)[slot], seasons.volume_table(volume[:-1], step)[slot]
     row = (reference.starts - reference.starts[0]) // step
     busy = size.sum(axis=1) > 0
@@ -357,6 +362,7 @@ def fit(settings: Settings, reference: Reference, kept: Floats) -> Baseline:
         alone,
         quality,
         coverage,
+        weekdays,
         volume[:-1],
         volume[-1],
         moved,
@@ -404,6 +410,14 @@ def _has_labels(starts: Ints, size: Floats, labelled: Floats) -> Bools:
     day = np.unique(starts // DAY, return_inverse=True)[1]
     had, should = np.bincount(day, labelled), np.bincount(day, usual)
     return found & ~((had < NEXT_TO_NONE * should) & (should >= LEAST_BEFORE))[day]
+
+
+def _by_weekday(starts: Ints, expected: Floats, labelled: Floats) -> Floats:
+    """(7,) labels over those expected, (T, S), of each weekday from Thursday on: on some there may be none at all."""
+    weekday = starts // DAY % 7
+    seen, usual = (np.bincount(weekday, sums.sum(axis=1), 7) for sums in (labelled, expected))
+    found: Floats = np.divide(seen, usual, out=np.ones(7), where=usual >= LEAST_BEFORE)
+    return found
 
 
 def _share(which: Ints, count: int, size: Floats, labelled: Floats) -> Floats:

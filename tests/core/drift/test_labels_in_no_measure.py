@@ -171,13 +171,14 @@ def test_step_by_step_it_comes_to_the_same_while_an_alarm_is_open() -> None:
     assert "labels_suspect" in kinds(on(found, 34))
 
 
-@pytest.mark.parametrize("by", ["weekday", "night", "every fourth hour", "chance"])
+@pytest.mark.parametrize("by", ["weekday", "workdays", "night", "every fourth hour", "chance"])
 def test_labels_that_are_given_at_some_hours_only_are_what_is_usual(by: str) -> None:
     past = few(45)
     hour, weekday = past.starts % DAY // HOUR, past.starts // DAY % 7
     by_chance = np.random.default_rng(1).random(len(hour)) < 0.5
     factors = {
         "weekday": np.where(weekday < 2, 0.2, 1.0),
+        "workdays": np.where(weekday < 2, 0.0, 1.0),
         "night": np.where((hour >= 8) & (hour < 20), 0.3, 1.0),
         "every fourth hour": (hour % 4 == 0) * 1.0,
         "chance": by_chance * 1.0,
