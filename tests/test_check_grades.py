@@ -63,7 +63,9 @@ def checked(folder: Path, grades: list[object], recipe: str, capsys: pytest.Capt
     ("grades", "reason", "remedy"),
     [
         ([0, 1, 2, 4], "grade_above_max", "is `max_grade` the highest there is?"),
-        ([0, 1, "good"], "bad_grade", "name a column that holds numbers"),
+        ([0, 1, "good"], "bad_grade", "they are no numbers; name a column that holds numbers"),
+        ([0, 1, 2, -1], "negative_grade", "a grade is 0 or more, and NULL where nobody has rated"),
+        ([0, 1, 2, 3] * 5 + [4], "grade_above_max", "they are over 3; is `max_grade` the highest there is?"),
     ],
 )
 def test_many_refused_grades_are_told_as_a_share_of_the_grades(
@@ -75,7 +77,8 @@ def test_many_refused_grades_are_told_as_a_share_of_the_grades(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     _, warned = checked(tmp_path, grades, recipe, capsys)
-    found = re.search(rf"(\d+) of (\d+) are refused as {reason}: .*{re.escape(remedy)}", warned.replace("\n", " "))
+    told = rf"(\d+) of the (\d+) grades .*refused as {reason}: .*{re.escape(remedy)}"
+    found = re.search(told, warned.replace("\n", " "))
     assert found is not None, warned
     assert int(found[2]) == 500
     assert int(found[1]) == pytest.approx(500 / len(grades), rel=0.25)
@@ -86,7 +89,7 @@ def test_words_for_grades_are_not_told_to_be_missing(
     tmp_path: Path, recipe: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, warned = checked(tmp_path, ["good", "bad"], recipe, capsys)
-    assert "500 of 500 are refused as bad_grade" in warned
+    assert "500 of the 500 grades of items shown (100 %) are refused as bad_grade: they are no numbers" in warned
     assert "NULL" not in warned
     assert "none of the" not in warned
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,9 @@ MOST_TYPES = 8
 NOTABLE = 0.1
 """Share of rows refused for one reason, from which on it is told."""
 
+NOTABLE_GRADES = 0.02
+"""The same of grades: sound ones are never refused, so that a few per cent are a wrong limit or another notation."""
+
 LOW_LABELLED, LOW_MATCHED = 0.5, 0.95
 """Shares of requests with a label and of events that match, below which times in another zone would explain it."""
 
@@ -72,10 +75,13 @@ _KEYS: dict[str, Key] = {
 _HINTS = {
     "long_request": "; is the id unique, or max_request_span too short?",
     "early_event": "; are both times in the same zone?",
-    "bad_grade": "; name a column that holds numbers, or make them numbers in a `select:`",
-    "grade_above_max": "; is `max_grade` the highest there is?",
 }
-_OF_GRADES = ("bad_grade", "grade_above_max", "negative_grade")
+_OF_GRADES = {
+    "bad_grade": "name a column that holds numbers, or make them numbers in a `select:`",
+    "grade_above_max": "is `max_grade` the highest there is?",
+    "negative_grade": "a grade is 0 or more, and NULL where nobody has rated; make them so in a `select:`",
+}
+"""Reasons why a grade is refused, and what mends it."""
 _OF_POSITIONS = ("null_position", "bad_position")  # looked at by themselves
 
 
@@ -271,19 +277,37 @@ def _on_refusals(monitor: Monitor, reading: Reading) -> Iterator[Remark]:
     counts = {reason: int(rows.sum()) for reason, rows in reading.refusals.counts.items()}
     for reason, strays in reading.strays.items():
         counts[reason] = counts.get(reason, 0) + len(strays)
+    if not isinstance(monitor.recipe, Events):
+        yield from _on_grades(monitor, reading, {reason: counts.pop(reason, 0) for reason in _OF_GRADES})
     for reason, refused in sorted(counts.items()):
-        every = refused + _sound(monitor, reading, reason)
+        every = refused + int((reading.events if reason.endswith("_event") else reading.impressions).sum())
         if reason not in _OF_POSITIONS and refused >= FEWEST and refused > NOTABLE * every:
             text = f"{refused:,} of {every:,} are refused as {reason}: {REASONS[reason]}{_HINTS.get(reason, '')}"
             yield Remark(_KEYS.get(reason, ("relevance",)), text)
 
 
-def _sound(monitor: Monitor, reading: Reading, reason: str) -> int:
-    """How many rows of the kind that is refused for a reason are not: events, grades that are read, or items shown."""
-    if reason.endswith("_event"):
-        return int(reading.events.sum())
-    are_grades = reason in _OF_GRADES and not isinstance(monitor.recipe, Events)
-    return int((reading.judged if are_grades else reading.impressions).sum())
+def _on_grades(monitor: Monitor, reading: Reading, counts: Mapping[str, int]) -> Iterator[Remark]:
+    """Reasons for which many grades of a column or of judgments are refused, each of all grades of items shown."""
+    bound = monitor.recipe.bound
+    # What a measure alone refuses has a label all the same, and is among those that are judged.
+    refused_by_all = sum(n for reason, n in counts.items() if reason != "grade_above_max" or bound is not None)
+    every = int(reading.judged.sum()) + refused_by_all
+    place = "judgments" if isinstance(monitor.recipe, Judgments) else "column"
+    for reason, refused in sorted(counts.items()):
+        if refused >= FEWEST and refused > NOTABLE_GRADES * every:
+            share = _percent(refused, every)
+            which = f"{refused:,} of the {every:,} grades of items shown ({share}) are refused as {reason}"
+            text = f"{which}: {_why_refused(monitor, reason)}; {_OF_GRADES[reason]}"
+            yield Remark(("relevance", place, "grade"), text)
+
+
+def _why_refused(monitor: Monitor, reason: str) -> str:
+    """What is wrong with grades that are refused for a reason, as this monitor is configured."""
+    if reason == "bad_grade" and not any(isinstance(m.gain, tuple) for m in monitor.measures):
+        return "they are no numbers"
+    if reason == "grade_above_max" and (bound := monitor.recipe.bound) is not None:
+        return f"they are over {bound:g}"
+    return REASONS[reason]
 
 
 def _on_ids(pull: Pull, recipe: Events, reading: Reading) -> Iterator[Remark]:
