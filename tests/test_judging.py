@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.core import buckets as b
+from monitor.core.findings import Unjudged
 from monitor.core.measures import parse
 from monitor.core.messages import Notification
 from monitor.core.rules import Baseline, Drop, Floor, Rule
@@ -143,6 +144,28 @@ def test_an_open_incident_says_what_it_was_compared_with_when_it_fired_and_how_f
     assert bench.incidents[0].incident.state == "resolved"
     assert lead() == (0.8, 0.625, 3, 3, True)
     assert "recovering" not in bench.messages[-1][1].text
+
+
+def test_an_open_incident_says_why_it_cannot_be_judged_any_more(bench: Bench) -> None:
+    bench.monitor = replace(bench.monitor, alerts=(replace(RULE, slices=(), lasting=0, min_requests=150),))
+
+    def held() -> tuple[int, Unjudged | None]:
+        (found,) = bench.incidents[0].findings
+        return (found.end - BASE) // HOUR, found.unjudged
+
+    two = {"mobile": 0.4, "tv": 0.4}
+    bench.live(two)
+    assert held() == (1, None)
+    bench.live({"mobile": 0.8}, {"mobile": 0.8})
+    assert held() == (1, Unjudged("too few requests", 100, 150))
+    bench.judge()
+    assert held() == (1, Unjudged("too few requests", 100, 150))
+    bench.live(two)
+    assert held() == (4, None)
+    bench.put({"mobile": 0.8}, two, two)
+    bench.put({"mobile": 0.8})
+    bench.judge()
+    assert held() == (7, Unjudged("too few requests", 100, 150))
 
 
 def test_judging_twice_tells_once(bench: Bench) -> None:

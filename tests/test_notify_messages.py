@@ -9,7 +9,7 @@ import pytest
 
 from monitor.core.advice import labels_are_suspect
 from monitor.core.finding_words import sentence
-from monitor.core.findings import Finding, SliceFall
+from monitor.core.findings import Finding, SliceFall, Unjudged
 from monitor.core.incidents import Incident
 from monitor.core.messages import Kind, Notification, notification
 from monitor.core.rules import Floor, Rule
@@ -28,6 +28,7 @@ WELL = replace(DROP, end=FELL + 30 * HOUR, value=0.6921, lower=0.681, upper=0.70
 FEW_LABELS = replace(DROP, coverage=0.2)
 HARDLY = replace(DROP, value=0.66, lower=0.65, upper=0.67, back_from=0.673)
 WELL_FOR_NOW = replace(HARDLY, value=0.69, lower=0.68, upper=0.7, well_for=5 * HOUR, well_needed=12 * HOUR)
+HELD = replace(WELL_FOR_NOW, unjudged=Unjudged("too few requests", 78, 100))
 MOVED = replace(DROP, before=0.6812, before_when_fired=0.7016)
 FOLLOWED = replace(WELL, value=0.6123, before=0.6181, threshold=0.5748, before_when_fired=0.7016, still_below=0.6525)
 NEW = SliceFall("model_version", "v2", None, 0.5212, 0.5)
@@ -62,6 +63,7 @@ MESSAGES = {
     "updated, well again but for a slice": message("updated", [WELL_FOR_NOW, SLICE]),
     "updated, the baseline has moved": message("updated", [MOVED]),
     "updated, not judged since": message("updated", [DROP, replace(COVERAGE, end=DROP.end + 6 * HOUR)]),
+    "updated, not judged for too few requests": message("updated", [HELD]),
     "updated, part of it is over": notification("updated", ABOUT, INCIDENT, [DROP], 1, over=[FLOOR, SLICE]),
     "resolved": message("resolved", [WELL], CLOSED),
     "resolved, the baseline followed": message("resolved", [FOLLOWED], CLOSED),
@@ -106,6 +108,9 @@ def test_what_is_not_judged_any_more_says_of_when_it_is_and_what_is_judged_does_
     lines = MESSAGES["updated, not judged since"].text.splitlines()
     assert ["it could not be judged since" in line for line in lines if "Rule " in line] == [False, True]
     assert f"That was at {utc(DROP.end)}; it could not be judged since." in lines[1]
+    held = MESSAGES["updated, not judged for too few requests"].text
+    assert f"That was at {utc(HELD.end)}; it could not be judged since: the newest window has 78 requests" in held
+    assert "What to do: wait for more requests, or lower min_requests of the rule" in held
     over = message("resolved", [WELL, replace(WELL, rule="other", end=WELL.end + HOUR)], CLOSED)
     assert "since." not in over.text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monitor.core.beside_words import advice_on_beside
-from monitor.core.findings import Beside, Finding, NewVersion, weight
+from monitor.core.findings import Beside, Finding, NewVersion, Unjudged, weight
 from monitor.core.rules import COVERAGE
 from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.verdict_words import first_on_data
@@ -22,6 +22,8 @@ def advice(findings: Sequence[Finding]) -> str:
         return advice_on_data(on_data)
     findings = [f for f in findings if not f.is_recovering] or findings
     if findings and findings[0].is_recovering:
+        if (held := next((f.unjudged for f in findings if f.unjudged is not None), None)) is not None:
+            return _until_it_is_judged(held)
         if any((f.value or 0.0) < (f.back_from or 0.0) for f in findings):
             return (
                 "watch whether it goes on rising; if it stays there, see on the page what fell and what changed then."
@@ -38,6 +40,13 @@ def advice(findings: Sequence[Finding]) -> str:
     if to_do := advised_on_version(findings):
         return f"{to_do} Labels became fewer by about as much: see that those of this version are logged."
     return f"look at the labels first, for they became fewer by about as much; if they are sound, {_steps(findings)}"
+
+
+def _until_it_is_judged(held: Unjudged) -> str:
+    """What to do about a rule that stays as it is because it cannot be judged."""
+    if held.why == "too few requests":
+        return "wait for more requests, or lower min_requests of the rule; until it is judged again it stays open."
+    return "see why it cannot be judged; until it is again it stays open."
 
 
 def _steps(findings: Sequence[Finding]) -> str:

@@ -7,10 +7,18 @@ from monitor.core.findings import Finding
 from monitor.core.rules import COVERAGE
 from monitor.core.types import format_duration
 from monitor.core.verdict_words import first_on_data, named, sentences
-from monitor.core.words import lasting, utc
+from monitor.core.words import counted, lasting, utc
 
 MAY_BE_WELL = 3 * 3600
 """Seconds for which a verdict's fall must have looked over for that to be told; for shorter it is chance most often."""
+
+_UNJUDGED = {
+    "window incomplete": "too little of the newest window was read",
+    "no value": "the newest window has no value",
+    "baseline too short": "there is too little to compare it with",
+    "no traffic": "no requests came",
+}
+"""Why nothing can be said of a window."""
 
 
 def sentence(finding: Finding, is_over: bool = False, until: int = 0) -> str:
@@ -36,9 +44,28 @@ def sentence(finding: Finding, is_over: bool = False, until: int = 0) -> str:
             sure += f" {well}; that is not sure yet."
         sure += " (Requests with nothing relevant count 0 here.)"
         return f"{text}.{sure}"
-    back = f" It is {recovery(finding)}." if finding.is_recovering and not is_over else ""
-    back += f" That was at {utc(finding.end)}; it could not be judged since." if finding.end < until else ""
-    return f"{text}. Rule {finding.rule} fires below {written(finding, finding.threshold)}.{back}"
+    fires_below = f"Rule {finding.rule} fires below {written(finding, finding.threshold)}."
+    return f"{text}. {fires_below}{_since(finding, is_over, until)}"
+
+
+def _since(finding: Finding, is_over: bool, until: int) -> str:
+    """How far a rule's finding is on its way back, and whether it could be judged since; `until` as above."""
+    is_held = finding.end < until or (finding.unjudged is not None and not is_over)
+    told = f" It {'was' if is_held else 'is'} {recovery(finding)}." if finding.is_recovering and not is_over else ""
+    if is_held:
+        told += f" That was at {utc(finding.end)}; it could not be judged since{_why_unjudged(finding)}."
+    return told
+
+
+def _why_unjudged(finding: Finding) -> str:
+    """Why a rule's finding could not be judged since, to follow that it could not; empty if that is not known."""
+    if (found := finding.unjudged) is None:
+        return ""
+    if found.why != "too few requests":
+        return f": {_UNJUDGED.get(found.why, found.why)}"
+    which = "" if finding.judged == COVERAGE else " in the measure"
+    few = f"{counted(found.requests, 'request')}{which}"
+    return f": the newest window has {few}, fewer than min_requests, {found.least:,}"
 
 
 def _sure(finding: Finding) -> str:

@@ -110,6 +110,21 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
+class Unjudged:
+    """Why a rule that fires says nothing of the newest window: it stays as it was until it can be judged again.
+
+    Attributes:
+        why: as `thresholds.Unknown` has it.
+        requests: in that window, with data.
+        least: how many there must be, the rule's `min_requests`.
+    """
+
+    why: str
+    requests: int
+    least: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One condition at one evaluation, as data for messages, pages and records. Instants and lengths in seconds.
 
@@ -138,6 +153,7 @@ class Finding:
             is where it most probably did.
         beside: of a verdict on the model, what changed with the fall and may be all there is to it.
         counts_unlabelled: whether a request without a label counts 0, so that lost labels lower the measure.
+        unjudged: of a rule, why it could not be judged since `end`; None if it was.
     """
 
     rule: str
@@ -173,6 +189,7 @@ class Finding:
     began_within: tuple[int, int] | None = None
     beside: tuple[Beside, ...] = ()
     counts_unlabelled: bool = True
+    unjudged: Unjudged | None = None
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -181,7 +198,7 @@ class Finding:
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Finding:
         """From what `plain` gave; what a newer release says beside is left out, for it may have been gone back from."""
-        new, weak = plain.get("new_version"), plain.get("weak_version")
+        new, weak, unjudged = plain.get("new_version"), plain.get("weak_version"), plain.get("unjudged")
         return _made(
             cls,
             plain,
@@ -191,6 +208,7 @@ class Finding:
             weak_version=None if weak is None else _made(WeakVersion, weak),
             began_within=_pair(plain.get("began_within")),
             beside=tuple(_made(Beside, one) for one in plain.get("beside", ())),
+            unjudged=None if unjudged is None else _made(Unjudged, unjudged),
         )
 
     @property

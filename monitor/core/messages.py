@@ -197,6 +197,8 @@ def _worst(findings: Sequence[Finding]) -> str:
 
 
 def _headline(finding: Finding) -> str:
+    if finding.is_recovering and finding.unjudged is not None:
+        return f"{subject_of(finding)} was at {written(finding, finding.value)}, {recovery(finding)}; not judged since"
     if finding.is_recovering:
         return f"{subject_of(finding)} is at {written(finding, finding.value)}, {recovery(finding)}"
     if finding.change is not None and finding.change < 0:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from monitor.border import identity_of
 from monitor.core.arrivals import ARRIVALS
-from monitor.core.findings import find
+from monitor.core.findings import Unjudged, find
 from monitor.core.rules import Rule
 from monitor.core.thresholds import Change, Condition, ConditionName, View, evaluate, follow
 from monitor.core.types import OVERALL, Monitor
@@ -106,6 +106,7 @@ def _follow(
         view = _with_what_fires(work.views.of(rule, since, work.end), before)
         after, changes = follow(rule, view, ends, before)
         _describe(rule, view, since, after, changes, followed)
+        followed.unjudged |= _unjudged(rule, view, after, ends[-1])
     followed.changes += changes
     # A rule whose slices have had no traffic yet is known too: else it would be taken for a new one each time.
     kept = after or {OVERALL: Condition()}
@@ -137,6 +138,18 @@ def _describe(
         for slice_, seen in zip(some, evaluate(rule, view, some, end), strict=True):
             found = find(rule, view, slice_, seen, after[slice_].since or end)
             followed.newest[rule.name, *slice_] = replace(found, well_for=after[slice_].streak * view.width)
+
+
+def _unjudged(
+    rule: Rule, view: View, after: Mapping[SliceKey, Condition], end: int
+) -> dict[ConditionName, Unjudged | None]:
+    """Of what fires, why nothing can be said of the window that ends at `end`; None where something can."""
+    firing = {slice_: c for slice_, c in after.items() if c.state == "firing"}
+    found: dict[ConditionName, Unjudged | None] = {(rule.name, *slice_): None for slice_ in firing}
+    some = [slice_ for slice_, condition in firing.items() if condition.known != end]
+    for slice_, seen in zip(some, evaluate(rule, view, some, end) if some else (), strict=True):
+        found[rule.name, *slice_] = Unjudged(seen.unknown, seen.requests, rule.min_requests) if seen.unknown else None
+    return found
 
 
 def _warm(work: Work, rule: Rule, at: int, followed: Followed) -> dict[SliceKey, Condition]:

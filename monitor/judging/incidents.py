@@ -146,7 +146,9 @@ def described(work: Work, incident: Incident, placed: Iterable[Placed], followed
     changed = {name: followed.findings[change] for name, change in last.items() if change in followed.findings}
     if incident.is_open:
         known = _with_origin(former, _with_origin(changed, followed.newest))
-        findings = [known[name] for name in incident.firing or {} if name in known]
+        since = followed.unjudged
+        fires = [(name, known[name]) for name in incident.firing or {} if name in known]
+        findings = [replace(f, unjudged=since.get(name, f.unjudged)) for name, f in fires]
     else:
         ended = [(former.get(name), f) for name, f in changed.items() if last[name].was == "firing"]
         findings = [_of_slices(was_, f) for was_, f in ended] or list(former.values())

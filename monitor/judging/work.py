@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from monitor.core.arrivals import Arrived
-from monitor.core.findings import Finding
+from monitor.core.findings import Finding, Unjudged
 from monitor.core.incidents import Placed
 from monitor.core.thresholds import Change, ConditionName
 from monitor.core.types import Monitor
@@ -49,6 +49,7 @@ class Followed:
     """What following the rules and the verdicts came to.
 
     Attributes:
+        unjudged: of rules that fire, why they say nothing of the last window; None where they do.
         reasons: of changes that no window made.
         drift: verdicts to be stored; None if there is nothing new.
     """
@@ -57,6 +58,7 @@ class Followed:
     changes: list[Change] = field(default_factory=list)
     findings: dict[Change, Finding] = field(default_factory=dict)
     newest: dict[ConditionName, Finding] = field(default_factory=dict)
+    unjudged: dict[ConditionName, Unjudged | None] = field(default_factory=dict)
     reasons: dict[Change, str] = field(default_factory=dict)
     drift: Judged | None = None
 
