@@ -227,6 +227,19 @@ def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench)
     assert marked[3].endswith("  not stored by itself")
 
 
+def test_the_hours_of_labels_that_are_no_events_have_no_columns_for_them(bench: Bench) -> None:
+    past = Ranking.of(33).since(32, 32.5, coverage=0.0).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=6)
+    hours = hours_of(bench.monitor, bench.incidents[0], bench.store)
+    assert {h["events"] for h in hours} == {None}
+    title, head, first, *_ = (line for line in hour_by_hour(hours))
+    assert title == "\nHour by hour:"
+    assert head.split() == ["from", "(UTC)", "requests", "labelled", "refused", "verdict"]
+    assert first.endswith("%        0  healthy")
+
+
 def test_an_incident_on_all_traffic_and_on_slices_shows_both(bench: Bench) -> None:
     past = Ranking.of(34, slices=4, peak=2000).since(32, rate=0.0, slices=[1]).since(33, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))

@@ -282,6 +282,19 @@ def test_slices_that_had_lost_their_labels_are_no_part_of_it(judged: Bench, monk
     assert "Model versions in the window, without mobile, by the requests that were read" in text
 
 
+def test_of_labels_that_are_no_events_nothing_is_said_of_events(bench: Bench) -> None:
+    found = bench.capture()
+
+    def text(document: dict[str, Any]) -> str:
+        return "\n".join(lines(bench.incident, [Told(bench.first.name, bench.first.at, document)], []))
+
+    assert "events per request" in text(found)
+    of_none = {name: None for name in found["coverage"] if name.startswith(("events", "unmatched"))}
+    without = text({**found, "coverage": {**found["coverage"], **of_none}})
+    assert "requests with a label" in without
+    assert "events" not in without.partition("Labels and traffic")[2].partition("\n\n")[0]
+
+
 def test_twice_the_same_comes_to_the_same(bench: Bench) -> None:
     assert bench.capture() == bench.capture()
 

@@ -258,12 +258,20 @@ def _labels(document: Document) -> Iterator[str]:
     )
     rows = [
         (of, percent(c[f"{name}_before"]), percent(c[name])),
-        (_events(document), number(c["events_before"]), number(c["events"])),
-        ("events that match nothing", percent(c["unmatched_before"]), percent(c["unmatched"])),
+        *_of_events(document),
         ("requests with nothing relevant", percent(c.get("empty_before")), percent(c.get("empty"))),
         ("requests", count(c["requests_before"] / max(1, len(document["compared"]))), count(c["requests"])),
     ]
     yield from table(("", "before", "now"), rows)
+
+
+def _of_events(document: Document) -> Iterator[tuple[str, str, str]]:
+    """The rows on events, of those figures that there are: labels of another recipe come of none."""
+    c = document["coverage"]
+    if any(c[name] is not None for name in ("events_before", "events")):
+        yield _events(document), number(c["events_before"]), number(c["events"])
+    if any(c[name] is not None for name in ("unmatched_before", "unmatched")):
+        yield "events that match nothing", percent(c["unmatched_before"]), percent(c["unmatched"])
 
 
 def _events(document: Document) -> str:
