@@ -15,6 +15,7 @@ from monitor.cli.explain_incident_page import Told
 from monitor.cli.explain_incident_page import lines as explained
 from monitor.core.drift.series import DAY, HOUR
 from monitor.core.finding_words import sentence
+from monitor.core.types import Column, Judgments, Recipe, Relation
 from monitor.core.words import utc
 from monitor.page import render
 from monitor.snapshot import take_snapshot
@@ -227,14 +228,19 @@ def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench)
     assert marked[3].endswith("  not stored by itself")
 
 
-def test_the_hours_of_labels_that_are_no_events_have_no_columns_for_them(bench: Bench) -> None:
+@pytest.mark.parametrize("recipe", [Column("grade"), Judgments(Relation(("judged",)), "query", "item", "grade")])
+def test_the_hours_of_labels_that_are_no_events_count_requests_and_have_no_columns_for_events(
+    bench: Bench, recipe: Recipe
+) -> None:
+    bench.monitor = replace(bench.monitor, recipe=recipe)
     past = Ranking.of(33).since(32, 32.5, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
     bench.live(past, 31 * 24, step=6)
     hours = hours_of(bench.monitor, bench.incidents[0], bench.store)
     assert {h["events"] for h in hours} == {None}
-    title, head, first, *_ = (line for line in hour_by_hour(hours))
+    assert all(h["labelled"] > 0.5 for h in hours if h["verdict"] == "healthy"), "as the verdict beside counts them"
+    title, head, first, *_ = hour_by_hour(hours)
     assert title == "\nHour by hour:"
     assert head.split() == ["from", "(UTC)", "requests", "labelled", "refused", "verdict"]
     assert first.endswith("%        0  healthy")

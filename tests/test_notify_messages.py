@@ -29,6 +29,7 @@ FEW_LABELS = replace(DROP, coverage=0.2)
 HARDLY = replace(DROP, value=0.66, lower=0.65, upper=0.67, back_from=0.673)
 WELL_FOR_NOW = replace(HARDLY, value=0.69, lower=0.68, upper=0.7, well_for=5 * HOUR, well_needed=12 * HOUR)
 HELD = replace(WELL_FOR_NOW, unjudged=Unjudged("too few requests", 78, 100))
+BY_ITEMS = replace(COVERAGE, by_items=True)
 MOVED = replace(DROP, before=0.6812, before_when_fired=0.7016)
 FOLLOWED = replace(WELL, value=0.6123, before=0.6181, threshold=0.5748, before_when_fired=0.7016, still_below=0.6525)
 NEW = SliceFall("model_version", "v2", None, 0.5212, 0.5)
@@ -57,6 +58,7 @@ MESSAGES = {
     "firing, many slices": message("firing", SLICES),
     "firing, fewer labels": message("firing", [FEW_LABELS]),
     "firing, label coverage": message("firing", [DROP, COVERAGE]),
+    "firing, label coverage by judgments": message("firing", [BY_ITEMS]),
     "updated, graver": message("updated", [DROP, FLOOR], former="warning"),
     "updated, on its way back": message("updated", [HARDLY]),
     "updated, well again": message("updated", [replace(WELL_FOR_NOW, before=0.6812, before_when_fired=0.7016)]),

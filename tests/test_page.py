@@ -13,6 +13,7 @@ import pytest
 
 from monitor.chart import Line, Plot, Stretch, plot, spark
 from monitor.core.rules import COVERAGE, Floor, Rule
+from monitor.core.types import Judgments, Relation
 from monitor.page import render, render_monitor
 from monitor.page.figures import overview_spark, thinned
 from monitor.page.state import KINDS, states_of
@@ -130,6 +131,19 @@ def test_labels_missing(store: Store) -> None:
     assert found[0][1].startswith("Labels missing, since")
     assert found[1] == ("labels", "Labels missing: 10.0 % have one, 100.0 % usually")
     assert COVERAGE in page(shown(store, monitor, END), END)
+
+
+def test_missing_judgments_are_told_as_a_share_of_the_items(store: Store) -> None:
+    labels = Rule("labels", None, DAY, Floor(0.3, 0.3), severity="warning")
+    monitor = replace(watched(alerts=(labels,)), recipe=Judgments(Relation(("judged",)), "query", "item", "grade"))
+    fill(store, monitor, range(START, FALL, HOUR), fell(0, 0))
+    fill(store, monitor, range(FALL, END, HOUR), fell(0, 0), labelled=0.1)
+    snapshot = shown(store, monitor, END)
+    told = [text for kind, text in words(snapshot, END) if kind == "labels"]
+    assert told == ["Labels missing: 10.0 % of items have a judgment, 100.0 % usually"]
+    shown_ = page(snapshot, END)
+    assert "Label coverage (items with a judgment) now, and usually" in shown_
+    assert "label coverage (items with a judgment) over 24h fell from" in shown_
 
 
 def test_no_data(store: Store) -> None:

@@ -9,7 +9,7 @@ from monitor.cli.explain_incident_versions import shown
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.buckets import TRAFFIC_FIELDS, Floats, events_per_request, unmatched_share
 from monitor.core.drift.verdicts import SLICE_KINDS
-from monitor.core.types import OVERALL, Judgments, Monitor
+from monitor.core.types import OVERALL, Monitor
 from monitor.core.verdict_hours import step_of
 from monitor.core.verdict_words import NAMES
 from monitor.core.words import lasting, utc
@@ -33,9 +33,9 @@ def hours_of(monitor: Monitor, incident: StoredIncident, store: Store) -> list[d
     """Each step (an hour, or a longer bucket) of an incident as far as anything is stored, as JSON data.
 
     Of all traffic, and of slices where it is about such. Columns: dimension, slice, start and seconds, requests (None:
-    not stored, or in coarser buckets alone), labelled (share of the requests, or of the items shown where labels are
-    judgments), events (a request, those on nothing too), unmatched (share of them, where they are counted), refused
-    (rows), whole (all buckets of the step are stored), final (no more labels are waited for), verdict.
+    not stored, or in coarser buckets alone), labelled (share of the requests, as verdicts count them), events (a
+    request, those on nothing too), unmatched (share of them, where they are counted), refused (rows), whole (all
+    buckets of the step are stored), final (no more labels are waited for), verdict.
 
     Raises:
         StoreError: out of reach.
@@ -78,10 +78,9 @@ def _units(incident: StoredIncident) -> list[SliceKey]:
 
 def _figures(monitor: Monitor, traffic: Floats, is_stored: bool, key: SliceKey) -> dict[str, Any]:
     came = dict(zip(TRAFFIC_FIELDS, traffic.tolist(), strict=True))
-    of, label = ("impressions", "judged") if isinstance(monitor.recipe, Judgments) else ("requests", "labelled")
     return {
         "requests": int(came["requests"]) if is_stored else None,
-        "labelled": came[label] / came[of] if came[of] else None,
+        "labelled": came["labelled"] / came["requests"] if came["requests"] else None,
         "events": events_per_request(traffic) if monitor.has_events else None,
         "unmatched": unmatched_share(traffic) if monitor.counts_unmatched and key == OVERALL else None,
     }

@@ -113,8 +113,13 @@ def from_to(finding: Finding) -> str:
 
 def subject_of(finding: Finding) -> str:
     """What fell: the measure, and of which slice."""
-    judged = finding.judged.replace("_", " ") if finding.judged == COVERAGE else finding.judged
+    judged = coverage_name(finding) if finding.judged == COVERAGE else finding.judged
     return f"{judged} of {named(finding.dimension, finding.slice)}" if finding.dimension else judged
+
+
+def coverage_name(finding: Finding) -> str:
+    """The label coverage, and of what it is a share where that is not of the requests."""
+    return "label coverage" + " (items with a judgment)" * finding.by_items
 
 
 def _interval(finding: Finding) -> str:

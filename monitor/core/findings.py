@@ -154,6 +154,7 @@ class Finding:
         beside: of a verdict on the model, what changed with the fall and may be all there is to it.
         counts_unlabelled: whether a request without a label counts 0, so that lost labels lower the measure.
         unjudged: of a rule, why it could not be judged since `end`; None if it was.
+        by_items: of a rule, that its label coverage counts items with a judgment, and not requests with a label.
     """
 
     rule: str
@@ -190,6 +191,7 @@ class Finding:
     beside: tuple[Beside, ...] = ()
     counts_unlabelled: bool = True
     unjudged: Unjudged | None = None
+    by_items: bool = False
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -271,6 +273,7 @@ def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: i
         method,
         back_from=evaluation.back_from,
         well_needed=rule.resolve_lasting,
+        by_items=view.by_judgments,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from monitor.core.advice import advice, advised_on_version, changed_beside, fell_as_labels, labels_are_suspect
 from monitor.core.beside_words import told_beside
-from monitor.core.finding_words import fires, from_to, recovery, sentence, subject_of, written
+from monitor.core.finding_words import coverage_name, fires, from_to, recovery, sentence, subject_of, written
 from monitor.core.findings import Changed, Finding, SliceFall, weight
 from monitor.core.incidents import Incident, Matter
 from monitor.core.rules import COVERAGE, Severity
@@ -368,7 +368,8 @@ def _coverage(findings: Sequence[Finding]) -> list[str]:
     before = "" if first.coverage_before is None else f", {100 * first.coverage_before:.1f} % before"
     # That of a verdict is of the hours before it was found, however long ago the fall began.
     over = " over the last day" if first.verdict else ""
-    return [f"Label coverage{over}: {100 * first.coverage:.1f} %{before}.{_as_labels(first)}"]
+    name = coverage_name(first).capitalize()
+    return [f"{name}{over}: {100 * first.coverage:.1f} %{before}.{_as_labels(first)}"]
 
 
 def _as_labels(finding: Finding) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from monitor.core.types import OVERALL
+from monitor.core.types import OVERALL, Judgments
 from monitor.core.verdict_conditions import DEGRADED
 from monitor.core.verdict_words import NAMES
 from monitor.core.windows import Point
@@ -39,10 +39,14 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Share of the traffic that has labels: in the newest final window, and its median over the trail before it."""
+    """Share of the traffic that has labels: in the newest final window, and its median over the trail before it.
+
+    By judgments it is a share of the items shown, else of the requests.
+    """
 
     now: float | None
     usual: float | None
+    by_items: bool = False
 
     @property
     def has_fallen(self) -> bool:
@@ -99,7 +103,8 @@ def _data(snapshot: MonitorSnapshot) -> Iterator[State]:
         usual = "" if coverage.usual is None else f", {percent(coverage.usual)} usually"
         is_judged = snapshot.verdict_kind == DEGRADED
         kind, words = ("note", "Fewer labels, as worse lists leave") if is_judged else ("labels", "Labels missing")
-        yield State(kind, f"{words}: {percent(coverage.now)} have one{usual}")
+        have = "of items have a judgment" if coverage.by_items else "have one"
+        yield State(kind, f"{words}: {percent(coverage.now)} {have}{usual}")
 
 
 def _mix(snapshot: MonitorSnapshot) -> Iterator[State]:
@@ -140,4 +145,5 @@ def coverage_of(snapshot: MonitorSnapshot) -> Coverage:
         return Coverage(None, None)
     before = trail.newest.end - trail.window
     known = [p.coverage for p in trail.points if p.end <= before and p.coverage is not None]
-    return Coverage(trail.newest.coverage, median(known) if known else None)
+    by_items = isinstance(snapshot.monitor.recipe, Judgments)
+    return Coverage(trail.newest.coverage, median(known) if known else None, by_items)
