@@ -30,9 +30,9 @@ def advice(findings: Sequence[Finding]) -> str:
             )
         return "nothing but watch it; it is over once it has been well for as long as the rule says."
     if any(f.judged == COVERAGE for f in findings):
-        return "look first at where labels come from, for fewer arrive; do not retrain before it is mended."
+        return f"{_of_labels(findings)}; do not retrain before it is mended."
     if labels_are_suspect(findings):
-        return "look at the event pipeline first, for fewer requests have labels than before; only then at the model."
+        return f"{_of_labels(findings)}; only then at the model."
     if (beside := changed_beside(findings)) is not None and not advised_on_version(findings):
         return f"{advice_on_beside(beside)}; else {_steps(findings)}"
     if not any(map(fell_as_labels, findings[:1])):
@@ -40,6 +40,14 @@ def advice(findings: Sequence[Finding]) -> str:
     if to_do := advised_on_version(findings):
         return f"{to_do} Labels became fewer by about as much: see that those of this version are logged."
     return f"look at the labels first, for they became fewer by about as much; if they are sound, {_steps(findings)}"
+
+
+def _of_labels(findings: Sequence[Finding]) -> str:
+    """Where to look first when labels are fewer. It tells judgments from others, but not a column from events."""
+    if any(f.by_items for f in findings):
+        return "look first at which items nobody has judged, be they new or their judgments lost"
+    where = "where labels come from (the event pipeline, or the job that fills them in)"
+    return f"look first at {where}, for there are fewer"
 
 
 def _until_it_is_judged(held: Unjudged) -> str:
