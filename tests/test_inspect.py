@@ -653,16 +653,34 @@ def test_a_request_that_is_no_sample_says_why(small_shop: Shop, seen: Callable[.
     small_shop.show("mixed", ["a"], query="shoes")
     small_shop.show("mixed", ["b"], query="boots", device="tv", first=2)
     small_shop.show("nothing", [None, {"item_id": "a", "position": None}], query="shoes")
+    small_shop.show("unasked", ["a", "b"], query=None)
     small_shop.judge("shoes", ("a", 1))
     small_shop.by_judgments()
-    why = {name: seen(small_shop, name)["no_sample"] for name in ("unjudged", "mixed", "nothing")}
+    why = {name: seen(small_shop, name)["no_sample"] for name in ("unjudged", "unasked", "mixed", "nothing")}
     assert why == {
         "unjudged": "its query is not judged",
+        "unasked": "it has no query",
         "mixed": "its rows differ in their query",
         "nothing": "it shows no item at a position",
     }
     small_shop.configure({"column": {"grade": "label", "max_grade": 5}}, ["mrr"])
     assert seen(small_shop, "mixed")["no_sample"] == "none of its rows has a grade"
+    small_shop.show("refused", [{"item_id": "a", "label": 7}])
+    assert seen(small_shop, "refused")["no_sample"] == "none of its grades counts"
+
+
+def test_a_request_without_a_label_is_said_to_be_in_no_measure_and_nothing_is_computed(
+    small_shop: Shop, printed: Callable[..., str]
+) -> None:
+    small_shop.show("unjudged", ["a", "b"], query="boots")
+    small_shop.show("judged", ["a", "b"], query="shoes")
+    small_shop.judge("shoes", ("a", 1))
+    small_shop.by_judgments()
+    said = printed(small_shop, "unjudged")
+    assert said.endswith("it has no label, and is in no measure\n")
+    assert "nothing relevant" not in said
+    assert "----" not in said
+    assert "in no measure" not in printed(small_shop, "judged")
 
 
 def test_a_request_that_takes_too_long_is_left_out(shop: Shop, seen: Callable[..., dict[str, Any]]) -> None:

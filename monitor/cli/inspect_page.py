@@ -99,6 +99,9 @@ def show(page: Page, console: Console) -> None:
     """Print the request: what it is, its rows, then each measure."""
     for part in [_head(page), _rows(page), *_notes(page.seen), *_judgments(page)]:
         _put(console, part)
+    if page.seen.is_unlabelled:
+        _put(console, "it has no label, and is in no measure")
+        return
     for working in page.workings:
         _put(console, f"---- {working.measure} ----\n")
         for part in _steps(working, not page.seen.no_sample):

@@ -129,6 +129,12 @@ class Inspection:
     elsewhere: int
     again: tuple[int, ...] = ()
 
+    @property
+    def is_unlabelled(self) -> bool:
+        """Whether it counts for no measure and has nothing either that a measure could be computed from."""
+        has_judgments = any(j.is_usable for j in self.judgments)
+        return bool(self.no_sample) and not has_judgments and not any(has_label(self.monitor, r) for r in self.rows)
+
     def taken_by(self, measure: Measure) -> Inspection:
         """The same with what one measure can take of its grades as `graded`, `used` and `judgments`."""
         limits = GradeLimits.of((measure,), self.monitor.recipe.bound)
@@ -207,7 +213,8 @@ def by_judgments(
     best = sorted(judged, key=lambda i: (-judged[i], str(i)))
     usable = limits.allow(np.array([judged[i] for i in best], np.float64)).tolist()
     judgments = (Judgment(i, judged[i], tuple(shown.get(i, ())), u) for i, u in zip(best, usable, strict=True))
-    return Labels(labels, None, (), tuple(judgments), "" if any(usable) else "its query is not judged")
+    why_none = "its query is not judged" if any(q is not None for q in queries) else "it has no query"
+    return Labels(labels, None, (), tuple(judgments), "" if any(usable) else why_none)
 
 
 def as_number(value: Any, unreadable: float) -> float:

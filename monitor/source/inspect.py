@@ -117,7 +117,8 @@ class _Look:
         used = used_rows(self.monitor, rows, GradeLimits.of((), self.monitor.recipe.bound))
         no_sample = labels.no_sample or source.no_sample
         if isinstance(self.monitor.recipe, Column) and not any(has_label(self.monitor, r) for r in rows):
-            no_sample = no_sample or "none of its rows has a grade"
+            has_grades = any(r.grade is not None for r in rows)
+            no_sample = no_sample or ("none of its grades counts" if has_grades else "none of its rows has a grade")
         return Inspection(
             monitor=self.monitor,
             request=source.request,
