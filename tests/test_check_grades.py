@@ -96,5 +96,7 @@ def test_words_for_grades_are_not_told_to_be_missing(
 
 @pytest.mark.parametrize("recipe", [COLUMN, JUDGMENTS])
 def test_sound_grades_are_told_nothing_of(tmp_path: Path, recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
-    _, warned = checked(tmp_path, [0, 1, 2, 3], recipe, capsys)
+    said, warned = checked(tmp_path, [0, 1, 2, 3], recipe, capsys)
+    assert "looked at 400 requests of 24h, 25 % with a label" in said
+    assert "configuration is valid and everything answers" in said
     assert "refused" not in warned

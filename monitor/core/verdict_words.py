@@ -280,7 +280,8 @@ def _advice_on_labels(finding: Finding, figures: Mapping[str, float]) -> str:
     else:
         where = "look at the event pipeline, for labels stopped coming"
     if finding.verdict == COLLAPSED and not finding.counts_unlabelled and WORTHLESS not in figures:
-        return f"{where}; if fewer requests are to have one from now on, that is what is usual after four whole days."
+        normal = "that is what is usual after four whole days, if not next to none have one"
+        return f"{where}; if fewer requests are to have one from now on, {normal}."
     if finding.verdict == COLLAPSED:
         return f"{where}; if events are sound, people really stopped choosing: look at the ranking itself."
     return f"{where}; do not retrain on these hours, and do not judge the model by them."
