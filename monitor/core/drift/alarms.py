@@ -11,10 +11,10 @@ from functools import cached_property
 import numpy as np
 
 from monitor.core.drift import gates, onset, sudden
-from monitor.core.drift.evidence import BEYOND, Sums, Whole, factors, grow, score
+from monitor.core.drift.evidence import Sums, Threshold, Whole, factors, grow, score
 from monitor.core.drift.frozen import frozen
 from monitor.core.drift.noise import Noise, units
-from monitor.core.drift.series import DAY, HOUR, Bools, Floats, Ints, some
+from monitor.core.drift.series import DAY, HOUR, Bools, Floats, Ints, all_of, some
 from monitor.core.drift.sudden import Course, Foretold
 
 CLOSING = 7.0
@@ -186,7 +186,7 @@ def see(
     left_out: Bools,
     short: Floats,
     past: Floats,
-    threshold: Floats,
+    threshold: Threshold,
     ends: list[int],
     hours: float,
 ) -> Seen:
@@ -197,7 +197,6 @@ def see(
         left_out: (T, S) slices whose labels are lost.
         short: (8, T, U) sums of the last hours, fields as in `gates`.
         past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
-        threshold: (U,) of the evidence.
         hours: of a step.
     """
     factor = factors(sums, noise, threshold, hours)
@@ -220,7 +219,7 @@ def see(
     )
 
 
-def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
+def step(was: Standing, seen: Seen, row: int, threshold: Threshold) -> Standing:
     """The standing after one more step.
 
     While slices with an alarm are left out, or away, that make most of its fall, overall says nothing either: it would
@@ -231,14 +230,16 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
         has, sums = has.copy(), sums.copy()
         has[0], sums[0] = False, 0.0
     evidence = grow(was.evidence, seen.factor[row], threshold)
-    if some(is_silent := ~has):
-        evidence[is_silent] = was.evidence[is_silent]
-    run, is_well = was.run + seen.middle[row], ~is_open
-    anew, begins = (run <= 0) & is_well, (was.run <= 0) & is_well
-    since, fallen = was.since.copy(), was.fallen + (sums * (was.back <= 0)[:, None] if was.is_any_open else sums)
+    if not all_of(has):
+        evidence[~has] = was.evidence[~has]
+    run = was.run + seen.middle[row]
+    anew, begins, new = run <= 0, was.run <= 0, sums
+    if was.is_any_open:
+        anew, begins, new = anew & ~is_open, begins & ~is_open, sums * (was.back <= 0)[:, None]
+    since, fallen = was.since.copy(), was.fallen + new
     since[begins], since[anew], fallen[anew] = end - seen.length, end, 0.0
     course = _followed(was.course, seen, row, has)
-    found = np.minimum(course.evidence(seen.length), np.log(threshold * BEYOND))
+    found = np.minimum(course.evidence(seen.length), threshold.most_logarithm)
     now = Standing(
         evidence,
         np.maximum(run, 0.0),
@@ -255,8 +256,8 @@ def step(was: Standing, seen: Seen, row: int, threshold: Floats) -> Standing:
         was.besides,
         course,
     )
-    fires = now.score > threshold
-    if some(fires) and some(fires := fires & seen.judged & is_well & seen.fell[row]):
+    fires = now.score > threshold.each
+    if some(fires) and some(fires := fires & seen.judged & ~is_open & seen.fell[row]):
         now = _dated(_opened(_begun(now, fires, end), seen, row, fires), seen, row, fires)
     return _closing(now, seen, row, has, sums) if was.is_any_open else now
 
@@ -294,7 +295,7 @@ def _dated(now: Standing, seen: Seen, row: int, fires: Bools) -> Standing:
     moved = np.where(known, total / np.maximum(expected, 1e-9) - 1, 0.0)
     relative = seen.whole.variance[row] / np.maximum(seen.whole.level[row], 1e-9) ** 2
     weight = known / (relative / np.maximum(requests, 1.0) + seen.noise.long_run)
-    prior = 1 / np.maximum(seen.noise.wander + seen.noise.level_error, 1e-9)
+    prior = 1 / np.maximum(seen.noise.moves, 1e-9)
     is_older = now.since < np.maximum(now.fit_since, starts[0])
     found = starts[onset.change_point(moved, weight, prior)]
     found = np.where(is_older[:, None], onset.roughly(now.since, end, length), found)
@@ -308,7 +309,7 @@ def _dated(now: Standing, seen: Seen, row: int, fires: Bools) -> Standing:
 def _followed(was: Course, seen: Seen, row: int, has: Bools) -> Course:
     """The course after one more step: what has too few labels is forgotten, and not followed."""
     labelled, known = seen.labelled[row], was.left_out(seen.left_out[row])
-    if some(~labelled):
+    if not all_of(labelled):
         known, has = known.without(~labelled), has & labelled
     return sudden.follow(known, seen.foretold, row, has, seen.ends[row], seen.length)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from monitor.core.drift import noise, seasons
 from monitor.core.drift.noise import Noise
 from monitor.core.drift.seasons import LEAST_VARIANCE, Means
-from monitor.core.drift.series import DAY, HOUR, WEEK, Bools, Floats, Hours, Ints
+from monitor.core.drift.series import DAY, HOUR, WEEK, Bools, Floats, Hours, Ints, some
 from monitor.core.drift.settings import Settings
 
 LEAST_REQUESTS, LEAST_OF_SLICE = 200, 30
@@ -218,6 +218,25 @@ class Baseline:
             slot = first % WEEK // self.step
             return self.tables[:, slot : slot + count]
         return self.tables[:, seasons.slots(starts, self.step)]
+
+    @cached_property
+    def _counted(self) -> Floats | None:
+        """(1, S) 1 where a slice has a baseline, as numbers, which NumPy multiplies by faster; None if all have."""
+        return None if self.known.all() else self.known[None].astype(np.float64)
+
+    def of_known(self, sums: Floats) -> Floats:
+        """(T, S) with 0 for slices without a baseline; not to be written to, for it may be `sums` itself."""
+        return sums if self._counted is None else sums * self._counted
+
+    @cached_property
+    def variance_of_known(self) -> Floats:
+        """(1, S) variance of a request's value; 0 where a slice has no baseline."""
+        return self.of_known(self.quality.variance[None])
+
+    @cached_property
+    def has_thin_slices(self) -> bool:
+        """Whether any slice has a baseline, but not enough of one to be judged by itself."""
+        return some(self.known & ~self.alone)
 
     @cached_property
     def judged(self) -> Bools:

@@ -11,7 +11,7 @@ import numpy as np
 from monitor.core.drift import alarms, gates
 from monitor.core.drift.alarms import Seen
 from monitor.core.drift.baseline import Baseline, mix_effects
-from monitor.core.drift.evidence import Sums
+from monitor.core.drift.evidence import Sums, Threshold
 from monitor.core.drift.frozen import frozen
 from monitor.core.drift.levels import REQUESTS, SHOWN, VOLUME, Levels
 from monitor.core.drift.noise import units
@@ -32,6 +32,7 @@ class Gated:
 
     Attributes:
         per_step, short, day: (8, T) sums of a step, of three hours, of a day, fields as in `gates`.
+        rows: the three of them.
         spread: of coverage and traffic.
         suspect, refused, short_lists, low: T gates.
         lists_fell: T, whether lists are shorter than a day before.
@@ -45,6 +46,7 @@ class Gated:
     per_step: Floats
     short: Floats
     day: Floats
+    rows: list[gates.Rows]
     spread: gates.Spread
     suspect: list[bool]
     refused: list[bool]
@@ -85,6 +87,7 @@ class Block(NamedTuple):
 
     Attributes:
         window: (8, R + T, S) the day before and the steps, fields as in `gates`.
+        whole: (8, R + T) of all slices.
         busy: R + T, requests that may be judged.
         sound: (R + T, S) 0 where a slice is left out, for its labels are lost.
         crowd: (4, R + T) events, unmatched, refused, items shown.
@@ -93,11 +96,12 @@ class Block(NamedTuple):
         mix: T relative effects of the mix on the mean.
         seen: what the units are judged on.
         requests: (T, S) that came.
-        threshold: (U,) of the evidence.
+        threshold: of the evidence.
     """
 
     ends: list[int]
     window: Floats
+    whole: Floats
     busy: list[float]
     sound: Floats
     crowd: Floats
@@ -106,56 +110,56 @@ class Block(NamedTuple):
     mix: list[float]
     seen: Seen
     requests: Floats
-    threshold: Floats
+    threshold: Threshold
 
 
 def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) -> Block:
     """What can be worked out of some steps at once; the state knows their slices."""
     base = found.at(hours.starts)
     mean, share, volume = base * state.levels.ratios[:, None]
-    # NumPy is three times as fast where both are of the same shape, and numbers.
-    known, size, count = found.known[None] * 1.0, hours.requests, len(hours.starts)
-    judged, usual = size * known, volume * known
+    known, size, count = found.of_known, hours.requests, len(hours.starts)
+    judged, usual = known(size), known(volume)
     served = hours.served
-    asked, shares = served * known, np.minimum(share, 1.0)
+    asked, shares = known(served), np.minimum(share, 1.0)
     worth, expected_labelled = judged * mean, asked * shares
-    # Of the measure, with as many labels as expected of what came, and of what usually comes.
-    present, of_usual = (judged, usual) if settings.counts_unlabelled else (expected_labelled, usual * shares)
+    of_usual = usual if settings.counts_unlabelled else usual * shares  # that are in the measure
     usually = of_usual * mean
-    fields = [served, judged, hours.total * known, worth, hours.labelled * known, expected_labelled, asked, usual]
-    window, crowd = _with_day_before(state, hours, fields)
+    fields = [served, judged, known(hours.total), worth, known(hours.labelled), expected_labelled, asked, usual]
+    window, all_slices, crowd = _with_day_before(state, hours, np.array(fields))
     ends = [start + settings.step for start in hours.starts.tolist()]
     few, spread = settings.steps(SHORT_HOURS), gates.Spread(found.coverage_noise, found.volume_noise)
-    by_slice, whole = gates.rolling(window, few, count), window.sum(axis=2)
+    by_slice, whole = gates.rolling(window, few, count), all_slices
     busy: list[float] = whole[gates.JUDGED].tolist()
-    mix = _mix(present, of_usual, mean)
+    if settings.counts_unlabelled:
+        sizes, usual_sizes, worths = (
+            whole[f, -count:] for f in (gates.JUDGED, gates.EXPECTED_REQUESTS, gates.EXPECTED)
+        )
+    else:  # with as many labels as expected
+        sizes, usual_sizes, worths = np.add.reduce([expected_labelled, of_usual, expected_labelled * mean], axis=2)
+    mix = mix_effects(sizes, usual_sizes, worths, np.add.reduce(usually, axis=1))
     flagged, most_lost = _unlabelled(settings, state, window, by_slice, spread)
     lost_until, sound = _left_out(state, flagged, ends, (few - 1) * settings.step)
-    kept = without_lost(window, sound)
-    if kept is not window:
-        by_slice, whole = gates.rolling(kept, few, count), kept.sum(axis=2)
+    kept, is_lost = window, sound == 0
+    if some(is_lost):
+        kept = _without(window, sound)
+        by_slice, whole = gates.rolling(kept, few, count), np.add.reduce(kept, axis=2)
     short, shifted = units(by_slice), partial(_shifted, settings, state, found, hours)
     gated = _gated(settings, state, kept, whole, short, crowd, spread, shifted, lost_until, most_lost)
     of_units, sound_now = found.judged, sound[-count:]
     threshold = settings.thresholds(of_units)
-    beyond, variance = doubt(found, worth, usually, state.mix.is_shifted), found.quality.variance[None] * known
+    beyond = doubt(found, worth, usually, state.mix.is_shifted)
     past = kept[gates.JUDGED : gates.EXPECTED + 1]
     requests, total = past[:2, -count:]
-    squares = hours.squares * known
+    squares = known(hours.squares)
     of_model = [hours.total, size * base[0], hours.squares, hours.labelled, served * base[1]]
     tracked = np.array([*of_model, served, base[2], size])
     if kept is not window:
-        squares *= sound_now
+        squares = squares * sound_now
         tracked[:REQUESTS] *= sound_now
-    sums = Sums(requests, total, squares, mean * known, variance, found.noise.variance[None, 1:], beyond)
-    left_out = sound_now == 0
-    seen = alarms.see(sums, found.noise, of_units, left_out, short, past, threshold, ends, settings.hours)
-    return Block(ends, window, busy, sound, crowd, gated, tracked, mix, seen, served, threshold)
-
-
-def _mix(present: Floats, usual: Floats, mean: Floats) -> list[float]:
-    """T effects of the mix, by (T, S) requests that came, and that usually come, and the expected mean of each."""
-    return mix_effects(*np.add.reduce([present, usual, present * mean, usual * mean], axis=2))
+    variances = found.variance_of_known, found.noise.variance[None, 1:]
+    sums = Sums(requests, total, squares, known(mean), *variances, beyond)
+    seen = alarms.see(sums, found.noise, of_units, is_lost[-count:], short, past, threshold, ends, settings.hours)
+    return Block(ends, window, all_slices, busy, sound, crowd, gated, tracked, mix, seen, served, threshold)
 
 
 def _gated(
@@ -177,9 +181,10 @@ def _gated(
     refused, shown = gates.rolling(crowd[gates.REFUSED :], few, count)
     items, items_usual = (crowd[gates.SHOWN, -count:], shown), _usual(state.levels, SHOWN)
     missing = _missing(settings, kept, lately[:, :, 1:])
-    if gates.are_well(spans, items, items_usual, refused):
+    rows = [sums.T.tolist() for sums in spans]
+    if gates.are_well(rows, items, items_usual, refused):
         none = [False] * count
-        return Gated(*spans, spread, none, none, none, none, none, none, none, missing, lost_until, most_lost)
+        return Gated(*spans, rows, spread, none, none, none, none, none, none, none, missing, lost_until, most_lost)
     short_lists = gates.lists_short(spans, items, partial(_in_day, crowd, many, count), items_usual)
     lists_fell = short_lists
     if some(short_lists):
@@ -190,6 +195,7 @@ def _gated(
         per_step,
         short,
         day,
+        rows,
         spread,
         gates.labels_suspect(spans, spread).tolist(),
         gates.rows_refused(short, refused, _usual(state.levels, 3)).tolist(),
@@ -232,10 +238,12 @@ def _missing(settings: Settings, kept: Floats, short: Floats) -> Bools:
     return found
 
 
-def _with_day_before(state: State, hours: Hours, fields: list[Floats]) -> tuple[Floats, Floats]:
-    """`window` and `crowd` of a block, of whose steps `fields` are."""
-    recent = state.recent
-    return np.concatenate([recent.sums, fields], axis=1), np.concatenate([recent.crowd, hours.crowd], axis=1)
+def _with_day_before(state: State, hours: Hours, sums: Floats) -> tuple[Floats, Floats, Floats]:
+    """`window`, `whole` and `crowd` of a block, of whose steps (8, T, S) `sums` are."""
+    recent, whole = state.recent, np.add.reduce(sums, axis=2)
+    both = (recent.sums, sums), (recent.whole, whole), (recent.crowd, hours.crowd)
+    window, whole, crowd = (np.concatenate(pair, axis=1) for pair in both)
+    return window, whole, crowd
 
 
 def _unlabelled(
@@ -262,7 +270,7 @@ def _left_out(state: State, flagged: Bools, ends: list[int], lasting: int) -> tu
     """`lost_until` and `sound` of a block, whose labels are lost where (T, S) `flagged`, and for `lasting` seconds."""
     was = state.trouble.lost_until
     if not (some(flagged) or some_of(was)):  # as ever
-        return np.zeros(flagged.shape, np.int64), np.concatenate([state.recent.sound, ~flagged])
+        return np.zeros(flagged.shape, np.int64), np.concatenate([state.recent.sound, np.ones(flagged.shape)])
     instants = np.array(ends)[:, None]
     lost_until = np.maximum(np.maximum.accumulate((instants + lasting) * flagged, axis=0), was)
     return lost_until, np.concatenate([state.recent.sound, (lost_until < instants) * 1.0])
@@ -270,8 +278,10 @@ def _left_out(state: State, flagged: Bools, ends: list[int], lasting: int) -> tu
 
 def without_lost(window: Floats, sound: Floats) -> Floats:
     """(8, N, S) of N steps without what was judged where (N, S) `sound` is 0; the requests stay."""
-    if not some(sound == 0):
-        return window
+    return _without(window, sound) if some(sound == 0) else window
+
+
+def _without(window: Floats, sound: Floats) -> Floats:
     found = window.copy()
     found[gates.JUDGED : gates.EXPECTED_REQUESTS] *= sound
     return found

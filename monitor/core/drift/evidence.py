@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from monitor.core.drift.frozen import frozen
-from monitor.core.drift.noise import Noise, units, units_of
+from monitor.core.drift.noise import Noise, units
 from monitor.core.drift.seasons import LEAST_VARIANCE
-from monitor.core.drift.series import Floats
+from monitor.core.drift.series import Floats, some_of
 
 STAKES = np.array([0.5, 1.0, 2.0])
 """Drops that are bet on, in standard deviations of a step's mean."""
@@ -26,6 +26,33 @@ LEAST_HOURS, MOST_HOURS = 4.0, 7.0
 most of what a step moves by; the most where it makes hardly any, and every blip is seen."""
 BEYOND = 7.4
 """How many times the threshold evidence may grow to."""
+
+
+class Threshold(NamedTuple):
+    """What the evidence of U units is held against, and what is reckoned with it; not to be written to.
+
+    Attributes:
+        each: (U,) mean number of steps to a false alarm.
+        half: (U,) with half its logarithm.
+        logarithm: (U, 1)
+        most: (U, 1) as far as evidence may grow.
+        most_logarithm: (U,) of that.
+    """
+
+    each: Floats
+    half: Floats
+    logarithm: Floats
+    most: Floats
+    most_logarithm: Floats
+
+    @classmethod
+    def of(cls, each: Floats) -> Threshold:
+        """Of (U,) steps."""
+        most = each * BEYOND
+        found = cls(each, np.sqrt(each), np.log(each)[:, None], most[:, None], np.log(most))
+        for part in found:
+            part.flags.writeable = False
+        return found
 
 
 @frozen
@@ -51,14 +78,17 @@ class Sums:
     @cached_property
     def whole(self) -> Whole:
         """The same by unit."""
-        n, mean = self.requests, self.mean
-        found = units(np.array([n, self.total, n * mean, n * self.variance, n * self.of_late]))
-        requests, total, expected, within, chance = found
+        n, total, mean = self.requests, self.total, self.mean
+        expected = n * mean
+        every = [n, total, expected, n * self.variance, n * self.of_late, expected * mean, total * mean, self.squares]
+        found = units(np.array(every))
+        requests, total, expected, within, chance = found[:5]
         size = np.maximum(requests, 1.0)
         level, variance = expected / size, within / size
         level[:, 1:], variance[:, 1:] = mean, self.variance
         variance = np.maximum(variance, LEAST_VARIANCE)
-        return Whole(found[:3].transpose(1, 2, 0), requests, total, expected, size, level, variance, chance)
+        sums = found[:3].transpose(1, 2, 0)
+        return Whole(sums, requests, total, expected, size, level, variance, chance, found[5:])
 
 
 class Whole(NamedTuple):
@@ -70,6 +100,8 @@ class Whole(NamedTuple):
         size: (T, U) requests, at least one.
         level, variance: (T, U) expected mean of a request, and variance of its value.
         chance: (T, U) sampling variance of `total`, by what the requests' variance is of late.
+        products: (3, T, U) sums over the requests of the squared expected mean, of it times the value, of the squared
+            value.
     """
 
     sums: Floats
@@ -80,32 +112,28 @@ class Whole(NamedTuple):
     level: Floats
     variance: Floats
     chance: Floats
+    products: Floats
 
 
-def factors(sums: Sums, noise: Noise, threshold: Floats, hours: float) -> Floats:
-    """(T, U, 3) logarithm of each step's factor for each stake; 0 where there is no request.
-
-    Args:
-        threshold: (U,) of the evidence.
-        hours: of a step.
-    """
+def factors(sums: Sums, noise: Noise, threshold: Threshold, hours: float) -> Floats:
+    """(T, U, 3) logarithm of each step's factor, of so many hours, for each stake; 0 where there is no request."""
     whole = sums.whole
-    short, squared, lowest = _shortfall(sums, noise.tolerated)
+    short, squared, lowest = _shortfall(sums, noise)
     bet, kappa, tempered = odds(whole.size, whole.level, whole.variance, lowest, noise)
     found = tempered * (bet * short[..., None] - kappa * bet**2 * squared[..., None])
     capped: Floats = np.minimum(found, most(threshold, tempered, hours))
     return capped
 
 
-def most(threshold: Floats, tempered: Floats, hours: float) -> Floats:
+def most(threshold: Threshold, tempered: Floats, hours: float) -> Floats:
     """(..., U, 1) logarithm of the largest factor of a step of so many hours.
 
     Args:
-        threshold: (U,) of the evidence.
         tempered: (..., U, 1) share of chance in what a step moves by.
     """
     lasting = MOST_HOURS - (MOST_HOURS - LEAST_HOURS) * tempered
-    found: Floats = np.log(threshold)[:, None] * np.minimum(hours / lasting, 1.0)
+    share = hours / lasting
+    found: Floats = threshold.logarithm * (share if hours <= LEAST_HOURS else np.minimum(share, 1.0))
     return found
 
 
@@ -125,20 +153,27 @@ def odds(size: Floats, level: Floats, variance: Floats, lowest: Floats, noise: N
     return bet, kappa, (sampling / whole)[..., None]
 
 
-def _shortfall(sums: Sums, tolerated: Floats) -> tuple[Floats, Floats, Floats]:
-    """((T, U) sum of m - y, (T, U) sum of (m - y)^2, (T, U) least m) for the mean m that is still tolerated."""
-    n, s = sums.requests, sums.total
-    # By overall's tolerance and by each slice's own; one after the other, for NumPy is fastest at arrays of one shape.
-    of_all, own = (1 - tolerated[0] - sums.doubt)[:, None] * sums.mean, (1 - tolerated[None, 1:]) * sums.mean
-    short = units_of(n * of_all - s, n * own - s)
-    squared = units_of(n * of_all**2 - 2 * of_all * s + sums.squares, n * own**2 - 2 * own * s + sums.squares)
-    lowest = np.where(n > 0, of_all, 1.0).min(axis=1, keepdims=True)
-    return short, squared, np.concatenate([lowest, own], axis=1)
+def _shortfall(sums: Sums, noise: Noise) -> tuple[Floats, Floats, Floats]:
+    """((T, U) sum of m - y, (T, U) sum of (m - y)^2, (T, U) least m) for the mean m that is still tolerated.
+
+    Of overall that is each slice's expected mean less what overall tolerates.
+    """
+    whole = sums.whole
+    by_mean, of_mean, squares = whole.products
+    share = noise.still
+    if some_of(sums.doubt):
+        share = np.repeat(share, len(sums.doubt), axis=0)
+        share[:, 0] -= sums.doubt
+    short = share * whole.expected - whole.total
+    squared = share * (share * by_mean - 2 * of_mean) + squares
+    lowest = share * whole.level
+    lowest[:, 0] = share[:, 0] * np.minimum.reduce(np.where(sums.requests > 0, sums.mean, 1.0), axis=1)
+    return short, squared, lowest
 
 
-def grow(evidence: Floats, factor: Floats, threshold: Floats) -> Floats:
+def grow(evidence: Floats, factor: Floats, threshold: Threshold) -> Floats:
     """(M + 1) x factor for each unit and stake, (U, 3)."""
-    found: Floats = np.minimum((evidence + 1.0) * factor, (threshold * BEYOND)[:, None])
+    found: Floats = np.minimum((evidence + 1.0) * factor, threshold.most)
     return found
 
 

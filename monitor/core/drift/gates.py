@@ -66,6 +66,8 @@ REQUESTS, JUDGED, TOTAL, EXPECTED, LABELLED, EXPECTED_LABELLED, SERVED, EXPECTED
 """Sums of steps: REQUESTS came, SERVED are those of slices with a baseline, JUDGED those of these that are in the
 measure. The last two are the same where a request without a label counts 0."""
 FIELDS = 8
+Rows = list[list[float]]
+"""Sums of T steps, 8 of each: single numbers of arrays are slow."""
 FEW = 6
 """Rows up to which it is faster to add them one by one."""
 EVENTS, UNMATCHED, REFUSED, SHOWN = range(4)
@@ -104,16 +106,16 @@ class Spread:
     volume: float
 
 
-def are_well(spans: Sequence[Floats], shown: Sequence[Floats], usual: float, refused: Floats) -> bool:
+def are_well(spans: Sequence[Rows], shown: Sequence[Floats], usual: float, refused: Floats) -> bool:
     """Whether no gate could find anything in T steps: as ever, and seen with plain numbers in a fraction of the time.
 
     Args:
-        spans: (8, T) sums of a step, of three hours, of a day.
+        spans: T times 8 sums of a step, of three hours, of a day.
         shown: (T,) items in a step, and in three hours.
         usual: items for each request.
         refused: (T,) rows that were refused in three hours.
     """
-    least, (step, short, day) = LISTS_RATIO * usual, (sums.T.tolist() for sums in spans)
+    least, (step, short, day) = LISTS_RATIO * usual, spans
     rows = zip(step, short, day, shown[0].tolist(), shown[1].tolist(), strict=True)
     return max(refused.tolist()) < REFUSED_ROWS and all(_is_well(*row, least) for row in rows)
 

@@ -6,6 +6,7 @@ A unit is a slice, or overall: the sum over the slices of what they differ from 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -44,6 +45,16 @@ class Noise:
     persistence: Floats
     wander: Floats
     variance: Floats
+
+    @cached_property
+    def still(self) -> Floats:
+        """(1, U) share of the level that is tolerated at the least."""
+        return (1 - self.tolerated)[None]
+
+    @cached_property
+    def moves(self) -> Floats:
+        """(U,) variance of deviations, that of the level itself too."""
+        return self.wander + self.level_error
 
 
 def units(sums: Floats) -> Floats:

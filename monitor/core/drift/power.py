@@ -9,7 +9,7 @@ import numpy as np
 from monitor.core.drift import sudden
 from monitor.core.drift.alarms import SUDDEN
 from monitor.core.drift.baseline import Baseline
-from monitor.core.drift.evidence import STAKES, most, odds
+from monitor.core.drift.evidence import STAKES, Threshold, most, odds
 from monitor.core.drift.noise import units
 from monitor.core.drift.series import DAY, WEEK, Floats
 from monitor.core.drift.settings import Settings
@@ -36,7 +36,7 @@ def smallest_drops(settings: Settings, state: State) -> dict[str, float | None]:
     usual = _usual(settings, state, found)
     judged = found.judged & (usual.requests > 0) & (usual.level > 0)
     threshold = settings.thresholds(judged)
-    needed = np.log(threshold) - ROUNDING
+    needed = threshold.logarithm[:, 0] - ROUNDING
     low, high = found.noise.tolerated, np.full(len(names), LARGEST)
     reachable = judged & (usual.evidence(settings, found, high, threshold) >= needed)
     for _ in range(HALVINGS):
@@ -59,7 +59,7 @@ class _Usual:
     level: Floats
     variance: Floats
 
-    def evidence(self, settings: Settings, found: Baseline, drop: Floats, threshold: Floats) -> Floats:
+    def evidence(self, settings: Settings, found: Baseline, drop: Floats, threshold: Threshold) -> Floats:
         """(U,) expected logarithm of a day's evidence, the mean over the stakes, at a relative drop of each unit."""
         tolerated, level = found.noise.tolerated, np.maximum(self.level, 1e-9)
         size, variance = np.maximum(self.requests, 1e-9), np.maximum(self.variance, 1e-9)
@@ -77,7 +77,7 @@ class _Usual:
         noise, step = found.noise, settings.step
         sampling = self.variance / np.maximum(self.requests, 1e-9) / np.maximum(self.level, 1e-9) ** 2
         moved, always = np.stack([np.zeros(len(drop)), -drop]), np.ones(len(drop), bool)
-        seen = Foretold(noise.persistence, noise.wander + noise.level_error, moved, np.stack([sampling, sampling]))
+        seen = Foretold(noise.persistence, noise.moves, moved, np.stack([sampling, sampling]))
         course, highest = Course.empty(len(drop), 0), np.zeros(len(drop))
         for end in range(step, WARM + DAY + 1, step):
             course = sudden.follow(course, seen, int(end > WARM), always, end, step)

@@ -23,6 +23,11 @@ def some(flags: Bools) -> bool:
     return 1 in flags.tobytes()
 
 
+def all_of(flags: Bools) -> bool:
+    """Whether all are true: as `all`, which for a few flags takes ten times as long."""
+    return 0 not in flags.tobytes()
+
+
 def some_of(numbers: Ints | Floats) -> bool:
     """Whether any is other than 0."""
     return bool(np.count_nonzero(numbers))

@@ -7,7 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from monitor.core.drift.series import DAY, HOUR, Bools, Floats
+from monitor.core.drift.evidence import Threshold
+from monitor.core.drift.series import DAY, HOUR, Bools
 
 BUDGET_HOURS = 90 * 24
 OVERALL_SHARE = 0.5
@@ -56,26 +57,32 @@ class Settings:
 
     def steps(self, hours: float) -> int:
         """Whole steps in so many hours, one at least."""
-        return max(1, round(hours / self.hours))
+        return _whole_steps(hours, self.step)
 
     def pin(self, start: int) -> int:
         """The last moment by `start`, seconds, at which what went before was left behind; 0 if there is none."""
+        if not self.begun_anew:  # as ever
+            return self.pinned_at if self.pinned_at <= start else 0
         return max((at for at in (self.pinned_at, *self.begun_anew) if at <= start), default=0)
 
-    def thresholds(self, judged: Bools) -> Floats:
-        """(U,) mean number of steps to a false alarm of each unit, by which those that are judged keep the budget.
+    def thresholds(self, judged: Bools) -> Threshold:
+        """The mean number of steps to a false alarm of each unit, by which those that are judged keep the budget.
 
         Overall, the first, gets OVERALL_SHARE of it: it is what most drops show on first. The slices share the rest.
         """
-        whole, slices = BUDGET_HOURS / self.hours / self.budget / RESERVE, int(np.count_nonzero(judged[1:]))
-        return _shared(whole, len(judged), slices)
+        whole = BUDGET_HOURS / self.hours / self.budget / RESERVE
+        return _shared(whole, len(judged), int(np.count_nonzero(judged[1:])))
 
 
 @lru_cache
-def _shared(whole: float, units: int, slices: int) -> Floats:
-    """(units,) what each unit gets of a budget that overall and so many slices share; not to be written to."""
+def _shared(whole: float, units: int, slices: int) -> Threshold:
+    """What each unit gets of a budget that overall and so many slices share."""
     found = np.full(units, whole)
     found[0] /= OVERALL_SHARE if slices else 1.0
     found[1:] *= max(slices, 1) / (1 - OVERALL_SHARE)
-    found.flags.writeable = False
-    return found
+    return Threshold.of(found)
+
+
+@lru_cache
+def _whole_steps(hours: float, step: int) -> int:
+    return max(1, round(hours / (step / HOUR)))

@@ -14,7 +14,7 @@ from monitor.core.drift.block import DAY_HOURS, SHORT_HOURS, Block, block_of, wi
 from monitor.core.drift.diagnosis import Split, split
 from monitor.core.drift.levels import QUALITY, REQUESTS
 from monitor.core.drift.noise import units
-from monitor.core.drift.series import DAY, Bools, Floats, Hours, ratio, some
+from monitor.core.drift.series import DAY, Bools, Floats, Hours, all_of, ratio, some
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import Mix, Recent, State
 from monitor.core.drift.troubles import Troubles
@@ -55,8 +55,6 @@ class _Going:
         self._was = state
         self._found = found
         self._block = block
-        self._half = np.sqrt(block.threshold)
-        self._unknown = ~found.known
         self._names = ("", *state.slices)
         self._standing = state.standing
         self._is_open = state.standing.is_any_open
@@ -67,14 +65,10 @@ class _Going:
         self._reference = state.reference
         self._today = state.levels.today.sums.copy()
         self._crowd = state.levels.today.crowd.copy()
-        self._good = np.ones(len(block.ends))
+        self._is_bad = np.zeros(len(block.ends), bool)
         self._busy_at = state.busy_at
         self._least_mix = max(LEAST_MIX, MIX_DEVIATIONS * found.mix_noise)
-        # As lists: single numbers of arrays are slow.
-        self._requests: list[float] = block.gated.per_step[gates.REQUESTS].tolist()
-        self._judged: list[float] = block.gated.per_step[gates.JUDGED].tolist()
-        self._day: list[list[float]] = block.gated.day.T.tolist()
-        self._short: list[list[float]] = block.gated.short.T.tolist()
+        self._step, self._short, self._day = block.gated.rows
 
     def step(self, row: int) -> Verdict:
         """Judge one step."""
@@ -83,7 +77,7 @@ class _Going:
         is_masked = kind is not None and kind not in SLICE_KINDS
         before, was_open = self._standing, self._is_open
         if is_masked:
-            self._good[row] = 0.0
+            self._is_bad[row] = True
             self._standing = alarms.unfit(before, end)
         elif settled:  # else what comes is what it will be
             if was_low * self._settings.step >= DAY:
@@ -91,7 +85,7 @@ class _Going:
             self._standing = alarms.step(before, self._block.seen, row, self._block.threshold)
             self._is_open = self._standing.is_any_open
             self._follow_mix(row)
-        if self._requests[row] > 0:
+        if self._step[row][gates.REQUESTS] > 0:
             self._busy_at = end
         gone = self._gone(row) if was_open else ()
         changes = self._changes(row, before, gone) if was_open or self._is_open else ()
@@ -109,9 +103,11 @@ class _Going:
         return self._was.going_on(
             until=block.ends[-1],
             busy_at=self._busy_at,
-            reference=None if reference is None else reference.with_more(self._as_expected(hours), self._good),
+            reference=None if reference is None else reference.with_more(self._as_expected(hours), 1.0 - self._is_bad),
             levels=self._levels.with_today(self._today, self._crowd, was.is_shifted or self._is_shifted),
-            recent=Recent(block.window[:, -steps:], block.crowd[:, -steps:], block.sound[-steps:]),
+            recent=Recent.of(
+                block.window[:, -steps:], block.crowd[:, -steps:], block.sound[-steps:], block.whole[:, -steps:]
+            ),
             standing=self._standing,
             trouble=self._troubles.now,
             mix=self._mix,
@@ -153,7 +149,7 @@ class _Going:
         return tuple(np.flatnonzero(which).tolist())
 
     def _follow_mix(self, row: int) -> None:
-        count = self._judged[row]
+        count = self._step[row][gates.JUDGED]
         if count > 0:
             weight, was = mix_weight(self._settings.step), self._mix
             over = was.over + weight * (self._block.mix[row] * count - was.over)
@@ -205,7 +201,7 @@ class _Going:
         if self._reference is not None:
             self._reference = self._reference.without(since)
             starts = np.array(self._block.ends[: row + 1]) - self._settings.step
-            self._good[: row + 1][starts >= since] = 0.0
+            self._is_bad[: row + 1][starts >= since] = True
         began = int(now.began[new, 0].min())
         steps = min(max((self._block.ends[row] - began) // self._settings.step, 1), self._was.recent.sums.shape[1])
         end = self._was.recent.sums.shape[1] + row + 1
@@ -233,13 +229,13 @@ class _Going:
         new, block = self._block.tracked[:, row], self._block
         self._today[REQUESTS:] += new[REQUESTS:]
         if masked in (None, "rows_refused", "positions_missing"):
-            self._crowd[0] += self._requests[row]
+            self._crowd[0] += self._step[row][gates.REQUESTS]
             self._crowd[1:] += block.crowd[:, block.crowd.shape[1] - len(block.ends) + row]
         if masked is not None:
             return
         if self._is_open:
             self._today[:REQUESTS] += new[:REQUESTS] * self._kept()
-            self._good[row] = 0.0
+            self._is_bad[row] = True
         else:
             self._today[:REQUESTS] += new[:REQUESTS]
 
@@ -267,14 +263,14 @@ class _Going:
             day[gates.EXPECTED_LABELLED] / served if served else None,
             self._mix.is_shifted,
             self._mix.effect,
-            self._troubles.missing(),
+            self._troubles.missing() if kind else (),  # else there are none, and so below
             self._troubles.labels(row, usual) if is_suspect else None,
             found,
             self._was.improved >= LASTING_DAYS,
             known.days,
             self._lacks(row),
             self._settings.steps(hours) * self._settings.step,
-            self._troubles.lost(row),
+            self._troubles.lost(row) if kind else (),
             self._observed_span(row),
             self._was.decayed >= LASTING_DAYS and not alarms_open,
             self._was.moved if self._was.settled else None,
@@ -296,11 +292,12 @@ class _Going:
 
     def _unjudged(self, row: int) -> float:
         """Share of the last day's requests that are of slices without a baseline."""
-        if not (self._was.settled and some(self._unknown)):  # as ever
+        known = self._found.known
+        if not self._was.settled or all_of(known):  # as ever
             return 0.0
         steps = self._was.recent.sums.shape[1]
         came = self._block.window[gates.REQUESTS, row + 1 : row + 1 + steps].sum(axis=0)
-        return ratio(came[self._unknown].sum(), came.sum()) or 0.0
+        return ratio(came[~known].sum(), came.sum()) or 0.0
 
     def _observed_span(self, row: int) -> int:
         """Seconds since the first request that was judged in the last day; 0 without any."""
@@ -337,7 +334,7 @@ class _Going:
         now = self._standing
         if not self._is_open:
             return ()
-        weight, told = now.score / self._block.threshold, now.told
+        weight, told = now.score / self._block.threshold.each, now.told
         tolerated, began = self._found.noise.tolerated, now.began.tolist()
         return tuple(
             Alarm(
@@ -358,7 +355,7 @@ class _Going:
     def _pending(self) -> tuple[str, ...]:
         """Units with half the evidence, and no alarm."""
         now = self._standing
-        which = now.score >= self._half
+        which = now.score >= self._block.threshold.half
         if not some(which):  # as ever
             return ()
         which &= ~now.open & self._block.seen.judged

@@ -78,7 +78,7 @@ class Course:
 
     def evidence(self, length: int) -> Floats:
         """(U,) logarithm of the evidence of a fall that has lasted for LEAST_HOURS at least, by steps of `length`."""
-        found: Floats = self._by_start(length).max(axis=1)
+        found: Floats = np.maximum.reduce(self._by_start(length), axis=1)
         return found
 
     def began(self, end: int, length: int) -> Ints:
@@ -124,7 +124,7 @@ class Foretold(NamedTuple):
     def of(cls, noise: Noise, total: Floats, expected: Floats, chance: Floats) -> Foretold:
         """From (T, U) observed and expected sums, and the sampling variance of the observed ones."""
         scale = np.maximum(expected, 1e-9)
-        return cls(noise.persistence, noise.wander + noise.level_error, total / scale - 1, chance / scale**2)
+        return cls(noise.persistence, noise.moves, total / scale - 1, chance / scale**2)
 
 
 def follow(was: Course, seen: Foretold, row: int, has: Bools, end: int, length: int) -> Course:

@@ -10,7 +10,7 @@ from monitor.core.drift import levels as lv
 from monitor.core.drift.baseline import Baseline
 from monitor.core.drift.levels import Levels
 from monitor.core.drift.noise import Noise, units
-from monitor.core.drift.series import DAY, Floats, some
+from monitor.core.drift.series import DAY, Floats
 from monitor.core.drift.settings import Settings
 
 BLOCK_DAYS = 3
@@ -49,7 +49,7 @@ def doubt(found: Baseline, present: Floats, usual: Floats, is_shifted: bool) -> 
         is_shifted: whether the mix of the slices has moved the mean.
     """
     by_mix = BY_MIX * is_shifted
-    if not some(found.known & ~found.alone):
+    if not found.has_thin_slices:
         return np.array([by_mix])
     variance = found.noise.level_error[1:]
     errors = np.sqrt((np.stack([present, usual]) ** 2 * variance).sum(axis=2))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from monitor.core.drift.alarms import Seen, Standing, see, step
-from monitor.core.drift.evidence import Sums
+from monitor.core.drift.evidence import Sums, Threshold
 from monitor.core.drift.noise import Noise, units
 from monitor.core.drift.series import Floats
 
-THRESHOLD = np.full(3, 2000.0)
+THRESHOLD = Threshold.of(np.full(3, 2000.0))
 JUDGED = np.array([True, True, True])
 
 

@@ -107,10 +107,10 @@ def test_a_level_that_wanders_is_tolerated_more() -> None:
 
 def test_the_budget_is_shared_by_overall_and_the_slices() -> None:
     judged = np.array([True, True, True, False])
-    found = Settings(budget=2.0).thresholds(judged)
+    found = Settings(budget=2.0).thresholds(judged).each
     assert (1 / found[judged]).sum() * 90 * 24 == pytest.approx(2.0 * RESERVE)
     assert found[0] < found[1] == found[2]
-    assert Settings(step=DAY).thresholds(np.array([True, False]))[0] == pytest.approx(90 / RESERVE)
+    assert Settings(step=DAY).thresholds(np.array([True, False])).each[0] == pytest.approx(90 / RESERVE)
 
 
 @pytest.mark.parametrize(("step", "budget"), [(7 * HOUR, 1.0), (0, 1.0), (HOUR, 0.0)])

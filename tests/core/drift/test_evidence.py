@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.core.drift.evidence import LEAST_HOURS, MOST_HOURS, Sums, factors, grow, score
+from monitor.core.drift.evidence import LEAST_HOURS, MOST_HOURS, Sums, Threshold, factors, grow, score
 from monitor.core.drift.noise import Noise
 from monitor.core.drift.series import Floats
 
 CALM = np.full(2, 0.004**2)
 NOISE = Noise(CALM, 3 * CALM, np.zeros(2), np.full(2, 0.01), CALM, np.full(2, 0.9), CALM, CALM)
-THRESHOLD = np.exp([9.0, 9.0])
+THRESHOLD = Threshold.of(np.exp([9.0, 9.0]))
 EXACT = replace(NOISE, tolerated=np.zeros(2))
 
 
@@ -28,10 +28,11 @@ def drawn(rng: np.random.Generator, steps: int, requests: int, mean: float) -> S
 
 def run_length(rng: np.random.Generator, requests: int, mean: float, threshold: float, most: int) -> int:
     """Steps to the alarm of a baseline that is exactly right."""
-    factor = np.exp(factors(drawn(rng, most, requests, mean), EXACT, np.full(2, threshold), 1.0))
+    limit = Threshold.of(np.full(2, threshold))
+    factor = np.exp(factors(drawn(rng, most, requests, mean), EXACT, limit, 1.0))
     evidence = np.zeros((2, 3))
     for step in range(most):
-        evidence = grow(evidence, factor[step], np.full(2, threshold))
+        evidence = grow(evidence, factor[step], limit)
         if score(evidence)[0] > threshold:
             return step + 1
     return most

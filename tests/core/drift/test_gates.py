@@ -50,5 +50,6 @@ def test_no_gate_finds_anything_where_all_are_well() -> None:
         suspect = labels_suspect((step, short, day), SPREAD), rows_refused(short, refused, 0.0)
         lists = lists_short((step, short, day), shown[:2], lambda last=shown[2]: last, USUAL)
         is_found = any(flags.any() for flags in (*low, *suspect, lists))
-        seen.add((are_well((step, short, day), shown[:2], USUAL, refused), is_found))
+        rows = [span.T.tolist() for span in sums]
+        seen.add((are_well(rows, shown[:2], USUAL, refused), is_found))
     assert seen == {(True, False), (False, False), (False, True)}
