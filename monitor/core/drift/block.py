@@ -270,7 +270,7 @@ def _left_out(state: State, flagged: Bools, ends: list[int], lasting: int) -> tu
     """`lost_until` and `sound` of a block, whose labels are lost where (T, S) `flagged`, and for `lasting` seconds."""
     was = state.trouble.lost_until
     if not (some(flagged) or some_of(was)):  # as ever
-        return np.zeros(flagged.shape, np.int64), np.concatenate([state.recent.sound, np.ones(flagged.shape)])
+        return np.zeros(flagged.shape, np.int64), np.concatenate([state.recent.sound, ~flagged])
     instants = np.array(ends)[:, None]
     lost_until = np.maximum(np.maximum.accumulate((instants + lasting) * flagged, axis=0), was)
     return lost_until, np.concatenate([state.recent.sound, (lost_until < instants) * 1.0])

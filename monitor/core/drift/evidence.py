@@ -35,7 +35,7 @@ class Threshold(NamedTuple):
         each: (U,) mean number of steps to a false alarm.
         half: (U,) with half its logarithm.
         logarithm: (U, 1)
-        most: (U, 1) as far as evidence may grow.
+        most: (U, 3) as far as evidence may grow, the same for each stake.
         most_logarithm: (U,) of that.
     """
 
@@ -49,7 +49,8 @@ class Threshold(NamedTuple):
     def of(cls, each: Floats) -> Threshold:
         """Of (U,) steps."""
         most = each * BEYOND
-        found = cls(each, np.sqrt(each), np.log(each)[:, None], most[:, None], np.log(most))
+        of_stakes = np.repeat(most[:, None], len(STAKES), axis=1)
+        found = cls(each, np.sqrt(each), np.log(each)[:, None], of_stakes, np.log(most))
         for part in found:
             part.flags.writeable = False
         return found

@@ -78,7 +78,7 @@ class Course:
 
     def evidence(self, length: int) -> Floats:
         """(U,) logarithm of the evidence of a fall that has lasted for LEAST_HOURS at least, by steps of `length`."""
-        found: Floats = np.maximum.reduce(self._by_start(length), axis=1)
+        found: Floats = np.maximum.reduce(self._by_start(length), axis=1) / 2
         return found
 
     def began(self, end: int, length: int) -> Ints:
@@ -89,8 +89,7 @@ class Course:
         return found
 
     def _by_start(self, length: int) -> Floats:
-        found: Floats = evidence(self.starts[AGAINST], self.starts[INFORMATION])
-        return found[:, _youngest(length) :]
+        return twice_evidence(*self.starts[AGAINST:, :, _youngest(length) :])
 
 
 def _youngest(length: int) -> int:
@@ -98,10 +97,10 @@ def _youngest(length: int) -> int:
     return max(-int(-LEAST_HOURS * HOUR // max(length, HOUR)) - 1, 0)
 
 
-def evidence(against: Floats, information: Floats) -> Floats:
-    """Logarithm of the likelihood ratio: a fall beyond TOLERATED against one of just as much."""
+def twice_evidence(against: Floats, information: Floats) -> Floats:
+    """Twice the logarithm of the likelihood ratio: a fall beyond TOLERATED against one of just as much."""
     beyond = np.maximum(against - TOLERATED * information, 0.0)
-    found: Floats = beyond * beyond / (2 * information + 2 * TYPICAL**-2)
+    found: Floats = beyond * beyond / (information + TYPICAL**-2)
     return found
 
 
