@@ -54,6 +54,8 @@ _INTEGERS = {
     "duckdb": ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"),
 }
 """Dialect -> a driver's type codes of whole numbers, where a whole number costs less to check than another one."""
+_SMALL = {"postgresql": (21, 23), "duckdb": ("TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER")}
+"""The same of those of up to 32 bits."""
 MYSQL_TEXTS = (15, 245, *range(247, 255))
 """MySQL's type codes of what a collation may hold to be equal: texts, JSON, enums and sets."""
 _COLLATED = {"mysql": MYSQL_TEXTS, "mariadb": MYSQL_TEXTS, "mssql": ("str", 1)}
@@ -240,7 +242,8 @@ class Pull:
         queries = replace(
             plain,
             boolean_grade=is_boolean([plain.grade_kind]),
-            whole_position=_is_whole(plain.dialect.name, kinds.rankings[self.monitor.rankings.position]),
+            whole_position=plain.position_kind in _INTEGERS.get(plain.dialect.name, ()),
+            small_position=plain.position_kind in _SMALL.get(plain.dialect.name, ()),
             events_have_rowid=_have_rowid(plain, reader),
             collated=_collated(plain),
         )
@@ -262,11 +265,6 @@ def is_boolean(types: Sequence[Any]) -> bool:
     """Whether the first of a driver's type codes is that of a boolean."""
     # By chance PostgreSQL's number of a boolean is that of a BIT in MySQL, which `Reader.columns` reads as one.
     return types[0] == _POSTGRES_BOOLEAN or str(types[0]).lower() in _BOOLEANS
-
-
-def _is_whole(dialect: str, kind: Any) -> bool:
-    """Whether a column of that type code is known to hold whole numbers."""
-    return kind in _INTEGERS.get(dialect, ())
 
 
 def _collated(queries: Queries) -> frozenset[str]:

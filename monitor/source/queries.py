@@ -119,6 +119,7 @@ class Queries:
         cutoffs: the depths for which shown items are counted; the traffic's comes first.
         boolean_grade: the grade is a boolean, which cannot be compared to 0.
         whole_position: the position can only be a whole number.
+        small_position: and its type holds none that is too large to be one.
         events_have_rowid: the events are a table that SQLite numbers by itself.
         collated: columns to slice by of which MariaDB, MySQL and SQL Server hold texts to be equal that are written in
             different ways, by case, accents or blanks at the end.
@@ -130,6 +131,7 @@ class Queries:
     dialect: sa.Dialect = field(default_factory=DefaultDialect)
     boolean_grade: bool = False
     whole_position: bool = False
+    small_position: bool = False
     events_have_rowid: bool = False
     collated: frozenset[str] = frozenset()
     kinds: Kinds = field(default_factory=Kinds, compare=False)
@@ -168,6 +170,11 @@ class Queries:
             return self.kinds.rankings.get(self.grade_column)
         recipe = self.monitor.recipe
         return self.kinds.labels.get(recipe.grade) if isinstance(recipe, Judgments) else None
+
+    @property
+    def position_kind(self) -> Any:
+        """The type of the column of positions."""
+        return self.kinds.rankings.get(self.monitor.rankings.position)
 
     def kinds_now(self, reader: Reader, to_sum: bool = False) -> Kinds:
         """The types that the columns have now; see `Kinds.of`."""
@@ -239,6 +246,8 @@ class Queries:
             whole = sa.func.floor(number) == number
         elif not self.whole_position:
             whole = sa.func.floor(self.position) == self.position
+        if k is None and self.small_position:
+            return number >= first
         within = number.between(first, first + (PLACES if k is None else k) - 1)
         return within if whole is None else sa.and_(within, whole)
 
