@@ -58,13 +58,8 @@ class Noise:
 
 
 def units(sums: Floats) -> Floats:
-    """(..., S + 1) from (..., S): overall, then the slices."""
-    return units_of(sums, sums)
-
-
-def units_of(added: Floats, sums: Floats) -> Floats:
-    """(..., S + 1) from two of (..., S): overall is the sum of the first, the slices are the second."""
-    found: Floats = np.concatenate([np.add.reduce(added, axis=-1, keepdims=True), sums], axis=-1)
+    """(..., S + 1) from (..., S): overall, the sum, then the slices."""
+    found: Floats = np.concatenate([np.add.reduce(sums, axis=-1, keepdims=True), sums], axis=-1)
     return found
 
 
