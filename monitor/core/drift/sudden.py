@@ -149,6 +149,6 @@ def follow(was: Course, seen: Foretold, row: int, has: Bools, end: int, length: 
 
 def _begun(of_starts: Floats) -> Floats:
     """With a new start before the others, the oldest left out."""
-    found = np.zeros(of_starts.shape)
-    found[..., 1:] = of_starts[..., :-1]
+    found = np.empty(of_starts.shape)
+    found[..., 0], found[..., 1:] = 0.0, of_starts[..., :-1]
     return found

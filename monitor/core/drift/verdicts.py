@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from monitor.core.drift.diagnosis import Split
+from monitor.core.drift.frozen import slotted
 
 DataKind = Literal[
     "positions_missing",
@@ -124,7 +125,7 @@ class Lost:
     coverage_before: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Verdict:
     """One step's verdict. `None` where there is nothing to work a figure out from.
 
