@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from sqlalchemy.engine import URL
@@ -95,4 +96,12 @@ def _install(kind: str) -> str:
     if package := _PACKAGES.get(kind):
         return f"pip install {package}"
     extra = _BROUGHT[kind].extra if kind in _BROUGHT else _EXTRAS.get(kind)
-    return how_to_install(extra) if extra else f"install the SQLAlchemy driver for {kind}"
+    return how_to_install(extra) if extra else _of_unknown(kind)
+
+
+def _of_unknown(kind: str) -> str:
+    """What to do about a kind of database that rankmon does not know: it may be a slip, or speak no SQL."""
+    known = sorted({"sqlite", *_ALONE, *_BROUGHT})
+    meant = get_close_matches(kind, known, 1)
+    asked = f"did you mean {meant[0]}://? Else " if meant else ""
+    return f"{asked}install the SQLAlchemy driver for {kind}, if it speaks SQL; rankmon itself knows {', '.join(known)}"
