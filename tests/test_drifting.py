@@ -159,12 +159,14 @@ def test_hours_are_made_of_whole_buckets_that_are_final(bench: Bench) -> None:
     final = np.ones(72, bool)
     final[4] = False
     history, traffic = History(past.starts, final, names, sums), History(past.starts, final, names, crowd)
-    found = hours(drift, width, history, traffic, {int(past.starts[6]): 3, int(past.starts[8]): 4})
+    found = hours(
+        drift, width, history, traffic, {int(past.starts[6]): 3, int(past.starts[8]): 4}, counts_unlabelled=True
+    )
     assert found.starts.tolist() == [START + h * HOUR for h in range(24) if h != 1]
     assert found.requests[1].tolist() == past.requests[6:9].sum(axis=0).tolist()
     assert found.labelled[0].tolist() == past.labelled[0:3].sum(axis=0).tolist()
     assert found.refused[:3].tolist() == [0, 7, 0]
-    whole = hours(replace(drift, mix_by=None), width, history, traffic, {})
+    whole = hours(replace(drift, mix_by=None), width, history, traffic, {}, counts_unlabelled=True)
     assert whole.slices == ("",)
     assert whole.requests[:, 0].tolist() == found.requests.sum(axis=1).tolist()
 
@@ -187,10 +189,10 @@ def test_hours_from_before_the_dimension_was_read_are_left_out(bench: Bench) -> 
     crowd = np.zeros((24, 4, len(b.TRAFFIC_FIELDS)))
     crowd[:20, 0, 0] = crowd[5:20, 1, 0] = 10.0  # the last hours have no requests at all
     history, traffic = (History(past.starts, np.ones(24, bool), names, s) for s in (sums, crowd))
-    found = hours(bench.drift, HOUR, history, traffic, {})
+    found = hours(bench.drift, HOUR, history, traffic, {}, counts_unlabelled=True)
     assert found.starts.tolist() == past.starts[5:].tolist()
     alone = [History(h.starts[20:], h.final[20:], (OVERALL,), h.sums[20:, :1]) for h in (history, traffic)]
-    assert hours(bench.drift, HOUR, *alone, {}).slices == ("(none)",)
+    assert hours(bench.drift, HOUR, *alone, {}, counts_unlabelled=True).slices == ("(none)",)
 
 
 # ---- what is said --------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def hours(
     history: History,
     traffic: History,
     refused: Mapping[int, int],
-    counts_unlabelled: bool = True,
+    counts_unlabelled: bool,
 ) -> Hours:
     """The whole steps of some final buckets.
 
