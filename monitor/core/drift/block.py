@@ -130,13 +130,8 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     few, spread = settings.steps(SHORT_HOURS), gates.Spread(found.coverage_noise, found.volume_noise)
     by_slice, whole = gates.rolling(window, few, count), all_slices
     busy: list[float] = whole[gates.JUDGED].tolist()
-    if settings.counts_unlabelled:
-        sizes, usual_sizes, worths = (
-            whole[f, -count:] for f in (gates.JUDGED, gates.EXPECTED_REQUESTS, gates.EXPECTED)
-        )
-    else:  # with as many labels as expected
-        sizes, usual_sizes, worths = np.add.reduce([expected_labelled, of_usual, expected_labelled * mean], axis=2)
-    mix = mix_effects(sizes, usual_sizes, worths, np.add.reduce(usually, axis=1))
+    whole_now = whole[:, -count:] if settings.counts_unlabelled else None
+    mix = _mix(whole_now, expected_labelled, of_usual, mean, usually)
     flagged, most_lost = _unlabelled(settings, state, window, by_slice, spread)
     lost_until, sound = _left_out(state, flagged, ends, (few - 1) * settings.step)
     kept, is_lost = window, sound == 0
@@ -160,6 +155,23 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     sums = Sums(requests, total, squares, known(mean), *variances, beyond)
     seen = alarms.see(sums, found.noise, of_units, is_lost[-count:], short, past, threshold, ends, settings.hours)
     return Block(ends, window, all_slices, busy, sound, crowd, gated, tracked, mix, seen, served, threshold)
+
+
+def _mix(whole: Floats | None, labelled: Floats, usual: Floats, mean: Floats, usual_worth: Floats) -> list[float]:
+    """T effects of the mix, by what came and what usually comes of the measure, and what each is worth as expected.
+
+    Args:
+        whole: (8, T) sums of the steps that say so, where all requests are in the measure; None where those are that
+            have a label.
+        labelled: (T, S) requests that are expected to have one.
+        usual, usual_worth: (T, S) requests in the measure that usually come, and what they sum up to as expected.
+        mean: (T, S) that is expected of a request.
+    """
+    worth = np.add.reduce(usual_worth, axis=1)
+    if whole is not None:
+        return mix_effects(whole[gates.JUDGED], whole[gates.EXPECTED_REQUESTS], whole[gates.EXPECTED], worth)
+    sizes, usual_sizes, worths = np.add.reduce([labelled, usual, labelled * mean], axis=2)
+    return mix_effects(sizes, usual_sizes, worths, worth)
 
 
 def _gated(
