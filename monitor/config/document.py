@@ -103,7 +103,10 @@ def _compose(text: str, report: Report) -> yaml.Node | None:
 _SYNTAX = (
     (r"'\\t' that cannot start", "a tab stands where spaces must; indent with spaces"),
     (r"(.) that cannot start|'(.)' that cannot start", "a value begins with {}; put it in quotes"),
-    (r"mapping values are not allowed", "a colon where none can stand; put text that holds ': ' in quotes"),
+    (
+        r"mapping values are not allowed",
+        "a colon where none can stand; put text in quotes that holds ': ' or ends with ':'",
+    ),
     (r"could not find expected ':'", "a key without its colon; write `key: value`, or mind the indentation above"),
     (r"undefined alias", "a value begins with *; put it in quotes"),
     (r"duplicate anchor|alphabetic or numeric", "a value begins with & or *; put it in quotes"),
