@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.core.drift import noise, seasons
+from monitor.core.drift import mix, noise, seasons
 from monitor.core.drift.noise import Noise
 from monitor.core.drift.seasons import LEAST_VARIANCE, Means
-from monitor.core.drift.series import DAY, HOUR, WEEK, Bools, Floats, Hours, Ints, some
+from monitor.core.drift.series import DAY, WEEK, Bools, Floats, Hours, Ints, some
 from monitor.core.drift.settings import Settings
 
 LEAST_REQUESTS, LEAST_OF_SLICE = 200, 30
 """In the reference, for a unit to be judged by itself; for a slice to have its part in overall."""
 LEAST_COVERAGE_NOISE, LEAST_VOLUME_NOISE = 0.02, 0.12
-MIX_MEMORY_HOURS = 12.5
 NO_LABELS_Z, NO_LABELS_LEAST = 5, 3
 """Standard errors, and labels, that a step of the reference must lack to have lost them."""
 LEAST_SPREAD, NEXT_TO_NONE = 0.05, 0.1
@@ -387,7 +386,7 @@ def fit(settings: Settings, reference: Reference, kept: Floats) -> Baseline:
         moved,
         _coverage_noise(asked, labelled, shares),
         _volume_noise(settings, reference, expected.sum(axis=1), heard),
-        _mix_noise(settings, size, expected if settings.counts_unlabelled else expected * np.clip(shares, 0, 1), mean),
+        mix.noise(settings, size, expected if settings.counts_unlabelled else expected * np.clip(shares, 0, 1), mean),
     )
     return found.with_strangers(~known)
 
@@ -469,39 +468,3 @@ def _volume_noise(settings: Settings, reference: Reference, expected: Floats, he
     fit = np.maximum(expected[:count].reshape(-1, together).sum(axis=1), 1e-9)[whole]
     excess = (fit * ((seen / fit - 1) ** 2 - 1 / fit)).sum() / max(float(fit.sum()), 1e-9)
     return max(float(np.sqrt(max(excess, 0))), LEAST_VOLUME_NOISE)
-
-
-def mix_effects(size: Floats, expected: Floats, worth: Floats, expected_worth: Floats) -> list[float]:
-    """T relative changes of the expected mean by the mix of the (T,) requests, against the expected mix.
-
-    Args:
-        worth, expected_worth: (T,) what these requests, and those that were expected, are expected to sum up to.
-    """
-    rows = zip(size.tolist(), expected.tolist(), worth.tolist(), expected_worth.tolist(), strict=True)
-    return [_mix_effect(*row) for row in rows]
-
-
-def _mix_effect(size: float, expected: float, worth: float, expected_worth: float) -> float:
-    usual = expected_worth / max(expected, 1e-9)
-    return worth / max(size, 1.0) / max(usual, 1e-9) - 1 if size > 0 and usual > 0 else 0.0
-
-
-@lru_cache
-def mix_weight(step: int) -> float:
-    """Of the newest step, of so many seconds, in the smoothed effect of the mix."""
-    return float(-np.expm1(-step / HOUR / MIX_MEMORY_HOURS))
-
-
-def _mix_noise(settings: Settings, size: Floats, expected: Floats, mean: Floats) -> float:
-    """Standard deviation of the smoothed effect of the mix."""
-    sums = (size, expected, size * mean, expected * mean)
-    effects = mix_effects(*(of_slices.sum(axis=1) for of_slices in sums))
-    whole, weight = size.sum(axis=1), mix_weight(settings.step)
-    over = under = 0.0
-    smoothed = []
-    for effect, count in zip(effects, whole.tolist(), strict=True):
-        over += weight * (effect * count - over)
-        under += weight * (count - under)
-        smoothed.append(over / under if under > 0 else 0.0)
-    later = np.array(smoothed[settings.steps(24) :] or [0.0])
-    return float(np.sqrt((later**2).mean()))

@@ -10,10 +10,11 @@ import numpy as np
 
 from monitor.core.drift import alarms, gates
 from monitor.core.drift.alarms import Seen
-from monitor.core.drift.baseline import Baseline, mix_effects
+from monitor.core.drift.baseline import Baseline
 from monitor.core.drift.evidence import Sums, Threshold
 from monitor.core.drift.frozen import frozen
 from monitor.core.drift.levels import REQUESTS, SHOWN, VOLUME, Levels
+from monitor.core.drift.mix import effects_of
 from monitor.core.drift.noise import units
 from monitor.core.drift.seasons import by_changed_clocks, slots
 from monitor.core.drift.series import Bools, Floats, Hours, Ints, some, some_of
@@ -169,9 +170,9 @@ def _mix(whole: Floats | None, labelled: Floats, usual: Floats, mean: Floats, us
     """
     worth = np.add.reduce(usual_worth, axis=1)
     if whole is not None:
-        return mix_effects(whole[gates.JUDGED], whole[gates.EXPECTED_REQUESTS], whole[gates.EXPECTED], worth)
+        return effects_of(whole[gates.JUDGED], whole[gates.EXPECTED_REQUESTS], whole[gates.EXPECTED], worth)
     sizes, usual_sizes, worths = np.add.reduce([labelled, usual, labelled * mean], axis=2)
-    return mix_effects(sizes, usual_sizes, worths, worth)
+    return effects_of(sizes, usual_sizes, worths, worth)
 
 
 def _gated(

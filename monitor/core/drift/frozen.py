@@ -19,5 +19,5 @@ def frozen(cls: type[T]) -> type[T]:
 
 @dataclass_transform(frozen_default=True)
 def slotted(cls: type[T]) -> type[T]:
-    """As `frozen`, with slots: of more than thirty fields it takes half the time."""
+    """As `frozen`, with slots, which for some thirty fields are made in half the time again."""
     return dataclass(slots=True)(cls)

@@ -8,11 +8,12 @@ import numpy as np
 
 from monitor.core.drift import alarms, gates, onset
 from monitor.core.drift.alarms import Standing
-from monitor.core.drift.baseline import Baseline, mix_weight
+from monitor.core.drift.baseline import Baseline
 from monitor.core.drift.beginning import SETTLING_DAYS, days_known, days_since
 from monitor.core.drift.block import DAY_HOURS, SHORT_HOURS, Block, block_of, without_lost
 from monitor.core.drift.diagnosis import Split, split
 from monitor.core.drift.levels import QUALITY, REQUESTS
+from monitor.core.drift.mix import weight_of
 from monitor.core.drift.noise import units
 from monitor.core.drift.series import DAY, Bools, Floats, Hours, all_of, ratio, some
 from monitor.core.drift.settings import Settings
@@ -151,7 +152,7 @@ class _Going:
     def _follow_mix(self, row: int) -> None:
         count = self._step[row][gates.JUDGED]
         if count > 0:
-            weight, was = mix_weight(self._settings.step), self._mix
+            weight, was = weight_of(self._settings.step), self._mix
             over = was.over + weight * (self._block.mix[row] * count - was.over)
             under = was.under + weight * (count - was.under)
             least = self._least_mix * (MIX_BACK if was.is_shifted else 1.0)
@@ -263,14 +264,14 @@ class _Going:
             day[gates.EXPECTED_LABELLED] / served if served else None,
             self._mix.is_shifted,
             self._mix.effect,
-            self._troubles.missing() if kind else (),  # else there are none, and so below
+            self._troubles.missing(),
             self._troubles.labels(row, usual) if is_suspect else None,
             found,
             self._was.improved >= LASTING_DAYS,
             known.days,
             self._lacks(row),
             self._settings.steps(hours) * self._settings.step,
-            self._troubles.lost(row) if kind else (),
+            self._troubles.lost(row),
             self._observed_span(row),
             self._was.decayed >= LASTING_DAYS and not alarms_open,
             self._was.moved if self._was.settled else None,
