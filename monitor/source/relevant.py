@@ -19,6 +19,14 @@ _ZERO, _ONE = written("0"), written("1")
 COUNTS, EARLY, LATE = (written(str(number)) for number in (1, 2, 3))
 """What becomes of an event by its time; else it is none of its request's."""
 
+DIRTY = "dirty"
+"""Column of events: above 0 where only the pull can read one. It is left out where none can be such."""
+
+
+def is_dirty(events: sa.FromClause) -> list[Condition]:
+    """Whether only the pull can read an event; nothing where there can be no such one."""
+    return [column > _ZERO for column in events.c if column.name == DIRTY]
+
 
 class _Shown(NamedTuple):
     """Rows of the rankings to be joined with events.
@@ -129,7 +137,7 @@ class Relevant:
         columns = [
             e.c.happened,
             e.c.worth,
-            e.c.dirty,
+            *(c for c in e.c if c.name == DIRTY),
             self._ordered(shown.item).label("item"),
             *([] if shown.copies is None else [shown.copies.label("copies")]),
             shown.rank.label("item_rank"),
@@ -187,7 +195,7 @@ class Relevant:
         return item if self.has_ordered_items else sa.cast(item, sa.Text)
 
     def _worthy(self, recipe: Events, since: int, until: int) -> sa.FromClause:
-        """Events with what they are worth, and whether they are such as only the pull can read; named e."""
+        """Events with what they are worth, and as `DIRTY` whether they are such as only the pull can read; named e."""
         q, e = self.queries, self.queries.labels
         at: Expression = e.c[recipe.time.column]
         value: Expression | None = None if recipe.value is None else e.c[recipe.value]
@@ -207,9 +215,9 @@ class Relevant:
                 met += [*is_number, value >= self.speech.number(rule.minimum)]
             cases.append((sa.and_(_ONE == _ONE, *met), self.speech.number(rule.grade or 0)))
         worth = sa.case(*cases)
-        dirty = sa.case((sa.or_(*dirt), _ONE), else_=_ZERO) if dirt else _ZERO
-        named = e.c[recipe.request].label("request"), e.c[recipe.item].label("item"), at.label("happened")
-        found = sa.select(*named, worth.label("worth"), dirty.label("dirty"))
+        columns = [e.c[recipe.request].label("request"), e.c[recipe.item].label("item"), at.label("happened")]
+        columns += [worth.label("worth"), *([sa.case((sa.or_(*dirt), _ONE), else_=_ZERO).label(DIRTY)] if dirt else [])]
+        found = sa.select(*columns)
         return found.where(q.happened(recipe, since, until)).subquery("worthy")
 
     def _shown_items(self, recipe: Events, happened: tuple[int, int], reach: tuple[int, int]) -> _Shown:
@@ -291,7 +299,8 @@ class Relevant:
         one, zero = self.speech.number(1), self.speech.number(0)
         copies = x.c.get("copies")
         repeated = [] if copies is None else [copies > _ONE]
-        dirty = sa.case((sa.or_(*repeated, x.c.dirty > _ZERO), one), else_=zero)
+        dirt = [*repeated, *is_dirty(x)]
+        dirty = [sa.func.max(sa.case((sa.or_(*dirt), one), else_=zero))] if dirt else []
         item = sa.case((sa.and_(x.c.becomes == COUNTS, x.c.item_rank.isnot(None)), x.c.item))
         several = sa.case((sa.func.min(item) < sa.func.max(item), one), else_=zero)
         return (
@@ -303,10 +312,10 @@ class Relevant:
                     sa.func.sum(sa.case((x.c.becomes == what, one), else_=zero)).label(name)
                     for name, what in (("events", COUNTS), ("early", EARLY), ("late", LATE))
                 ),
-                (sa.func.max(dirty) + several).label("odd"),
+                sum(dirty, several).label("odd"),
             )
             .where(x.c.request.isnot(None), sa.or_(x.c.inside > _ZERO, *repeated))
-            .where(sa.or_(x.c.worth.isnot(None), x.c.dirty > _ZERO))
+            .where(sa.or_(x.c.worth.isnot(None), *is_dirty(x)))
             .group_by(x.c.request, x.c.item_rank)
             .subquery("h")
         )

@@ -23,7 +23,7 @@ from monitor.source.blocks import Blocks
 from monitor.source.engine import Statement
 from monitor.source.formulas import Formula, Formulas
 from monitor.source.queries import Queries, counted
-from monitor.source.relevant import Relevant
+from monitor.source.relevant import Relevant, is_dirty
 from monitor.source.speech import Condition, Expression, Speech, written
 from monitor.source.template import Ends, Ready, Template, Templates
 
@@ -266,15 +266,17 @@ class Summing:
         return sa.case((value == sa.true(), _ONE), (value == sa.false(), _ZERO)) if column in self.truths else value
 
     def _on_nothing(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> sa.Select[Any]:
-        """The events of [since, until) by stretch, in the columns of `cells`."""
+        """The events of [since, until) that are on nothing, or in doubt, by stretch, in the columns of `cells`."""
         stretch = self.speech.stretch(x.c.happened, recipe.time, self.edges(since, until), self.monitor.bucket)
-        doubt = sa.case((sa.or_(x.c.dirty > _ZERO, x.c.matched < _ZERO), _ONE), else_=_ZERO)
+        in_doubt = sa.or_(x.c.matched < _ZERO, *is_dirty(x))
+        doubt = sa.case((in_doubt, _ONE), else_=_ZERO)
         alone = sa.case((x.c.matched == _ZERO, _ONE), else_=_ZERO)
-        inside = (
+        wanted = (
             x.c.happened >= self.speech.moment(recipe.time, since),
             x.c.happened < self.speech.moment(recipe.time, until),
+            sa.or_(x.c.matched == _ZERO, in_doubt),  # most events are on something, and need no stretch
         )
-        placed = sa.select(stretch.label("bucket"), doubt.label("doubt"), alone.label("alone")).where(*inside)
+        placed = sa.select(stretch.label("bucket"), doubt.label("doubt"), alone.label("alone")).where(*wanted)
         n = placed.subquery("n")
         sums = {"odd": self.speech.total(n.c.doubt), "unmatched": self.speech.total(n.c.alone)}
         return sa.select(*self._filled(n.c.bucket, sums)).group_by(n.c.bucket)
