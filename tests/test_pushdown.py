@@ -85,6 +85,31 @@ class Mild(Soiled):
         self.log.rankings[before:] = [row for row in rows if not (row["item"] in seen or seen.add(row["item"]))]
 
 
+class Plain(Mild):
+    """A log of whole requests, with early and late events and such on nothing; one row in two logs is out of line."""
+
+    def make(self) -> Log:
+        log, chance = super().make(), self.random
+        for row in chance.sample(log.rankings, min(len(log.rankings), chance.choice((0, 1)))):
+            row |= chance.choice(
+                (
+                    {"item": None},
+                    {"position": chance.choice((None, self.first - 1))},
+                    {"at": row["at"] + chance.choice((1, -1, SPAN, SPAN + 1)) * MICROS},
+                    {"device": chance.choice((None, "tv", "car"))},
+                    {"request": None},
+                    {"item": chance.choice(log.rankings)["item"], "request": chance.choice(log.rankings)["request"]},
+                )
+            )
+        return log
+
+    def _request(self, name: str, served: int) -> None:
+        device, at = self.random.choice(("tv", "pc", None)), served // MICROS * MICROS
+        for place, item in enumerate(self.random.sample(range(1, 10), self.random.randint(1, 6))):
+            row = {"request": name, "item": item, "position": self.first + place, "at": at, "query": "a"}
+            self.log.rankings.append(row | {"device": device, "country": "x", "grade": self._grade(missing=0.3)})
+
+
 def measures(chance: random.Random) -> tuple[str, ...]:
     """Some of the above."""
     return tuple(m for m in MEASURES if chance.random() < 0.25) or ("ndcg@3",)
@@ -101,13 +126,13 @@ def case(url: str, kind: str, seed: int) -> tuple[Monitor, str]:
     """A log in the database, half of the time mild, and a monitor of it."""
     chance = random.Random(f"{kind} {seed}")
     name, style = chance.choice(list(styles(url).items()))
-    first, is_mild = chance.choice((0, 1)), chance.random() < 0.7
+    first, how = chance.choice((0, 1)), chance.choice((Plain, Mild, Soiled))
     position = chance.choice(("integer", "integer", "numeric", "double precision"))
     grade = chance.choice(("double precision", "numeric", *(["boolean"] if kind != "events" else [])))
-    maker, dirt = (Mild, Dirt()) if is_mild else (Soiled, dirt_of(url, kind, style, position, grade))
-    write(url, maker(seed, first, dirt, boolean=grade == "boolean").make(), style, position, grade)
+    dirt = dirt_of(url, kind, style, position, grade) if how is Soiled else Dirt()
+    write(url, how(seed, first, dirt, boolean=grade == "boolean").make(), style, position, grade)
     made = monitor(recipe_of(kind, style, chance), style, measures(chance), first)
-    what = f"{kind} {seed}: {name}, base {first}, {position}, {grade}, mild {is_mild}, {made.recipe}, {made.measures}"
+    what = f"{kind} {seed}: {name}, base {first}, {position}, {grade}, {how.__name__}, {made.recipe}, {made.measures}"
     return made, what
 
 

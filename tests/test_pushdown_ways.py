@@ -29,7 +29,7 @@ from monitor.source.pull import Freshness, Pull
 from monitor.source.pushdown import TRIAL, PushDown, why_not
 from monitor.source.queries import Queries
 from monitor.source.speech import HABITS, Speech, family_of
-from monitor.source.summing import REPEATED, Summing
+from monitor.source.summing import CONTRARY, Summing
 from monitor.source.template import Ready
 from tests.support.ending import raised_at_the_end
 from tests.support.logs import (
@@ -263,38 +263,73 @@ def statements_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sent
 
 
-def test_how_often_items_were_logged_is_counted_only_once_one_was_logged_twice(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+CONTRARY_TO_PLAIN = {
+    "an item that was logged twice": "INSERT INTO rankings SELECT * FROM rankings WHERE request = 'r2-1' AND item = 2",
+    "a row that was served later": 'UPDATE rankings SET "at" = "at" + 1000 WHERE request = \'r2-1\' AND item = 3',
+    "a row of another slice": "UPDATE rankings SET device = 'tv' WHERE request = 'r2-1' AND item = 3",
+    "a row of no slice": "UPDATE rankings SET device = NULL WHERE request = 'r2-1' AND item = 3",
+    "a row without an item": "UPDATE rankings SET item = NULL WHERE request = 'r2-1' AND item = 3",
+    "a row without a position": "UPDATE rankings SET position = NULL WHERE request = 'r2-1' AND item = 3",
+    "a row before the first place": "UPDATE rankings SET position = 0 WHERE request = 'r2-1' AND item = 3",
+}
+
+
+@pytest.mark.parametrize("change", CONTRARY_TO_PLAIN.values(), ids=CONTRARY_TO_PLAIN)
+def test_a_log_is_supposed_to_be_plain_until_one_row_is_not(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, change: str
 ) -> None:
     fill(postgres_url)
     made, sent, clock = small(engine="pushdown"), statements_of(monkeypatch), Clock()
     monkeypatch.setattr("monitor.source.pushdown.time", clock)
     reader = source(postgres_url, made)
     clean = reader.read(START, END)
-    assert ["copies" in statement for statement in sent] == [False]
+    assert isinstance(clean, Summed)
+    assert ["last_at" in statement for statement in sent] == [False]
 
     with sa.create_engine(parse_url(postgres_url, None)).begin() as writing:
-        again = "INSERT INTO rankings SELECT * FROM rankings WHERE request = 'r2-1' AND item = 2"
-        writing.exec_driver_sql(again)
+        assert writing.exec_driver_sql(change).rowcount == 1
     sent.clear()
+    kernels = dict.fromkeys(m.kernel for m in made.measures)
     with caplog.at_level("INFO"):
-        twice = reader.read(START, END)
-    assert ["copies" in statement for statement in sent] == [False, True], "asked again, counting"
-    assert caplog.text.count("for 24 h it is counted how often each item was logged") == 1
-    assert isinstance(clean, Summed)
-    assert isinstance(twice, Summed)
-    assert [(r.since, r.until) for r in twice.read] == [(START + 2 * BUCKET, START + 3 * BUCKET)]
-    assert twice.traffic.tolist() == [
-        row for row, at in zip(clean.traffic.tolist(), clean.bucket.tolist(), strict=True) if at != START + 2 * BUCKET
-    ]
+        found = read_tally(made, reader, START, END, {})
+    assert ["last_at" in statement for statement in sent] == [False, True], "asked again, supposing nothing"
+    assert caplog.text.count("for 24 h nothing is supposed of its log") == 1
+    pulled = Pull(made, reader.database).read(START, END)
+    assert_same(found, tallied(pulled, made.bucket, kernels, made.slices, {}), change)
 
     sent.clear()
-    reader.read(START, END)
-    assert ["copies" in statement for statement in sent] == [True], "it is known now"
+    again = reader.read(START, END)
+    assert isinstance(again, Summed)
+    assert ["last_at" in statement for statement in sent] == [True], "it is known now"
+    others = [at != START + 2 * BUCKET for at in clean.bucket.tolist()]
+    assert clean.traffic[others].tolist() == again.traffic[again.bucket != START + 2 * BUCKET].tolist()
     sent.clear()
     clock.now += 86_400
     reader.read(START, END)
-    assert ["copies" in statement for statement in sent] == [False, True], "logs change"
+    assert ["last_at" in statement for statement in sent] == [False, True], "logs change"
+
+
+def test_requests_around_the_ends_of_a_read_are_plain_too_if_their_rows_are(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log()
+    for n, at in enumerate((START - 1, START, START + BUCKET - 1, START + BUCKET)):
+        log.show(f"r{n}", [1, 2, 3], at, device="tv")
+        log.happen(f"r{n}", 2, at + 5)
+    write(postgres_url, log, EPOCH)
+    made, sent = small(events(EPOCH, attribution=300), engine="pushdown"), statements_of(monkeypatch)
+    reader = source(postgres_url, made)
+    found = reader.read(START, START + BUCKET)
+    assert isinstance(found, Summed)
+    assert (found.traffic[:, 0].tolist(), found.unmatched) == ([2.0], {START: 0})
+    assert ["last_at" in statement for statement in sent] == [False]
+
+    one_that_straddles = 'UPDATE rankings SET "at" = "at" + 1000 WHERE request = \'r0\' AND item = 3'
+    with sa.create_engine(parse_url(postgres_url, None)).begin() as writing:
+        writing.exec_driver_sql(one_that_straddles)
+    sent.clear()
+    assert reader.read(START, START + BUCKET).traffic[:, 0].tolist() == [2.0]  # type: ignore[union-attr]
+    assert ["last_at" in statement for statement in sent] == [False, True]
 
 
 @pytest.mark.parametrize("reason", ["timeout", "resources"])
@@ -307,20 +342,20 @@ def test_a_bucket_for_which_to_suppose_that_takes_too_much_is_read_in_parts_and_
 
     def too_much(self: Reader, query: Any, most: int) -> Any:
         text = query.text if isinstance(query, Ready) else str(query.compile(dialect=self.dialect))
-        if f"{REPEATED} AS bucket" in text:
+        if f"{CONTRARY} AS bucket" in text:
             raise SourceError("it took more than it may", reason)
         return whole(self, query, most)
 
     monkeypatch.setattr(Reader, "rows_of", too_much)
     with pytest.raises(TooMany, match="it took more than it may"):
         reader.read(START, START + 2 * BUCKET)
-    assert "it is counted" not in caplog.text, "a shorter range may do"
+    assert "nothing is supposed" not in caplog.text, "a shorter range may do"
     with caplog.at_level("INFO"):
         kernels = [m.kernel for m in made.measures]
         found = read_tally(made, reader, START, START + BUCKET, {})
     assert found.traffic[START, "", ""][0] == 3
     assert {*found.measures} == {str(k) for k in kernels}
-    assert "it is counted how often each item was logged, which takes longer; a bucket could not" in caplog.text
+    assert "nothing is supposed of its log, so that reads take longer; a bucket could not" in caplog.text
     assert isinstance(reader.read(START, END), Summed), "by counting"
 
 
@@ -334,7 +369,7 @@ def test_that_items_are_counted_now_is_told_once(
 
     def at_once(self: Reader, query: Any, most: int) -> Any:
         found = whole(self, query, most)
-        if any(row["bucket"] == REPEATED for row in found):
+        if any(row["bucket"] == CONTRARY for row in found):
             together.wait()
         return found
 
@@ -343,7 +378,7 @@ def test_that_items_are_counted_now_is_told_once(
         answer = InPieces(reader, cut_from=0, margins=0).read(START, END)
     assert isinstance(answer, tuple)
     assert [len(part.read) for part in answer if isinstance(part, Summed)] == [1, 1], "all is odd"
-    assert caplog.text.count("it is counted how often each item was logged") == 1
+    assert caplog.text.count("nothing is supposed of its log") == 1
 
 
 def test_of_a_column_of_grades_it_is_said_which_ones_are_counted() -> None:

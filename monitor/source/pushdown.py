@@ -31,7 +31,7 @@ from monitor.source.pull import MOST_ROWS, MYSQL_TEXTS, Freshness, Pull, is_bool
 from monitor.source.queries import Queries
 from monitor.source.requests import unsigned
 from monitor.source.speech import HABITS, Speech, changes_clocks, family_of
-from monitor.source.summing import LAST, NOWHERE, PARTS, REPEATED, Summing
+from monitor.source.summing import CONTRARY, LAST, NOWHERE, PARTS, Summing
 from monitor.source.times import check, to_micros
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,9 @@ WORTH = 0.5
 """Share of buckets up to which reading some of them again, row by row, costs less than reading all that way."""
 
 _REFUSED = ("null_item", "null_position", "bad_position", "mixed_slice", "early_event", "late_event")
+_CONTRARY = (
+    "there are requests whose rows differ in time or slice, rows without an item or a position, or items logged twice"
+)
 _NOT_A_NUMBER = ("text", "varchar", "char", "string", "str", "blob", "db_type_varchar", "db_type_char")
 _PG_NUMBERS = (20, 21, 23, 700, 701, 1700)
 _PG_ORDERED = (20, 21, 23, 25, 1042, 1043, 1700)
@@ -272,8 +275,8 @@ class PushDown:
             thorough = self._summing(reader, queries)
             summing = self._for_now(thorough)
             rows = reader.rows_of(summing.ready(since, until), most)
-            if any(row["bucket"] == REPEATED and row["odd"] for row in rows):
-                self._be_thorough("an item that events are on was logged more than once for a request")
+            if any(row["bucket"] == CONTRARY and row["odd"] for row in rows):
+                self._be_thorough(_CONTRARY)
                 summing = thorough
                 rows = reader.rows_of(summing.ready(since, until), most)
             nameless = any(row["bucket"] == NOWHERE for row in rows)
@@ -288,17 +291,17 @@ class PushDown:
         return found.summed([self.pull.read(*stretch) for stretch in self._stretches(odd, since, until)])
 
     def _for_now(self, thorough: Summing) -> Summing:
-        """What makes the statements for now: items are supposed to be logged once for a request, till one is not."""
+        """What makes the statements for now: the log is supposed to be plain, till it is not."""
         return replace(thorough, is_thorough=time.monotonic() < self._thorough_until)
 
     def _be_thorough(self, why: str) -> None:
-        """Count how often items are logged, for so long; then it is supposed anew, for logs change."""
+        """Suppose nothing of the log for so long; then it is supposed anew to be plain, for logs change."""
         now = time.monotonic()
         with self._lock:
             was_thorough, self._thorough_until = now < self._thorough_until, now + DAY
         if not was_thorough:
             log.info(
-                "monitor %s: for %.0f h it is counted how often each item was logged, which takes longer; %s",
+                "monitor %s: for %.0f h nothing is supposed of its log, so that reads take longer; %s",
                 self.monitor.name,
                 DAY / HOUR,
                 why,

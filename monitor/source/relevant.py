@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,23 +28,21 @@ def is_dirty(events: sa.FromClause) -> list[Condition]:
 
 
 class _Shown(NamedTuple):
-    """Rows of the rankings to be joined with events.
+    """Items of requests to be joined with events, each once.
 
     Attributes:
         rows: what is joined.
-        rank: NULL where a row has none.
-        times: of the earliest and the latest of the rows that stand for one; one time where each row is for itself.
-        copies: how many rows stand for one; None where each is for itself.
-        within: what else must be met to be joined.
+        rank: NULL where none of its rows has one.
+        times: of the earliest and the latest of its rows.
+        copies: how many rows there are.
     """
 
     rows: sa.FromClause
     request: Expression
     item: Expression
     rank: Expression
-    times: tuple[Expression, ...]
-    copies: Expression | None = None
-    within: Sequence[Condition] = ()
+    times: tuple[Expression, Expression]
+    copies: Expression
 
 
 @dataclass(frozen=True)
@@ -114,58 +111,64 @@ class Relevant:
     # ---- events ------------------------------------------------------------------------------------------------
 
     def events(
-        self,
-        recipe: Events,
-        requests: sa.FromClause,
-        since: int,
-        until: int,
-        blocks: Blocks | None,
-        each_row: bool = False,
+        self, recipe: Events, requests: sa.FromClause, since: int, until: int, blocks: Blocks | None
     ) -> sa.FromClause:
         """Each event once, with the row of its item and its request where there are such; named x.
 
         Args:
             blocks: rows are looked for as far as these reach, and events on nothing stand here too.
-            each_row: with blocks: an event stands here as many times as there are rows of its item, and it is not
-                told how many these are. That takes less, and is the same where no item is logged twice; see `surplus`.
         """
         happened, wide = self._happened(recipe, since, until), self.wide(since, until)
         e = self._worthy(recipe, *happened)
-        reach = wide if blocks is None else blocks.reach(since, until)
-        shown = self._shown_rows(reach) if each_row else self._shown_items(recipe, happened, reach)
+        shown = self._shown_items(recipe, happened, wide if blocks is None else blocks.reach(since, until))
         inside = sa.and_(shown.times[0] >= self.time(wide[0]), shown.times[-1] < self.time(wide[1]))
         columns = [
-            e.c.happened,
-            e.c.worth,
-            *(c for c in e.c if c.name == DIRTY),
+            *self._of_event(e),
             self._ordered(shown.item).label("item"),
-            *([] if shown.copies is None else [shown.copies.label("copies")]),
+            shown.copies.label("copies"),
             shown.rank.label("item_rank"),
             requests.c.request.label("request"),
-            self._becomes(recipe, e, requests).label("becomes"),
+            self._becomes(recipe, e, requests.c.first_at).label("becomes"),
             sa.case((inside, _ONE), else_=_ZERO).label("inside"),
             (_ONE if blocks is None else self._matched(recipe, blocks, e, shown, since, until)).label("matched"),
         ]
-        same = sa.and_(e.c.request == shown.request, e.c.item == shown.item, *shown.within)
+        same = sa.and_(e.c.request == shown.request, e.c.item == shown.item)
         known = requests.c.request == shown.request
         if blocks is None:
-            return (
-                sa.select(*columns)
-                .select_from(e.join(shown.rows, same).join(requests, known))
-                .cte("rankmon_x")
-                .prefix_with("MATERIALIZED", dialect="sqlite")
-            )
-        return (
-            sa.select(*columns)
-            .select_from(e.outerjoin(shown.rows, same).outerjoin(requests, known))
-            .cte("rankmon_x")
-            .prefix_with("MATERIALIZED", dialect="sqlite")
-        )
+            joined = e.join(shown.rows, same).join(requests, known)
+        else:
+            joined = e.outerjoin(shown.rows, same).outerjoin(requests, known)
+        return sa.select(*columns).select_from(joined).cte("rankmon_x").prefix_with("MATERIALIZED", dialect="sqlite")
 
-    def _becomes(self, recipe: Events, e: sa.FromClause, requests: sa.FromClause) -> Expression:
+    def plain_events(self, recipe: Events, blocks: Blocks, since: int, until: int) -> sa.FromClause:
+        """The same, and in fewer steps, supposing that the log is plain and has no item twice; see `Served.plain`.
+
+        Rows have the time of their request then, and stand for it. An event stands here as many times as there are
+        rows of its item, and it is not told how many these are; see `surplus`.
+        """
+        q, e = self.queries, self._worthy(recipe, *self._happened(recipe, since, until))
+        # No subquery: PostgreSQL would work out its columns before it joins.
+        same = sa.and_(e.c.request == q.request, e.c.item == q.item, q.served(*blocks.reach(since, until)))
+        inside = sa.and_(q.time >= self.time(since), q.time < self.time(until))
+        columns = [
+            *self._of_event(e),
+            self._ordered(q.item).label("item"),
+            self._rank().label("item_rank"),
+            q.request.label("request"),
+            self._becomes(recipe, e, q.time).label("becomes"),
+            sa.case((inside, _ONE), else_=_ZERO).label("inside"),
+            q.time.label("logged"),
+        ]
+        return sa.select(*columns).select_from(e.outerjoin(q.rankings, same)).cte("rankmon_x")
+
+    @staticmethod
+    def _of_event(e: sa.FromClause) -> list[Expression]:
+        return [e.c.happened, e.c.worth, *(c for c in e.c if c.name == DIRTY)]
+
+    def _becomes(self, recipe: Events, e: sa.FromClause, first_at: Expression) -> Expression:
         """What becomes of an event, by its time and that of its request: told once, for several sums ask for it."""
         span = self.monitor.max_request_span
-        first = self.speech.converted(requests.c.first_at, self.monitor.rankings.time, recipe.time)
+        first = self.speech.converted(first_at, self.monitor.rankings.time, recipe.time)
         since, near, end, far = (
             self.speech.later(first, recipe.time, seconds) if seconds else first
             for seconds in (0, -span, recipe.attribution, recipe.attribution + span)
@@ -180,7 +183,7 @@ class Relevant:
         )
 
     def surplus(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> Expression:
-        """How many more rows `events` has by `each_row` than there are events; above 0 if an item was logged twice."""
+        """How many more rows `plain_events` has than there are events; above 0 if an item was logged twice."""
         found = sa.select(sa.func.count()).where(self.queries.happened(recipe, *self._happened(recipe, since, until)))
         events = found.select_from(self.queries.labels).scalar_subquery()
         return sa.select(sa.func.count()).select_from(x).scalar_subquery() - events
@@ -242,27 +245,30 @@ class Relevant:
         i = found.subquery("i")
         return _Shown(i, i.c.request, i.c.item, i.c.item_rank, (i.c.earliest, i.c.latest), i.c.copies)
 
-    def _shown_rows(self, reach: tuple[int, int]) -> _Shown:
-        """All rows, each for itself. No subquery: PostgreSQL would work out its columns before it joins."""
-        q = self.queries
-        return _Shown(q.rankings, q.request, q.item, self._rank(), (q.time,), within=[q.served(*reach)])
+    def matched(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> Expression:
+        """Of `events` or `plain_events`: 1 if an event is on something, 0 if not, -1 if only the pull can tell."""
+        if "matched" in x.c:
+            return x.c.matched
+        # Worked out here, where few need more than the first two looks: PostgreSQL would for each event.
+        near = self._near(recipe, Blocks.of(self.monitor, recipe), x.c.happened, (x.c.logged,), since, until)
+        return sa.case(
+            (x.c.request.is_(None), _ZERO), (x.c.becomes == COUNTS, _ONE), (sa.and_(*near), _ONE), else_=_ZERO
+        )
 
     def _matched(
         self, recipe: Events, blocks: Blocks, e: sa.FromClause, shown: _Shown, since: int, until: int
     ) -> Expression:
         """1 if an event's item was shown within reach of its block, 0 if not, -1 if that depends on which row it is."""
-        copies = shown.copies
         near = self._near(recipe, blocks, e.c.happened, shown.times, since, until)
         # Most events come soon after their row; they need no look at the blocks.
         first = self.speech.converted(shown.times[0], self.monitor.rankings.time, recipe.time)
         soon = e.c.happened >= first, e.c.happened < self.speech.later(first, recipe.time, recipe.attribution)
-        is_one = [] if copies is None else [copies == _ONE]
         cases: list[tuple[Condition, Expression]] = [
             (shown.request.is_(None), _ZERO),
-            (sa.and_(*is_one, *soon), _ONE),
+            (sa.and_(shown.copies == _ONE, *soon), _ONE),
             (sa.and_(*near), _ONE),
+            (shown.copies > _ONE, written("-1")),
         ]
-        cases += [] if copies is None else [(copies > _ONE, written("-1"))]
         return sa.case(*cases, else_=_ZERO)
 
     def _near(

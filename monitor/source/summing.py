@@ -9,10 +9,12 @@ No window function, and no order over all rows. What SQL would treat otherwise t
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -22,16 +24,17 @@ from monitor.core.types import Events, Monitor
 from monitor.source.blocks import Blocks
 from monitor.source.engine import Statement
 from monitor.source.formulas import Formula, Formulas
-from monitor.source.queries import Queries, counted
+from monitor.source.queries import Queries
 from monitor.source.relevant import Relevant, is_dirty
+from monitor.source.served import Place, Served
 from monitor.source.speech import Condition, Expression, Speech, written
 from monitor.source.template import Ends, Ready, Template, Templates
 
 NOWHERE = -1
 """Number of the bucket under which rows without a request stand."""
 
-REPEATED = -2
-"""Number of the bucket under which it stands, as `odd`, in how many more rows events were found than there are."""
+CONTRARY = -2
+"""Number of the bucket under which it stands, as `odd`, how much there is that was supposed not to be."""
 
 COUNTS = (
     "requests",
@@ -62,25 +65,6 @@ PARTS = ("requests", "empty", "total", "squares", "num", "den", "num_squares", "
 _ZERO, _ONE = written("0"), written("1")
 
 
-class Place(NamedTuple):
-    """Names of a dimension's columns.
-
-    Attributes:
-        value: in the answer, a value as it is written.
-        mixed: in the answer, whether requests have several.
-        exact: what tells values apart, where they are not compared themselves; not in the answer.
-    """
-
-    value: str
-    mixed: str
-    exact: str = ""
-
-    @property
-    def compared(self) -> str:
-        """The column by which it is told whether values differ."""
-        return self.exact or self.value
-
-
 @dataclass(frozen=True)
 class Summing:
     """Makes the statements of one monitor.
@@ -90,8 +74,9 @@ class Summing:
         bits: columns to slice by that are of MySQL's BIT, which may have several; they come as bytes.
         texts: columns to slice by whose values may be equal and yet written in different ways: they are told apart.
         has_ordered_items: whether items are of a type of which every database can tell the least.
-        is_thorough: whether to count how often an item was logged for its request. That takes longer.
-            Else `cells` supposes once, where it can tell by `REPEATED` that it was mistaken: its answer is wrong then.
+        is_thorough: whether to suppose nothing of the log. That takes longer. Else `cells` supposes that it is plain
+            (see `Served.plain`) and has no item twice for a request, where it can tell by `CONTRARY` that it was
+            mistaken: its answer is wrong then.
     """
 
     queries: Queries
@@ -114,13 +99,14 @@ class Summing:
         return self.queries.monitor
 
     @cached_property
+    def served(self) -> Served:
+        """Makes the part about requests."""
+        return Served(self.queries, self.speech, self.relevant, self.truths, self.bits, self.texts)
+
+    @cached_property
     def places(self) -> dict[str, Place]:
         """Dimension -> names of its columns."""
-        collated = self.queries.collated
-        return {
-            s.dimension: Place(f"slice_{i}", f"mixed_{i}", f"exact_{i}" if s.column in collated else "")
-            for i, s in enumerate(self.monitor.slices)
-        }
+        return self.served.places
 
     @cached_property
     def kernels(self) -> dict[Measure, str]:
@@ -137,29 +123,32 @@ class Summing:
     def cells(self, since: int, until: int) -> Statement:
         """Sums of the requests served in [since, until) seconds, by bucket and slices.
 
-        Columns: bucket, the number of a stretch between `edges`, `NOWHERE` or `REPEATED`; `places`; `COUNTS`; `LAST`;
+        Columns: bucket, the number of a stretch between `edges`, `NOWHERE` or `CONTRARY`; `places`; `COUNTS`; `LAST`;
         for each of `kernels` its `PARTS`. Requests that began before and last too long stand in the first stretch.
         """
-        requests = self._requests(since, until)
         recipe = self.monitor.recipe
+        if isinstance(recipe, Events) and self.supposes(since, until):
+            return self._plain_cells(recipe, since, until)
+        requests = self.served.careful(since, until)
         if not isinstance(recipe, Events):
             return self._cells(requests, self.relevant.by_column(since, until), since, until)
         blocks = Blocks.of(self.monitor, recipe)
         counts_here = recipe.count_unmatched and until - since >= blocks.width
-        if not counts_here:
-            events = self.relevant.events(recipe, requests, since, until, None)
-            return self._cells(requests, self.relevant.by_events(recipe, events), since, until)
-        each_row = self.supposes(since, until)
-        events = self.relevant.events(recipe, requests, since, until, blocks, each_row)
-        parts = [self._cells(requests, self.relevant.by_events(recipe, events), since, until)]
-        parts.append(self._on_nothing(recipe, events, since, until))
-        if each_row:
-            surplus = self.relevant.surplus(recipe, events, since, until)
-            parts.append(sa.select(*self._filled(written(str(REPEATED)).label("bucket"), {"odd": surplus})))
-        return sa.union_all(*parts)
+        events = self.relevant.events(recipe, requests, since, until, blocks if counts_here else None)
+        found = self._cells(requests, self.relevant.by_events(recipe, events), since, until)
+        return sa.union_all(found, self._on_nothing(recipe, events, since, until)) if counts_here else found
+
+    def _plain_cells(self, recipe: Events, since: int, until: int) -> sa.CompoundSelect[Any]:
+        """`cells` where the log is supposed to be plain."""
+        requests = self.served.plain(since, until)
+        events = self.relevant.plain_events(recipe, Blocks.of(self.monitor, recipe), since, until)
+        found = self._cells(requests, self.relevant.by_events(recipe, events), since, until)
+        contrary = self.relevant.surplus(recipe, events, since, until) + self.served.contrary(requests)
+        mistaken = sa.select(*self._filled(written(str(CONTRARY)).label("bucket"), {"odd": contrary}))
+        return sa.union_all(found, self._on_nothing(recipe, events, since, until), mistaken)
 
     def supposes(self, since: int, until: int) -> bool:
-        """Whether `cells` supposes that no item that events are on was logged twice."""
+        """Whether `cells` supposes that the log is plain."""
         recipe = self.monitor.recipe
         if self.is_thorough or not self.speech.habits.keeps_parts or not isinstance(recipe, Events):
             return False
@@ -223,58 +212,19 @@ class Summing:
         sums = sa.func.count().label("n_rows"), sa.func.sum(placed.c.odd).label("odd")
         return sa.select(placed.c.bucket, *sums).group_by(placed.c.bucket)
 
-    # ---- requests ----------------------------------------------------------------------------------------------
-
-    def _requests(self, since: int, until: int) -> sa.FromClause:
-        """One row a request, named q."""
-        q = self.queries
-        first, last = sa.func.min(q.time), sa.func.max(q.time)
-        columns: list[Expression] = [
-            q.request.label("request"),
-            first.label("first_at"),
-            last.label("last_at"),
-            sa.func.count().label("n_rows"),
-            sa.func.count(q.item).label("n_items"),
-            sa.func.count(q.position).label("n_positions"),
-            counted(q.position, q.placed(), q.dialect).label("placed"),
-            *(counted(q.item, q.placed(k), q.dialect).label(f"shown_{i}") for i, k in enumerate(q.cutoffs)),
-        ]
-        if q.grade_column is not None:
-            columns += [q.graded(None).label("graded"), q.graded(q.cutoffs[0]).label("judged")]
-        for dimension, place in zip(self.monitor.slices, self.places.values(), strict=True):
-            value = self._comparable(dimension.column)
-            columns += [sa.func.min(value).label(place.compared), sa.func.max(value).label(f"most_{place.value}")]
-            if place.exact:
-                columns.append(sa.func.min(q.rankings.c[dimension.column]).label(place.value))
-        began = self.relevant.time(since)
-        asked = sa.and_(first >= began, first < self.relevant.time(until))
-        earlier = sa.and_(first < began, sa.or_(*self._untimely(first, last)))
-        grouped = sa.select(*columns).where(q.served(*self.relevant.wide(since, until))).group_by(q.request)
-        return (
-            grouped.having(sa.or_(q.request.is_(None), asked, earlier))
-            .cte("rankmon_q")
-            .prefix_with("MATERIALIZED", dialect="sqlite")
-        )
-
-    def _comparable(self, column: str) -> Expression:
-        """A column to slice by, as something that has a least and a greatest value."""
-        value: Expression = self.queries.rankings.c[column]
-        if column in self.texts:
-            return sa.cast(value, sa.Text)
-        if column in self.bits | self.queries.collated:
-            return self.queries.exactly(column)
-        return sa.case((value == sa.true(), _ONE), (value == sa.false(), _ZERO)) if column in self.truths else value
+    # ---- parts -------------------------------------------------------------------------------------------------
 
     def _on_nothing(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> sa.Select[Any]:
         """The events of [since, until) that are on nothing, or in doubt, by stretch, in the columns of `cells`."""
         stretch = self.speech.stretch(x.c.happened, recipe.time, self.edges(since, until), self.monitor.bucket)
-        in_doubt = sa.or_(x.c.matched < _ZERO, *is_dirty(x))
+        matched = self.relevant.matched(recipe, x, since, until)
+        in_doubt = sa.or_(matched < _ZERO, *is_dirty(x))
         doubt = sa.case((in_doubt, _ONE), else_=_ZERO)
-        alone = sa.case((x.c.matched == _ZERO, _ONE), else_=_ZERO)
+        alone = sa.case((matched == _ZERO, _ONE), else_=_ZERO)
         wanted = (
             x.c.happened >= self.speech.moment(recipe.time, since),
             x.c.happened < self.speech.moment(recipe.time, until),
-            sa.or_(x.c.matched == _ZERO, in_doubt),  # most events are on something, and need no stretch
+            sa.or_(matched == _ZERO, in_doubt),  # most events are on something, and need no stretch
         )
         placed = sa.select(stretch.label("bucket"), doubt.label("doubt"), alone.label("alone")).where(*wanted)
         n = placed.subquery("n")
@@ -319,7 +269,7 @@ class Summing:
         places = self.places.values()
         keys = [one.c.bucket, *(one.c[name] for place in places for name in (place.value, place.mixed))]
         exact = [one.c[place.exact] for place in places if place.exact]
-        counts = [self.speech.total(one.c[name]).label(name) for name in COUNTS]
+        counts = [self._total(one.c.get(name)).label(name) for name in COUNTS]
         last = sa.func.max(one.c[LAST]).label(LAST)
         parts = [c for name in self.kernels.values() for c in self._parts(one, name)]
         return sa.select(*keys, *counts, last, *parts).group_by(*keys, *exact)
@@ -327,26 +277,29 @@ class Summing:
     def _one_a_request(
         self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas, found: dict[str, Formula], since: int, until: int
     ) -> sa.FromClause:
-        """What is summed by cell, one row a request; named v."""
+        """What is summed by cell, one row a request; named v. What is 0 for all of them is left out."""
         time = self.monitor.rankings.time
         stretch = self.speech.stretch(q.c.first_at, time, self.edges(since, until), self.monitor.bucket)
         elsewhere = (q.c.request.is_(None), written(str(NOWHERE))), (q.c.first_at < self.relevant.time(since), _ZERO)
         columns: list[Any] = [sa.case(*elsewhere, else_=stretch).label("bucket")]
-        mixed = _ZERO
+        mixed: list[Expression] = []
         for place in self.places.values():
-            least, most = q.c[place.compared], q.c[f"most_{place.value}"]
-            differ = sa.case((least < most, _ONE), else_=_ZERO)
-            agree = least == most if self.speech.habits.nan_is_itself else sa.or_(least == most, least != least)
-            columns += [sa.case((agree, q.c[name])).label(name) for name in (place.value, place.exact) if name]
-            columns.append(differ.label(place.mixed))
-            mixed = mixed + differ
-        counts = self._counts(q, p, formulas) | {"mixed_slice": mixed}
-        columns += [counts[name].label(name) for name in COUNTS]
-        columns.append(sa.case((sa.or_(*self._untimely(q.c.first_at, q.c.last_at)), q.c.last_at)).label(LAST))
+            values, differ = self.served.slices(q, place)
+            columns += [*values, (_ZERO if differ is None else differ).label(place.mixed)]
+            mixed += [] if differ is None else [differ]
+        counts = self._counts(q, p, formulas) | (
+            {"mixed_slice": functools.reduce(operator.add, mixed)} if mixed else {}
+        )
+        columns += [count.label(name) for name, count in counts.items()]
+        untimely = self.served.untimely(q.c.first_at, q.c.get("last_at"))
+        last = sa.case((sa.or_(*untimely), q.c.last_at)) if "last_at" in q.c else sa.null()
+        columns.append(last.label(LAST))
         columns.append(sa.case((self._is_sampled(q), _ONE), else_=_ZERO).label("sampled"))
         for name, formula in found.items():
             columns += [part.label(f"{name}_{ending}") for ending, part in self._ingredients(formula).items()]
         each = sa.select(*columns).select_from(q.outerjoin(p, p.c.request == q.c.request))
+        if (asked := self.served.asked(q, since, until)) is not None:
+            each = each.where(asked)
         one = self.speech.fenced(each).subquery("w")
         kept = [c for c in one.c if c.name in self._kept]
         measured = [c for name, formula in found.items() for c in self._of_measure(name, formula, one)]
@@ -375,30 +328,17 @@ class Summing:
             "impressions": q.c.shown_0,
             "judged": graded if is_event else q.c.judged,
             "events": events,
-            "null_item": q.c.n_rows - q.c["n_items"],
-            "null_position": q.c.n_rows - q.c.n_positions,
-            "bad_position": q.c.n_positions - q.c.placed,
+            **self.served.refused(q),
             "early_event": _or_zero(p.c.early),
             "late_event": _or_zero(p.c.late),
             "odd": sa.case((sa.or_(*self._oddities(q, p, formulas)), _ONE), else_=_ZERO),
             "summed": q.c.n_rows,
-            "unmatched": _ZERO,
         }
 
     def _oddities(self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas) -> list[Condition]:
         """Why a request is to be read row by row."""
-        found = [_or_zero(p.c.odd) > _ZERO, *self._untimely(q.c.first_at, q.c.last_at)]
+        found = [_or_zero(p.c.odd) > _ZERO, *self.served.untimely(q.c.first_at, q.c.get("last_at"))]
         return found + [_or_zero(p.c[name]) > written(str(most)) for name, most in formulas.too_many.items()]
-
-    def _untimely(self, first: Expression, last: Expression) -> list[Condition]:
-        """Why a request is to be read row by row for the times of its first and its last row."""
-        time, span = self.monitor.rankings.time, self.monitor.max_request_span
-        end = self.speech.later(first, time, span) if span else first
-        found = [sa.and_(last > first, last > end)]
-        for at in (first, last):
-            plain = self.speech.is_plain(at, time)
-            found += [] if plain is None else [sa.not_(plain)]
-        return found
 
     def _is_sampled(self, q: sa.FromClause) -> Condition:
         everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > _ZERO
@@ -421,17 +361,23 @@ class Summing:
             sa.case((sa.and_(sampled, is_empty), _ONE), else_=_ZERO).label(f"{name}_empty"),
             sa.case((sa.and_(sampled, sa.not_(is_empty)), value), else_=zero).label(f"{name}_total"),
             *(
-                (zero if part is None else sa.case((sampled, part), else_=zero)).label(f"{name}_{ending}")
+                sa.case((sampled, part), else_=zero).label(f"{name}_{ending}")
                 for ending, part in (("num", num), ("den", den))
+                if part is not None
             ),
         ]
 
     def _parts(self, one: sa.FromClause, name: str) -> Sequence[Any]:
         """Sums of one measure over a cell."""
-        value, num, den = (one.c[f"{name}_{part}"] for part in ("total", "num", "den"))
-        summed = [one.c[f"{name}_requests"], one.c[f"{name}_empty"], value, value * value]
-        summed += [num, den, num * num, den * den, num * den]
-        return [self.speech.total(s).label(f"{name}_{part}") for s, part in zip(summed, PARTS, strict=True)]
+        value, num, den = one.c[f"{name}_total"], one.c.get(f"{name}_num"), one.c.get(f"{name}_den")
+        own = [one.c[f"{name}_requests"], one.c[f"{name}_empty"], value, value * value]
+        pooled: Sequence[Expression | None] = [None] * 5
+        if num is not None and den is not None:
+            pooled = [num, den, num * num, den * den, num * den]
+        return [self._total(s).label(f"{name}_{part}") for s, part in zip([*own, *pooled], PARTS, strict=True)]
+
+    def _total(self, value: Expression | None) -> Expression:
+        return self.speech.number(0) if value is None else self.speech.total(value)
 
 
 def _or_zero(value: Expression) -> Expression:
