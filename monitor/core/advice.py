@@ -11,9 +11,9 @@ from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.verdict_words import first_on_data
 from monitor.core.version_words import advice_on_version, advice_on_weak
 
-AS_MUCH = 0.9
-"""Share of a fall, of its logarithm, that fewer labels make up from which on they may be all there is to it. Worse
-lists cost labels too, but what is left of these is worth less as well."""
+AS_MUCH = 0.75
+"""Share of a fall, of its logarithm, that fewer labels make up from which on they may be all there is to it, as it is
+to verdicts. Worse lists cost labels too, but what is left of these is worth less as well."""
 
 
 def advice(findings: Sequence[Finding]) -> str:

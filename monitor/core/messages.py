@@ -32,7 +32,7 @@ from monitor.core.verdict_words import (
     topic,
 )
 from monitor.core.version_words import new_version, weak_version, with_first_version
-from monitor.core.words import lasting, utc
+from monitor.core.words import DAY, lasting, over_the_last, utc
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "retrain", "test"]
 VERSION = 1
@@ -366,8 +366,8 @@ def _coverage(findings: Sequence[Finding]) -> list[str]:
     if first is None or first.coverage is None or any(f.judged == COVERAGE for f in findings):
         return []
     before = "" if first.coverage_before is None else f", {100 * first.coverage_before:.1f} % before"
-    # That of a verdict is of the hours before it was found, however long ago the fall began.
-    over = " over the last day" if first.verdict else ""
+    # That of a verdict is of the hours since the fall began, of a day at most.
+    over = f" {over_the_last(min(DAY, first.window))}" if first.verdict else ""
     name = coverage_name(first).capitalize()
     return [f"{name}{over}: {100 * first.coverage:.1f} %{before}.{_as_labels(first)}"]
 

@@ -52,17 +52,21 @@ class Evidence:
     versions: str = ""
     dimensions: tuple[str, ...] = ()
 
-    def coverage(self, verdict: Verdict, since: int, key: SliceKey = OVERALL) -> tuple[float | None, float | None]:
-        """(label coverage of the last day, what is expected of it), without the hours in which the data were bad.
+    def coverage(
+        self, verdict: Verdict, since: int, until: int, key: SliceKey = OVERALL
+    ) -> tuple[float | None, float | None]:
+        """(label coverage of a fall in [since, until), of its last day at most, what is expected of it).
 
-        Where there are such hours, and of a slice, it is held against the same hours of the last week before `since`.
+        Without hours of bad data. Where it is no whole day of all traffic up to the verdict, it is held against the
+        same hours of the last week before `since`.
         """
         step = step_of(self.width)
-        ends = range(verdict.end, verdict.end - max(DAY, step), -step)
+        ends = range(until, until - max(min(DAY, until - since), step), -step)
         sound = [end for end in ends if end not in self.masked]
-        if key == OVERALL and len(sound) == len(ends):
+        is_whole = until == verdict.end and len(sound) == len(ends) and len(ends) * step >= DAY
+        if key == OVERALL and is_whole:
             return verdict.coverage, verdict.coverage_expected
-        weeks = -(-(verdict.end - since) // WEEK) * WEEK
+        weeks = -(-(until - since) // WEEK) * WEEK
         before = [end - weeks for end in sound if end - weeks not in self.masked]
         return self._labelled(key, sound, step), self._labelled(key, before, step)
 

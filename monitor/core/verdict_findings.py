@@ -46,7 +46,7 @@ def _of_alarm(seen: Evidence, name: ConditionName, verdict: Verdict, alarm: Alar
     window = max(end - alarm.fell_at, seen.width)
     value, before, requests = alarm.value, alarm.before, alarm.requests
     lower, upper, method = seen.bounds(key, window, end, value, requests)
-    now, usual = seen.coverage(verdict, alarm.fell_at, key)
+    now, usual = seen.coverage(verdict, alarm.fell_at, end, key)
     found = Finding(
         DEGRADED,
         severity_of(seen.drift, name),
@@ -150,7 +150,7 @@ def _of_end(seen: Evidence, name: ConditionName, verdict: Verdict, since: int) -
         before,
         "the baseline of these hours",
         least if least is not None and value is not None and value < least else None,
-        *seen.coverage(verdict, begin, key),
+        *seen.coverage(verdict, begin, verdict.end, key),
         interval=method,
         verdict=DEGRADED,
         figures=() if closed is None or closed.below is None else ((BELOW, closed.below),),

@@ -377,7 +377,13 @@ def begun_again(was: Standing, at: int) -> Standing:
 
 def withdrawn(now: Standing, which: Bools, end: int) -> Standing:
     """Without the alarms of some of the U units, at `end` seconds: there is nothing left that they could be about."""
-    return _closed(replace(now, risen=np.zeros_like(now.risen), back_since=np.zeros_like(now.back_since)), which, end)
+    risen, back_since = now.risen * ~which[:, None], np.where(which, 0, now.back_since)
+    return _closed(replace(now, risen=risen, back_since=back_since), which, end)
+
+
+def forgotten(now: Standing, which: Bools, end: int) -> Standing:
+    """Without what was gathered on some of the U units until `end`, seconds: it was none of the model's."""
+    return _closed(now, which, end)
 
 
 def _closed(now: Standing, which: Bools, end: int) -> Standing:

@@ -18,6 +18,9 @@ LABELS_RATIO_SETTLING = 0.5
 LABELS_STILL = -1.5
 """Standard errors by which labels must be missing in the last hours for a thin day's to be missing still."""
 LABELS_REQUESTS, LABELS_FEW_REQUESTS, LABELS_GONE, LABELS_FEW_Z = 100, 20, 0.3, -12.0
+LABELS_OPENING_Z, LABELS_OPENING_RATIO = -3.0, 0.95
+"""The same as of all, where an alarm would open and its own time is looked at: evidence is gathered from fewer requests
+than it takes to suspect the labels by themselves."""
 LABELS_RATIO_NEW = 0.1
 """While a new level is learnt, where labels say nothing of it but how sure it is."""
 CLEARLY_MORE = 2.0
@@ -185,11 +188,7 @@ def is_worthless(sums: Floats, with_labels: bool = False) -> Bools:
 
 
 def _labels(sums: Floats, spread: Spread, most: float) -> Bools:
-    size, expected = sums[SERVED], np.maximum(sums[EXPECTED_LABELLED], 1e-9)
-    share = np.minimum(expected / np.maximum(size, 1e-9), 1.0)
-    error = np.sqrt(expected * (1 - share) + (spread.coverage * expected) ** 2 + 0.25)
-    ratio = np.maximum(sums[LABELLED] / expected, 1e-6)
-    mean = np.maximum(sums[TOTAL] / np.maximum(sums[EXPECTED], 1e-9), 1e-6)
+    size, (expected, error, ratio, mean) = sums[SERVED], _of_labels(sums, spread)
     fell = (sums[LABELLED] - expected < LABELS_Z * error) & (ratio < most)
     of_labels, of_mean = np.log(ratio), np.log(mean)
     explain, explain_all = (of_labels < share * of_mean for share in (LABELS_EXPLAIN, LABELS_EXPLAIN_ALL))
@@ -197,6 +196,41 @@ def _labels(sums: Floats, spread: Spread, most: float) -> Bools:
     few = ((size >= LABELS_FEW_REQUESTS) & beyond_doubt) | ((size >= LABELS_SOME_REQUESTS) & explain_all)
     found: Bools = fell & (mean < 1) & explain & ((size >= LABELS_REQUESTS) | few) & (sums[EXPECTED] > 0)
     return found
+
+
+def labels_explain(sums: Floats, unit: int, spread: Spread) -> bool:
+    """Whether missing labels explain what a unit has fallen by, in (8, S) sums of the time of its fall.
+
+    They must be missing from most of the traffic, for people who find less in one slice leave fewer there; and those
+    that are left, of all and of the unit, be worth about what they were. Where requests without a label are in no
+    measure, their loss moves no mean.
+
+    Args:
+        unit: 0 for overall, or the number of a slice from 1 on.
+    """
+    of_all = np.stack([sums.sum(axis=1), sums[:, max(unit, 1) - 1]], axis=1)
+    expected, error, ratio, mean = _of_labels(of_all, spread)
+    fewer = (of_all[LABELLED] - expected < LABELS_OPENING_Z * error) & (ratio < LABELS_OPENING_RATIO)
+    explained = fewer & (mean < 1) & (np.log(ratio) < LABELS_EXPLAIN * np.log(mean)) & (of_all[EXPECTED] > 0)
+    lacking = sums[LABELLED] < LABELS_OPENING_RATIO * sums[EXPECTED_LABELLED]
+    is_wide = bool(sums[SERVED][lacking].sum() > MOST_LOST * of_all[SERVED, 0])
+    is_unit = unit == 0 or bool(explained[1])
+    return bool(explained[0]) and is_unit and is_wide and not bool(_has_unseen(of_all)[0])
+
+
+def labels_still_lack(short: Floats) -> bool:
+    """Whether labels are missing in (8,) sums of three hours as well, if only by what chance seldom does."""
+    labelled, expected = float(short[LABELLED]), float(short[EXPECTED_LABELLED])
+    return labelled < LABELS_OPENING_RATIO * expected and labelled - expected < LABELS_STILL * expected**0.5
+
+
+def _of_labels(sums: Floats, spread: Spread) -> tuple[Floats, Floats, Floats, Floats]:
+    """(labels that are expected, their standard error, share of them that there is, share of the expected mean)."""
+    size, expected = sums[SERVED], np.maximum(sums[EXPECTED_LABELLED], 1e-9)
+    share = np.minimum(expected / np.maximum(size, 1e-9), 1.0)
+    error = np.sqrt(expected * (1 - share) + (spread.coverage * expected) ** 2 + 0.25)
+    mean = np.maximum(sums[TOTAL] / np.maximum(sums[EXPECTED], 1e-9), 1e-6)
+    return expected, error, np.maximum(sums[LABELLED] / expected, 1e-6), mean
 
 
 def _has_unseen(sums: Floats) -> Bools:

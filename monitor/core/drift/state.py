@@ -21,7 +21,7 @@ from monitor.core.drift.series import DAY, Bools, Floats, Ints
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.tolerance import Misses
 
-VERSION = 23
+VERSION = 24
 """Of how steps are judged. A change that could make another verdict raises it, and verdicts are found anew."""
 PLAIN = 64
 """Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes, compressed."""
@@ -81,6 +81,7 @@ class Trouble:
         lost_since, lost_until: (S,) as `suspect_since` and `suspect_until`, of slices that have lost their labels.
         most_lost: slices with most of the requests have, so that it is all traffic.
         worthless: labels are suspect for every value is 0, though there are labels.
+        held: they are for they explained what had opened an alarm else.
     """
 
     suspect_since: int
@@ -94,12 +95,13 @@ class Trouble:
     lost_until: Ints
     most_lost: bool
     worthless: bool
+    held: bool
 
     @classmethod
     def empty(cls, slices: int) -> Trouble:
         """Nothing is the matter."""
         never = np.zeros(slices, np.int64)
-        return cls(0, 0, False, 0, 0, 0, never, never, never, False, False)
+        return cls(0, 0, False, 0, 0, 0, never, never, never, False, False, False)
 
     def padded(self, more: int) -> Trouble:
         """With so many new slices."""

@@ -29,19 +29,22 @@ LASTING_DAYS = 7
 LEAST_DECAY, DECAY_BACK = 0.05, 0.6
 """Relative fall below the reference that is told where it came too slowly for an alarm, and the share of it from which
 on it is told no more."""
+BELOW_ERRORS = 2.0
+"""Standard errors by which a mean must be below the reference for it to be told that the level had fallen before."""
 ENOUGH_OF_REFERENCE = 0.9
 
 
 def follow(settings: Settings, state: State, found: Baseline, hours: Hours) -> tuple[list[Verdict], State]:
     """Judge the steps of one block; the state knows their slices.
 
-    What is open at its beginning goes into a block, and whether the mix is shifted; so it is cut where these change.
+    What is open at its beginning goes into a block, whether the mix is shifted, and which labels alarms were held back
+    for; so it is cut where these change.
     """
     block = block_of(settings, state, found, hours)
     going, verdicts, last = _Going(settings, state, found, block), list[Verdict](), len(block.ends) - 1
     for row in range(last + 1):
         verdicts.append(going.step(row))
-        if (verdicts[-1].changes or verdicts[-1].mix_shifted != state.mix.is_shifted) and row < last:
+        if (verdicts[-1].changes or verdicts[-1].mix_shifted != state.mix.is_shifted or going.held) and row < last:
             first, then = follow(settings, state, found, hours.rows(0, row + 1))
             rest, end = follow(settings, then, found, hours.rows(row + 1, last + 1))
             return [*first, *rest], end
@@ -49,13 +52,18 @@ def follow(settings: Settings, state: State, found: Baseline, hours: Hours) -> t
 
 
 class _Going:
-    """What changes from step to step."""
+    """What changes from step to step.
+
+    Attributes:
+        held: whether labels explained what had opened an alarm in the last step.
+    """
 
     def __init__(self, settings: Settings, state: State, found: Baseline, block: Block) -> None:
         self._settings = settings
         self._was = state
         self._found = found
         self._block = block
+        self.held = False
         self._names = ("", *state.slices)
         self._standing = state.standing
         self._is_open = state.standing.is_any_open
@@ -84,8 +92,13 @@ class _Going:
             if was_low * self._settings.step >= DAY:
                 before = alarms.begun_again(before, end - self._settings.step)
             self._standing = alarms.step(before, self._block.seen, row, self._block.threshold)
+            new = self._standing.open & ~before.open
+            if some(new) and not (was_open and self._troubles.is_felt(row, before.open)):
+                kind = self._held_back(row, before, new) or kind
+                is_masked = kind is not None and kind not in SLICE_KINDS
             self._is_open = self._standing.is_any_open
-            self._follow_mix(row)
+            if not is_masked:
+                self._follow_mix(row)
         if self._step[row][gates.REQUESTS] > 0:
             self._busy_at = end
         gone = self._gone(row) if was_open else ()
@@ -131,6 +144,28 @@ class _Going:
             labelled=labelled,
             squares=np.where(sound, hours.squares, squares),
         )
+
+    def _held_back(self, row: int, before: Standing, new: Bools) -> Kind | None:
+        """What is the matter with the data if labels explain (U,) alarms that opened, which are taken back then.
+
+        What they rest on is forgotten, or it would make alarms once the labels are there again. Not asked while another
+        one is open that may be felt: people who find less leave fewer labels.
+        """
+        explained = (self._is_by_labels(row, unit) for unit in np.flatnonzero(new).tolist())
+        if not any(explained):
+            return None
+        end, since = self._block.ends[row], int(self._standing.since[new].min())
+        self.held = self._is_bad[row] = True
+        self._standing = alarms.forgotten(alarms.unfit(before, end), ~before.open, end)
+        return self._troubles.hold(row, since + self._settings.step)
+
+    def _is_by_labels(self, row: int, unit: int) -> bool:
+        """Whether labels explain a unit's fall since the evidence on it began to grow, of a day at most."""
+        past, step = self._was.recent.sums.shape[1], self._settings.step
+        steps = min(max((self._block.ends[row] - int(self._standing.since[unit])) // step, 1), past)
+        span = slice(past + row + 1 - steps, past + row + 1)
+        sums = without_lost(self._block.window[:, span], self._block.sound[span]).sum(axis=1)
+        return gates.labels_explain(sums, unit, self._block.gated.spread)
 
     def _gone(self, row: int) -> tuple[int, ...]:
         """Withdraw the alarms of slices that have had no request for a day, while others had; which units these are."""
@@ -178,14 +213,27 @@ class _Going:
         return Change(self._names[unit], "resolved", self._back_since(unit), *means, tolerated, below)
 
     def _below(self, row: int, unit: int, value: float | None, expected: float | None) -> float | None:
-        """Relative change of a unit's mean from the reference, whose level was another one; None if it is small."""
+        """Relative change of a unit's mean from the reference, whose level was another one.
+
+        None if it is small, or by the few requests since the fall was over may be none, unless it was told before.
+        """
         steps, ratios = self._was.recent.sums.shape[1], self._was.levels.ratios[QUALITY]
         worth = self._block.window[gates.EXPECTED, row + 1 : row + 1 + steps].sum(axis=0)
         now, then = units(worth)[unit], units(worth / np.maximum(ratios, 1e-9))[unit]
         if value is None or not expected or not now > 0:
             return None
         change = value / (expected * float(then / now)) - 1
-        return change if change < -least_decay(self._was, self._found) else None
+        requests, spent = self._standing.risen[unit, 0], self._block.ends[row] - int(self._standing.back_since[unit])
+        error = self._error(row, unit, float(requests), spent // self._settings.step + 1)
+        is_clear = change + BELOW_ERRORS * error < 0 or self._was.decayed >= LASTING_DAYS
+        return change if is_clear and change < -least_decay(self._was, self._found) else None
+
+    def _error(self, row: int, unit: int, requests: float, steps: int) -> float:
+        """Relative standard error of a unit's mean over some steps with so many requests."""
+        whole, noise = self._block.seen.whole, self._found.noise
+        variance = float(whole.variance[row, unit]) / max(float(whole.level[row, unit]), 1e-9) ** 2
+        found: float = (variance / max(requests, 1.0) + float(noise.long_run[unit]) / max(steps, 1)) ** 0.5
+        return found
 
     def _back_since(self, unit: int) -> int | None:
         end = int(self._standing.back_since[unit])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from monitor.core.drift import gates
@@ -47,8 +49,13 @@ class Troubles:
         was, block, end = self.now, self._block, self._block.ends[row]
         few, settled = self._few, self._settled
         lasting = (few - 1) * self._settings.step
-        most_lost = block.gated.most_lost[row]
-        suspect, refused = most_lost or self._suspects(row, fallen)[row], settled and block.gated.refused[row]
+        most_lost, refused = block.gated.most_lost[row], settled and block.gated.refused[row]
+        # Rows that are refused are missing too, and it is known why.
+        is_short = settled and not refused and self._has_short_lists(row)
+        short_until = end + lasting if is_short else was.short_until
+        # Clicks on items that are not logged any more are missing as well: what begins with these is no other trouble.
+        is_hidden = end <= short_until and not was.suspect_since
+        suspect = not is_hidden and (most_lost or self._suspects(row, fallen)[row] or self._still_lacks(row))
         until = end + lasting if suspect else was.suspect_until
         since = 0
         if end <= until:
@@ -63,16 +70,30 @@ class Troubles:
             still = block.gated.missing[row] | ((missing > 0) & (block.requests[row] == 0))
             missing = np.where(still, missing + 1, 0)
         refused_until = end + lasting if refused else was.refused_until
-        # Rows that are refused are missing too, and it is known why.
-        is_short = settled and not refused and self._has_short_lists(row)
-        short_until = end + lasting if is_short else was.short_until
         lost_until, lost_since = block.gated.lost_until[row], self._never
         if some(lost := end <= lost_until):
             lost_since = np.where(lost, np.where(was.lost_since > 0, was.lost_since, was.suspect_since or end), 0)
         worthless = bool(since) and (block.gated.worthless[row] if suspect else was.worthless)
-        slices = missing, lost_since, lost_until
-        self.now = Trouble(since, until, collapsed, refused_until, short_until, low, *slices, most_lost, worthless)
+        slices, held = (missing, lost_since, lost_until), was.held and since > 0
+        self.now = Trouble(
+            since, until, collapsed, refused_until, short_until, low, *slices, most_lost, worthless, held
+        )
         return self._matter(end)
+
+    def hold(self, row: int, since: int) -> Kind | None:
+        """What is the matter in the step that was followed last, whose labels are suspect since they explain a fall.
+
+        Args:
+            since: end of the fall's first step.
+        """
+        now, end = self.now, self._block.ends[row]
+        lasting, began = (self._few - 1) * self._settings.step, now.suspect_since or since
+        self.now = replace(now, suspect_since=began, suspect_until=end + lasting, held=True)
+        return self._matter(end)
+
+    def _still_lacks(self, row: int) -> bool:
+        """Whether labels that were suspect for a fall that they explain are so still."""
+        return self.now.held and gates.labels_still_lack(self._block.gated.short[:, row])
 
     def _matter(self, end: int) -> Kind | None:
         """The gravest of what is the matter with the data in the step that ends at `end`."""
@@ -99,9 +120,9 @@ class Troubles:
         gated = self._block.gated
         if not self._settled:
             return gated.suspect_settling
-        return gated.suspect_degraded if fallen is not None and self._is_felt(row, fallen) else gated.suspect
+        return gated.suspect_degraded if fallen is not None and self.is_felt(row, fallen) else gated.suspect
 
-    def _is_felt(self, row: int, fallen: Bools) -> bool:
+    def is_felt(self, row: int, fallen: Bools) -> bool:
         """Whether what is open may be felt in the labels of all: not an alarm on a slice with next to no requests."""
         size = self._block.window[gates.REQUESTS, row + 1 : row + 1 + self._past].sum(axis=0)
         return bool(fallen[0] or size[fallen[1:]].sum() >= LEAST_FELT * size.sum())

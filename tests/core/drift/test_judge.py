@@ -258,6 +258,15 @@ def test_an_alarm_that_closes_on_a_level_that_had_decayed_says_how_far_that_is_b
     assert over.below is None
 
 
+def test_few_requests_that_came_out_low_after_a_fall_say_nothing_of_the_level_before_it() -> None:
+    resolved = []
+    for seed in range(6):
+        over = verdicts(Ranking.of(36, peak=60.0, seed=seed).since(31.4, 32.6, mean=0.6).draw(seed))
+        resolved += [change for v in over for change in v.changes if change.became == "resolved"]
+    assert len(resolved) > 12
+    assert [change for change in resolved if change.below is not None] == []
+
+
 def test_a_shift_of_the_mix_is_told_and_pages_nobody() -> None:
     ranking = Ranking.of(40, slices=2, peak=2000)
     spread = replace(ranking, mean=ranking.mean * [0.7, 1.2])
