@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from monitor.cli import run
 from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
 from monitor.core.summable import grades, obstacle
 from monitor.core.summed import Summed, tallied
+from monitor.core.tally import Reading
 from monitor.core.types import Column, EventRule, Events, Monitor, Rankings, Relation, Slice, TimeColumn
 from monitor.cycle import Stride, read_tally, run_backfill
 from monitor.database_url import parse_url
@@ -25,7 +27,7 @@ from monitor.errors import SourceError, TooMany
 from monitor.source.choice import choose, explained, open_source
 from monitor.source.engine import Database, Reader
 from monitor.source.pieces import InPieces
-from monitor.source.pull import Freshness, Pull
+from monitor.source.pull import Freshness, Pull, _has_lax_collations
 from monitor.source.pushdown import TRIAL, PushDown, why_not
 from monitor.source.queries import Queries
 from monitor.source.speech import HABITS, Speech, family_of
@@ -900,4 +902,85 @@ def test_slices_that_are_equal_but_written_in_different_ways_stay_apart_on_postg
     assert_same(one, other, "numeric")
     assert buckets > 0
     assert {value for _, dimension, value in one.traffic if dimension == "device"} == {"1.0", "1.00"}
+    database.close()
+
+
+def told_apart(url: str, kind: str, spellings: Sequence[str | None]) -> set[str]:
+    """The values of a column to slice by, of a type, that both ways find of requests with these."""
+    log = Log()
+    for n in range(60):
+        log.show(f"r{n}", [1, 2, 3], START + 40 * n, device=spellings[n % len(spellings)])
+        log.happen(f"r{n}", 2, START + 40 * n + 5)
+    log.show("r60", [1, 2], START + 30, device=list(spellings[:2]))
+    write(url, log, EPOCH)
+    with sa.create_engine(url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind}")
+    database = Database("s", parse_url(url, None), 60)
+    one, other, buckets = both(small(events(EPOCH, attribution=BUCKET)), database, START, END)
+    database.close()
+    assert_same(one, other, kind)
+    assert buckets > 0
+    return {value for _, dimension, value in one.traffic if dimension == "device"}
+
+
+def test_texts_whose_blanks_at_the_end_do_not_count_are_told_apart_on_postgresql(postgres_url: str) -> None:
+    assert told_apart(postgres_url, "bpchar", ("a", "a ", None)) == {"a", "a ", "(none)", "(mixed)"}
+
+
+def test_texts_that_a_collation_holds_to_be_equal_are_told_apart_on_postgresql(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its bytes, wherever there are such collations; this server has no ICU, which makes them."""
+    asked: list[Any] = []
+    monkeypatch.setattr("monitor.source.pull._has_lax_collations", lambda *_: asked.append(1) or True)
+    assert told_apart(postgres_url, "text", ("Mobile", "mobile", None)) == {"Mobile", "mobile", "(none)", "(mixed)"}
+    assert asked
+
+
+def test_whether_postgresql_has_collations_that_hold_texts_to_be_equal_is_asked_of_it(postgres_url: str) -> None:
+    fill(postgres_url)
+    reader = source(postgres_url, small())
+    assert isinstance(reader, PushDown)
+    with reader.pull.reading() as (asked, queries):
+        assert not _has_lax_collations(queries, asked)
+        assert not queries.collated
+
+
+@pytest.mark.parametrize(("kind", "value"), [("numeric[]", "'{1.0}'"), ("bit(3)", "B'101'"), ("numrange", "'[1.0,2)'")])
+def test_values_that_push_down_cannot_tell_apart_are_left_to_the_pull(
+    postgres_url: str, kind: str, value: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(postgres_url)
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind} USING {value}")
+    with pytest.raises(SourceError, match=f"column 'device' is {re.escape(kind.partition('(')[0])}, of which "):
+        source(postgres_url, small(engine="pushdown")).read(START, END)
+    assert isinstance(source(postgres_url, small()).read(START, END), Reading)
+    assert "read row by row for 24 h" in caplog.text
+
+
+@pytest.mark.parametrize("which", ["events", "rankings", "both"])
+def test_ids_that_a_collation_of_sqlite_holds_to_be_equal_match_by_both_ways_or_by_none(
+    tmp_path: Path, which: str
+) -> None:
+    url, log, style = f"sqlite:///{tmp_path / 'log.db'}", Log(), EPOCH
+    for n in range(40):
+        log.show(f"R{n}", [1, 2, 3], START + 50 * n, device="tv")
+        log.happen(f"r{n}" if n % 2 else f"R{n}", 2, START + 50 * n + 5)
+    write(url, log, style)
+    with sa.create_engine(url).begin() as connection:
+        for table in ("events", "rankings") if which == "both" else (which,):
+            connection.exec_driver_sql(f"ALTER TABLE {table} RENAME COLUMN request TO was")
+            connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN request TEXT COLLATE NOCASE")
+            connection.exec_driver_sql(f"UPDATE {table} SET request = was")
+    database = Database("s", parse_url(url, None), 60)
+    made = small(events(style, attribution=300))
+    kernels = dict.fromkeys(m.kernel for m in made.measures)
+    ways = (PushDown(made, database, is_bound=True), Pull(made, database))
+    for since, until in ((START, END), (START, START + BUCKET)):
+        one, other = (tallied(w.read(since, until), made.bucket, kernels, made.slices, {}) for w in ways)
+        assert_same(one, other, which)
+        events_that_count = sum(float(traffic[4]) for cell, traffic in one.traffic.items() if cell[1] == "")
+        shown = sum(float(traffic[0]) for cell, traffic in one.traffic.items() if cell[1] == "")
+        assert events_that_count == (shown / 2 if which == "rankings" else shown)
     database.close()

@@ -217,6 +217,12 @@ _FAULTS = (
     ),
     Fault(
         "connect",
+        (),
+        ("no password supplied",),
+        "it wants a password: give the source's `password:` or `password_file:`",
+    ),
+    Fault(
+        "connect",
         ("28",),
         ("authentication failed", "no pg_hba.conf entry", "pg_hba.conf rejects", "role "),
         "may this user log in, with this password and from this machine?",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from monitor.core.joining import joined
@@ -25,7 +26,7 @@ from monitor.source.engine import Database, Reader
 from monitor.source.kinds import Kinds
 from monitor.source.labels import Labelling, Labels, Sample
 from monitor.source.pairs import check_pairs
-from monitor.source.queries import Queries
+from monitor.source.queries import PADDED, Queries
 from monitor.source.recurring import Recurring, apart
 from monitor.source.requests import Requests
 from monitor.source.times import check, to_micros
@@ -58,8 +59,10 @@ _SMALL = {"postgresql": (21, 23), "duckdb": ("TINYINT", "SMALLINT", "INTEGER", "
 """The same of those of up to 32 bits."""
 MYSQL_TEXTS = (15, 245, *range(247, 255))
 """MySQL's type codes of what a collation may hold to be equal: texts, JSON, enums and sets."""
-_COLLATED = {"mysql": MYSQL_TEXTS, "mariadb": MYSQL_TEXTS, "mssql": ("str", 1)}
+_COLLATED = {"mysql": MYSQL_TEXTS, "mariadb": MYSQL_TEXTS, "mssql": ("str", 1), "postgresql": (PADDED,)}
 """Dialect -> a driver's type codes of texts, where they go by a collation that takes unlike ones to be equal."""
+_POSTGRES_TEXTS = (25, 1043)
+_LAX_COLLATIONS = sa.select(sa.text("EXISTS (SELECT FROM pg_collation WHERE NOT collisdeterministic)"))
 _ZONELESS = "DB_TYPE_TIMESTAMP_TZ"
 
 
@@ -245,7 +248,7 @@ class Pull:
             whole_position=plain.position_kind in _INTEGERS.get(plain.dialect.name, ()),
             small_position=plain.position_kind in _SMALL.get(plain.dialect.name, ()),
             events_have_rowid=_have_rowid(plain, reader),
-            collated=_collated(plain),
+            collated=_collated(plain, _POSTGRES_TEXTS if _has_lax_collations(plain, reader) else ()),
         )
         _ = queries.rankings  # made before several threads ask for it: it must be one
         return queries
@@ -267,10 +270,19 @@ def is_boolean(types: Sequence[Any]) -> bool:
     return types[0] == _POSTGRES_BOOLEAN or str(types[0]).lower() in _BOOLEANS
 
 
-def _collated(queries: Queries) -> frozenset[str]:
-    """The columns to slice by that go by a collation; see `Queries`."""
-    kinds, texts = queries.kinds.rankings, _COLLATED.get(queries.dialect.name, ())
+def _collated(queries: Queries, more: Sequence[Any] = ()) -> frozenset[str]:
+    """The columns to slice by that go by a collation, be it that texts of `more` types do; see `Queries`."""
+    kinds, texts = queries.kinds.rankings, (*_COLLATED.get(queries.dialect.name, ()), *more)
     return frozenset(s.column for s in queries.monitor.slices if kinds[s.column] in texts)
+
+
+def _has_lax_collations(queries: Queries, reader: Reader) -> bool:
+    """Whether PostgreSQL knows collations by which texts may be equal that are written in different ways."""
+    if queries.dialect.name != "postgresql":
+        return False
+    is_text = any(queries.kinds.rankings[s.column] in _POSTGRES_TEXTS for s in queries.monitor.slices)
+    can_have = (getattr(queries.dialect, "server_version_info", None) or (0,)) >= (12,)
+    return is_text and can_have and bool(reader.one(_LAX_COLLATIONS))
 
 
 def _check_zones(queries: Queries) -> None:

@@ -69,7 +69,12 @@ _PG_NUMERIC, _PG_OWN = 1700, 16_384
 bring, such as citext."""
 _PG_EQUAL = (2950, 3802)
 """Those of the next that the pull can group by."""
-_PG_UNORDERED = {114: "json", 142: "xml", 600: "point", 2950: "uuid", 3802: "jsonb"}
+_PG_UNORDERED = {
+    **{114: "json", 142: "xml", 600: "point", 1560: "bit", 1562: "bit varying", 2950: "uuid", 3802: "jsonb"},
+    **{3904: "int4range", 3906: "numrange", 3908: "tsrange", 3910: "tstzrange", 3912: "daterange", 3926: "int8range"},
+}
+_PG_ARRAYS = {1231: "numeric[]"}
+"""Types of which equal values may be written in different ways, and as texts are not what a driver makes of them."""
 
 
 def why_not(monitor: Monitor, dialect: str) -> str:
@@ -219,6 +224,9 @@ class PushDown:
                 remedy = f"; take `{name}::text` in a `select:`{', or engine: auto' if kind in _PG_EQUAL else ''}"
                 told = f"column {name!r} is {_PG_UNORDERED[kind]}, of which no value is the least"
                 raise SourceError(told + remedy * self.is_bound, "data", lasting=True)
+            if kind in _PG_ARRAYS:
+                told = f"column {name!r} is {_PG_ARRAYS[kind]}, of which equal values may be written in different ways"
+                raise SourceError(told + "; take engine: auto" * self.is_bound, "data", lasting=True)
 
     def _check_times(self, reader: Reader, queries: Queries) -> None:
         """See whether times are of the kind that is declared: the database compares them with ours whatever they are.

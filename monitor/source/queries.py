@@ -26,6 +26,9 @@ SAMPLE = 100
 MOST_COUNTED = 10_000
 """Rows from the future that are counted; there may be more."""
 
+PADDED = 1042
+"""PostgreSQL's type code of texts whose blanks at the end do not count."""
+
 LONGEST_BYTES = 8_000
 """Of a value that SQL Server can compare without taking it for a large object."""
 
@@ -121,8 +124,8 @@ class Queries:
         whole_position: the position can only be a whole number.
         small_position: and its type holds none that is too large to be one.
         events_have_rowid: the events are a table that SQLite numbers by itself.
-        collated: columns to slice by of which MariaDB, MySQL and SQL Server hold texts to be equal that are written in
-            different ways, by case, accents or blanks at the end.
+        collated: columns to slice by of which MariaDB, MySQL, SQL Server, and by some collations and types PostgreSQL,
+            hold texts to be equal that are written in different ways, by case, accents or blanks at the end.
         kinds: the types of the columns, by which the others here were told.
     """
 
@@ -225,7 +228,12 @@ class Queries:
         return [self._r(str(name)) for name in (*names, *(s.column for s in self.monitor.slices))]
 
     def exactly(self, name: str) -> ColumnElement[Any]:
-        """The bytes of a column, for MariaDB, MySQL and SQL Server."""
+        """What tells a column's values apart that its collation, or its type, holds to be equal; see `collated`."""
+        if self.dialect.name == "postgresql":
+            value = self._r(name)
+            if self.kinds.rankings.get(name) == PADDED:  # which a cast would strip of its blanks
+                value = sa.case((value.isnot(None), sa.func.format(sa.literal_column("'%s'"), value, type_=sa.Text)))
+            return sa.collate(value, "C")
         longest = sa.VARBINARY(LONGEST_BYTES) if self.dialect.name == "mssql" else sa.LargeBinary()
         return sa.cast(self._r(name), longest)
 
@@ -415,8 +423,8 @@ class Queries:
         """
         e = self.labels
         logged = sa.and_(
-            self.request == e.c[recipe.request],
-            sa.true() if of_any_item else self.item == e.c[recipe.item],
+            e.c[recipe.request] == self.request,  # in this order everywhere: SQLite goes by the first one's collation
+            sa.true() if of_any_item else e.c[recipe.item] == self.item,
             self.served(*reach),
         )
         return (

@@ -241,7 +241,7 @@ class Relevant:
             found = found.where(sa.tuple_(q.request, q.item).in_(wanted))
         else:
             d = wanted.where(request.isnot(None), item.isnot(None)).distinct().subquery("d")
-            found = found.select_from(d.join(q.rankings, sa.and_(q.request == d.c.request, q.item == d.c.item)))
+            found = found.select_from(d.join(q.rankings, sa.and_(d.c.request == q.request, d.c.item == q.item)))
         i = found.subquery("i")
         return _Shown(i, i.c.request, i.c.item, i.c.item_rank, (i.c.earliest, i.c.latest), i.c.copies)
 

@@ -103,8 +103,10 @@ class Served:
         q = self.queries
         slices = zip(self.monitor.slices, self.places.values(), strict=True)
         keys = [q.request, q.time, *(self._comparable(dimension.column) for dimension, _ in slices)]
-        names = ["request", "first_at", *(place.value for place in self.places.values())]
+        names = ["request", "first_at", *(place.compared for place in self.places.values())]
         columns: list[Expression] = [key.label(name) for key, name in zip(keys, names, strict=True)]
+        for dimension, place in zip(self.monitor.slices, self.places.values(), strict=True):
+            columns += [sa.func.min(q.rankings.c[dimension.column]).label(place.value)] if place.exact else []
         columns += [sa.func.count().label("n_rows"), *self._shown]
         return sa.select(*columns).where(q.served(*self.relevant.wide(since, until))).group_by(*keys).cte("rankmon_q")
 
