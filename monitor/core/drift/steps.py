@@ -92,10 +92,8 @@ class _Going:
             if was_low * self._settings.step >= DAY:
                 before = alarms.begun_again(before, end - self._settings.step)
             self._standing = alarms.step(before, self._block.seen, row, self._block.threshold)
-            new = self._standing.open & ~before.open
-            if some(new) and not (was_open and self._troubles.is_felt(row, before.open)):
-                kind = self._held_back(row, before, new) or kind
-                is_masked = kind is not None and kind not in SLICE_KINDS
+            if self._standing.is_any_open and (held := self._held_back(row, before)) is not None:
+                kind, is_masked = held, True
             self._is_open = self._standing.is_any_open
             if not is_masked:
                 self._follow_mix(row)
@@ -145,12 +143,15 @@ class _Going:
             squares=np.where(sound, hours.squares, squares),
         )
 
-    def _held_back(self, row: int, before: Standing, new: Bools) -> Kind | None:
-        """What is the matter with the data if labels explain (U,) alarms that opened, which are taken back then.
+    def _held_back(self, row: int, before: Standing) -> Kind | None:
+        """What is the matter with the data if labels explain the alarms that opened, which are taken back then.
 
         What they rest on is forgotten, or it would make alarms once the labels are there again. Not asked while another
         one is open that may be felt: people who find less leave fewer labels.
         """
+        new = self._standing.open & ~before.open
+        if not some(new) or (before.is_any_open and self._troubles.is_felt(row, before.open)):
+            return None
         explained = (self._is_by_labels(row, unit) for unit in np.flatnonzero(new).tolist())
         if not any(explained):
             return None
