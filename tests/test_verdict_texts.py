@@ -271,6 +271,22 @@ def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_bac
     assert "What to do: first think of rolling model version v2 back to v1, then see whether" in asked
 
 
+def test_status_says_what_comes_before_the_retraining_that_is_asked_for(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served_by(bench, lambda start: "v2" if start >= day(32) else "v1")
+    bench.monitor = replace(bench.monitor, retrain_notify=("log",))
+    bench.live(Ranking.of(35).since(32, mean=0.85).draw(), 32, 34)
+    (asked,) = (notice for notice in bench.notices if notice.kind == "retrain")
+    assert asked.title.startswith("search: roll back v2 before retraining, ndcg(empty=zero)@10 fell ")
+    said = "Asked for, and that stands, but first roll back v2: retrain only if that does not help."
+    config = str(bench.folder / "rankmon.yaml")
+    assert cli.run(["status", "-c", config]) == 0
+    assert f"  retraining: {said}\n" in capsys.readouterr().out
+    assert cli.run(["status", "-c", config, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["retraining"] == said
+
+
 @pytest.mark.parametrize(
     ("seed", "told", "since"),
     [

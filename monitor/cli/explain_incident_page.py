@@ -11,7 +11,7 @@ from monitor.cli.explain_incident_versions import compared, shown, versions
 from monitor.cli.incidents import line
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.diagnosis import BASELINE, BEFORE
-from monitor.core.finding_words import sentence
+from monitor.core.finding_words import may_be_well, sentence
 from monitor.core.findings import Finding
 from monitor.core.thresholds import ConditionName
 from monitor.core.verdict_words import NAMES, beginning
@@ -164,6 +164,7 @@ def _fell(found: StoredIncident, document: Document | None) -> Iterator[str]:
     yield f"Since {beginning(incident, known)}; fired at {utc(incident.opened_at)}{closed}."
     yield from [told for f in known if (told := new_version(f))]
     yield from [told for f in found.findings if (told := weak_version(f))]
+    yield from [] if is_over else may_be_well(found.findings)
 
 
 def _by(finding: Finding) -> str:

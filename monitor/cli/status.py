@@ -176,7 +176,9 @@ def _show(found: dict[str, Any], now: float) -> None:
     for kind, what in (("incident", ""), ("data_incident", " on the data")):
         if found[kind]:
             click.echo(f"  open incident{what} {found[kind]}: rankmon incidents show {found[kind]}")
-    if found["no_retraining_as"]:
+    if found["retraining"]:
+        click.echo(f"  retraining: {found['retraining']}")
+    elif found["no_retraining_as"]:
         click.echo(f"  no retraining is asked for now: {found['no_retraining_as']}")
     if (until := found["silenced_until"]) is not None:
         click.echo(f"  silenced until {utc(int(until))}: nobody is told of new incidents")
