@@ -19,7 +19,7 @@ from monitor.core.messages import About, notification
 from monitor.core.rules import COVERAGE
 from monitor.core.types import format_duration
 from monitor.core.verdict_words import named, topic
-from monitor.core.words import lasting, utc
+from monitor.core.words import CALLED, lasting, utc
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
@@ -196,12 +196,17 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
     )
 
 
-def text(stored_: StoredIncident, config: Config, why: str = "") -> str:
-    """The message that on-call gets of an incident, as it is now; `why` what was withdrawn was."""
+def text(stored_: StoredIncident, config: Config, why: str = "", called: str = CALLED) -> str:
+    """The message that on-call gets of an incident, as it is now.
+
+    Args:
+        why: what was withdrawn was.
+        called: how rankmon is called, see `words.command`.
+    """
     incident = stored_.incident
     monitor = next((m for m in config.monitors if m.name == incident.monitor), None)
     page = config.web.page_url() if monitor is not None else ""
-    about = About(incident.monitor, (), monitor.runbook_url if monitor is not None else "", page)
+    about = About(incident.monitor, (), monitor.runbook_url if monitor is not None else "", page, called)
     kind = incident.state
     return notification(
         kind, about, incident, stored_.findings, 0, reason=why or "what it was about is there no more"
