@@ -181,10 +181,11 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
     Args:
         until: end of the last window of its monitor that was judged, seconds: an open incident lasts until there.
     """
+    from monitor.snapshot import bad_for
+
     incident = stored_.incident
-    # What does not arrive is known later than any window's end.
-    ends = [incident.closed_at or until or 0, *(f.end for f in stored_.findings if incident.is_open)]
-    length = f"{'lasts for' if incident.is_open else 'lasted'} {lasting(max(0, max(ends) - incident.began_at))}"
+    seconds = bad_for(stored_, until)
+    length = f", {'lasts for' if incident.is_open else 'lasted'} {lasting(seconds)}" if seconds else ""
     first = next(iter(stored_.findings), None)
     of_verdict = first is not None and first.verdict and incident.matter == "data"
     fell = "" if first is None else topic(first) if of_verdict else first.judged
@@ -192,7 +193,7 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
     ack_ += f": {stored_.note}" if stored_.note else ""
     return (
         f"{incident.id}  {incident.state:9} {incident.severity:8} {incident.monitor}  {fell}  "
-        f"began {utc(incident.began_at)}, fired {utc(incident.opened_at)}, {length}{ack_}"
+        f"bad since {utc(incident.began_at)}, fired {utc(incident.opened_at)}{length}{ack_}"
     )
 
 

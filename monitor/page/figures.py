@@ -15,7 +15,7 @@ from monitor.core.types import OVERALL, format_duration
 from monitor.core.windows import Point, SliceKey
 from monitor.core.words import lasting
 from monitor.page.state import overall_point
-from monitor.page.words import change, number, percent, signed, utc
+from monitor.page.words import caption, change, number, percent, signed, utc
 from monitor.snapshot import MonitorSnapshot, Series, StoredIncident
 from monitor.trail import Trail, TrailPoint
 
@@ -167,8 +167,7 @@ def stretches(trail: Trail, incidents: Sequence[StoredIncident]) -> list[Stretch
             continue
         middle = (max(incident.began_at, first) + min(until, last)) / 2
         has_room = after - middle > (last - first) / 3
-        words = f"{'firing' if incident.is_open else 'incident'}, {lasting(until - incident.began_at)}"
-        found.append(Stretch(incident.began_at, until, words if has_room else ""))
+        found.append(Stretch(incident.began_at, until, caption(incident) if has_room else ""))
         after = middle if has_room else after
     return found[::-1]
 

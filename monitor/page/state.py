@@ -79,7 +79,7 @@ def _incident(snapshot: MonitorSnapshot) -> Iterator[State]:
         yield State(about.severity, f"{said[:1].upper()}{said[1:]}, since {utc(about.began_at)}")
     if snapshot.incident is not None:
         incident = snapshot.incident.incident
-        yield State(incident.severity, f"Firing since {utc(incident.began_at)}")
+        yield State(incident.severity, f"Firing, bad since {utc(incident.began_at)}")
 
 
 def _freshness(snapshot: MonitorSnapshot, now: float, speed: float) -> Iterator[State]:
