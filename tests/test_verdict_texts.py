@@ -107,6 +107,14 @@ def test_status_says_that_nothing_can_be_said_of_a_measure_that_has_always_been_
     line, told = bench.status(capsys)
     assert told["kind"] == "not_enough_data"
     assert "; lacks a first label that is worth anything, and 14 days from then on" in line
+    config, why = (
+        str(bench.folder / "rankmon.yaml"),
+        "not enough data, still lacks a first label that is worth anything",
+    )
+    assert cli.run(["status", "-c", config]) == 0
+    assert f"  not judged yet: {why}" in capsys.readouterr().out
+    assert cli.run(["status", "-c", config, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["not_judged_as"].startswith(why)
 
 
 def test_status_says_of_a_fall_where_it_is_and_how_far(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
