@@ -18,7 +18,7 @@ from monitor.config import Config, load
 from monitor.config.channels import ChannelConfig, WebhookConfig
 from monitor.config.values import SourceConfig
 from monitor.core.types import Monitor
-from monitor.core.words import counted, utc
+from monitor.core.words import CALLED, counted, utc
 from monitor.cycle import Source
 from monitor.errors import ConfigError, InputError, StoreError
 from monitor.exposition import registry
@@ -72,14 +72,20 @@ class _Parts:
 class App:
     """A daemon: sources, store, one runner a monitor, the scheduler and the web server."""
 
-    def __init__(self, config: Config, clock: Clock | None = None) -> None:
+    def __init__(self, config: Config, clock: Clock | None = None, called: str = CALLED, notice: str = "") -> None:
         """Nothing is opened yet, but a missing folder of the store is a StoreError.
+
+        Args:
+            called: how rankmon is called, see `words.command`; empty where it cannot be.
+            notice: what the page says above all else.
 
         Raises:
             TlsFault: the certificate's files have gone wrong since the configuration was read.
         """
         self.config = config
         self.clock: Clock = clock or SystemClock()
+        self.called = called
+        self.notice = notice
         self.board = Board()
         self.telemetry = Telemetry()
         self.stopping = threading.Event()
@@ -270,7 +276,7 @@ class App:
         targets: dict[str, tuple[str, ...]] = {}
         for receiver in self.sender.receivers:
             targets[receiver.channel] = (*targets.get(receiver.channel, ()), receiver.target)
-        return Telling(targets, self.page_url)
+        return Telling(targets, self.page_url, called=self.called)
 
     def wake(self) -> None:
         """There is something to send."""

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from monitor.core.advice import on_retraining
 from monitor.core.arrivals import LABELS_LATE, SOURCE_STALE
 from monitor.core.buckets import TRAFFIC_FIELDS, bucket_of
 from monitor.core.drift.verdicts import Verdict
 from monitor.core.intervals import REACH
 from monitor.core.measures import Measure
+from monitor.core.messages import in_order
 from monitor.core.places import Full
 from monitor.core.rules import Rule
 from monitor.core.tally import RESERVED
@@ -83,6 +85,7 @@ class MonitorSnapshot:
         incident: that is open on the quality.
         data_incident: that is open on broken labels or traffic.
         incidents: the newest ones, the open ones among them, newest first.
+        judged_until: end of the last window that was judged; None before there is one.
         recommends_retraining: somebody was asked to retrain for the open incident, and the reason still stands.
         no_retraining_as: why nobody is asked to now, though something that fires would have it; empty if nothing would.
         silenced_until: until when nobody is told of new incidents, real seconds since 1970.
@@ -108,6 +111,7 @@ class MonitorSnapshot:
     incident: StoredIncident | None = None
     data_incident: StoredIncident | None = None
     incidents: tuple[StoredIncident, ...] = ()
+    judged_until: int | None = None
     recommends_retraining: bool = False
     no_retraining_as: str = ""
     silenced_until: float | None = None
@@ -136,6 +140,23 @@ class MonitorSnapshot:
             for one in self.monitor.slices
             if self.places.get(one.dimension, 0) >= one.max_values and requests.get((one.dimension, OTHER))
         ]
+
+    @property
+    def on_retraining(self) -> str:
+        """What to say while retraining is recommended: whether something else comes first; empty if it is not."""
+        if not self.recommends_retraining or self.incident is None:
+            return ""
+        return on_retraining(in_order(self.incident.findings, self.incident.incident))
+
+    @property
+    def not_judged_as(self) -> str:
+        """Why neither a rule nor a verdict can say anything of all traffic; empty if one can, or none is to."""
+        why: list[str] = [r.evaluation.unknown for r in self.readings if r.key == OVERALL]
+        if self.monitor.drift is not None:
+            missing = self.verdict is None or self.verdict_kind == "not_enough_data"
+            lacks = "" if self.verdict is None or not self.verdict.lacks else f", still lacks {self.verdict.lacks}"
+            why.append(f"not enough data{lacks}" if missing else "")
+        return ", ".join(dict.fromkeys(why)) if why and all(why) else ""
 
     @property
     def verdict_kind(self) -> str:
@@ -229,6 +250,7 @@ def renew(
         data_incident=state.open.get("data"),
         incidents=incidents,
         refused_then=MappingProxyType(dict(_refused_then(snapshot.monitor, store, incidents))),
+        judged_until=state.until,
         recommends_retraining=_recommends_retraining(state),
         no_retraining_as=_no_retraining_as(snapshot.monitor, state, store, max(until, default=None)),
         verdict=None if snapshot.monitor.drift is None else store.verdicts.newest(name),
@@ -297,6 +319,18 @@ def current(
 def shown(series: Series, least_completeness: float) -> tuple[Point, ...]:
     """The final points that may be shown as the measure's value: with data, and enough of the window read."""
     return tuple(p for p in series.final if p.value is not None and p.completeness >= least_completeness)
+
+
+def bad_for(stored: StoredIncident, until: int | None) -> int:
+    """How long an incident has been bad, or was, by what is judged, seconds; 0 where only its first window is.
+
+    Args:
+        until: end of the last window of its monitor that was judged, seconds.
+    """
+    incident = stored.incident
+    # What does not arrive is known later than any window's end.
+    ends = [incident.closed_at or until or 0, *(f.end for f in stored.findings if incident.is_open)]
+    return max(0, max(ends) - incident.began_at)
 
 
 class Board:

@@ -178,7 +178,7 @@ def test_requests_that_are_lacking_have_one_beginning_wherever_it_is_told(bench:
     assert f"ince {since}" in notice.text or f"from {since} to" in notice.text
     assert notice.began_at == stored.incident.began_at == incidents.plain(stored)["began_at"] == day(32)
     assert dict(stored.findings[0].figures)["began"] == day(32)
-    assert f"began {since}, fired " in incidents.line(stored)
+    assert f"bad since {since}, fired " in incidents.line(stored)
     assert f"\nSince {since}; fired at " in "\n".join(explained(stored, [Told(("traffic_low", "", ""), 0)], []))
     now = day(until)
     assert since in _page(bench, now)

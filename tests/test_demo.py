@@ -1,6 +1,8 @@
 """The demo to its end: it tells of what happened in its shop, and of nothing else."""
 
 import re
+import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from monitor import cli
+from monitor.cli.common import called
+from monitor.core.words import command
 from tests.support.processes import ROOT
 
 
@@ -31,13 +35,36 @@ def test_where_nothing_can_be_kept_or_served_is_told_at_once(
     assert "--listen: 'nowhere' is no host:port" in capsys.readouterr().err
 
 
+def test_a_port_that_is_taken_is_told_before_anything_is_filled_with_what_the_demo_takes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert cli.run(["demo", "--listen", listen]) == 7
+    told = capsys.readouterr()
+    assert f"cannot listen on {listen}: " in told.err
+    assert 'make demo ARGS="--listen 127.0.0.1:0"' in told.err
+    assert "web.listen" not in told.err
+    assert told.out == ""
+
+
+def test_commands_are_told_by_full_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "rankmon").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bin/rankmon", "demo"])
+    assert command(called(Path("my demo/r.yaml")), "status") == (
+        f"{tmp_path}/bin/rankmon status -c '{tmp_path}/my demo/r.yaml'"
+    )
+
+
 def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(tmp_path: Path) -> None:
     code = "import sys, monitor.cli; sys.exit(monitor.cli.run(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "demo", "--once", "--folder", str(tmp_path / "demo")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     before, after = done.stdout.split("The daemon takes over.")
-    found = re.compile(r"^Incident \w+  (\w+) +(\w+) +shop-search  (.+?)  began ([\d-]+) ", re.MULTILINE)
+    found = re.compile(r"^Incident \w+  (\w+) +(\w+) +shop-search  (.+?)  bad since ([\d-]+) ", re.MULTILINE)
     (worse,) = found.findall(before)
     assert worse[:2] == ("firing", "critical")
     (by,) = re.findall(r"(\d+\.\d) % below the 24h before it fell", before)
@@ -49,4 +76,10 @@ def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(tmp_path: Path)
     ended = {what: state for state, _, what, _ in found.findall(after)}
     assert ended == {"labels suspect": "resolved", "ndcg@10": "resolved"}
     assert "No page for the campaign" in after
-    assert after.endswith(f"All of it stays: rankmon incidents list --config {tmp_path}/demo/rankmon.yaml\n")
+    calls = re.findall(r"(?:More|later|stays): (\S+) (.+) -c (\S+)$", done.stdout, re.MULTILINE)
+    assert {arguments.split()[0] for _, arguments, _ in calls} == {"explain-incident", "backfill", "incidents"}
+    assert {config for *_, config in calls} == {f"{tmp_path}/demo/rankmon.yaml"}
+    assert not re.search(r"(?<![/\w])rankmon (?:explain-incident|backfill|incidents)", done.stdout)
+    (shown,) = re.findall(r"^More: (.+)$", before, re.MULTILINE)
+    explained = subprocess.run(shlex.split(shown), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert explained.returncode == 0, explained.stderr

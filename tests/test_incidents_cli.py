@@ -102,7 +102,7 @@ def test_a_backfill_says_what_it_found_and_that_nobody_was_paged(
 def test_incidents_are_listed_a_line_each(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "incidents list") == 0
     (line,) = capsys.readouterr().out.splitlines()
-    began = r"began 2026-02-08 \d\d:00 UTC, fired 2026-02-0[89]"
+    began = r"bad since 2026-02-08 \d\d:00 UTC, fired 2026-02-0[89]"
     assert re.match(rf"{name}  firing    critical shop  ndcg@10  {began} \d\d:00 UTC, lasts for 1 d", line)
 
 

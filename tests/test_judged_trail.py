@@ -185,7 +185,7 @@ def test_while_an_incident_is_open_slices_stand_beside_what_was_before_it(bench:
 def test_a_slice_that_had_few_requests_is_compared_with_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, fewest: int, before: float | None
 ) -> None:
-    monkeypatch.setattr("monitor.trail.series.FEWEST_BEFORE", fewest)
+    monkeypatch.setattr("monitor.trail.compared.FEWEST_BEFORE", fewest)
     monitor, end = watched(alerts=()), START + 10 * A_DAY
     only_lately = fell(0, 0)
     fill(

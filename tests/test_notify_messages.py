@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from monitor.core.advice import labels_are_suspect
+from monitor.core.advice import before_retraining, labels_are_suspect, on_retraining
 from monitor.core.finding_words import sentence
-from monitor.core.findings import Finding, SliceFall, Unjudged
+from monitor.core.findings import Beside, Finding, NewVersion, SliceFall, Unjudged, WeakVersion
 from monitor.core.incidents import Incident
 from monitor.core.messages import Kind, Notification, notification
 from monitor.core.rules import Floor, Rule
@@ -17,7 +17,7 @@ from monitor.core.verdict_words import reason
 from monitor.core.words import utc
 from monitor.judging import REMOVED, RESTATED
 from tests.support.monitors import new_store
-from tests.support.notices import ABOUT, COVERAGE, DROP, FELL, FLOOR, HOUR, INCIDENT, SLICE
+from tests.support.notices import ABOUT, COVERAGE, DAY, DROP, FELL, FLOOR, HOUR, INCIDENT, SLICE
 from tests.support.tallies import RANKINGS, watched
 from tests.test_judging import Bench
 
@@ -32,6 +32,8 @@ HELD = replace(WELL_FOR_NOW, unjudged=Unjudged("too few requests", 78, 100))
 BY_ITEMS = replace(COVERAGE, by_items=True)
 MOVED = replace(DROP, before=0.6812, before_when_fired=0.7016)
 FOLLOWED = replace(WELL, value=0.6123, before=0.6181, threshold=0.5748, before_when_fired=0.7016, still_below=0.6525)
+VERSION = NewVersion("v2", "v1", FELL - HOUR, FELL - HOUR, HOUR, None, 1.0, 0.0)
+BLAMED = replace(DROP, rule="degraded", verdict="degraded", new_version=VERSION)
 NEW = SliceFall("model_version", "v2", None, 0.5212, 0.5)
 SLICES = [replace(SLICE, slice=f"tablet-{n}", value=0.3 + n / 100) for n in range(12)]
 
@@ -72,6 +74,7 @@ MESSAGES = {
     "withdrawn, restated": message("withdrawn", [DROP], WITHDRAWN, RESTATED),
     "withdrawn, removed": message("withdrawn", [], WITHDRAWN, REMOVED),
     "retrain": message("retrain"),
+    "retrain, a new model version": message("retrain", [BLAMED, DROP]),
     "retrain, fewer labels": message("retrain", [FEW_LABELS]),
     "test": message("test", [], Incident("search", FELL, FELL)),
 }
@@ -219,5 +222,57 @@ def test_that_a_fall_may_be_over_is_told_once_it_has_looked_so_for_a_while(
     hours: int, is_over: bool, is_told: bool
 ) -> None:
     found = replace(DROP, rule="degraded", verdict="degraded", well_for=hours * HOUR)
-    said = f"Since {utc(found.end)} it may be well again, by {hours} h that were judged; that is not sure yet."
-    assert (said in sentence(found, is_over)) is is_told
+    told = message("resolved" if is_over else "firing", [found], CLOSED if is_over else INCIDENT).text
+    said = f"ndcg@10 may be well again since {utc(found.end)}, by {hours} h that were judged; that is not sure yet."
+    assert (said in told) is is_told
+    assert "may be well" not in sentence(found, is_over)
+
+
+def test_that_a_fall_may_be_over_comes_after_what_to_do_and_names_what_still_fires() -> None:
+    rising = replace(DROP, rule="degraded", verdict="degraded", well_for=5 * HOUR)
+    slice_ = replace(SLICE, rule="degraded", verdict="degraded")
+    more = [replace(slice_, slice=name) for name in ("tv", "kiosk")]
+    lines = message("firing", [rising, slice_]).text.splitlines()
+    to_do = next(i for i, line in enumerate(lines) if line.startswith("What to do: "))
+    assert lines[to_do + 1].endswith("not sure yet, and ndcg@10 of device=mobile still fires, 21.4 % down.")
+    assert ", 21.4 % down, and 2 more." in message("firing", [rising, slice_, *more]).text
+    both = message("retrain", [rising, replace(slice_, well_for=5 * HOUR)]).text
+    assert both.endswith("not sure yet.\nThe same goes for ndcg@10 of device=mobile.\n" + "\n".join(lines[-2:]))
+
+
+WORSE = replace(DROP, rule="degraded", verdict="degraded", threshold=0.69)
+V2 = NewVersion("v2", "v1", FELL, FELL, HOUR, None, 1.0, 0.0)
+WEAK = WeakVersion("v2", FELL, 0.5, 0.7, -0.25, -0.15, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("finding", "first"),
+    [
+        (replace(WORSE, new_version=V2), "roll back v2"),
+        (replace(WORSE, new_version=replace(V2, until=FELL + DAY)), "see how it is without v2"),
+        (replace(WORSE, weak_version=WEAK), "compare v2"),
+        (FEW_LABELS, "see to the labels"),
+        (replace(WORSE, beside=(Beside("requests", 2000, 1000),)), "see what else changed with the fall"),
+        (HARDLY, "watch whether it recovers"),
+        (WORSE, ""),
+    ],
+)
+def test_retraining_is_never_recommended_where_the_advice_is_something_else(finding: Finding, first: str) -> None:
+    asked = message("retrain", [finding])
+    said = on_retraining(asked.findings)
+    assert before_retraining(asked.findings) == first
+    assert ("recommended" in asked.title) == said.startswith("Recommended.") == (not first)
+    stands = "The request to retrain stands until this is over."
+    assert (stands in asked.text) == ("that stands, but first" in said) == bool(first)
+    assert asked.title.startswith(f"search: {first} before retraining, " if first else "search: retraining recommended")
+
+
+def test_a_command_is_told_as_it_can_be_called_where_it_is_read() -> None:
+    about = replace(ABOUT, called="/opt/rankmon {} -c '/my demo/rankmon.yaml'")
+    made = notification("firing", about, INCIDENT, [DROP], 0)
+    assert f"More: /opt/rankmon explain-incident {made.incident} -c '/my demo/rankmon.yaml'" in made.text.splitlines()
+    late = replace(DROP, rule="labels_late", verdict="labels_late", dimension="", slice="")
+    over = notification("resolved", about, replace(CLOSED, matter="data"), [late], 0)
+    assert "later: /opt/rankmon backfill -m search --from 2023-11-13 --again -c '/my demo/rankmon.yaml'" in over.text
+    nowhere = replace(about, called="")
+    assert "rankmon" not in notification("firing", nowhere, INCIDENT, [DROP], 0).text

@@ -12,18 +12,23 @@ from types import MappingProxyType
 import pytest
 
 from monitor.chart import Line, Plot, Stretch, plot, spark
+from monitor.cli.incidents import line
+from monitor.core.findings import NewVersion
+from monitor.core.measures import parse
 from monitor.core.rules import COVERAGE, Floor, Rule
-from monitor.core.types import Judgments, Relation
+from monitor.core.types import Drift, Judgments, Relation
 from monitor.page import render, render_monitor
-from monitor.page.figures import overview_spark, thinned
+from monitor.page.figures import overview_spark, stretches, thinned
 from monitor.page.state import KINDS, states_of
 from monitor.snapshot import MonitorSnapshot
 from monitor.store import Store
+from tests.support.notices import DROP, SLICE
 from tests.support.pages import DAY, RULE, START, Pictured, fell, fill, shown, watched
 from tests.support.tallies import HOUR
 
 END = START + 20 * DAY
 FALL, RISE = END - 3 * DAY, END - DAY
+V2 = NewVersion("v2", "v1", FALL, FALL, HOUR, None, 1.0, 0.0)
 HOSTILE = "<script>alert('x')</script>\"&{{ 7*7 }}"
 
 
@@ -60,7 +65,21 @@ def test_without_rules_that_is_said(store: Store) -> None:
 
 def test_that_all_is_well_is_not_said_where_no_rule_can_tell(store: Store) -> None:
     snapshot = snapshot_at(store, START + 3 * DAY)
-    assert words(snapshot, START + 3 * DAY) == [("unwatched", "Not judged: baseline too short")]
+    assert words(snapshot, START + 3 * DAY) == [("unwatched", "Not judged yet: baseline too short")]
+
+
+def test_green_is_shown_only_where_something_was_judged(store: Store) -> None:
+    by_verdicts = watched(alerts=(), drift=Drift(parse("ndcg@10"), mix_by="device"))
+    at = START + 3 * DAY
+    fill(store, by_verdicts, range(START, at, HOUR), fell(0, 0))
+    snapshot = shown(store, by_verdicts, at)
+    ((kind, said),) = words(snapshot, at)
+    assert kind == "unwatched"
+    assert re.match(r"Not judged yet: not enough data, still lacks a first reference: \d of 14 days", said)
+    assert "✓" not in page(snapshot, at).partition("</style>")[2]
+    assert words(replace(snapshot, verdict=None), at) == [("unwatched", "Not judged yet: not enough data")]
+    fill(store, by_verdicts, range(at, START + 20 * DAY, HOUR), fell(0, 0))
+    assert words(shown(store, by_verdicts, START + 20 * DAY), START + 20 * DAY) == [("ok", "OK")]
 
 
 def test_pending(store: Store) -> None:
@@ -75,7 +94,7 @@ def test_firing_says_all_that_on_call_needs(store: Store) -> None:
     snapshot = snapshot_at(store, at)
     assert snapshot.incident is not None
     incident = snapshot.incident.incident
-    assert words(snapshot, at)[0] == ("critical", "Firing since 2022-01-18 14:00 UTC")
+    assert words(snapshot, at)[0] == ("critical", "Firing, bad since 2022-01-18 14:00 UTC")
     said = page(snapshot, at)
     assert re.search(r"<h3>ndcg@10 fell 1\d\.\d %, from 0\.\d+ to 0\.700</h3>", said)
     for text in (
@@ -110,7 +129,92 @@ def test_it_is_shown_why_nobody_is_asked_to_retrain(store: Store) -> None:
 def test_a_retrain_recommendation_is_shown(store: Store) -> None:
     at = FALL + 30 * HOUR
     snapshot = replace(snapshot_at(store, at), recommends_retraining=True)
-    assert "Retraining is recommended." in page(snapshot, at)
+    said = page(snapshot, at)
+    assert "<b>Retraining:</b> Recommended. Make sure first that the labels are sound." in said
+
+
+def test_where_a_version_is_to_be_rolled_back_first_retraining_is_not_recommended_beside_it(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    snapshot = replace(snapshot_at(store, at), recommends_retraining=True)
+    assert snapshot.incident is not None
+    blamed = replace(snapshot.incident, findings=(replace(DROP, verdict="degraded", since=0, new_version=V2),))
+    said = page(replace(snapshot, incident=blamed), at)
+    assert "first think of rolling model version v2 back to v1" in said
+    assert "<b>Retraining:</b> Asked for, and that stands, but first roll back v2: retrain only if" in said
+    assert "ecommended" not in said
+
+
+def test_that_it_may_be_over_is_said_after_the_figures_and_what_to_do(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    snapshot = snapshot_at(store, at)
+    assert snapshot.incident is not None
+    rising = replace(DROP, rule="degraded", verdict="degraded", well_for=5 * HOUR)
+    slice_ = replace(SLICE, rule="degraded", verdict="degraded")
+    said = page(replace(snapshot, incident=replace(snapshot.incident, findings=(rising, slice_))), at)
+    told = "that is not sure yet, and ndcg@10 of device=mobile still fires, 21.4 % down.</p>"
+    assert said.index("</ul>") < said.index("<b>What to do:</b>") < said.index(told)
+
+
+def test_an_incident_has_one_length_wherever_it_is_shown(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    snapshot = snapshot_at(store, at)
+    assert snapshot.incident is not None
+    ends = {"search": snapshot.judged_until}
+    assert line(snapshot.incident, ends["search"]).endswith(
+        "bad since 2022-01-18 14:00 UTC, fired 2022-01-18 19:00 UTC, lasts for 16 h"
+    )
+    later = page(snapshot, at + 3 * HOUR)
+    assert "bad since 2022-01-18 14:00 UTC, for 16 h by what is judged · fired 2022-01-18 19:00 UTC" in later
+    assert ">incident, bad since 18 Jan 14:00</text>" in later
+    just_begun = replace(snapshot.incident, incident=replace(snapshot.incident.incident, began_at=at), findings=())
+    assert "lasts" not in line(just_begun, at)
+
+
+def test_the_words_over_a_picture_are_of_an_incident_that_is_to_be_seen_in_it(store: Store) -> None:
+    snapshot = snapshot_at(store, END)
+    (past,) = snapshot.incidents
+    until = snapshot.trails[0].drawn[-1].end
+    new = replace(
+        past, incident=replace(past.incident, began_at=until, opened_at=until, state="firing", closed_at=None)
+    )
+    shaded = stretches(snapshot.trails[0], (new, past))
+    assert [s.words for s in shaded] == ["incident of 18 Jan 14:00, lasted 2 d 3 h"]
+
+
+def test_a_value_that_is_new_since_the_fall_is_shown_beside_the_others_and_with_no_change(store: Store) -> None:
+    monitor = watched()
+    at = FALL + 30 * HOUR
+    fill(store, monitor, range(START, at, HOUR), lambda start, name: _version(start, name), ("v1", "v2"))
+    snapshot = shown(store, monitor, at)
+    assert snapshot.incident is not None
+    new, old = snapshot.series[0].comparison.slices
+    assert (new.key[1], new.since, new.before, new.change) == ("v2", FALL, None, None)
+    assert (new.value, new.others, new.beside) == pytest.approx((0.6, 0.8, -0.25))
+    assert (old.since, old.before) == (None, pytest.approx(0.8))
+    said = page(snapshot, at)
+    assert "new since 2022-01-18 00:00 UTC; the others 0.800 in the same hours (−25.0 %)" in said
+    row = said.partition('<th scope="row">device = v2</th>')[2].partition("</tr>")[0]
+    assert row.startswith("<td>–</td>")
+    assert "0.0000" not in row
+
+
+def _version(start: int, name: str) -> float | None:
+    """Of two versions, of which the second begins to serve with the fall, and is worse from its first hour on."""
+    if name == "v1":
+        return 0.8
+    return None if start < FALL else 0.6
+
+
+def test_the_page_says_what_it_is_told_to_above_all_and_how_rankmon_is_called(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    pictured = Pictured.of(at, snapshot_at(store, at))
+    pictured.notice, pictured.called = "All <made> up", "/opt/rankmon {} -c /etc/r.yaml"
+    said = render(pictured)
+    assert "<title>rankmon (All &lt;made&gt; up)</title>" in said
+    assert "<strong>All &lt;made&gt; up</strong>" in said
+    assert re.search(r"<code>/opt/rankmon explain-incident \w{10} -c /etc/r.yaml</code>", said)
+    pictured.called = ""
+    assert "explain-incident" not in render(pictured)
 
 
 def test_a_past_incident_with_its_begin_end_and_depth(store: Store) -> None:

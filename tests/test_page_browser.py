@@ -150,7 +150,7 @@ def test_the_link_of_a_notification_leads_to_the_monitor(chromium: Browser, smal
     open_page(chromium, small, "#b.search")
     assert chromium.see("document.querySelector(':target').tagName") == "ARTICLE"
     assert chromium.see("Math.abs(document.querySelector(':target').getBoundingClientRect().top) < 900")
-    assert "Firing since" in chromium.see("document.querySelector(':target').innerText")
+    assert "Firing, bad since" in chromium.see("document.querySelector(':target').innerText")
 
 
 def test_each_monitor_has_a_page_of_its_own(chromium: Browser, small: App) -> None:
@@ -197,6 +197,9 @@ def test_its_incident_is_shaded_and_named(chromium: Browser, front_page: App) ->
     left, width = (float(chromium.see(f"{box}.getAttribute('{name}')")) for name in ("x", "width"))
     assert left == pytest.approx(place(front_page, datetime(2022, 2, 24, 7, tzinfo=UTC)), abs=5)
     assert left + width == pytest.approx(place(front_page, datetime(2022, 3, 9, 11, tzinfo=UTC)), abs=5)
-    assert chromium.see("document.querySelector('svg.plot .words').textContent") == "incident, 13 d 4 h"
+    assert (
+        chromium.see("document.querySelector('svg.plot .words').textContent")
+        == "incident of 24 Feb 07:00, lasted 13 d 4 h"
+    )
     assert chromium.see(f"{box}.getBoundingClientRect().width") > 100
     assert chromium.see(f"{box}.getBoundingClientRect().height") > 150

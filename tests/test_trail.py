@@ -10,8 +10,8 @@ from monitor.core.rules import Baseline, Drop, Floor, Rule
 from monitor.core.types import OVERALL, Monitor
 from monitor.core.windows import points
 from monitor.store import Store
-from monitor.trail import extended, series
-from monitor.trail.series import MOST_POINTS, SPAN, Compared, grid_step
+from monitor.trail import Compared, extended, series
+from monitor.trail.series import MOST_POINTS, SPAN, grid_step
 from tests.support.pages import DAY, RULE, START, fell, fill, shown, watched
 from tests.support.tallies import HOUR
 

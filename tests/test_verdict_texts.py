@@ -107,6 +107,14 @@ def test_status_says_that_nothing_can_be_said_of_a_measure_that_has_always_been_
     line, told = bench.status(capsys)
     assert told["kind"] == "not_enough_data"
     assert "; lacks a first label that is worth anything, and 14 days from then on" in line
+    config, why = (
+        str(bench.folder / "rankmon.yaml"),
+        "not enough data, still lacks a first label that is worth anything",
+    )
+    assert cli.run(["status", "-c", config]) == 0
+    assert f"  not judged yet: {why}" in capsys.readouterr().out
+    assert cli.run(["status", "-c", config, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["not_judged_as"].startswith(why)
 
 
 def test_status_says_of_a_fall_where_it_is_and_how_far(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,6 +277,22 @@ def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_bac
     assert "Model version v2 began to serve at 2022-02-09 00:00 UTC" in capsys.readouterr().out
     asked = notification("retrain", ABOUT, INCIDENT, notice.findings, 1).text
     assert "What to do: first think of rolling model version v2 back to v1, then see whether" in asked
+
+
+def test_status_says_what_comes_before_the_retraining_that_is_asked_for(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served_by(bench, lambda start: "v2" if start >= day(32) else "v1")
+    bench.monitor = replace(bench.monitor, retrain_notify=("log",))
+    bench.live(Ranking.of(35).since(32, mean=0.85).draw(), 32, 34)
+    (asked,) = (notice for notice in bench.notices if notice.kind == "retrain")
+    assert asked.title.startswith("search: roll back v2 before retraining, ndcg(empty=zero)@10 fell ")
+    said = "Asked for, and that stands, but first roll back v2: retrain only if that does not help."
+    config = str(bench.folder / "rankmon.yaml")
+    assert cli.run(["status", "-c", config]) == 0
+    assert f"  retraining: {said}\n" in capsys.readouterr().out
+    assert cli.run(["status", "-c", config, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["retraining"] == said
 
 
 @pytest.mark.parametrize(

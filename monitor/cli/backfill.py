@@ -97,7 +97,7 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from monitor.core.buckets import starts
-    from monitor.core.words import counted
+    from monitor.core.words import command, counted
     from monitor.cycle import Outcome, Stride, run_backfill
     from monitor.judging import judge
 
@@ -129,7 +129,8 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
     if judgement is not None and judgement.incidents:
         every, new = len(judgement.incidents), sum(s.incident.id not in before for s in judgement.incidents)
         of_them = "" if new == every else f", {new or 'none'} of them new"
-        told = f"{counted(every, 'incident')} recorded{of_them}, see rankmon incidents list; nobody was paged"
+        see = f", see {command(app.called, 'incidents list')}" if app.called else ""
+        told = f"{counted(every, 'incident')} recorded{of_them}{see}; nobody was paged"
         click.echo(f"{name}: {told}")
     return outcome.stored
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import getpass
+import shlex
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -69,6 +71,14 @@ def stored(config: Config) -> Iterator[Store]:
         yield store
     finally:
         store.close()
+
+
+def called(config: Path) -> str:
+    """How this rankmon is called on a configuration from any folder, as `words.command` takes it."""
+    beside = Path(sys.executable).with_name("rankmon")
+    known = (path for path in (Path(sys.argv[0]), beside) if path.name == "rankmon" and path.is_file())
+    program = next((shlex.quote(str(path.absolute())) for path in known), "rankmon")
+    return f"{program} {{}} -c {shlex.quote(str(config.absolute()))}"
 
 
 def missing_store(config: Config) -> str:

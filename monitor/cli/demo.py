@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import tempfile
 import textwrap
 import threading
@@ -14,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from monitor.cli.common import called
 from monitor.config import parse_listen
+from monitor.core.words import command
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ STEP = timedelta(minutes=5)
 
 LEAP = timedelta(hours=6)
 """The same where the story is told at once."""
+
+COPIED = ("More: ", "To count labels ", "Page: ")
+"""How lines begin that hold a command or an address."""
 
 CONFIG = """\
 store: {{url: "sqlite:///{folder}/rankmon.db"}}
@@ -96,14 +100,27 @@ def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
         parse_listen(listen)
     except ValueError as error:
         raise click.UsageError(f"--listen: {error}") from error
+    if not once:
+        _see_that_it_is_free(listen)
     if folder is not None:
         _make(folder)
-        _demo(folder.absolute(), once, speed, listen)
-        click.echo(f"\nAll of it stays: rankmon incidents list --config {shlex.quote(str(folder / 'rankmon.yaml'))}")
+        _demo(folder.absolute(), once, speed, listen, called(folder / "rankmon.yaml"))
+        click.echo(f"\nAll of it stays: {command(called(folder / 'rankmon.yaml'), 'incidents list')}")
         return
     with tempfile.TemporaryDirectory(prefix="rankmon-demo-") as made:
-        _demo(Path(made), once, speed, listen)
-    click.echo("\nNothing of it stays. To look closer, as with rankmon explain-incident, keep it by --folder PATH.")
+        # What is told at once is read when nothing of it is left to be asked.
+        _demo(Path(made), once, speed, listen, "" if once else called(Path(made) / "rankmon.yaml"))
+    click.echo(
+        "\nNothing of it stays. To look closer, as with explain-incident, keep it: --folder PATH with rankmon demo,"
+    )
+    click.echo('or make demo ARGS="--once --folder PATH".')
+
+
+def _see_that_it_is_free(listen: str) -> None:
+    """Raises Unserved if the page cannot be served there, before anybody has waited for it."""
+    from monitor.web.server import bound
+
+    bound(*parse_listen(listen), 'take a free one, as by make demo ARGS="--listen 127.0.0.1:0"').close()
 
 
 def _make(folder: Path) -> None:
@@ -128,7 +145,8 @@ class _Hand:
         return self.time
 
 
-def _demo(folder: Path, once: bool, speed: float, listen: str) -> None:
+def _demo(folder: Path, once: bool, speed: float, listen: str, call: str) -> None:
+    """The demo in a folder; `call`: how rankmon is called on it, see `words.command`."""
     from monitor.app import App
     from monitor.config import load
     from monitor.demo.pager import Pager
@@ -143,16 +161,16 @@ def _demo(folder: Path, once: bool, speed: float, listen: str) -> None:
     path.write_text(CONFIG.format(folder=folder, listen=listen, level=level, pager=pager.url), encoding="utf-8")
     set_up("warning", "text")
     config, clock = load(path, os.environ), _Hand(story.history_end.timestamp())
-    app = App(config, clock)
+    app = App(config, clock, call)
     app.prepare()
     _backfill(app, story.start, story.history_end)
     _print_series(app, story.rolled_out)
-    _print_incidents(app, config)
+    _print_incidents(app)
     if once:
         _tell_the_rest(app, shop, engine, clock)
     app.close()
     if not once:
-        _go_live(config, shop, engine, speed)
+        _go_live(config, shop, engine, speed, call)
     pager.close()
 
 
@@ -238,23 +256,28 @@ def _print_fall(app: App, rolled_out: datetime, end: int) -> None:
             click.echo(f"  {name:18} {was:.3f} -> {now:.3f}  ({100 * (now / was - 1):+.1f} %)")
 
 
-def _print_incidents(app: App, config: Config) -> None:
-    """What the alert rules found in the backfill."""
+def _print_incidents(app: App) -> None:
+    """What the alert rules found so far."""
     from monitor.cli.incidents import judged_until, line, text
 
     some = app.store.alerts.incidents()
     ends = judged_until(some, app.store)
     for found in some:
         click.echo(f"\nIncident {line(found, ends.get(found.incident.monitor))}")
-        click.echo(text(found, config))
+        click.echo(text(found, app.config, called=app.called))
 
 
 def _show_page(page: dict[str, Any]) -> None:
     """One notification, as the telephone of on-call would show it."""
     kind = "RETRAIN" if page["kind"] == "retrain" else f"PAGE ({page['severity']}, {page['kind']})"
     lines = [page["title"], "", *page["text"].splitlines()]
-    framed = [f"  ┃ {part}" for written in lines for part in textwrap.wrap(written, 96) or [""]]
+    framed = [f"  ┃ {part}" for written in lines for part in _wrapped(written)]
     click.echo("\n".join(["", f"  ┏━ {kind} ━━", *framed, "  ┗━━"]))
+
+
+def _wrapped(text: str) -> list[str]:
+    """A line as it fits a terminal; what is there to be copied stays in one piece."""
+    return [text] if text.startswith(COPIED) else textwrap.wrap(text, 96) or [""]
 
 
 def _tell_the_rest(app: App, shop: Shop, engine: Engine, clock: _Hand) -> None:
@@ -277,7 +300,7 @@ def _tell_the_rest(app: App, shop: Shop, engine: Engine, clock: _Hand) -> None:
     app.sender.settle(10)
     app.sender.stop()
     click.echo("")
-    _print_incidents(app, app.config)
+    _print_incidents(app)
     _print_mix(app, acts[-1])
 
 
@@ -316,7 +339,7 @@ def _print_mix(app: App, campaign: _Act) -> None:
         click.echo(f"\nNo page for the campaign: from {utc(found[0].end)} on {told}.")
 
 
-def _go_live(config: Config, shop: Shop, engine: Engine, speed: float) -> None:
+def _go_live(config: Config, shop: Shop, engine: Engine, speed: float, call: str) -> None:
     from monitor.app import App
     from monitor.cli.daemon import serve
     from monitor.clock import ReplayClock
@@ -324,7 +347,7 @@ def _go_live(config: Config, shop: Shop, engine: Engine, speed: float) -> None:
 
     set_up(config.log.level, config.log.format)
     clock = ReplayClock(shop.story.history_end.timestamp(), speed)
-    app = App(config, clock)
+    app = App(config, clock, call, "Demo: all data are simulated")
     feeder = threading.Thread(target=_feed, args=(app, shop, engine, clock), name="shop", daemon=True)
     feeder.start()
     click.echo(f"\nLive at {speed:g} times real speed. What comes, in simulated time:")

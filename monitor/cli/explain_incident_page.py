@@ -11,7 +11,7 @@ from monitor.cli.explain_incident_versions import compared, shown, versions
 from monitor.cli.incidents import line
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.diagnosis import BASELINE, BEFORE
-from monitor.core.finding_words import sentence
+from monitor.core.finding_words import may_be_well, sentence
 from monitor.core.findings import Finding
 from monitor.core.thresholds import ConditionName
 from monitor.core.verdict_words import NAMES, beginning
@@ -28,6 +28,9 @@ DAY, WEEK = 86_400, 604_800
 
 EVERY_EVENT = 4
 """Version of diagnoses from which on the events of all traffic are all that came."""
+
+MOST_ROWS = 8
+"""Of a table of slices."""
 
 LEADING = 3
 """Slices that must stand in another order for a second table of them."""
@@ -164,6 +167,7 @@ def _fell(found: StoredIncident, document: Document | None) -> Iterator[str]:
     yield f"Since {beginning(incident, known)}; fired at {utc(incident.opened_at)}{closed}."
     yield from [told for f in known if (told := new_version(f))]
     yield from [told for f in found.findings if (told := weak_version(f))]
+    yield from [] if is_over else may_be_well(found.findings)
 
 
 def _by(finding: Finding) -> str:
@@ -224,7 +228,7 @@ def _slices(document: Document) -> Iterator[Iterator[str]]:
             parts = [p for p in document[name] if p.get("against", BEFORE) == what]
             leading = [(p["dimension"], p["slice"]) for p in parts[:LEADING]]
             if parts and told.get(what) != leading:
-                yield iter([f"\n{title}, {_against(document, what)}:", *_table(parts)])
+                yield iter([f"\n{title}, {_against(document, what)}:", *_table(parts), *_new(parts)])
             told[what] = leading
 
 
@@ -234,17 +238,33 @@ def _table(parts: Sequence[Document]) -> list[str]:
         [
             (
                 shown(f"{p['dimension']}={p['slice']}"),
-                number(p["before"]),
+                "new" if p.get("new_since") else number(p["before"]),
                 number(p["value"]),
                 percent(p["share_before"]),
                 percent(p["share"]),
-                f"{p['within']:+.4f}",
+                "–" if p.get("new_since") else f"{p['within']:+.4f}",
                 f"{p['mix']:+.4f}",
-                f"{p['z']:+.1f}",
+                "–" if p.get("new_since") else f"{p['z']:+.1f}",
             )
-            for p in parts[:8]
+            for p in parts[:MOST_ROWS]
         ],
     )
+
+
+def _new(parts: Sequence[Document]) -> list[str]:
+    """Of slices that are new, since when they are there, and how they compare with the others in the same hours."""
+    found = [p for p in parts[:MOST_ROWS] if p.get("new_since")]
+    return [
+        f"  {shown(p['dimension'] + '=' + p['slice'])} is new since {utc(p['new_since'])}: {_beside(p)}" for p in found
+    ]
+
+
+def _beside(part: Document) -> str:
+    value, others = part["value"], part["others"]
+    if others is None:
+        return f"{number(value)}, and there are no others in these hours"
+    apart = f" ({100 * (value / others - 1):+.1f} %)" if others else ""
+    return f"{number(value)}, the others {number(others)} in the same hours{apart}"
 
 
 def _labels(document: Document) -> Iterator[str]:

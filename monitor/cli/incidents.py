@@ -19,7 +19,7 @@ from monitor.core.messages import About, notification
 from monitor.core.rules import COVERAGE
 from monitor.core.types import format_duration
 from monitor.core.verdict_words import named, topic
-from monitor.core.words import lasting, utc
+from monitor.core.words import CALLED, lasting, utc
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
@@ -181,10 +181,11 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
     Args:
         until: end of the last window of its monitor that was judged, seconds: an open incident lasts until there.
     """
+    from monitor.snapshot import bad_for
+
     incident = stored_.incident
-    # What does not arrive is known later than any window's end.
-    ends = [incident.closed_at or until or 0, *(f.end for f in stored_.findings if incident.is_open)]
-    length = f"{'lasts for' if incident.is_open else 'lasted'} {lasting(max(0, max(ends) - incident.began_at))}"
+    seconds = bad_for(stored_, until)
+    length = f", {'lasts for' if incident.is_open else 'lasted'} {lasting(seconds)}" if seconds else ""
     first = next(iter(stored_.findings), None)
     of_verdict = first is not None and first.verdict and incident.matter == "data"
     fell = "" if first is None else topic(first) if of_verdict else first.judged
@@ -192,16 +193,21 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
     ack_ += f": {stored_.note}" if stored_.note else ""
     return (
         f"{incident.id}  {incident.state:9} {incident.severity:8} {incident.monitor}  {fell}  "
-        f"began {utc(incident.began_at)}, fired {utc(incident.opened_at)}, {length}{ack_}"
+        f"bad since {utc(incident.began_at)}, fired {utc(incident.opened_at)}{length}{ack_}"
     )
 
 
-def text(stored_: StoredIncident, config: Config, why: str = "") -> str:
-    """The message that on-call gets of an incident, as it is now; `why` what was withdrawn was."""
+def text(stored_: StoredIncident, config: Config, why: str = "", called: str = CALLED) -> str:
+    """The message that on-call gets of an incident, as it is now.
+
+    Args:
+        why: what was withdrawn was.
+        called: how rankmon is called, see `words.command`.
+    """
     incident = stored_.incident
     monitor = next((m for m in config.monitors if m.name == incident.monitor), None)
     page = config.web.page_url() if monitor is not None else ""
-    about = About(incident.monitor, (), monitor.runbook_url if monitor is not None else "", page)
+    about = About(incident.monitor, (), monitor.runbook_url if monitor is not None else "", page, called)
     kind = incident.state
     return notification(
         kind, about, incident, stored_.findings, 0, reason=why or "what it was about is there no more"

@@ -47,7 +47,8 @@ def status(config_path: Path, names: tuple[str, ...], style: str) -> None:
         entries = [
             entry(m, found)
             | {"verdict": verdict_of(found, store), "stored": asdict(store.retention.holding(m.name))}
-            | {"baselines_gone": baselines_gone(m, store), "no_retraining_as": found.no_retraining_as or None}
+            | {"not_judged_as": found.not_judged_as or None, "baselines_gone": baselines_gone(m, store)}
+            | {"retraining": found.on_retraining or None, "no_retraining_as": found.no_retraining_as or None}
             | {"full_slices": [asdict(one) for one in found.full]}
             | {"silenced_until": found.silenced_until, "waiting": [asdict(q) for q in store.outbox.of_monitor(m.name)]}
             for m, found in shown
@@ -168,6 +169,8 @@ def _show(found: dict[str, Any], now: float) -> None:
         click.echo(f"  {_stored(found['stored'], oldest)}")
     if found["verdict"] is not None:
         click.echo(f"  {_verdict(found['verdict'])}")
+    if found["not_judged_as"]:
+        click.echo(f"  not judged yet: {found['not_judged_as']}")
     for alert in found["alerts"]:
         if not alert["dimension"] or alert["state"] != "ok":
             click.echo(f"  {_alert(alert)}")
@@ -176,7 +179,9 @@ def _show(found: dict[str, Any], now: float) -> None:
     for kind, what in (("incident", ""), ("data_incident", " on the data")):
         if found[kind]:
             click.echo(f"  open incident{what} {found[kind]}: rankmon incidents show {found[kind]}")
-    if found["no_retraining_as"]:
+    if found["retraining"]:
+        click.echo(f"  retraining: {found['retraining']}")
+    elif found["no_retraining_as"]:
         click.echo(f"  no retraining is asked for now: {found['no_retraining_as']}")
     if (until := found["silenced_until"]) is not None:
         click.echo(f"  silenced until {utc(int(until))}: nobody is told of new incidents")

@@ -9,7 +9,7 @@ from monitor.core.findings import Beside, Finding, NewVersion, Unjudged, weight
 from monitor.core.rules import COVERAGE
 from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.verdict_words import first_on_data
-from monitor.core.version_words import advice_on_version, advice_on_weak
+from monitor.core.version_words import advice_on_version, advice_on_weak, first_on_version, first_on_weak
 
 AS_MUCH = 0.75
 """Share of a fall, of its logarithm, that fewer labels make up from which on they may be all there is to it, as it is
@@ -103,6 +103,27 @@ def advised_on_version(findings: Sequence[Finding]) -> str:
     if (new := _new_version(findings)) is not None:
         return advice_on_version(new)
     return next((advice_on_weak(f.weak_version) for f in findings if f.weak_version is not None), "")
+
+
+def before_retraining(findings: Sequence[Finding]) -> str:
+    """What is to be done before the model is retrained, by the same advice, in a few words; empty where nothing is."""
+    down = [f for f in findings if not f.is_recovering]
+    if findings and not down:
+        return "watch whether it recovers"
+    if labels_are_suspect(down):
+        return "see to the labels"
+    if (new := _new_version(down)) is not None:
+        return first_on_version(new)
+    if (weak := next((f.weak_version for f in down if f.weak_version is not None), None)) is not None:
+        return first_on_weak(weak)
+    return "see what else changed with the fall" if changed_beside(down) is not None else ""
+
+
+def on_retraining(findings: Sequence[Finding]) -> str:
+    """What to say while somebody is asked to retrain: what is to be done first, and that the request stands."""
+    if first := before_retraining(findings):
+        return f"Asked for, and that stands, but first {first}: retrain only if that does not help."
+    return "Recommended. Make sure first that the labels are sound."
 
 
 def _new_version(findings: Sequence[Finding]) -> NewVersion | None:

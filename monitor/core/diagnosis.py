@@ -305,6 +305,30 @@ def slices(splits: Mapping[str, Split], by_verdict: str | None = None) -> list[d
     return sorted(found, key=lambda part: (part["within"], part["dimension"], part["slice"]))
 
 
+def _with_new(found: Iterable[Mapping[str, Any]], stored: Stored) -> list[dict[str, Any]]:
+    """The same slices, of which those that had no request in the weeks before are new and have no past of their own.
+
+    `new_since` is the start of their first bucket, seconds, and `others` the value of all others of their dimension in
+    the window; both are None of a slice that is not new.
+    """
+    return [
+        {**part, **(_as_new(part, stored) if _is_new(part) else {"new_since": None, "others": None})} for part in found
+    ]
+
+
+def _is_new(part: Mapping[str, Any]) -> bool:
+    return bool(part["against"] == BEFORE and not part["share_before"] and part["share"])
+
+
+def _as_new(part: Mapping[str, Any], stored: Stored) -> dict[str, Any]:
+    key, history = (part["dimension"], part["slice"]), stored.history
+    busy = stored.traffic.starts[stored.traffic.slice(key)[:, 0] > 0]
+    rest = [other for other in history.slices if other[0] == key[0] and other != key]
+    others = _summed([stored.window()], rest).sum(axis=0) if rest else np.zeros(len(b.FIELDS))
+    since = int(busy[0]) if len(busy) else None
+    return {"before": None, "new_since": since, "others": _known(float(b.read_as(stored.subject.measure, others)))}
+
+
 def by_z(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The same with the surest fall first."""
     return sorted(found, key=lambda part: (part["z"], part["dimension"], part["slice"]))
@@ -397,11 +421,13 @@ def from_stored(monitor: Monitor, stored: Stored, of_verdict: OfVerdict | None) 
     mix_by = None if monitor.drift is None or of_verdict is None else monitor.drift.mix_by
     if mix_by is not None and of_verdict is not None:
         splits = {mix_by: of_verdict.split} | {name: one for name, one in splits.items() if name != mix_by}
-    every, version, whole = slices(splits, mix_by), version_slice(monitor), None
+    every, version, whole = _with_new(slices(splits, mix_by), stored), version_slice(monitor), None
     if splits:
         first = next(iter(splits))
         origin = ("partials", fell.window) if of_verdict is None else ("verdict", of_verdict.window)
         whole = {"by": first, "from": origin[0], "window": list(origin[1]), **_plain(splits[first])}
+        if of_verdict is None:
+            whole["parts"] = [part | ({"before": None} if not part["share_before"] else {}) for part in whole["parts"]]
     return {
         "version": VERSION,
         "measure": str(fell.measure),

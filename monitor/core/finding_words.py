@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from monitor.core.advice import fell_as_labels
 from monitor.core.findings import Finding
 from monitor.core.rules import COVERAGE
@@ -39,13 +41,37 @@ def sentence(finding: Finding, is_over: bool = False, until: int = 0) -> str:
         text += f", {abs(100 * finding.change):.1f} % {way} {finding.compared_with}{_baselines(finding, fell)}"
     if finding.verdict:
         sure = _sure(finding) if fires(finding) and not is_over else ""
-        if finding.well_for >= MAY_BE_WELL and not is_over:
-            well = f"Since {utc(finding.end)} it may be well again, by {lasting(finding.well_for)} that were judged"
-            sure += f" {well}; that is not sure yet."
         sure += " (Requests with nothing relevant count 0 here.)"
         return f"{text}.{sure}"
     fires_below = f"Rule {finding.rule} fires below {written(finding, finding.threshold)}."
     return f"{text}. {fires_below}{_since(finding, is_over, until)}"
+
+
+def may_be_well(findings: Sequence[Finding]) -> list[str]:
+    """Of an open incident, which falls that verdicts found may be over, and what of it is down all the same."""
+    well = [f for f in findings if _may_be_well(f)]
+    down = [f for f in findings if not (_may_be_well(f) or f.is_recovering or first_on_data([f]))]
+    told = [
+        f"{subject_of(f)} may be well again since {utc(f.end)}, by {lasting(f.well_for)} that were judged; that is not "
+        f"sure yet{_still_down(down)}."
+        for f in well[:1]
+    ]
+    return told + [f"The same goes for {', '.join(subject_of(f) for f in well[1:])}."] * bool(well[1:])
+
+
+def _may_be_well(finding: Finding) -> bool:
+    return bool(finding.verdict) and first_on_data([finding]) is None and finding.well_for >= MAY_BE_WELL
+
+
+def _still_down(down: Sequence[Finding]) -> str:
+    """That something of an incident fires still: the first of it, and by how much it is down; empty if nothing does."""
+    if not down:
+        return ""
+    first, more = down[0], len(down) - 1
+    change = first.change
+    fell = "" if change is None or change >= 0 else f", {-100 * change:.1f} % down"
+    others = f", and {more} more" if more else ""
+    return f", and {subject_of(first)} still fires{fell}{others}"
 
 
 def _since(finding: Finding, is_over: bool, until: int) -> str:

@@ -11,9 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from monitor.core.advice import advice, advised_on_version, changed_beside, fell_as_labels, labels_are_suspect
+from monitor.core.advice import advice, before_retraining, fell_as_labels
 from monitor.core.beside_words import told_beside
-from monitor.core.finding_words import coverage_name, fires, from_to, recovery, sentence, subject_of, written
+from monitor.core.finding_words import (
+    coverage_name,
+    fires,
+    from_to,
+    may_be_well,
+    recovery,
+    sentence,
+    subject_of,
+    written,
+)
 from monitor.core.findings import Changed, Finding, SliceFall, weight
 from monitor.core.incidents import Incident, Matter
 from monitor.core.rules import COVERAGE, Severity
@@ -32,7 +41,7 @@ from monitor.core.verdict_words import (
     topic,
 )
 from monitor.core.version_words import new_version, weak_version, with_first_version
-from monitor.core.words import DAY, lasting, over_the_last, utc
+from monitor.core.words import CALLED, DAY, command, lasting, over_the_last, utc
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "retrain", "test"]
 VERSION = 1
@@ -91,12 +100,18 @@ class Notification:
 
 @dataclass(frozen=True)
 class About:
-    """The monitor that a notification is about; `page` is the address of rankmon's page with a slash at its end."""
+    """The monitor that a notification is about, and where there is more.
+
+    Attributes:
+        page: address of rankmon's page with a slash at its end.
+        called: how rankmon is called, see `words.command`.
+    """
 
     name: str
     labels: tuple[tuple[str, str], ...] = ()
     runbook_url: str = ""
     page: str = ""
+    called: str = CALLED
 
     @property
     def url(self) -> str:
@@ -122,10 +137,11 @@ def notification(
         reason: why it was withdrawn.
         over: conditions of which people were told that they fire, and that do no more while others go on.
     """
-    ordered = tuple(sorted(with_first_version(findings, incident.opened_at), key=weight))
+    ordered = in_order(findings, incident)
     lines = [*_no_longer(over), *_LINES[kind](incident, ordered, reason)]
     if former_severity is not None:
         lines = [f"Now {incident.severity}, was {former_severity}.", *lines]
+    lines += _commands(kind, about, incident, ordered)
     links = [f"Runbook: {about.runbook_url}"] * bool(about.runbook_url) + [f"Page: {about.url}"] * bool(about.url)
     return Notification(
         kind,
@@ -147,6 +163,11 @@ def notification(
     )
 
 
+def in_order(findings: Sequence[Finding], incident: Incident) -> tuple[Finding, ...]:
+    """Findings of an incident as people are told them: what matters most comes first."""
+    return tuple(sorted(with_first_version(findings, incident.opened_at), key=weight))
+
+
 def key(*parts: object) -> str:
     """A text that is the same for the same parts: forty hexadecimal digits."""
     return hashlib.sha1("\n".join(map(str, parts)).encode(), usedforsecurity=False).hexdigest()
@@ -164,7 +185,8 @@ def _title(kind: Kind, monitor: str, findings: Sequence[Finding]) -> str:
     if (on_data := first_on_data([first])) is not None and kind in ("firing", "updated"):
         return f"{monitor}: {headline(on_data)}"
     if kind == "retrain":
-        return f"{monitor}: retraining recommended, {_headline(first)}"
+        to_do = before_retraining(findings)
+        return f"{monitor}: {f'{to_do} before retraining' if to_do else 'retraining recommended'}, {_headline(first)}"
     if kind == "withdrawn":
         about = f"the alert on {subject_of(first)}" if first_on_data([first]) is None else topic(first)
         return f"{monitor}: withdrawn, {about}"
@@ -210,8 +232,20 @@ def _headline(finding: Finding) -> str:
 def _firing(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
     lines = [*_sentences(findings), *_slices(findings), *_causes(findings)]
     lines += [f"Since {beginning(incident, findings)}; fired at {utc(incident.opened_at)}."]
-    more = [] if incident.matter == "data" else [f"More: rankmon explain-incident {incident.id}"]
-    return [*lines, *_coverage(findings), f"What to do: {advice(findings)}", *more]
+    return [*lines, *_coverage(findings), f"What to do: {advice(findings)}", *may_be_well(findings)]
+
+
+def _commands(kind: Kind, about: About, incident: Incident, findings: Sequence[Finding]) -> list[str]:
+    """What to call for more, or to mend what is left; nothing where rankmon cannot be called."""
+    if not about.called:
+        return []
+    if kind in ("firing", "updated") and incident.matter == "quality":
+        return [f"More: {command(about.called, f'explain-incident {incident.id}')}"]
+    is_sound = kind == "resolved" and first_on_data(findings) is not None
+    if not is_sound or any(is_new_normal(f) for f in findings):
+        return []
+    found = late_labels(incident, findings)
+    return [f"To count labels of then that were loaded only later: {command(about.called, one)}" for one in found]
 
 
 def _resolved(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:
@@ -224,7 +258,7 @@ def _resolved(incident: Incident, findings: Sequence[Finding], _: str) -> list[s
             to_do = "What to do: nothing if it is so on purpose; else see where it is lost."
             return [*left, over, *unjudged, to_do]
         to_do = "What to do: nothing more" + ("." if unjudged else "; the quality is judged again.")
-        return ["The data are sound again.", over, *unjudged, to_do, *late_labels(incident, findings)]
+        return ["The data are sound again.", over, *unjudged, to_do]
     if lost := [f for f in findings if f.still_below is not None]:
         return [*_sentences(findings, is_over=True), *_not_recovered(lost), over, _AFTER_A_MOVE]
     if any(_rose_little(f) for f in findings):
@@ -268,12 +302,12 @@ def _retrain(incident: Incident, findings: Sequence[Finding], _: str) -> list[st
     lines = [*_sentences(findings), *_slices(findings), *_causes(findings)]
     lines += [f"Since {beginning(incident, findings)}."]
     lines += _coverage(findings)
-    is_doubtful = labels_are_suspect(findings) or changed_beside(findings) is not None
-    if is_doubtful or any(map(fell_as_labels, findings[:1])):
-        return [*lines, f"What to do: {advice(findings)}"]
-    if to_do := advised_on_version(findings):
-        return [*lines, f"What to do: {to_do}"]
-    return [*lines, "What to do: make sure that the labels are sound, then retrain the model."]
+    to_do = "make sure that the labels are sound, then retrain the model."
+    if before_retraining(findings):
+        to_do = f"{advice(findings)} The request to retrain stands until this is over."
+    elif any(map(fell_as_labels, findings[:1])):
+        to_do = advice(findings)
+    return [*lines, f"What to do: {to_do}", *may_be_well(findings)]
 
 
 def _test(incident: Incident, findings: Sequence[Finding], _: str) -> list[str]:

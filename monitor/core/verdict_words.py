@@ -293,12 +293,11 @@ def _match_less(figures: Mapping[str, float], least: float) -> bool:
 
 
 def late_labels(incident: Incident, findings: Sequence[Finding]) -> list[str]:
-    """How labels count that came too late, once the data are sound again."""
+    """What has labels counted that came too late, once the data are sound again: a command of rankmon's."""
     if not any(_is_short_of_labels(f) for f in findings):
         return []
     day = utc(incident.began_at - MOST_BEFORE).partition(" ")[0]
-    again = f"rankmon backfill -m {shlex.quote(incident.monitor)} --from {day} --again"
-    return [f"To count labels of then that were loaded only later: {again}"]
+    return [f"backfill -m {shlex.quote(incident.monitor)} --from {day} --again"]
 
 
 def _is_short_of_labels(finding: Finding) -> bool:

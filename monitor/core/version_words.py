@@ -56,6 +56,12 @@ def advice_on_version(new: NewVersion) -> str:
     )
 
 
+def first_on_version(new: NewVersion) -> str:
+    """The same in a few words, of what is done before anybody retrains."""
+    version = shown(new.version)
+    return f"roll back {version}" if new.until is None else f"see how it is without {version}"
+
+
 def weak_version(finding: Finding) -> str:
     """Which version of the model is clearly worse than those beside it; empty where it was named, or none is."""
     one = finding.weak_version
@@ -74,3 +80,8 @@ def advice_on_weak(one: WeakVersion) -> str:
         f"compare it by `rankmon versions`; take model version {shown(one.version)} back if it serves the same people "
         "as the others, then see whether anything else fell; retrain only if it was none of these."
     )
+
+
+def first_on_weak(one: WeakVersion) -> str:
+    """The same in a few words, of what is done before anybody retrains."""
+    return f"compare {shown(one.version)}"

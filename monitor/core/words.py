@@ -20,6 +20,19 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {one if number == 1 else _PLURALS.get(one, one + 's')}"
 
 
+CALLED = "rankmon {}"
+"""How rankmon is called, with {} for the command and its arguments."""
+
+
+def command(called: str, arguments: str) -> str:
+    """A command of rankmon's as it can be called where it is read.
+
+    >>> command("/opt/rankmon {} -c /etc/rankmon.yaml", "incidents list")
+    '/opt/rankmon incidents list -c /etc/rankmon.yaml'
+    """
+    return called.replace("{}", arguments, 1)
+
+
 def lasting(seconds: int) -> str:
     """A length of time for people.
 

@@ -16,6 +16,7 @@ from monitor.core.types import Monitor
 from monitor.core.verdict_conditions import COLLAPSES
 from monitor.core.verdict_words import reason as verdict_reason
 from monitor.core.watermark import final_age
+from monitor.core.words import CALLED
 from monitor.diagnosing import Unsaved
 from monitor.judging.work import GONE, Followed, Result, Work
 from monitor.retraining import accepted, due, evidence
@@ -32,12 +33,14 @@ class Telling:
         page: address of rankmon's page, ending in a slash.
         real_now: real seconds since 1970.
         is_current: whether the monitor has nothing left to read, so that what is open is open now.
+        called: how rankmon is called, see `words.command`.
     """
 
     targets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     page: str = ""
     real_now: float = 0.0
     is_current: bool = False
+    called: str = CALLED
 
 
 def tell(work: Work, result: Result, now: float, store: Store, telling: Telling) -> Judgement | None:
@@ -175,7 +178,7 @@ def _has_collapsed(incident: Incident) -> bool:
 
 
 def _about(monitor: Monitor, telling: Telling, last: Notification | None) -> About:
-    return as_told(About(monitor.name, monitor.labels, monitor.runbook_url, telling.page), last)
+    return as_told(About(monitor.name, monitor.labels, monitor.runbook_url, telling.page, telling.called), last)
 
 
 def as_told(about: About, last: Notification | None) -> About:

@@ -15,9 +15,9 @@ from monitor.core.types import OVERALL, format_duration
 from monitor.core.windows import Point, SliceKey
 from monitor.core.words import lasting
 from monitor.page.state import overall_point
-from monitor.page.words import change, number, percent, signed, utc
+from monitor.page.words import caption, change, number, percent, signed, utc
 from monitor.snapshot import MonitorSnapshot, Series, StoredIncident
-from monitor.trail import Trail, TrailPoint
+from monitor.trail import Compared, Trail, TrailPoint
 
 FEWEST_POINTS = 60
 MOST_SLICES = 20
@@ -163,12 +163,11 @@ def stretches(trail: Trail, incidents: Sequence[StoredIncident]) -> list[Stretch
     after = float("inf")
     for incident in (s.incident for s in incidents):
         until = last if incident.closed_at is None else incident.closed_at
-        if until < first or incident.began_at > last:
+        if until <= first or incident.began_at >= last:
             continue
         middle = (max(incident.began_at, first) + min(until, last)) / 2
         has_room = after - middle > (last - first) / 3
-        words = f"{'firing' if incident.is_open else 'incident'}, {lasting(until - incident.began_at)}"
-        found.append(Stretch(incident.began_at, until, words if has_room else ""))
+        found.append(Stretch(incident.began_at, until, caption(incident) if has_room else ""))
         after = middle if has_room else after
     return found[::-1]
 
@@ -211,15 +210,25 @@ def _slices(trail: Trail, series: Series | None, most: int) -> dict[str, Any]:
             "spark": _slice_spark(trail, c.key, spread),
             "value": number(c.value),
             "interval": _interval(points.get(c.key)),
-            "before": number(c.before),
+            "before": _before(c),
+            "is_new": c.since is not None,
             "change": change(c.change),
             "share": percent(c.share),
-            "effect": signed(c.effect, 4),
+            "effect": "–" if c.before is None else signed(c.effect, 4),
             "has_fallen": c.effect < 0,
         }
         for c in found[:most]
     ]
     return {"slices": rows, "against": series.comparison.against, "more_slices": len(found) - len(rows)}
+
+
+def _before(one: Compared) -> str:
+    """What a slice was; of a new one since when it is there, and how it compares with the others in the same hours."""
+    if one.since is None:
+        return number(one.before)
+    others = "no others in these hours" if one.others is None else f"the others {number(one.others)}"
+    apart = "" if one.beside is None else f" ({change(one.beside)})"
+    return f"new since {utc(one.since)}; {others}{' in the same hours' * (one.others is not None)}{apart}"
 
 
 def _known(trail: Trail, key: SliceKey) -> list[float]:

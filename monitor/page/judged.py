@@ -13,7 +13,7 @@ from monitor.core.types import format_duration
 from monitor.core.verdict_hours import judged
 from monitor.core.verdict_words import NAMES
 from monitor.core.words import lasting
-from monitor.page.words import change, number, utc
+from monitor.page.words import caption, change, number, utc
 from monitor.snapshot import MonitorSnapshot
 from monitor.trail import JudgedTrail, Spell
 
@@ -86,7 +86,7 @@ def _incidents(snapshot: MonitorSnapshot, now: int) -> Iterator[Stretch]:
     """Those on the quality, oldest first; what is open goes on until `now`, seconds."""
     for incident in (s.incident for s in reversed(snapshot.incidents) if s.incident.matter == "quality"):
         until = now if incident.closed_at is None else incident.closed_at
-        words = f"firing, {lasting(until - incident.began_at)}" if incident.is_open else ""
+        words = caption(incident) if incident.is_open and incident.began_at < now else ""
         yield Stretch(incident.began_at, until, words)
 
 

@@ -13,7 +13,7 @@ from monitor import __version__
 from monitor.clock import Clock
 from monitor.core.advice import advice
 from monitor.core.beside_words import told_beside
-from monitor.core.finding_words import sentence
+from monitor.core.finding_words import may_be_well, sentence
 from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
 from monitor.core.messages import About, notification
@@ -22,12 +22,12 @@ from monitor.core.types import OVERALL, format_duration
 from monitor.core.verdict_conditions import DEGRADED
 from monitor.core.verdict_hours import judged
 from monitor.core.verdict_words import NAMES, beginning, decayed, not_judged, topic
-from monitor.core.words import counted, lasting, over_the_last
+from monitor.core.words import command, counted, lasting, over_the_last
 from monitor.page.figures import Budget, figures, overview_spark
 from monitor.page.judged import judged_figure
 from monitor.page.state import State, coverage_of, main_trail, overall_point, states_of
 from monitor.page.words import ago, change, number, percent, utc
-from monitor.snapshot import Board, MonitorSnapshot, Series, StoredIncident
+from monitor.snapshot import Board, MonitorSnapshot, Series, StoredIncident, bad_for
 
 MOST_FIGURES = 12
 """With more, the landing page is an overview, and each monitor has a page of its own."""
@@ -40,6 +40,8 @@ class Pictured(Protocol):
 
     clock: Clock
     board: Board
+    called: str
+    notice: str
 
     def health(self) -> str:
         """Empty, or what is wrong with the process."""
@@ -99,7 +101,12 @@ def _plots(snapshot: MonitorSnapshot) -> int:
 
 def _page(served: Pictured, now: float, **parts: Any) -> str:
     template = _TEMPLATES.get_template("index.html")
-    told = {"health": served.health(), "refused": served.refused(), "pending": served.pending()}
+    told = {
+        "notice": served.notice,
+        "health": served.health(),
+        "refused": served.refused(),
+        "pending": served.pending(),
+    }
     return template.render(version=__version__, now=utc(now, seconds=True), **told, **parts)
 
 
@@ -140,10 +147,10 @@ def _article(
         "unmatched": snapshot.unmatched,
         "future": snapshot.future_rows,
         "full": list(map(str, snapshot.full)),
-        "incident": None if snapshot.incident is None else _open(snapshot, snapshot.incident, now),
-        "data_incident": None if snapshot.data_incident is None else _open(snapshot, snapshot.data_incident, now),
-        "verdict": _verdict(snapshot),
-        "retrain": snapshot.recommends_retraining,
+        "incident": None if snapshot.incident is None else _open(snapshot, snapshot.incident, served.called),
+        "data_incident": _open(snapshot, snapshot.data_incident, served.called) if snapshot.data_incident else None,
+        "verdict": _verdict(snapshot, served.called),
+        "retrain": snapshot.on_retraining,
         "no_retraining_as": snapshot.no_retraining_as,
         "silenced": snapshot.silenced_until,
         "judged": judged_figure(snapshot, budget.points),
@@ -154,7 +161,7 @@ def _article(
     }
 
 
-def _open(snapshot: MonitorSnapshot, stored: StoredIncident, now: float) -> dict[str, Any]:
+def _open(snapshot: MonitorSnapshot, stored: StoredIncident, called: str) -> dict[str, Any]:
     """The open incident, in the words of its notifications."""
     incident, about = stored.incident, About(snapshot.monitor.name)
     told = notification("firing", about, incident, stored.findings, 0)
@@ -166,12 +173,14 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, now: float) -> dict
         "severity": incident.severity,
         "began": beginning(incident, told.findings),
         "opened_at": incident.opened_at,
-        "lasts": lasting(max(0, int(now) - incident.began_at)),
+        "lasts": bad_for(stored, snapshot.judged_until),
         "sentences": [one for f in told.findings for one in (sentence(f, until=until), *told_beside(f))],
         "falls": next(([_fall(f, s) for s in f.slices] for f in fell), []),
         "fell_when_fired": any(f.verdict for f in fell),
         "refused": _refused(snapshot, incident),
         "advice": advice(told.findings),
+        "outlook": may_be_well(told.findings),
+        "command": command(called, f"explain-incident {incident.id}"),
         "is_told": stored.told,
         "by": stored.acknowledged_by,
         "at": stored.acknowledged_at,
@@ -218,7 +227,7 @@ def _about(finding: Finding) -> str:
     return f"{finding.judged}{' of ' if finding.where else ''}{finding.where}, {by}"
 
 
-def _verdict(snapshot: MonitorSnapshot) -> dict[str, str] | None:
+def _verdict(snapshot: MonitorSnapshot, called: str) -> dict[str, str] | None:
     """The newest verdict in a line; None where there is none."""
     verdict, drift = snapshot.verdict, snapshot.monitor.drift
     if verdict is None or drift is None:
@@ -230,7 +239,8 @@ def _verdict(snapshot: MonitorSnapshot) -> dict[str, str] | None:
     if verdict.mix_shifted:
         parts.append(f"the mix of {drift.mix_by} moves the mean by {change(verdict.mix_effect)}")
     if verdict.improved:
-        parts.append(f"a better baseline is on offer: rankmon baseline begin {snapshot.monitor.name}")
+        begin = command(called, f"baseline begin {snapshot.monitor.name}")
+        parts.append(f"a better baseline is on offer{f': {begin}' if begin else ''}")
     if verdict.decayed and verdict.moved is not None:
         parts.append(decayed(verdict.moved, verdict.labels_moved))
     parts += not_judged(verdict.unjudged)

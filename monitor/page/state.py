@@ -63,8 +63,8 @@ def states_of(snapshot: MonitorSnapshot, now: float, speed: float = 1.0) -> list
         *_mix(snapshot),
         *_suspicion(snapshot),
     ]
-    if not found:
-        found = [*_unjudged(snapshot)]
+    if not found and snapshot.not_judged_as:
+        found = [State("unwatched", f"Not judged yet: {snapshot.not_judged_as}")]
     if not found and not snapshot.monitor.alerts and snapshot.monitor.drift is None:
         found = [State("unwatched", "Running; no alert rules")]
     return sorted(found or [State("ok", "OK")], key=lambda s: s.rank)
@@ -79,7 +79,7 @@ def _incident(snapshot: MonitorSnapshot) -> Iterator[State]:
         yield State(about.severity, f"{said[:1].upper()}{said[1:]}, since {utc(about.began_at)}")
     if snapshot.incident is not None:
         incident = snapshot.incident.incident
-        yield State(incident.severity, f"Firing since {utc(incident.began_at)}")
+        yield State(incident.severity, f"Firing, bad since {utc(incident.began_at)}")
 
 
 def _freshness(snapshot: MonitorSnapshot, now: float, speed: float) -> Iterator[State]:
@@ -117,13 +117,6 @@ def _suspicion(snapshot: MonitorSnapshot) -> Iterator[State]:
     since = [r.condition.since for r in snapshot.readings if r.condition.state == "pending" and r.condition.since]
     if since:
         yield State("pending", f"Pending since {utc(min(since))}: fallen, but not yet for as long as the rule says")
-
-
-def _unjudged(snapshot: MonitorSnapshot) -> Iterator[State]:
-    """Where no rule can say anything, that all is well is not known."""
-    why = [r.evaluation.unknown for r in snapshot.readings if r.key == OVERALL]
-    if why and all(why) and snapshot.monitor.drift is None:
-        yield State("unwatched", f"Not judged: {', '.join(dict.fromkeys(why))}")
 
 
 def overall_point(series: Series, least: float) -> Point | None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from monitor.core.incidents import Incident
+from monitor.core.words import lasting
+
 
 def ago(seconds: float | None) -> str:
     """How long ago, in words: the larger unit from two of it on.
@@ -27,6 +30,19 @@ def utc(instant: float | None, seconds: bool = False) -> str:
     """`2022-02-24 05:00 UTC`, or a dash."""
     form = "%Y-%m-%d %H:%M:%S UTC" if seconds else "%Y-%m-%d %H:%M UTC"
     return "–" if instant is None else datetime.fromtimestamp(instant, UTC).strftime(form)
+
+
+def caption(incident: Incident) -> str:
+    """Which incident it is, by since when it was bad, and how long it lasted if it is over.
+
+    >>> caption(Incident("search", 0, 7200)), caption(Incident("search", 0, 7200, state="resolved", closed_at=86_400))
+    ('incident, bad since 1 Jan 00:00', 'incident of 1 Jan 00:00, lasted 1 d')
+    """
+    began = datetime.fromtimestamp(incident.began_at, UTC)
+    when = f"{began.day} {began:%b %H:%M}"
+    if incident.closed_at is None:
+        return f"incident, bad since {when}"
+    return f"incident of {when}, lasted {lasting(incident.closed_at - incident.began_at)}"
 
 
 def number(value: float | None) -> str:

@@ -14,10 +14,9 @@ import numpy as np
 
 from monitor.core import buckets as b
 from monitor.core.buckets import bucket_of
-from monitor.core.findings import compared_with
 from monitor.core.intervals import DAY, REACH
 from monitor.core.measures import Measure
-from monitor.core.rules import COVERAGE, WEEK, Baseline, Drop, Rule
+from monitor.core.rules import COVERAGE, Drop, Rule
 from monitor.core.thresholds import View, evaluate, merged
 from monitor.core.types import OVERALL, Definition, Judgments, Monitor
 from monitor.core.windows import History, SliceKey, points
@@ -37,9 +36,6 @@ ALIKE = 1e-9
 
 MOST_POINTS = 300
 MOST_SLICE_POINTS = 60
-
-FEWEST_BEFORE = 30
-"""Requests: a slice that had fewer before is compared with nothing."""
 
 Limits = tuple[float | None, float | None]
 """A rule's baseline, and below what it fires; None where it cannot be told."""
@@ -108,26 +104,6 @@ class Trail:
     def emptied(self) -> Trail:
         """Of the same, with nothing worked out yet."""
         return replace(self, points=(), newest=None, slices=())
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """How a slice's newest final window stands; `value` and `before` in the measure's unit, `share` of the requests."""
-
-    key: SliceKey
-    value: float
-    before: float | None
-    share: float
-
-    @property
-    def change(self) -> float | None:
-        """Relative; None where there is nothing to compare with."""
-        return self.value / self.before - 1 if self.before else None
-
-    @property
-    def effect(self) -> float:
-        """What the slice adds to the change of overall, in the measure's unit: its own change by its share."""
-        return 0.0 if self.before is None else (self.value - self.before) * self.share
 
 
 def grid_step(width: int, most: int, span: int = SPAN) -> int:
@@ -330,73 +306,3 @@ def _slices(trail: Trail, past: _Past, last: int, end: int) -> Iterator[tuple[in
         if share >= monitor.min_completeness:
             known = np.flatnonzero(~np.isnan(values)).tolist()
             yield at, MappingProxyType({history.slices[i]: float(values[i]) for i in known if i})
-
-
-# ---- slices now and before -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The slices' newest final windows beside what they are compared with, `against` that in words.
-
-    They are ordered by what they cost overall.
-    """
-
-    slices: tuple[Compared, ...] = ()
-    against: str = ""
-
-
-def compare(
-    monitor: Monitor,
-    measure: Measure,
-    window: int,
-    history: History,
-    traffic: History,
-    end: int,
-    fell_at: int | None = None,
-) -> Comparison:
-    """How the slices stand at `end`: against the baseline of the rule that judges the same, else the week before.
-
-    Where `history` does not reach back as far, against the window before.
-
-    Args:
-        fell_at: when the open incident began, seconds; what came since is nothing to compare with.
-    """
-    view = View(history, traffic, monitor.bucket, monitor.min_completeness)
-    keys = [key for key in history.slices if key != OVERALL]
-    if not keys:
-        return Comparison()
-    for reference in _references(monitor, measure, window, end, fell_at):
-        overall, *before = evaluate(reference.rule, view, [OVERALL, *keys], reference.end)
-        if overall.baseline is not None:
-            break
-    overall, *found = evaluate(reference.rule, view, [OVERALL, *keys], end)
-    slices = [
-        Compared(key, seen.value, then.baseline, seen.requests / max(overall.requests, 1))
-        for key, seen, then in zip(keys, found, before, strict=True)
-        if seen.value is not None
-    ]
-    return Comparison(tuple(sorted(slices, key=lambda c: (c.effect, c.key))), reference.words)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reference:
-    """What slices may be compared with: the baseline that a rule has for the window that ends at `end`, seconds."""
-
-    rule: Rule
-    end: int
-    words: str
-
-
-def _references(monitor: Monitor, measure: Measure, window: int, end: int, fell_at: int | None) -> Iterator[_Reference]:
-    """The best first. Rules that look back too far are left out."""
-    for rule in monitor.alerts:
-        is_near = isinstance(rule.limit, Drop) and rule.limit.baseline.pinned is None and rule.reach <= REACH
-        if is_near and (rule.measure, rule.window) == (measure, window):
-            yield _Reference(replace(rule, min_requests=FEWEST_BEFORE), end, compared_with(rule))
-    drop = Drop(0.0, 0.0, True, Baseline(max(WEEK, window))), Drop(0.0, 0.0, True, Baseline(window))
-    before = [Rule("", measure, window, limit, min_requests=FEWEST_BEFORE) for limit in drop]
-    if fell_at is not None and fell_at < end - window:
-        fallen = bucket_of(fell_at, monitor.bucket) + window
-        yield from (_Reference(rule, fallen, f"{compared_with(rule)} fell") for rule in before)
-    yield from (_Reference(rule, end, compared_with(rule)) for rule in before)

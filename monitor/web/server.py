@@ -59,13 +59,7 @@ class WebServer:
         """
         if self._listener is not None:
             return
-        try:
-            family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-            self._listener = socket.create_server((self.host, self.port), family=family, backlog=256)
-        except OSError as error:
-            raise Unserved(
-                f"cannot listen on {self.host}:{self.port}: {error.strerror}; change web.listen, or see what runs there"
-            ) from error
+        self._listener = bound(self.host, self.port)
         self.port = self._listener.getsockname()[1]
 
     def start(self) -> None:
@@ -95,3 +89,20 @@ class WebServer:
             self._thread.join(timeout=5)
         elif self._listener is not None:
             self._listener.close()
+
+
+def bound(host: str, port: int, remedy: str = "change web.listen") -> socket.socket:
+    """A socket that listens on an address.
+
+    Args:
+        remedy: what to do if another process has it.
+
+    Raises:
+        Unserved: the address cannot be listened on.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=256)
+    except OSError as error:
+        told = f"cannot listen on {host}:{port}: {error.strerror}; {remedy}, or see what runs there"
+        raise Unserved(told) from error

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from monitor.cli.explain_incident_page import _slices
 from monitor.core import buckets as b
 from monitor.core import diagnosis as d
 from monitor.core.drift.diagnosis import split
@@ -17,6 +18,7 @@ from monitor.core.findings import Finding
 from monitor.core.measures import Measure, parse
 from monitor.core.types import OVERALL, Drift, Monitor, Slice
 from monitor.core.windows import History
+from monitor.core.words import utc
 from tests.support.notices import DROP, SLICE
 from tests.support.tallies import HOUR, RANKINGS, watched
 
@@ -209,6 +211,25 @@ def test_a_slice_that_comes_or_goes_is_mix() -> None:
     within = {p.slice: p.within for p in found.parts}
     assert within["n"] == within["b"] == 0.0
     assert found.within + found.mix == pytest.approx(found.value - found.before, abs=1e-12)
+
+
+def test_a_slice_that_came_with_the_fall_is_new_and_stands_beside_the_others_of_its_hours() -> None:
+    made = stored(({"a": 40, "n": 0}, {"a": 40, "n": 40}), ({"a": 0.5, "n": 0.5}, {"a": 0.5, "n": 0.2}))
+    document = json.loads(json.dumps(d.from_stored(monitor(), made, None)))
+    parts = {part["slice"]: part for part in document["slices"]}
+    assert (parts["n"]["before"], parts["n"]["new_since"]) == (None, END - DAY)
+    assert parts["n"]["value"] == pytest.approx(0.2, abs=0.05)
+    assert parts["n"]["others"] == parts["a"]["value"]
+    assert (parts["a"]["new_since"], parts["a"]["others"]) == (None, None)
+    assert {p["slice"]: p["before"] for p in document["split"]["parts"]}["n"] is None
+    ((_, *rows),) = _slices(document)
+    assert [row.split()[:2] for row in rows if row.startswith("device=n ")] == [["device=n", "new"]]
+    value, others = parts["n"]["value"], parts["a"]["value"]
+    since = utc(END - DAY)
+    assert rows[-1].startswith(
+        f"  device=n is new since {since}: {value:.4f}, the others {others:.4f} in the same hours"
+    )
+    assert f"({100 * (value / others - 1):+.1f} %)" in rows[-1]
 
 
 def test_without_a_past_or_such_a_dimension_there_is_no_split() -> None:

@@ -11,6 +11,7 @@ from monitor.core.measures import parse
 from monitor.core.rules import Baseline, Drop, Rule
 from monitor.core.tally import Tally
 from monitor.core.types import OVERALL, Column, Monitor, Slice
+from monitor.core.words import CALLED
 from monitor.judging import Telling, judge
 from monitor.snapshot import Board, MonitorSnapshot, take_snapshot
 from monitor.store import Store
@@ -84,6 +85,8 @@ class Pictured:
 
     clock: Clock
     board: Board = field(default_factory=Board)
+    called: str = CALLED
+    notice: str = ""
 
     @classmethod
     def of(cls, now: float, *snapshots: MonitorSnapshot) -> "Pictured":
