@@ -573,8 +573,8 @@ def test_a_slice_of_a_rule_that_the_data_do_not_have_is_told_with_the_one_that_i
     assert code == 0
     (told,) = [line for line in err if "cannot fire" in line]
     assert "monitors[0].alerts[0].slices[1]: search: none of the " in told
-    assert "has surface=TV, and without one rule drop cannot fire on it; did you mean 'tv'? there are " in told
-    assert told.rpartition("there are ")[2] in ("'tv', 'web'", "'web', 'tv'")
+    assert "has surface=TV, and without one rule drop cannot fire on it; did you mean 'tv'? There are " in told
+    assert told.rpartition("There are ")[2] in ("'tv', 'web'", "'web', 'tv'")
 
 
 def test_a_slice_of_a_rule_is_no_matter_where_the_column_is_empty(check: Check, database_url: str) -> None:

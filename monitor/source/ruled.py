@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from monitor.core.tally import RESERVED, Reading, named
 from monitor.core.types import Monitor
-from monitor.source.remark import FEWEST, Remark, shown
-
-MOST_VALUES = 8
-"""Values of a dimension that are named."""
+from monitor.source.remark import FEWEST, Remark, instead
 
 
 def unseen(monitor: Monitor, reading: Reading) -> Iterator[Remark]:
@@ -23,14 +19,5 @@ def unseen(monitor: Monitor, reading: Reading) -> Iterator[Remark]:
             if value is None or value in RESERVED or value in there or seen.total() < FEWEST or not there:
                 continue
             text = f"none of the {seen.total():,} requests looked at has {dimension}={value}, and without one "
-            text += f"rule {rule.name} cannot fire on it; {_instead(value, there)}"
+            text += f"rule {rule.name} cannot fire on it; {instead(value, there)}"
             yield Remark(("alerts", number, "slices", place), text)
-
-
-def _instead(value: str, there: Sequence[str]) -> str:
-    """The values that there are, with the one that may be meant in front."""
-    folded = {name.casefold(): name for name in reversed(there)}
-    close = difflib.get_close_matches(value.casefold(), folded, 1)
-    meant = f"did you mean {folded[close[0]]!r}? " if close else ""
-    more = ", …" if len(there) > MOST_VALUES else ""
-    return f"{meant}there are {', '.join(map(shown, there[:MOST_VALUES]))}{more}"
