@@ -187,7 +187,7 @@ def test_times_without_a_zone_are_told_at_their_key(check: Check, engine: str) -
     ("before", "after", "told"),
     [
         ("item: item_id", "item: itemid", 'Binder Error: there is no column named "itemid"'),
-        ("table: search_log", "table: nosuch", "Catalog Error: Table with name nosuch does not exist!; compare"),
+        ("table: search_log", "table: nosuch", "Catalog Error: Table with name nosuch does not exist!"),
         ("table: search_log", "table: searchlog", 'does not exist! Did you mean "search_log"?'),
         (
             f"served_at, {AS_WRITTEN}",
