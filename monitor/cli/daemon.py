@@ -158,7 +158,7 @@ def migrate(config_path: Path) -> None:
     """Bring the store to this version's schema. `run`, `once` and `backfill` do it by themselves."""
     from monitor.store import Store
 
-    config = load_config(config_path)
+    config = load_config(config_path, with_sources=False)
     store = Store(config.store.url, config.scheduler.lease)
     try:
         before, now = store.schema.migrate()
