@@ -112,7 +112,7 @@ class Outcome:
     Attributes:
         due: buckets that were to be read.
         stored: buckets that were read and stored.
-        rows: rows that the source sent.
+        rows, summed: how many rows the source sent, and how many more of the rankings it went through to sum them up.
         kept: buckets left as they were because the source holds less of them now than is stored as final.
         held: buckets left as they were read before because the source has no request of them any more.
         arrived: the newest that the source has ever shown.
@@ -122,6 +122,7 @@ class Outcome:
     due: int = 0
     stored: int = 0
     rows: int = 0
+    summed: int = 0
     kept: int = 0
     held: int = 0
     arrived: Arrived = NOTHING_YET
@@ -132,11 +133,16 @@ class Outcome:
         """Buckets that are still to be read."""
         return max(0, self.due - self.stored - self.kept - self.held)
 
+    @property
+    def rows_read(self) -> int:
+        """Rows that the source sent or went through by itself."""
+        return self.rows + self.summed
+
     def plus(self, tallied: Tally, written: Written) -> Outcome:
         """The outcome after one stretch more."""
         stored, kept = self.stored + written.buckets, self.kept + len(written.kept)
-        held, rows = self.held + written.held, self.rows + tallied.rows
-        return replace(self, stored=stored, kept=kept, held=held, rows=rows)
+        held, rows, summed = self.held + written.held, self.rows + tallied.rows, self.summed + tallied.summed
+        return replace(self, stored=stored, kept=kept, held=held, rows=rows, summed=summed)
 
 
 @dataclass(frozen=True)

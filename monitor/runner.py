@@ -222,7 +222,7 @@ class Runner:
 
     def _count(self, outcome: Outcome) -> None:
         self._is_outdated = self._is_outdated or outcome.stored > 0
-        self._telemetry.count("rankmon_source_rows", self.monitor.name, by=outcome.rows)
+        self._telemetry.count("rankmon_source_rows", self.monitor.name, by=outcome.rows_read)
         self._telemetry.count("rankmon_buckets_stored", self.monitor.name, by=outcome.stored)
 
     # ---- how it ended --------------------------------------------------------------------------------------------

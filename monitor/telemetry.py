@@ -20,7 +20,10 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             ("monitor", "reason"),
         ),
         "rankmon_skipped_runs": ("Cycles that were due but did not run, by reason.", ("monitor", "reason")),
-        "rankmon_source_rows": ("Rows read from the source.", ("monitor",)),
+        "rankmon_source_rows": (
+            "Rows that the source sent, and those of the rankings that it went through to sum them up by itself.",
+            ("monitor",),
+        ),
         "rankmon_buckets_stored": ("Buckets read and stored, again or for the first time.", ("monitor",)),
         "rankmon_notifications_sent": ("Notifications that their receiver has taken.", ("channel",)),
         "rankmon_notification_failures": ("Attempts to notify that failed.", ("channel",)),

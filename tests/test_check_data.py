@@ -551,3 +551,37 @@ def test_a_handful_of_ids_for_all_is_told(check: Check, database_url: str) -> No
     name_again(database_url, 7)
     (said,) = of_ids(check()[2])
     assert "7 of 7 ids in 'request_id' (100 %) come again later than max_request_span, 1m, and within 1h" in said
+
+
+# ---- slices that rules judge ---------------------------------------------------------------------------------------
+
+RULE = """
+    slices: [{{column: {column}, as: surface}}]
+    alerts: [{{name: drop, measure: ndcg@10, window: 24h, floor: 0.2, slices: [{slices}]}}]"""
+MEASURES = "    measures: [ndcg@10]"
+
+
+def rule(column: str, slices: str) -> tuple[str, str]:
+    return MEASURES, MEASURES + RULE.format(column=column, slices=slices)
+
+
+def test_a_slice_of_a_rule_that_the_data_do_not_have_is_told_with_the_one_that_is_meant(
+    check: Check, database_url: str
+) -> None:
+    surface(database_url)
+    code, _, err = check(rule("sku", "surface, surface=TV, surface=web"))
+    assert code == 0
+    (told,) = [line for line in err if "cannot fire" in line]
+    assert "monitors[0].alerts[0].slices[1]: search: none of the " in told
+    assert "has surface=TV, and without one rule drop cannot fire on it; did you mean 'tv'? There are " in told
+    assert told.rpartition("There are ")[2] in ("'tv', 'web'", "'web', 'tv'")
+
+
+def test_a_slice_of_a_rule_is_no_matter_where_the_column_is_empty(check: Check, database_url: str) -> None:
+    execute(database_url, "UPDATE search_log SET sku = NULL")
+    assert [line for line in check(rule("sku", "surface=TV"))[2] if "cannot fire" in line] == []
+
+
+def surface(url: str) -> None:
+    """Let every other request be of the web, the others of the television."""
+    execute(url, "UPDATE search_log SET sku = CASE WHEN served_at / 60 = served_at / 120 * 2 THEN 'web' ELSE 'tv' END")

@@ -100,3 +100,26 @@ def test_sound_grades_are_told_nothing_of(tmp_path: Path, recipe: str, capsys: p
     assert "looked at 400 requests of 24h, 25 % with a label" in said
     assert "configuration is valid and everything answers" in said
     assert "refused" not in warned
+
+
+@pytest.mark.parametrize("recipe", [COLUMN, JUDGMENTS])
+def test_a_top_grade_that_is_refused_is_told_where_it_is_rare_among_zeros_only(
+    tmp_path: Path, recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grades: list[object] = [*[0] * 140, *[1] * 12, *[2] * 6, *[3] * 2]
+    _, warned = checked(tmp_path, grades, recipe.replace("max_grade: 3", "max_grade: 2"), capsys)
+    told = (
+        r"(\d+) of the (\d+) grades of items shown \((\d) %\), and of the (\d+) that are not 0 \((\d+) %\), are refused"
+    )
+    found = re.search(told, warned)
+    assert found is not None, warned
+    refused, every, share, telling, of_telling = map(int, found.groups())
+    assert (every, share) == (500, round(100 * refused / 500))
+    assert refused < 0.02 * every, "the seed has fewer than were told of when zeros counted"
+    assert telling < 100
+    assert of_telling == round(100 * refused / telling)
+
+
+def test_a_few_slips_among_grades_are_told_nothing_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, warned = checked(tmp_path, [*[1, 2, 3] * 50, -1], COLUMN, capsys)
+    assert "negative_grade" not in warned

@@ -490,7 +490,7 @@ def test_connecting_tells_all_problems_at_once(
     assert f"{setting.path}:" in down
     assert ": sources.search: down: source search: " in down
     assert down.endswith("is the database up, and is the URL right?")
-    assert ": monitors[1].rankings.table: lost: source shop: no such table: nowhere" in lost
+    assert ": monitors[1].rankings.table: lost: source shop: there is no table 'nowhere'; there are 'events'" in lost
     assert f"store.url: store: there is no folder {tmp_path}/missing" in store
     assert "well: source shop answers" in result.out
     assert result.out.endswith("configuration is valid, but not everything answers\n")

@@ -539,6 +539,58 @@ def test_a_secret_file_that_holds_no_secret_is_refused(
     assert said in problem
 
 
+@pytest.mark.parametrize(
+    ("written", "environ", "told"),
+    [
+        ("${DIR:-/run/none}/word", {}, "there is no file /run/none/word (${DIR:-/run/none}/word)"),
+        ("${DIR:-/run/none}/word", {"DIR": "/etc/none"}, "there is no file /etc/none/word (${DIR:-/run/none}/word)"),
+        ("${FILE}", {"FILE": "/etc/none"}, "there is no file /etc/none (${FILE})"),
+        ("/etc/none", {}, "there is no file /etc/none"),
+        (
+            "${DIR}/word",
+            {"DIR": "none"},
+            "there is no file none/word (${DIR}/word); a relative path starts at",
+        ),
+        ("none", {}, "there is no file none; a relative path starts at the folder of this configuration"),
+        ("${WORD}", {"WORD": "hunter2"}, "there is no file ${WORD}; a relative path starts at"),
+    ],
+)
+def test_a_secrets_file_that_is_not_there_is_told_in_full_with_its_variables_but_never_as_a_secret(
+    write: Write, written: str, environ: dict[str, str], told: str
+) -> None:
+    path = write(("{url: sqlite:///shop.db}", f"{{url: 'postgresql://u@h/d', password_file: '{written}'}}"))
+    (problem,) = problems(path, **environ)
+    said = problem.partition("sources.shop.password_file: ")[2]
+    assert said.startswith(told)
+    assert ("relative" in said) == ("relative" in told)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{url: 'postgresql://u@h/d', password_file: /etc/none}",
+        "{url: 'postgresql://u@h/d', password: '${WORD}'}",
+        "{url: '${URL}'}",
+        "{url_file: '${DIR}/url'}",
+    ],
+)
+def test_who_reads_no_source_needs_neither_its_password_nor_its_variables(write: Write, source: str) -> None:
+    path = write(("{url: sqlite:///shop.db}", source))
+    with pytest.raises(ConfigError):
+        load(path, {})
+    config = load(path, {}, with_sources=False)
+    assert (config.sources, config.monitor("search").source) == ((), "shop")
+
+
+def test_who_reads_no_source_is_told_of_all_other_mistakes(write: Write) -> None:
+    path = write(
+        ("{url: sqlite:///shop.db}", "{url: '${URL}'}"), ("ndcg@10", "nothing@10"), ("source: shop", "source: sho")
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(path, {}, with_sources=False)
+    assert [p.split(": ")[1] for p in caught.value.problems] == ["monitors[0].source", "monitors[0].measures[0]"]
+
+
 def test_a_password_needs_no_escaping_beside_the_url(read: Callable[..., Config]) -> None:
     url = ("{url: sqlite:///shop.db}", "{url: 'postgresql://u@h/d', password: '${P}'}")
     assert read(url, P="p@s:s/#").source("shop").url.password == "p@s:s/#"

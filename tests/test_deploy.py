@@ -2,9 +2,11 @@
 
 import configparser
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -271,6 +273,112 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
+STAND_IN = """\
+#!/bin/sh
+set -eu
+export CREDENTIALS_DIRECTORY={folder}/credentials
+while :; do
+    case "$1" in
+        --*) shift ;;
+        -E) export "$2"; shift 2 ;;
+        -p) case "$2" in
+                LoadCredential=*)
+                    given="${{2#LoadCredential=}}"
+                    cp "${{given#*:}}" "$CREDENTIALS_DIRECTORY/${{given%%:*}}" ;;
+                EnvironmentFile=-*) set -a; . "${{2#EnvironmentFile=-}}"; set +a ;;
+                *) echo "$2" >>{folder}/properties ;;
+            esac
+            shift 2 ;;
+        *) exec "$@" ;;
+    esac
+done
+"""
+"""What systemd-run does of it: the credentials, the environment and the command."""
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the README's steps install, and `rankmon`, the command beside the service."""
+    for name in ("etc/secrets", "lib", "credentials", "bin"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "etc/secrets/shop_password").write_text("s3cret\n", encoding="utf-8")
+    url = "RANKMON_SOURCE_URL=postgresql://rankmon@127.0.0.1:1/shop\n"
+    (tmp_path / "etc/environment").write_text(url, encoding="utf-8")
+    text = (DEPLOY / "rankmon.yaml").read_text(encoding="utf-8").replace("/var/lib/rankmon", f"{tmp_path}/lib")
+    (tmp_path / "etc/rankmon.yaml").write_text(text, encoding="utf-8")
+    script = (DEPLOY / "systemd" / "rankmon.sh").read_text(encoding="utf-8").replace("/etc/rankmon", f"{tmp_path}/etc")
+    runs = f"{sys.executable} -c 'import monitor.cli as cli; cli.main()'"
+    programs = {
+        "rankmon": script.replace("/opt/rankmon/bin/rankmon", f"{tmp_path}/bin/python-rankmon"),
+        "python-rankmon": f'#!/bin/sh\nexec {runs} "$@"\n',
+        "systemd-run": STAND_IN.format(folder=tmp_path),
+    }
+    for name, content in programs.items():
+        (tmp_path / "bin" / name).write_text(content, encoding="utf-8")
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
+    monkeypatch.delenv("RANKMON_CONFIG", raising=False)
+    return tmp_path
+
+
+def called(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT, timeout=60)
+
+
+def test_a_command_beside_the_service_has_its_passwords_its_settings_and_its_user(machine: Path) -> None:
+    assert called("rankmon", "check-config").stdout.endswith("configuration is valid\n")
+    asked = called("rankmon", "check-config", "--connect")
+    assert asked.returncode == 3, asked.stderr
+    assert "127.0.0.1" in asked.stderr, "the URL of the environment's file"
+    given = dict(line.split("=", 1) for line in (machine / "properties").read_text(encoding="utf-8").splitlines())
+    service = unit()["Service"]
+    alike = ("DynamicUser", "User", "StateDirectory", "StateDirectoryMode", "UMask")
+    assert {k: given[k] for k in alike} == {k: service[k] for k in alike}
+    script = (DEPLOY / "systemd" / "rankmon.sh").read_text(encoding="utf-8")
+    assert set(re.findall(r"-E (\S+)", script)) == set(service["Environment"].split())
+    assert f"EnvironmentFile={service['EnvironmentFile']}" in script
+    assert service["LoadCredential"] == "shop_password:/etc/rankmon/secrets/shop_password"
+
+
+def test_a_plain_shell_reads_the_store_without_the_services_passwords(machine: Path) -> None:
+    config = ("-c", machine / "etc/rankmon.yaml")
+    assert called("python-rankmon", "migrate", *config).returncode == 0
+    for command in (["status"], ["incidents", "list"], ["series"], ["slices", "show", "search"]):
+        done = called("python-rankmon", *command, *config)
+        assert (done.returncode, "password" in done.stderr) == (0, False), done.stderr
+    checked = called("python-rankmon", "check-config", *config)
+    written = "${CREDENTIALS_DIRECTORY:-/run/secrets}/shop_password"
+    assert checked.returncode == 2
+    assert checked.stderr.endswith(
+        f"sources.shop.password_file: there is no file /run/secrets/shop_password ({written})\n"
+    )
+
+
+def test_compose_gives_the_configuration_what_it_reads() -> None:
+    text = (DEPLOY / "rankmon.yaml").read_text(encoding="utf-8")
+    read = set(re.findall(r"\$\{(RANKMON_\w+)", text))
+    given = COMPOSE["services"]["rankmon"]["environment"]
+    assert read - set(given) == {"RANKMON_LISTEN"}, "whose default is the container's"
+    assert given["RANKMON_EXTERNAL_URL"] in text
+
+
+def test_the_images_drivers_are_those_that_are_asked_for(tmp_path: Path) -> None:
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.exists():
+        pytest.skip("uv is not installed")
+    (default,) = re.findall(r'^ARG EXTRAS="(.+)"$', DOCKERFILE, re.MULTILINE)
+    assert COMPOSE["services"]["rankmon"]["build"]["args"]["EXTRAS"] == f"${{RANKMON_EXTRAS:-{default}}}"
+    (step,) = re.findall(r"^RUN (uv export .*?) +\\\n", DOCKERFILE, re.MULTILINE)
+    for extras, drivers in ((default, {"psycopg", "pyarrow"}), ("postgresql duckdb", {"psycopg", "duckdb-engine"})):
+        command = step.replace("uv export", f"{uv} export --offline", 1)
+        done = subprocess.run(
+            ["/bin/sh", "-c", command], capture_output=True, text=True, cwd=ROOT, env={**os.environ, "EXTRAS": extras}
+        )
+        assert done.returncode == 0, done.stderr
+        locked = set(re.findall(r"^([\w-]+)(?:\[\w+\])?==", done.stdout, re.MULTILINE))
+        assert locked & {"psycopg", "pyarrow", "duckdb-engine"} == drivers
+
+
 # ---- what the README says -----------------------------------------------------------------------------------------
 
 
@@ -278,7 +386,8 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 def test_every_link_of_the_readme_leads_somewhere(link: str) -> None:
     path, _, heading = link.partition("#")
     assert (DEPLOY / path).exists()
-    headings = {h.lower().replace(",", "").replace(" ", "-") for h in re.findall(r"^#+ (.+)$", README, re.MULTILINE)}
+    text = (DEPLOY / path).read_text(encoding="utf-8") if heading and path else README
+    headings = {h.lower().replace(",", "").replace(" ", "-") for h in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
     assert not heading or heading in headings
 
 

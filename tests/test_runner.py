@@ -17,6 +17,7 @@ from monitor.judging import Telling
 from monitor.page.state import states_of
 from monitor.runner import LONGEST_RETRY, REASONS, Runner
 from monitor.snapshot import Board
+from monitor.source.pushdown import PushDown
 from monitor.store import Store
 from monitor.telemetry import Telemetry
 from monitor.trail import JudgedTrail, extended
@@ -98,6 +99,18 @@ def bench(shop_url: str, store: Store) -> Bench:
 
 
 # ---- a run that goes well ------------------------------------------------------------------------------------------
+
+
+def test_rows_that_the_source_sums_up_by_itself_are_counted_as_read(shop_url: str, store: Store) -> None:
+    pulled = shop(["ndcg@10"])
+    summing = PushDown(replace(pulled, engine="pushdown"), pull(pulled, shop_url).database, is_bound=True)
+    bench = Bench(pulled, Faulty(summing), store)
+    assert bench.run() is None
+    engine = sa.create_engine(shop_url)
+    with engine.connect() as connection:
+        rows = connection.execute(sa.text("SELECT count(*) FROM rankings")).scalar_one()
+    engine.dispose()
+    assert bench.count("source_rows") >= 0.9 * rows > 500
 
 
 def test_a_run_stores_what_is_due_and_shows_it(bench: Bench) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
+from monitor.source.duckdb_words import plainly
 from monitor.source.engine import Database
 from monitor.source.faults import fault_of, grant_for, looked_for
 from monitor.source.pushdown import PushDown
@@ -220,6 +221,7 @@ def test_names_in_the_statement_that_mends_a_refusal_are_quoted_where_they_must_
         ("no such column: e.usr", "looked for in the labels, feedback"),
         ("(1054, \"Unknown column 'e.usr' in 'SELECT'\")", "looked for in the labels, feedback"),
         ('Binder Error: Table "r" does not have a column named "usr"', "looked for in the rankings, reco.log"),
+        ('Binder Error: Values list "e" does not have a column named "usr"', "looked for in the labels, feedback"),
         ("column usr does not exist", ""),
     ],
 )
@@ -241,3 +243,9 @@ def test_a_way_to_the_server_that_breaks_as_the_drivers_library_says_it_is_no_fa
     ):
         pass
     assert caught.value.reason == "connect"
+
+
+def test_a_guess_of_duckdb_is_told_where_it_is_of_the_users_own_tables_only() -> None:
+    said = 'Table with name {} does not exist!\nDid you mean "{}"?\n\nLINE 1: SELECT 1 FROM x\n               ^'
+    assert plainly(said.format("nosuch", "pg_sequences"), True) == "Table with name nosuch does not exist!"
+    assert plainly(said.format("lag", "log"), True).endswith('lag does not exist!\nDid you mean "log"?')

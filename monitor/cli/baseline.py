@@ -36,7 +36,7 @@ def show(config_path: Path, monitor: str, style: str) -> None:
     """What the baseline was fitted on, what it lacks, and the level of each series."""
     from monitor.standing import stand
 
-    config = load_config(config_path)
+    config = load_config(config_path, with_sources=False)
     (wanted,) = pick_monitors(config, (monitor,))
     with stored(config) as store:
         found = stand(wanted, store)
@@ -58,7 +58,7 @@ def begin(config_path: Path, monitor: str, since: int | None, version: str | Non
     """
     if since is not None and version is not None:
         raise InputError("--from and --version both say when; give one of them")
-    config = load_config(config_path)
+    config = load_config(config_path, with_sources=False)
     (wanted,) = pick_monitors(config, (monitor,))
     with stored(config) as store:
         if version is not None:
@@ -75,7 +75,7 @@ def forget(config_path: Path, monitor: str, at: int) -> None:
 
     What was told of the time since stays in the records; what fires then and goes on is told with the next cycle.
     """
-    config = load_config(config_path)
+    config = load_config(config_path, with_sources=False)
     (wanted,) = pick_monitors(config, (monitor,))
     with stored(config) as store:
         click.echo(taken_back(wanted, store, at))

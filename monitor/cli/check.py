@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from monitor.cli.common import config_option, load_config, missing_store, unwrit
 from monitor.config.remarks import remarks
 from monitor.core.types import format_duration
 from monitor.core.words import lasting
-from monitor.errors import RankmonError, StoreError
+from monitor.errors import RankmonError, SourceError, StoreError
 
 if TYPE_CHECKING:
     from monitor.config import Config
@@ -90,6 +91,8 @@ def _connect(config: Config) -> _Answers:
         try:
             fresh = _ask(monitor, databases[monitor.source])
             found.warnings += _assess(config, index, databases[monitor.source], fresh)
+        except SourceError as error:
+            found.problems += _explained(config, index, databases[monitor.source], error)
         except RankmonError as error:
             found.problems.append(type(error)(_located(config, index, str(error))))
     for database in databases.values():
@@ -99,6 +102,21 @@ def _connect(config: Config) -> _Answers:
     except RankmonError as error:
         found.problems.append(type(error)(f"{config.place('store', 'url')}: {error}"))
     return found
+
+
+def _explained(config: Config, index: int, database: Database, error: SourceError) -> list[RankmonError]:
+    """What does not fit of a mapping by which a source fails, all of it at once; else the error itself."""
+    from monitor.cli.faults import plainly
+    from monitor.source.misfits import TOLD, misfits
+
+    monitor, found = config.monitors[index], []
+    with suppress(SourceError):
+        found = misfits(monitor, database) if error.reason in TOLD else []
+    if not found:
+        return [SourceError(_located(config, index, str(error)), error.reason)]
+    by = f"{monitor.name}: source {database.name}"
+    told = [f"{config.place('monitors', index, *r.key)}: {by}: {plainly(r.text)}" for r in found]
+    return [SourceError(text, error.reason) for text in told]
 
 
 def _located(config: Config, index: int, text: str) -> str:

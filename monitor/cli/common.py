@@ -41,13 +41,17 @@ config_option = click.option(
 )
 
 
-def load_config(path: Path, log: bool = False) -> Config:
-    """The configuration at `path`, with logging set up as it says if `log`. Raises ConfigError."""
+def load_config(path: Path, log: bool = False, with_sources: bool = True) -> Config:
+    """The configuration at `path`, with logging set up as it says if `log`. Raises ConfigError.
+
+    Args:
+        with_sources: as in `load`; False for a command that opens none.
+    """
     import os
 
     from monitor.logs import set_up
 
-    config = load(path, os.environ)
+    config = load(path, os.environ, with_sources)
     if log:
         set_up(config.log.level, config.log.format)
     return config

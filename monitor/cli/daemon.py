@@ -145,7 +145,7 @@ def _cycle(app: App, name: str) -> Exception | None:
     """Run one cycle of a monitor and say how it went; the error if it failed."""
     run = app.runners[name].run()
     if run.outcome is not None:
-        stored, due, rows = run.outcome.stored, run.outcome.due, run.outcome.rows
+        stored, due, rows = run.outcome.stored, run.outcome.due, run.outcome.rows_read
         click.echo(f"{name}: {stored} of {due} due buckets stored, {rows} rows read")
     else:
         click.echo(f"rankmon: {run.error}", err=True)
@@ -158,7 +158,7 @@ def migrate(config_path: Path) -> None:
     """Bring the store to this version's schema. `run`, `once` and `backfill` do it by themselves."""
     from monitor.store import Store
 
-    config = load_config(config_path)
+    config = load_config(config_path, with_sources=False)
     store = Store(config.store.url, config.scheduler.lease)
     try:
         before, now = store.schema.migrate()

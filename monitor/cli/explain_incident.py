@@ -41,7 +41,7 @@ def explain_incident(config_path: Path, incident: str, style: str, now: bool) ->
     INCIDENT is its id, as `rankmon incidents list` has it. Single requests and queries were read from the source when
     a condition began to fire; where that did not come about it says why, and shows what the store knows.
     """
-    config = load_config(config_path)
+    config = load_config(config_path, with_sources=now)
     with stored(config) as store:
         found = store.alerts.incident(incident)
         if found is None:

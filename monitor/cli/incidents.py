@@ -44,7 +44,7 @@ def incidents() -> None:
 @format_option("text", "json")
 def list_(config_path: Path, monitor: str | None, only_open: bool, most: int, style: str) -> None:
     """Incidents, the newest first."""
-    config = load_config(config_path)
+    config = load_config(config_path, with_sources=False)
     with stored(config) as store:
         if monitor is not None and not store.alerts.incidents(monitor, most=1):
             pick_monitors(config, (monitor,))  # of one that was removed there still are some
@@ -69,7 +69,7 @@ def list_(config_path: Path, monitor: str | None, only_open: bool, most: int, st
 @format_option("text", "json")
 def show(config_path: Path, incident: str, style: str) -> None:
     """One incident with its reason, its slices, and every step on the way."""
-    config = load_config(config_path)
+    config = load_config(config_path, with_sources=False)
     with stored(config) as store:
         found = _find(store, incident)
         steps = steps_of(found, store)
@@ -98,7 +98,7 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
     """Say that somebody takes care of an incident."""
     from monitor.cli.baseline import begin_anew
 
-    config = load_config(config_path)
+    config = load_config(config_path, with_sources=False)
     with stored(config) as store:
         found = _find(store, incident).incident
         if new_baseline and (found.matter != "quality" or not found.is_open):
@@ -125,7 +125,7 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
 @by_option()
 def silence(config_path: Path, monitor: str, length: int, note: str, by: str) -> None:
     """Tell nobody of a monitor's new incidents for a time; what is still open then is told."""
-    config, now = load_config(config_path), time.time()
+    config, now = load_config(config_path, with_sources=False), time.time()
     pick_monitors(config, (monitor,))
     if not length:
         raise click.UsageError("--for must be longer than 0s; rankmon incidents unsilence ends a silence")
@@ -142,7 +142,7 @@ def silence(config_path: Path, monitor: str, length: int, note: str, by: str) ->
 @click.argument("monitor")
 def unsilence(config_path: Path, monitor: str) -> None:
     """End a monitor's silence now."""
-    config = load_config(config_path)
+    config = load_config(config_path, with_sources=False)
     with stored(config) as store:
         ended = store.alerts.unsilence(monitor, time.time())
     if not ended:

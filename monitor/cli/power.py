@@ -32,7 +32,7 @@ def power(config_path: Path, names: tuple[str, ...], style: str) -> None:
     """
     from monitor.standing import stand
 
-    config = load_config(config_path)
+    config = load_config(config_path, with_sources=False)
     wanted = with_drift(config, pick_monitors(config, names))
     with stored(config) as store:
         found = [stand(monitor, store) for monitor in wanted]

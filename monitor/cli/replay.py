@@ -59,14 +59,14 @@ def replay(
 
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--from must be before --to")
-    config = load_config(config_path)
+    config = load_config(config_path, with_sources=False)
     wanted = _judged(config, pick_monitors(config, names))
     if chart is not None and len(wanted) != 1:
         raise InputError(f"a chart shows one monitor: name it with --monitor, one of {_named(wanted)}")
     if chart is not None and chart.suffix.lower() != ".svg":
         raise InputError(f"a chart is drawn as SVG: let the name of {chart} end in .svg")
     found, errors = list[past.Replay](), list[InputError]()
-    with stored(config if store_path is None else load_config(store_path)) as store:
+    with stored(config if store_path is None else load_config(store_path, with_sources=False)) as store:
         for monitor in wanted:
             try:
                 found.append(past.replay(monitor, store, since, until))

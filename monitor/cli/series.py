@@ -61,7 +61,7 @@ def series(
         raise click.UsageError(f"--output is a file; for the format, take --format {output}")
     if style == "parquet" and output is None:
         raise click.UsageError("--format parquet needs --output")
-    config, tables = load_config(config_path), []
+    config, tables = load_config(config_path, with_sources=False), []
     with stored(config) as store:
         for monitor in pick_monitors(config, names):
             wanted = _measures(monitor, measures), _lengths(monitor, windows), (since, until), step

@@ -33,7 +33,7 @@ def show(config_path: Path, monitor: str, style: str) -> None:
     """Each value that has a place, when it was last seen, and how much is left for `other`."""
     from monitor.releasing import dimensions, span_of
 
-    config = load_config(config_path)
+    config = load_config(config_path, with_sources=False)
     (wanted,) = pick_monitors(config, (monitor,))
     with stored(config) as store:
         found = dimensions(wanted, store)
@@ -64,7 +64,7 @@ def release(
     """
     from monitor.releasing import Wish, release_places
 
-    config = load_config(config_path)
+    config = load_config(config_path, with_sources=False)
     (wanted,) = pick_monitors(config, (monitor,))
     with stored(config) as store:
         for line in release_places(wanted, store, Wish(dimension, values, silent, force), dry_run):

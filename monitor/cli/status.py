@@ -40,7 +40,7 @@ def status(config_path: Path, names: tuple[str, ...], style: str) -> None:
     from monitor.keeping import baselines_gone, doubt
     from monitor.snapshot import take_snapshot
 
-    config, now = load_config(config_path), time.time()
+    config, now = load_config(config_path, with_sources=False), time.time()
     wanted = pick_monitors(config, names)
     with stored(config) as store:
         shown = [(m, take_snapshot(m, store, now)) for m in wanted]

@@ -40,7 +40,7 @@ def test_alert(
 
     if monitor is not None and named is not None:
         raise click.UsageError("the monitor is named twice, by --monitor and by itself")
-    config = load_config(config_path, log=True)
+    config = load_config(config_path, log=True, with_sources=False)
     known = {r.channel: r for r in receivers(config.channels)}
     if unknown := [n for n in names if n not in known]:
         raise InputError(f"there is no channel {unknown[0]!r}; known are {', '.join(known)}")

@@ -32,15 +32,19 @@ from monitor.errors import ConfigError
 T = TypeVar("T", bound=Shape)
 
 
-def load(path: Path, environ: Mapping[str, str]) -> Config:
+def load(path: Path, environ: Mapping[str, str], with_sources: bool = True) -> Config:
     """The configuration in the file `path`, with ${NAME} taken from `environ`.
+
+    Args:
+        with_sources: False for who reads none: then the configuration has none, and neither their passwords nor the
+            variables in their URLs need to be at hand.
 
     Raises:
         ConfigError: with every mistake there is, each as `file:line: path.to.key: what is wrong; remedy`.
     """
-    report = Report(path)
+    report = Report(path, unread="" if with_sources else "sources")
     parts = _parts(read(path, environ, report), report)
-    sources = tuple(_sources(parts, report))
+    sources = tuple(_sources(parts, report)) if with_sources else ()
     monitors = tuple(_monitors(parts, report))
     channels = build_channels(parts.channels, report)
     access = _access(parts.web, environ, report)
@@ -130,7 +134,7 @@ def _access(web: shape.Web, environ: Mapping[str, str], report: Report) -> Acces
         return AccessConfig()
     where, path = ("web", "config_file"), report.file.parent / web.config_file
     if not path.exists():
-        report.add(where, f"there is no file {path}; a relative path starts at the folder of this configuration")
+        report.add_no_file(where, web.config_file)
         return AccessConfig()
     try:
         return load_web_file(path, environ)

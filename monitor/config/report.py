@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -16,6 +17,9 @@ SHORT = 6
 """Characters from which on a filled-in value is masked within a sentence too; a shorter one could be any word of it."""
 
 
+_ONE_VARIABLE = re.compile(r"\$\{[^}]*\}")
+
+
 class Report:
     """The mistakes found in one file so far.
 
@@ -23,10 +27,12 @@ class Report:
         file: named in front of every mistake.
         lines: line of each place, from 1.
         written: what stands in the file, and what it became, where a value holds ${NAME}.
+        unread: key at the top that nobody needs, so that what is wrong below it does not matter; empty for none.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, unread: str = "") -> None:
         self.file = file
+        self._unread = unread
         self.lines: dict[Where, int] = {}
         self.written: dict[Where, tuple[str, str]] = {}
         self._problems: dict[tuple[int, str], None] = {}
@@ -34,13 +40,34 @@ class Report:
 
     def add(self, where: Where, text: str) -> None:
         """Note a mistake at `where`, unless the value there could not be made out in the first place."""
-        if where not in self._unknown:
-            self.add_line(self.line(where), f"{path_of(where)}: {self._as_written(where, text)}" if where else text)
+        self._note(where, self._as_written(where, text))
 
     def add_unknown(self, where: Where, text: str) -> None:
         """Note why the value at `where` cannot be made out; whatever else is said about it would mislead."""
         self.add(where, text)
         self._unknown.add(where)
+
+    def add_of_file(self, where: Where, name: str, text: str) -> None:
+        """Note what is wrong with the file that the value at `where` names; `{file}` in the text stands for it.
+
+        It is told in full, with the variables that it came of. What is one variable, and no full path, stays as it is
+        written: somebody may have put the secret itself there.
+        """
+        path, (written, _) = str(self.file.parent / name), self.written.get(where, ("", ""))
+        if written and (Path(name).is_absolute() or not _ONE_VARIABLE.fullmatch(written)):
+            path = f"{path} ({written})"
+        elif written:
+            path = self._as_written(where, path)
+        self._note(where, text.replace("{file}", path))
+
+    def add_no_file(self, where: Where, name: str) -> None:
+        """Note that the file which the value at `where` names is not there."""
+        hint = "" if Path(name).is_absolute() else "; a relative path starts at the folder of this configuration"
+        self.add_of_file(where, name, f"there is no file {{file}}{hint}")
+
+    def _note(self, where: Where, text: str) -> None:
+        if where not in self._unknown and not (self._unread and where[:1] == (self._unread,)):
+            self.add_line(self.line(where), f"{path_of(where)}: {text}" if where else text)
 
     def add_line(self, line: int, text: str) -> None:
         """Note a mistake by its line alone."""

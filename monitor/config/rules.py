@@ -296,7 +296,7 @@ def _certificates(file: str | None, where: Where, report: Report) -> str | None:
     try:
         ssl.create_default_context(cafile=str(path))
     except FileNotFoundError:
-        report.add(place, f"there is no file {path}; a relative path starts at the folder of this configuration")
+        report.add_no_file(place, file)
     except ssl.SSLError:
         report.add(place, f"the file {path} holds no certificate; give one in PEM form (-----BEGIN CERTIFICATE-----)")
     except OSError as error:

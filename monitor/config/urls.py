@@ -56,15 +56,15 @@ def secret(name: str, where: Where, report: Report) -> str | None:
     try:
         text = path.read_text(encoding="utf-8").rstrip("\r\n")
     except FileNotFoundError:
-        report.add(where, f"there is no file {path}; a relative path starts at the folder of this configuration")
+        report.add_no_file(where, name)
     except UnicodeDecodeError:
-        report.add(where, f"the file {path} is not written in UTF-8")
+        report.add_of_file(where, name, "the file {file} is not written in UTF-8")
     except OSError as error:
-        report.add(where, f"the file {path} cannot be read ({error.strerror}); let this user read it")
+        report.add_of_file(where, name, f"the file {{file}} cannot be read ({error.strerror}); let this user read it")
     else:
         if text:
             return text
-        report.add(where, f"the file {path} is empty")
+        report.add_of_file(where, name, "the file {file} is empty")
     return None
 
 

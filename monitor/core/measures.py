@@ -7,8 +7,10 @@ so it can be changed without computing anything again.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
@@ -98,6 +100,8 @@ SPECS: dict[str, Spec] = {
 }
 
 _TEXT = re.compile(r"\s*(?P<name>[a-z_]+)\s*(?:\((?P<options>.*)\))?\s*(?:@\s*(?P<k>[^@]+?))?\s*", re.DOTALL)
+_LIKE_ONE = re.compile(r"\s*(?P<name>[A-Za-z][A-Za-z_ -]*?)(?:\((?P<options>.*)\))?[\s@_-]*(?P<k>\d*)\s*", re.DOTALL)
+_KNOWN = f"known are {', '.join(SPECS)}, e.g. ndcg@10"
 _DISCOUNTS = ("log2", "jarvelin", "reciprocal")
 
 
@@ -203,7 +207,7 @@ p=None, aggregate='mean', empty='skip')
     """
     match = _TEXT.fullmatch(text)
     if match is None or match["name"] not in SPECS:
-        raise ValueError(f"{text!r} is no measure; known are {', '.join(SPECS)}, e.g. ndcg@10")
+        raise ValueError(f"{text!r} is no measure; {_meant(text)}")
     name = match["name"]
     options = _options(name, match["options"] or "", text)
     measure = replace(_defaults(name), k=_cutoff(match["k"], text), **options)  # type: ignore[arg-type]
@@ -217,6 +221,19 @@ p=None, aggregate='mean', empty='skip')
         measure = replace(measure, max_grade=max_grade)
     _check(measure, text)
     return measure
+
+
+def _meant(text: str) -> str:
+    """The measure that resembles a text which is none, as a question; else all that there are."""
+    match = _LIKE_ONE.fullmatch(text)
+    if match is None or ("@" in text and not match["k"]):
+        return _KNOWN
+    known = difflib.get_close_matches(match["name"].strip("_- ").replace("-", "_").lower(), SPECS, 1)
+    options = f"({match['options']})" if match["options"] else ""
+    for meant in [f"{name}{options}{match['k'] and '@'}{match['k']}" for name in known]:
+        with suppress(ValueError):
+            return f"did you mean {str(parse(meant))!r}?"
+    return _KNOWN
 
 
 def _defaults(name: str) -> Measure:

@@ -198,7 +198,7 @@ def _count_strays(result: Tally, reading: Reading, first: int, width: int, total
             result.refused[key] = result.refused.get(key, 0) + int(rows[i])
 
 
-def _text(value: object) -> str:
+def named(value: object) -> str:
     """A slice value as it is stored and shown: what no UTF-8 can hold is escaped, what is too long is among others."""
     if value is None:
         return NONE
@@ -220,7 +220,7 @@ def admit(
     Values are admitted bucket by bucket, the busier first, so that the outcome does not depend on how many buckets
     were read at once. Missing, empty and mixed values have a name of their own, which takes nobody's place.
     """
-    texts = [_text(v) for v in values]
+    texts = [named(v) for v in values]
     names = sorted({*texts, OTHER})
     number = {name: i for i, name in enumerate(names)}
     code = np.fromiter((number[text] for text in texts), np.int64, len(texts))

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
-from monitor.core.relevance import REASONS
 from monitor.core.tally import Reading
 from monitor.core.types import Events, Judgments, Monitor, TimeColumn, format_duration
 from monitor.core.words import lasting
@@ -24,6 +23,9 @@ from monitor.source.blocks import Blocks
 from monitor.source.engine import Database, Reader
 from monitor.source.pull import Pull
 from monitor.source.queries import Queries, between, kinds_of
+from monitor.source.refused import FEWEST_GRADES, OF_GRADES, refusals
+from monitor.source.remark import FEWEST, NOTABLE, TIME_OF_EVENTS, Key, Remark, percent, shown
+from monitor.source.ruled import unseen
 from monitor.source.times import CREDIBLE, to_micros
 from monitor.source.zones import FARTHEST, HOUR, Floats, ahead, apart, behind, lags_of, offset, perhaps_behind
 
@@ -31,20 +33,14 @@ DAY = 86_400
 SPANS = (60, 600, 3600, DAY)
 """Seconds of requests that are looked at: the first of them that holds ENOUGH, or else the last."""
 
-ENOUGH, FEWEST = 200, 20
-"""Requests that are enough to look at, and below which nothing is concluded; of events likewise."""
+ENOUGH = 200
+"""Requests that are enough to look at."""
 
 MOST_ROWS = 300_000
 MOST_POSITIONS = 5_000
 MOST_EVENTS = 10_000
 MOST_TYPES = 8
 """Types of events that are named."""
-
-NOTABLE = 0.1
-"""Share of rows refused for one reason, from which on it is told."""
-
-NOTABLE_GRADES = 0.02
-"""The same of grades: sound ones are never refused, so that a few per cent are a wrong limit or another notation."""
 
 LOW_LABELLED, LOW_MATCHED = 0.5, 0.95
 """Shares of requests with a label and of events that match, below which times in another zone would explain it."""
@@ -56,41 +52,7 @@ few per cent in sound logs; a share above NOTABLE is told."""
 TINY = 0.02
 """Share of requests with a label, below which it is told when events name what was shown, but at other times."""
 
-LONGEST_TYPE = 40
 MICROS = 1_000_000
-
-Key = tuple[str | int, ...]
-
-_TIME_OF_EVENTS: Key = ("relevance", "events", "time")
-
-_KEYS: dict[str, Key] = {
-    "null_request": ("rankings", "request"),
-    "null_item": ("rankings", "item"),
-    "bad_time": ("rankings", "time"),
-    "ambiguous_time": ("rankings", "time"),
-    "long_request": ("max_request_span",),
-    "early_event": _TIME_OF_EVENTS,
-    "late_event": ("relevance", "events", "attribution"),
-}
-_HINTS = {
-    "long_request": "; is the id unique, or max_request_span too short?",
-    "early_event": "; are both times in the same zone?",
-}
-_OF_GRADES = {
-    "bad_grade": "name a column that holds numbers, or make them numbers in a `select:`",
-    "grade_above_max": "is `max_grade` the highest there is?",
-    "negative_grade": "a grade is 0 or more, and NULL where nobody has rated; make them so in a `select:`",
-}
-"""Reasons why a grade is refused, and what mends it."""
-_OF_POSITIONS = ("null_position", "bad_position")  # looked at by themselves
-
-
-@dataclass(frozen=True)
-class Remark:
-    """What a sample shows to be wrong, with the remedy; `key` is the place within the monitor's configuration."""
-
-    key: Key
-    text: str
 
 
 @dataclass(frozen=True)
@@ -135,8 +97,8 @@ def _assess(pull: Pull, end: int, now: float) -> Assessment:
     monitor, recipe = pull.monitor, pull.monitor.recipe
     reading = _sample(pull, end)
     with pull.reading() as (reader, queries):
-        found = [*_on_positions(queries, reader, reading), *_on_refusals(monitor, reading)]
-        found += _on_labels(monitor, reading)
+        found = [*_on_positions(queries, reader, reading), *refusals(monitor, reading)]
+        found += [*_on_labels(monitor, reading), *unseen(monitor, reading)]
         seen = _requests_in_words(reading)
         if isinstance(recipe, Events):
             events = _EventSample.of(queries, reader, recipe, reading, end)
@@ -159,7 +121,7 @@ def _on_zones(queries: Queries, reader: Reader, now: float, low: Sequence[str]) 
     shown: sa.ColumnElement[Any] = queries.time
     times: list[tuple[Key, sa.ColumnElement[Any], TimeColumn]] = [(("rankings", "time"), shown, monitor.rankings.time)]
     if isinstance(recipe, Events):
-        times.append((_TIME_OF_EVENTS, queries.labels.c[recipe.time.column], recipe.time))
+        times.append((TIME_OF_EVENTS, queries.labels.c[recipe.time.column], recipe.time))
     for key, column, how in times:
         if text := ahead(reader, column, how, now):
             yield Remark(key, _with_why(text, low))
@@ -186,7 +148,7 @@ def _on_lags(monitor: Monitor, recipe: Events, reading: Reading, lags: Floats, l
     """Events that come hours before or after their serving, by what is known of zones or else by the labels."""
     is_of_rankings, text = apart(lags, monitor.rankings.time, recipe.time, reading.until)
     if text:
-        yield Remark(("rankings", "time") if is_of_rankings else _TIME_OF_EVENTS, _with_why(text, low))
+        yield Remark(("rankings", "time") if is_of_rankings else TIME_OF_EVENTS, _with_why(text, low))
         return
     size, labelled = reading.rankings.size, int(reading.labelled.sum())
     outside = (lags < 0) | (lags > recipe.attribution)
@@ -195,7 +157,7 @@ def _on_lags(monitor: Monitor, recipe: Events, reading: Reading, lags: Floats, l
         when = f"{lasting(round(abs(half)))} {'before' if half < 0 else 'after'} serving"
         within = f"while the attribution is {format_duration(recipe.attribution)}"
         text = f"only {labelled:,} of {size:,} requests have a label, though {lags.size:,} events name what they showed"
-        yield Remark(_TIME_OF_EVENTS, f"{text}: half of them by {when}, {within}; are both times in the same zone?")
+        yield Remark(TIME_OF_EVENTS, f"{text}: half of them by {when}, {within}; are both times in the same zone?")
 
 
 def _on_age(pull: Pull, lags: Floats, began: float, now: Callable[[], float]) -> Iterator[Remark]:
@@ -239,12 +201,12 @@ def _sample(pull: Pull, end: int) -> Reading:
 def _low_share(reading: Reading) -> Iterator[str]:
     size, labelled = reading.rankings.size, int(reading.labelled.sum())
     if size >= FEWEST and labelled < LOW_LABELLED * size:
-        yield f"only {_percent(labelled, size)} of the requests have a label"
+        yield f"only {percent(labelled, size)} of the requests have a label"
 
 
 def _requests_in_words(reading: Reading) -> str:
     size, span = reading.rankings.size, format_duration(reading.until - reading.since)
-    labelled = f", {_percent(int(reading.labelled.sum()), size)} with a label" if size else ""
+    labelled = f", {percent(int(reading.labelled.sum()), size)} with a label" if size else ""
     return f"looked at {size:,} requests of {span}{labelled}"
 
 
@@ -260,7 +222,7 @@ def _on_positions(queries: Queries, reader: Reader, reading: Reading) -> Iterato
     if len(known) < NOTABLE * len(values):
         yield Remark(key, f"{_of(len(values) - len(known), values)} in {column!r} are NULL; such rows have no place")
     if len(numbers) < len(known):
-        text = f"{column!r} holds text, such as {_shown(next(v for v in known if _number(v) is None))}"
+        text = f"{column!r} holds text, such as {shown(next(v for v in known if _number(v) is None))}"
         yield Remark(key, f"{text}; name the column with the rank, a whole number")
     elif base == 1 and (zeros := numbers.count(0)):
         text = f"{_of(zeros, numbers)} in {column!r} are 0, and would be refused"
@@ -270,44 +232,6 @@ def _on_positions(queries: Queries, reader: Reader, reading: Reading) -> Iterato
         yield Remark(key, f"{text}; take `base: 0` away")
     elif (wrong := sum(n < base or n % 1 != 0 for n in numbers)) > NOTABLE * len(numbers):
         yield Remark(key, f"{_of(wrong, numbers)} in {column!r} are no whole numbers from {base} on, and are refused")
-
-
-def _on_refusals(monitor: Monitor, reading: Reading) -> Iterator[Remark]:
-    """Reasons for which much of the sample is refused."""
-    counts = {reason: int(rows.sum()) for reason, rows in reading.refusals.counts.items()}
-    for reason, strays in reading.strays.items():
-        counts[reason] = counts.get(reason, 0) + len(strays)
-    if not isinstance(monitor.recipe, Events):
-        yield from _on_grades(monitor, reading, {reason: counts.pop(reason, 0) for reason in _OF_GRADES})
-    for reason, refused in sorted(counts.items()):
-        every = refused + int((reading.events if reason.endswith("_event") else reading.impressions).sum())
-        if reason not in _OF_POSITIONS and refused >= FEWEST and refused > NOTABLE * every:
-            text = f"{refused:,} of {every:,} are refused as {reason}: {REASONS[reason]}{_HINTS.get(reason, '')}"
-            yield Remark(_KEYS.get(reason, ("relevance",)), text)
-
-
-def _on_grades(monitor: Monitor, reading: Reading, counts: Mapping[str, int]) -> Iterator[Remark]:
-    """Reasons for which many grades of a column or of judgments are refused, each of all grades of items shown."""
-    bound = monitor.recipe.bound
-    # What a measure alone refuses has a label all the same, and is among those that are judged.
-    refused_by_all = sum(n for reason, n in counts.items() if reason != "grade_above_max" or bound is not None)
-    every = int(reading.judged.sum()) + refused_by_all
-    place = "judgments" if isinstance(monitor.recipe, Judgments) else "column"
-    for reason, refused in sorted(counts.items()):
-        if refused >= FEWEST and refused > NOTABLE_GRADES * every:
-            share = _percent(refused, every)
-            which = f"{refused:,} of the {every:,} grades of items shown ({share}) are refused as {reason}"
-            text = f"{which}: {_why_refused(monitor, reason)}; {_OF_GRADES[reason]}"
-            yield Remark(("relevance", place, "grade"), text)
-
-
-def _why_refused(monitor: Monitor, reason: str) -> str:
-    """What is wrong with grades that are refused for a reason, as this monitor is configured."""
-    if reason == "bad_grade" and not any(isinstance(m.gain, tuple) for m in monitor.measures):
-        return "they are no numbers"
-    if reason == "grade_above_max" and (bound := monitor.recipe.bound) is not None:
-        return f"they are over {bound:g}"
-    return REASONS[reason]
 
 
 def _on_ids(pull: Pull, recipe: Events, reading: Reading) -> Iterator[Remark]:
@@ -322,14 +246,16 @@ def _on_ids(pull: Pull, recipe: Events, reading: Reading) -> Iterator[Remark]:
     if seen.servings < FEWEST or seen.repeated <= OFTEN * seen.ids:
         return
     column, span = pull.monitor.rankings.request, format_duration(pull.monitor.max_request_span)
-    text = f"{seen.repeated:,} of {seen.ids:,} ids in {column!r} ({_percent(seen.repeated, seen.ids)}) come again"
+    text = f"{seen.repeated:,} of {seen.ids:,} ids in {column!r} ({percent(seen.repeated, seen.ids)}) come again"
     text += f" later than max_request_span, {span}, and within {format_duration(seen.reach)}, as a session's would"
     yield Remark(("rankings", "request"), f"{text}: {harm(recipe)}; {OWN_ID}")
 
 
 def _on_labels(monitor: Monitor, reading: Reading) -> Iterator[Remark]:
-    refused = sum(int(rows.sum()) for reason, rows in reading.refusals.counts.items() if reason in _OF_GRADES)
-    if reading.rankings.size < FEWEST or reading.labelled.any() or refused >= FEWEST:  # the last is told by itself
+    refused = sum(int(rows.sum()) for reason, rows in reading.refusals.counts.items() if reason in OF_GRADES)
+    if (
+        reading.rankings.size < FEWEST or reading.labelled.any() or refused >= FEWEST_GRADES
+    ):  # the last is told by itself
         return
     none = f"none of the {reading.rankings.size:,} requests looked at has a label"
     if isinstance(monitor.recipe, Events):
@@ -372,19 +298,19 @@ class _EventSample:
         """What share of them is of use."""
         told = f"; {self.happened:,} events of the rules' types in that time"
         if self.unmatched is not None and self.happened:
-            told += f", {_percent(self.happened - min(self.unmatched, self.happened), self.happened)} match"
+            told += f", {percent(self.happened - min(self.unmatched, self.happened), self.happened)} match"
         others = [(type_, n) for type_, kind, n in self.types if kind is None]
         if not others:
             return told
-        share = _percent(sum(n for _, n in others), sum(n for _, _, n in self.types))
-        named = ", ".join(_shown(type_) for type_, _ in others[:MOST_TYPES])
+        share = percent(sum(n for _, n in others), sum(n for _, _, n in self.types))
+        named = ", ".join(shown(type_) for type_, _ in others[:MOST_TYPES])
         return f"{told}; {share} of all events are of types that no rule names: {named}{_more(others)}"
 
     def low_share(self) -> Iterator[str]:
         """That few of them match, if so."""
         matched = self.happened - min(self.unmatched or 0, self.happened)
         if self.happened >= FEWEST and matched < LOW_MATCHED * self.happened:
-            yield f"only {_percent(matched, self.happened)} of the events match"
+            yield f"only {percent(matched, self.happened)} of the events match"
 
     def remarks(self, of_no_request: Callable[[], int | None]) -> Iterator[Remark]:
         """What is wrong with them.
@@ -396,7 +322,7 @@ class _EventSample:
         lost = min(self.unmatched or 0, self.happened)
         if self.happened < FEWEST or lost < FEWEST_LOST or lost <= NOTABLE * self.happened:
             return
-        share = f" ({_percent(lost, self.happened)})"
+        share = f" ({percent(lost, self.happened)})"
         text = f"{lost:,} of {self.happened:,} events{share} match no impression within the attribution"
         if lost > self.happened / 2:
             remedy = "do request and item name the same things as in the rankings, and are both times in the same zone?"
@@ -410,7 +336,7 @@ class _EventSample:
         if self.recipe.type is None or not every:
             return
         kinds, seen = kinds_of(self.recipe), {kind for _, kind, _ in self.types}
-        there = ", ".join(f"{_shown(type_)} ({_percent(count, every)})" for type_, _, count in self.types[:MOST_TYPES])
+        there = ", ".join(f"{shown(type_)} ({percent(count, every)})" for type_, _, count in self.types[:MOST_TYPES])
         more = _more(self.types)
         for index, rule in enumerate(self.recipe.rules):
             if rule.type is not None and kinds.index(rule.type) not in seen:
@@ -474,20 +400,9 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _shown(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    text = str(value)
-    return repr(text if len(text) <= LONGEST_TYPE else text[:LONGEST_TYPE] + "…")
-
-
 def _more(types: Sequence[object]) -> str:
     return ", …" if len(types) > MOST_TYPES else ""
 
 
 def _of(some: int, every: Sequence[object]) -> str:
     return f"{some:,} of {len(every):,} positions"
-
-
-def _percent(some: int, every: int) -> str:
-    return f"{100 * some / every:.0f} %"

@@ -22,7 +22,17 @@ from monitor.database_url import without
 from monitor.errors import RankmonError, SourceError, Stopped, TooMany
 from monitor.source import session
 from monitor.source.drivers import driver_help
-from monitor.source.faults import SILENT, by_own_limits, fault_of, grant_for, is_of_the_way, lateness, looked_for
+from monitor.source.duckdb_words import plainly
+from monitor.source.faults import (
+    OF_SCHEMAS,
+    SILENT,
+    by_own_limits,
+    fault_of,
+    grant_for,
+    is_of_the_way,
+    lateness,
+    looked_for,
+)
 from monitor.source.pooling import give_back, pooling, watched
 from monitor.source.session import CONNECT_TIMEOUT as CONNECT_TIMEOUT
 from monitor.source.template import Ready
@@ -294,7 +304,9 @@ class Database:
             return SourceError(f"source {self.name}: {said}", reason)
         cause = getattr(error, "orig", None) or error
         fault = fault_of(cause)
-        said = self.redact(on_one_line(str(cause)))
+        is_missing = fault is not None and fault.reason == "missing"
+        raw = str(cause)
+        said = self.redact(on_one_line(plainly(raw, is_missing) if self.dialect == "duckdb" else raw))
         if fault is None:
             return SourceError(f"source {self.name}: {said}", otherwise)
         if fault is SILENT:
@@ -303,7 +315,9 @@ class Database:
         is_refused = fault.reason == "permission"
         if is_refused and (grant := grant_for(said, self.url.username, statement, self._account)):
             remedy = f"grant SELECT to it: {grant}"  # whoever is denied that has logged in
-        place = looked_for(said, statement) if fault.reason == "missing" else ""
+        elif self.dialect in ("duckdb", "sqlite"):
+            remedy = remedy.removesuffix(OF_SCHEMAS)
+        place = looked_for(raw, statement) if is_missing else ""
         told = "; ".join(filter(None, (f"source {self.name}: {said}", place, remedy)))
         return SourceError(told, fault.reason, fault.lasting)
 
@@ -456,6 +470,14 @@ class Reader:
         # SQLAlchemy has fetched a first row ahead when it streams, so the cursor must not be read behind its back.
         result = self._execute(query, stream_results=True, max_row_buffer=FETCH)
         return result, result.fetchmany
+
+    def names(self, relation: sa.FromClause) -> list[str]:
+        """Names of all columns that a relation has; no row is read."""
+        with self._watch.step():
+            result = self._execute(sa.select(sa.literal_column("*")).select_from(relation).where(sa.false()))
+            names = list(map(str, list(result.keys())))
+            result.close()
+            return names
 
     def one(self, query: sa.Select[Any] | sa.TextClause) -> Any:
         """The single value of the answer."""

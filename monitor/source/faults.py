@@ -25,6 +25,9 @@ class Fault(NamedTuple):
     lasting: bool = False
 
 
+OF_SCHEMAS = "; may this user use their schema?"
+"""What else may be why a table is not found, but on databases without users."""
+
 _MISSING = Fault(
     "missing",
     ("42P01", "42703", "42704", "3F000", "42S02", "42S22"),
@@ -33,7 +36,7 @@ _MISSING = Fault(
         *("unknown table", "unknown_table", "unknown_identifier", "referenced column"),
         "does not have a column named",
     ),
-    "compare the table and columns in the configuration with the database; may this user use their schema?",
+    f"compare the table and columns in the configuration with the database{OF_SCHEMAS}",
 )
 
 SILENT = Fault(
@@ -429,7 +432,7 @@ def _in_full(table: str, statement: str, mark: str) -> str:
 _SIDES = {"r": "rankings", "e": "labels"}
 """Names that our statements give to the two -> what they are."""
 
-_OF_SIDE = re.compile(r"(?<![\w.])[\"'`]?([re])[\"'`]?\.[\"'`\w]|[Tt]able \"([re])\"")
+_OF_SIDE = re.compile(r"(?<![\w.])[\"'`]?([re])[\"'`]?\.[\"'`\w]|(?:[Tt]able|Values list) \"([re])\"")
 
 
 def looked_for(said: str, statement: str) -> str:

@@ -121,11 +121,17 @@ def _check_kind(column: TimeColumn, sample: object) -> None:
     if column.format == "native":
         wrong = _native_remedy(column, sample, is_number)
     elif column.format in _PER_SECOND and not is_number:
-        wrong = "take its format away" if is_time else _declare_text(str(sample))
+        wrong = _undeclare(column, sample) if is_time else _declare_text(str(sample))
     elif column.format not in _PER_SECOND and not isinstance(sample, str):
-        wrong = "take its format away" if is_time else "declare format: epoch_s, _ms or _us"
+        wrong = _undeclare(column, sample) if is_time else "declare format: epoch_s, _ms or _us"
     if wrong:
         raise SourceError(f"time column {column.column!r} holds {str(sample)!r}; {wrong}", "data")
+
+
+def _undeclare(column: TimeColumn, sample: object) -> str:
+    """How a time of its own type is declared instead: by its zone, where it names none."""
+    more = _native_remedy(replace(column, format="native"), sample, False)
+    return f"take its format away; {more}" if more else "take its format away"
 
 
 def _native_remedy(column: TimeColumn, sample: object, is_number: bool) -> str:

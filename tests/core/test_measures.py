@@ -107,8 +107,13 @@ FALL = "gains must lie from 0 to 1e+100 and must not fall with the grade"
 
 WRONG = [
     ("nothing", "", f"'' is no measure; {KNOWN}"),
-    ("an unknown name", "nccg@10", f"'nccg@10' is no measure; {KNOWN}"),
-    ("a name in capitals", "NDCG@10", f"'NDCG@10' is no measure; {KNOWN}"),
+    ("an unknown name", "auc@10", f"'auc@10' is no measure; {KNOWN}"),
+    ("a slip in a name", "ndgc@10", "'ndgc@10' is no measure; did you mean 'ndcg@10'?"),
+    ("a name in capitals", "nDCG@10", "'nDCG@10' is no measure; did you mean 'ndcg@10'?"),
+    ("a name without its @", "NDCG10", "'NDCG10' is no measure; did you mean 'ndcg@10'?"),
+    ("a name with a stroke", "Hit-Rate@5", "'Hit-Rate@5' is no measure; did you mean 'hit_rate@5'?"),
+    ("a slip and options", "NDCG(gain=exp2)@5", "'NDCG(gain=exp2)@5' is no measure; did you mean 'ndcg(gain=exp2)@5'?"),
+    ("a slip and a wrong option", "NDCG(k=5)", f"'NDCG(k=5)' is no measure; {KNOWN}"),
     ("an open bracket", "ndcg(gain=exp2@5", f"'ndcg(gain=exp2@5' is no measure; {KNOWN}"),
     ("no cut-off after @", "ndcg@", f"'ndcg@' is no measure; {KNOWN}"),
     ("a cut-off of 0", "ndcg@0", f"'ndcg@0': {CUT}, not '0'"),
