@@ -69,7 +69,7 @@ def _strangers(found: Document) -> Iterator[str]:
     """Two versions of which nobody can tell which is better."""
     first, second = (f"{shown(v['version'])} at {number(v['value'])}" for v in (found["first"], found["second"]))
     yield (
-        f"\n{first} and {second} served different {shown(found['dimension'])}: the difference may be theirs. "
+        f"\n{first} and {second} served different slices of {shown(found['dimension'])}: the difference may be theirs. "
         "Neither is told to be the better one."
     )
 
@@ -79,19 +79,19 @@ def _versus(found: Document, began: int | None) -> Iterator[str]:
     first, second = shown(found["first"]["version"]), shown(found["second"]["version"])
     surely = "" if found["lower"] is None else f" (95 %: {found['lower']:+.4f} to {found['upper']:+.4f})"
     is_paired, slices = found["by"] == "query", found.get("dimension")
-    within = f" of one {shown(slices)}" if slices else ""
-    on = f"on {found['shared']:,} queries{within} that both got" if is_paired else _all_of(slices)
+    within = f" within one {shown(slices)}" if slices else ""
+    on = f"on {found['shared']:,} queries that both got{within}" if is_paired else _all_of(slices)
     is_one_time = found.get("at_one_time", True)
     yield "" if is_one_time else f"\nAt different times: {_times(found, began)}the difference may be of the time."
     yield f"{second} against {first}, {on}{_common(found)}{_together(found)}: {found['difference']:+.4f}{surely}"
     if is_paired:
         yield f"  queries: {_signs(found)}"
     elif found.get("queries"):
-        yield f"  the {found['shared']:,} queries{within} that both got: {_signs(found['queries'])}"
+        yield f"  the {found['shared']:,} queries that both got{within}: {_signs(found['queries'])}"
 
 
 def _all_of(slices: str | None) -> str:
-    return f"all requests of one {shown(slices)}, not paired" if slices else "all requests, not paired"
+    return f"all requests within one {shown(slices)}, not paired" if slices else "all requests, not paired"
 
 
 def _common(found: Document) -> str:
