@@ -107,6 +107,35 @@ def test_people_read_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert "no mix shifts" in shown
 
 
+def test_labels_that_stay_away_for_a_day_are_told_to_on_call_and_said_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = configured(tmp_path, "    drift: {notify_data: [log]}\n")
+    store = new_store(config.store.url)
+    put(store, config.monitors[0], Ranking.of(40, peak=900).since(35, 37, coverage=0.2).draw())
+    store.close()
+    (found,) = json.loads(printed(tmp_path, capsys, *SPAN, "--format", "json"))
+    (incident,) = found["incidents"]
+    assert incident["matter"] == "data"
+    assert incident["severity"] == "critical"
+    assert incident["opened_at"] + DAY - 2 * HOUR <= incident["on_call_told_at"] <= day(36.2)
+    assert (found["pages"], found["data_incidents"], found["told_on_call_of_data"]) == (0, 1, 1)
+    (gone,) = [m for m in found["methods"] if m["name"] == "labels gone"]
+    assert (gone["pages"], gone["incidents"][0]["since"]) == (1, incident["on_call_told_at"])
+    shown = printed(tmp_path, capsys, *SPAN, "--chart", str(tmp_path / "past.svg"))
+    assert "would have paged never, and told on-call of broken data once\n" in shown
+    assert re.search(
+        r"critical, closed after .*, told on-call \d{4}-\d\d-\d\d \d\d:\d\d UTC; by verdict labels susp", shown
+    )
+    drawn = ET.fromstring((tmp_path / "past.svg").read_text(encoding="utf-8"))
+    shades = [e.get("fill") for e in drawn.iter("{http://www.w3.org/2000/svg}rect") if e.get("fill-opacity")]
+    assert "#dc2626" in shades
+    late = ("--from", iso(35.5), "--to", iso(40))
+    shown = printed(tmp_path, capsys, *late)
+    assert "would have paged never, and told on-call of broken data once\n" in shown
+    assert re.search(r"open already when it began, and no page of it: .*, told on-call", shown)
+
+
 def test_nothing_of_it_reaches_the_store(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def stored() -> dict[str, list[tuple[object, ...]]]:
         store = Store(configured(folder, RULES).store.url)

@@ -116,7 +116,8 @@ def lines(found: Replay) -> Iterator[str]:
     span = f"{utc(found.since)} to {utc(found.until)}"
     yield f"{found.monitor}: {span}, judged by what is stored since {utc(found.first)}"
     pages, broken = found.of("quality"), found.of("data")
-    yield f"would have paged {_times(len(pages))}"
+    too = f", and told on-call of broken data {_times(len(found.told_on_call))}" if found.told_on_call else ""
+    yield f"would have paged {_times(len(pages))}{too}"
     yield from (line for one in pages for line in _incident(one, found.until))
     if found.verdicts:
         yield f"would have told the owners of the data {_times(len(broken))}"
@@ -125,7 +126,8 @@ def lines(found: Replay) -> Iterator[str]:
         yield "hours by verdict: " + ", ".join(f"{NAMES[kind]} {hours:,.0f}" for kind, hours in found.hours.items())
     for one in found.incidents:
         if one.is_before:
-            yield f"open already when it began, and no page of it: {', '.join(one.by)}"
+            told = _told_on_call(one) if one in found.told_on_call else ""
+            yield f"open already when it began, and no page of it: {', '.join(one.by)}{told}"
     yield ""
     yield from _methods(found)
 
@@ -139,9 +141,14 @@ def _incident(one: Found, until: int) -> Iterator[str]:
     length = lasting((incident.closed_at or until) - incident.opened_at)
     end = f"closed after {length}" if incident.closed_at is not None else f"still open after {length}"
     asks = "" if one.asks_at is None else f", would ask to retrain {utc(one.asks_at)}"
-    yield f"  {utc(incident.opened_at)}  {incident.severity}, {end}{asks}; by {', '.join(one.by)}"
+    told = _told_on_call(one)
+    yield f"  {utc(incident.opened_at)}  {incident.severity}, {end}{asks}{told}; by {', '.join(one.by)}"
     if one.why:
         yield f"{'':22}{one.why}"
+
+
+def _told_on_call(one: Found) -> str:
+    return "" if one.on_call_at is None else f", told on-call {utc(one.on_call_at)}"
 
 
 def _mixes(found: Replay) -> Iterator[str]:
