@@ -205,6 +205,35 @@ def test_before_there_is_a_baseline_there_is_no_verdict(folder: Path, capsys: py
     assert found["since"] == day(0)
 
 
+def test_slices_by_which_nothing_is_stored_are_said_to_be_judged_by_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = RULES.replace("{trailing: 7d}}", "{trailing: 7d}, slices: [gadget]}")
+    path = folder / "gadget.yaml"
+    text = (folder / "rankmon.yaml").read_text(encoding="utf-8").replace(RULES, rules)
+    path.write_text(text.replace("slices: [device]", "slices: [{column: device, as: gadget}]"), encoding="utf-8")
+    assert run(folder, *SPAN, config="gadget.yaml") == 0
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "rankmon: search: nothing is stored by gadget, so verdicts judge all traffic alone and no rule"
+    )
+    assert "run rankmon backfill --monitor search --from DATE --again with this configuration" in said
+    assert run(folder, *SPAN) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_the_version_of_the_model_is_never_what_verdicts_are_mixed_by_and_checking_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (folder / "rankmon.yaml").read_text(encoding="utf-8")
+    assert "slices: [device]" in text
+    versions = text.replace("time: time}", "time: time, model_version: model}", 1)
+    (folder / "versions.yaml").write_text(versions.replace("slices: [device]", "slices: [model]"), encoding="utf-8")
+    for config, of in (("rankmon.yaml", "and of each device"), ("versions.yaml", "alone: no slices can be `mix_by`")):
+        assert run(folder, config=config, command="check-config") == 0
+        assert f"verdicts: ndcg(empty=zero)@10 of all traffic {of}\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "config", "said"),
     [

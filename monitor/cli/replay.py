@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from monitor.config import Config
     from monitor.core.types import Monitor
     from monitor.replay import Found, Replay
+    from monitor.store import Store
 
 DAY = 86_400
 
@@ -70,7 +71,7 @@ def replay(
         for monitor in wanted:
             try:
                 found.append(past.replay(monitor, store, since, until))
-                if lacking := what_lacks(monitor, store, since):
+                for lacking in filter(None, (what_lacks(monitor, store, since), _not_split(monitor, store))):
                     click.echo(f"rankmon: {lacking}", err=True)
             except InputError as error:
                 click.echo(f"rankmon: {error}", err=True)
@@ -91,6 +92,22 @@ def _judged(config: Config, wanted: list[Monitor]) -> list[Monitor]:
         text = "neither `drift:` nor `alerts:`, so nothing is judged; add `drift: {}` to it"
         raise InputError(f"{config.path}: {_named(wanted)} has {text}")
     return found
+
+
+def _not_split(monitor: Monitor, store: Store) -> str:
+    """What there is to say of dimensions by which nothing is stored, so that it is judged without them."""
+    known = store.known_slices(monitor.name)
+    mixed = set() if monitor.drift is None else {monitor.drift.mix_by} - {None}
+    ruled = {dimension for rule in monitor.alerts for dimension, _ in rule.slices}
+    lacking = [s.dimension for s in monitor.slices if s.dimension in (mixed | ruled) - known.keys()]
+    told = ["verdicts judge all traffic alone"] * bool(mixed & set(lacking))
+    told += ["no rule judges its slices"] * bool(ruled & set(lacking))
+    if not told:
+        return ""
+    return (
+        f"{monitor.name}: nothing is stored by {', '.join(lacking)}, so {' and '.join(told)}; run rankmon backfill "
+        f"--monitor {monitor.name} --from DATE --again with this configuration, or take slices that are stored"
+    )
 
 
 def _named(monitors: list[Monitor]) -> str:
