@@ -302,7 +302,8 @@ def capture(
     # All requests of a slice are of one that fell.
     by = wanted.by if wanted.only is None else None
     fallen = None if by is None else d.fallen(document["slices_by_z"], by.dimension)
-    found = losses(now, before, monitor.bucket, with_text, served, fallen)
+    dimension = None if wanted.by is None else wanted.by.dimension
+    found = losses(now, before, monitor.bucket, with_text, served, fallen, dimension)
     notes = list(_notes(monitor, taken, without))
     document["captured"] = {"taken_at": taken_at, "periods": [t.plain() for t in taken], **found, "notes": notes}
     return document

@@ -24,6 +24,7 @@ from monitor.core.verdict_data import calming, how_it_ended, with_reasons
 from monitor.core.verdict_evidence import Evidence
 from monitor.core.verdict_findings import finding
 from monitor.core.verdict_hours import hours, step_of
+from monitor.core.words import utc
 from monitor.store import Store
 from monitor.store.alerts import AlertState, Kept
 from monitor.store.store import HARMLESS
@@ -37,6 +38,7 @@ class Drifted:
     Attributes:
         judged: to be stored; None if there is nothing new.
         newest: findings of what fires now.
+        reasons: of changes that no step made.
     """
 
     judged: Judged | None = None
@@ -44,6 +46,7 @@ class Drifted:
     changes: list[Change] = field(default_factory=list)
     findings: dict[Change, Finding] = field(default_factory=dict)
     newest: dict[ConditionName, Finding] = field(default_factory=dict)
+    reasons: dict[Change, str] = field(default_factory=dict)
 
 
 def begun_anew(monitor: Monitor, drift: Drift, store: Store) -> list[Baseline]:
@@ -64,10 +67,13 @@ def follow_drift(monitor: Monitor, drift: Drift, state: AlertState, end: int, st
     return _follow(monitor, drift, state, end, store, begun, standing if is_known else None)
 
 
-def live_through(monitor: Monitor, drift: Drift, end: int, store: Store) -> Drifted:
+def live_through(monitor: Monitor, drift: Drift, end: int, store: Store, is_past: bool = False) -> Drifted:
     """Judge the steps that ended by `end` from the first on, as it was at the time.
 
     Where the baseline begins anew is known from when it was said: what was judged by then was judged without it.
+
+    Args:
+        is_past: `end` is in the past too. Else all that was said is known then, by whatever clock it was said.
 
     Raises:
         StoreError: the store is out of reach.
@@ -75,29 +81,47 @@ def live_through(monitor: Monitor, drift: Drift, end: int, store: Store) -> Drif
     begun, border = begun_anew(monitor, drift, store), store.verdicts.border(monitor.name)
     least = 0 if border is None else border.standing.until
     late = {s.since: s.judged_until for s in begun if s.judged_until is not None and least <= s.since < s.judged_until}
+    if not is_past:
+        late = {since: min(until, end - step_of(monitor.bucket)) for since, until in late.items()}
     whole, state, heard = Drifted(), AlertState(), 0
     for until in (*sorted({at for at in late.values() if at < end}), end):
         known = [said for said in begun if late.get(said.since, 0) <= heard]
         found, heard = _follow(monitor, drift, state, until, store, known, None), until
         if until == end or (found.judged is not None and found.judged.verdicts):
-            whole = _gone_on(whole, found, state)
+            lived, whole = whole, _gone_on(whole, found, state, known[-1] if known else None)
+            if is_past:
+                whole = _with_verdicts_of(lived, whole, state)
             state = AlertState(until, conditions=found.conditions)
     return whole
 
 
-def _gone_on(was: Drifted, now: Drifted, state: AlertState) -> Drifted:
-    """What was lived through, and from `state` on what was found when all was judged anew by something new."""
+def _gone_on(was: Drifted, now: Drifted, state: AlertState, said: Baseline | None) -> Drifted:
+    """What was lived through, and from `state` on what was found when all was judged anew by what was `said` then."""
     if was.judged is None or now.judged is None or state.until is None:
         return now
     since, firing = state.until, (n for n, kept in state.conditions.items() if kept.condition.state == "firing")
     ended = [Change(n, "info", False, "firing", "withdrawn", _since(state, n), since) for n in firing]
-    verdicts = [v for v in was.judged.verdicts if v.end <= since] + [v for v in now.judged.verdicts if v.end > since]
     return replace(
         now,
-        judged=replace(now.judged, verdicts=verdicts),
         changes=[*was.changes, *ended, *now.changes],
-        findings=was.findings | now.findings,
+        findings=was.findings | {c: was.newest[c.name] for c in ended if c.name in was.newest} | now.findings,
+        reasons=was.reasons | {change: begun_because(said) for change in ended if said is not None},
     )
+
+
+def _with_verdicts_of(was: Drifted, now: Drifted, state: AlertState) -> Drifted:
+    """With the verdicts too as they were until `state`; what is stored of them is of the level that is known now."""
+    if was.judged is None or now.judged is None or state.until is None:
+        return now
+    at = state.until
+    verdicts = [v for v in was.judged.verdicts if v.end <= at] + [v for v in now.judged.verdicts if v.end > at]
+    return replace(now, judged=replace(now.judged, verdicts=verdicts))
+
+
+def begun_because(said: Baseline) -> str:
+    """Why a verdict went that was judged by the baseline of before, in words."""
+    note = f": {said.note}" if said.note else ""
+    return f"its baseline was begun anew at {utc(said.since)} by {said.author}{note}"
 
 
 def _since(state: AlertState, name: ConditionName) -> int:

@@ -19,7 +19,7 @@ from monitor.core.measures import Measure
 from monitor.core.rules import Baseline, Drop, Rule
 from monitor.core.thresholds import Change, ConditionName, View, follow
 from monitor.core.types import Monitor, format_duration
-from monitor.core.verdict_conditions import VERDICTS
+from monitor.core.verdict_conditions import COLLAPSES, VERDICTS
 from monitor.core.verdict_hours import judged, step_of
 from monitor.core.verdict_words import condition
 from monitor.core.words import utc
@@ -72,6 +72,8 @@ class Found:
         why: what was told when it opened.
         is_before: it was open when the span began, and is no page of it.
         asks_at: when it would have asked to retrain, if not all was rising again then, seconds; None if it would not.
+        on_call_at: of broken data, when those on call for the model would have been told too, for labels had stayed
+            away for a day, seconds; None if they would not.
     """
 
     incident: Incident
@@ -79,6 +81,7 @@ class Found:
     why: str
     is_before: bool
     asks_at: int | None = None
+    on_call_at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,11 @@ class Replay:
     def of(self, matter: Matter) -> list[Found]:
         """The incidents that opened within the span and are about the model's quality, or about its data."""
         return [f for f in self.incidents if f.incident.matter == matter and not f.is_before]
+
+    @property
+    def told_on_call(self) -> list[Found]:
+        """The incidents about the data of which those on call for the model would have been told within the span."""
+        return [f for f in self.incidents if f.on_call_at is not None and f.on_call_at > self.since]
 
     @property
     def hours(self) -> dict[Kind, float]:
@@ -198,7 +206,8 @@ def _incidents(monitor: Monitor, found: Hindsight, since: int) -> Iterator[Found
         told = next((found.findings[change] for change in fired if change in found.findings), None)
         by = tuple(dict.fromkeys(condition(*change.name) for change in fired))
         why, is_before = "" if told is None else sentence(told), incident.opened_at <= since
-        yield Found(incident, by, why, is_before, asked.get(incident.id))
+        grown = next((change.at for change in fired if change.name[0] in COLLAPSES), None)
+        yield Found(incident, by, why, is_before, asked.get(incident.id), grown)
 
 
 def _asked(monitor: Monitor, found: Hindsight) -> dict[str, int]:
@@ -266,6 +275,8 @@ def _methods(monitor: Monitor, store: Store, found: Hindsight, span: tuple[int, 
     if monitor.drift is not None:
         mine = [c for c in every if c.name[0] in VERDICTS]
         yield _method(monitor, "drift", f"verdict degraded, {monitor.drift.false_alarms:g} in 90 d", mine, span)
+    if gone := [c for c in placed if c.name[0] in COLLAPSES]:
+        yield _method(monitor, "labels gone", "broken data of which on-call is told, after a day", gone, span)
     for rule in monitor.alerts:
         mine = [c for c in placed if c.name[0] == rule.name]
         yield _method(monitor, f"rule {rule.name}", _says(rule), mine, span)
@@ -336,6 +347,7 @@ def plain(found: Replay) -> dict[str, Any]:
         "judged_from": found.first,
         "pages": len(found.of("quality")),
         "data_incidents": len(found.of("data")),
+        "told_on_call_of_data": len(found.told_on_call),
         "incidents": [_incident(f, found.until) for f in found.incidents],
         "verdict_hours": found.hours,
         "mix_shifts": [_stretch(s) | {"effect": s.effect} for s in found.mix],
@@ -362,6 +374,7 @@ def _incident(found: Found, until: int) -> dict[str, Any]:
         "state": incident.state,
         "retrain": incident.retrain,
         "asks_to_retrain_at": found.asks_at,
+        "on_call_told_at": found.on_call_at,
         "began_at": incident.began_at,
         "opened_at": incident.opened_at,
         "closed_at": incident.closed_at,

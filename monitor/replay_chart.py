@@ -28,9 +28,9 @@ def picture(found: Replay) -> str:
 def _shades(found: Replay) -> Iterator[Shade]:
     yield from (Shade(*_ends(found, s), MASKED) for s in found.masked)
     for one in found.incidents:
-        if one.incident.matter == "quality":
-            stretch = Stretch(one.incident.opened_at, one.incident.closed_at)
-            yield Shade(*_ends(found, stretch), ALARM)
+        since = one.incident.opened_at if one.incident.matter == "quality" else one.on_call_at
+        if since is not None:
+            yield Shade(*_ends(found, Stretch(since, one.incident.closed_at)), ALARM)
 
 
 def _lanes(found: Replay) -> Iterator[Lane]:

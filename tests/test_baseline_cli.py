@@ -238,6 +238,33 @@ def test_a_backfill_after_it_comes_to_the_same(bench: Bench) -> None:
     assert bench.notices == ["firing", "withdrawn"]
 
 
+def test_an_incident_of_the_past_lasts_until_somebody_took_its_level_as_it_does_where_it_was_lived_through(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(bench.store, bench.monitor, of(START, day(34)))
+    bench.judge(day(34))
+    (opened,) = bench.store.alerts.incidents(state="firing")
+    assert bench.run("incidents", "ack", opened.incident.id, "--new-baseline", "--by", "ada", "--note", "v3") == 0
+    put(bench.store, bench.monitor, of(day(33.5), day(34)))
+    for _ in range(2):
+        assert bench.store.alerts.state("search").anew, "what was read again is judged anew"
+        bench.judge(day(34))
+        (closed,) = bench.store.alerts.incidents()
+        assert (closed.incident.id, closed.incident.state) == (opened.incident.id, "withdrawn")
+        assert closed.incident.closed_at == day(34) - HOUR
+        assert next(f.judged for f in closed.findings) == "ndcg(empty=zero)@10"
+        capsys.readouterr()
+        assert bench.run("incidents", "show", opened.incident.id) == 0
+        assert re.search(
+            r"Withdrawn, which is no recovery: its baseline was begun anew at .* by ada: v3", capsys.readouterr().out
+        )
+        put(bench.store, bench.monitor, of(day(20), day(21)))
+    bench.judge(day(34))
+    bench.live(38)
+    assert set(bench.kinds) == {"healthy"}
+    assert bench.store.alerts.watched() == []
+
+
 def test_it_begins_where_a_version_of_the_model_did(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.live(30)
     assert bench.run("baseline", "begin", "search", "--version", "v2") == 2

@@ -92,7 +92,7 @@ def test_all_there_is_to_say_of_a_fall(folder: Path, name: str, capsys: pytest.C
     rollout = "2026-02-17 00:00 UTC"
     assert f"At different times: v1 until {rollout}, v2 from {rollout} (by stored buckets of 1h); the diff" in said
     assert re.search(r"requests with nothing relevant +\d\d\.\d % +\d\d\.\d %", said)
-    assert re.search(r"\nv2 against v1, on \d+ queries that both got: -0\.\d+ \(95 %", said)
+    assert re.search(r"\nv2 against v1, on \d+ queries that both got within one device: -0\.\d+ \(95 %", said)
     assert re.search(r"\nv1 +0 +– +– +[\d,]+ +0\.", said)
     assert re.search(r"\nr\d{10}-\d{5} .* mobile +v2 ", said)
     assert re.search(r"\n[0-9a-f]{12} +\d", said)
@@ -349,7 +349,9 @@ def test_versions_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str])
     empty, every, empty2, every2 = (int(n.replace(",", "")) for n in counted.groups())
     assert (empty + empty2, every + every2) == counts(folder), "what the partials hold of them all"
     assert min(empty, empty2) > 0
-    assert re.search(r"v2 against v1, on \d+ queries that both got: -0\.\d{4} \(95 %: -0\.\d+ to -0\.\d+\)", said)
+    assert re.search(
+        r"v2 against v1, on \d+ queries that both got within one device: -0\.\d{4} \(95 %: -0\.\d+ to -0\.\d+\)", said
+    )
     assert re.search(r"queries: \d+ better, \d+ worse, \d+ unchanged", said)
     lines = said.split("\nv2 against v1 by device, the largest fall first:\n")[1].splitlines()
     assert lines[1].startswith("mobile ")
@@ -375,7 +377,7 @@ def test_without_queries_versions_are_not_counted_against_a_median(
     write(folder, filled, "      query: query\n", "")
     assert run(folder, "versions", "shop", "--to", "2026-02-19") == 0
     said = capsys.readouterr().out
-    assert "v2 against v1, all requests, not paired: -0." in said
+    assert "v2 against v1, all requests within one device, not paired: -0." in said
     assert "median" not in said
     assert "better" not in said
 
@@ -396,7 +398,11 @@ def test_the_newer_is_compared_against_what_the_store_saw_first(
         execute(folder, f"UPDATE slices SET value = '{becomes}' WHERE value = '{was}'")
     for since in ("2026-02-12", "2026-02-15"):
         assert run(folder, "versions", "shop", "--from", since, "--to", "2026-02-19") == 0
-        assert re.search(r"^v1 against v2, on \d+ queries that both got: \+0\.", capsys.readouterr().out, re.MULTILINE)
+        assert re.search(
+            r"^v1 against v2, on \d+ queries that both got within one device: \+0\.",
+            capsys.readouterr().out,
+            re.MULTILINE,
+        )
 
 
 def counts(folder: Path) -> tuple[int, int]:

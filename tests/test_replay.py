@@ -107,6 +107,35 @@ def test_people_read_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert "no mix shifts" in shown
 
 
+def test_labels_that_stay_away_for_a_day_are_told_to_on_call_and_said_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = configured(tmp_path, "    drift: {notify_data: [log]}\n")
+    store = new_store(config.store.url)
+    put(store, config.monitors[0], Ranking.of(40, peak=900).since(35, 37, coverage=0.2).draw())
+    store.close()
+    (found,) = json.loads(printed(tmp_path, capsys, *SPAN, "--format", "json"))
+    (incident,) = found["incidents"]
+    assert incident["matter"] == "data"
+    assert incident["severity"] == "critical"
+    assert incident["opened_at"] + DAY - 2 * HOUR <= incident["on_call_told_at"] <= day(36.2)
+    assert (found["pages"], found["data_incidents"], found["told_on_call_of_data"]) == (0, 1, 1)
+    (gone,) = [m for m in found["methods"] if m["name"] == "labels gone"]
+    assert (gone["pages"], gone["incidents"][0]["since"]) == (1, incident["on_call_told_at"])
+    shown = printed(tmp_path, capsys, *SPAN, "--chart", str(tmp_path / "past.svg"))
+    assert "would have paged never, and told on-call of broken data once\n" in shown
+    assert re.search(
+        r"critical, closed after .*, told on-call \d{4}-\d\d-\d\d \d\d:\d\d UTC; by verdict labels susp", shown
+    )
+    drawn = ET.fromstring((tmp_path / "past.svg").read_text(encoding="utf-8"))
+    shades = [e.get("fill") for e in drawn.iter("{http://www.w3.org/2000/svg}rect") if e.get("fill-opacity")]
+    assert "#dc2626" in shades
+    late = ("--from", iso(35.5), "--to", iso(40))
+    shown = printed(tmp_path, capsys, *late)
+    assert "would have paged never, and told on-call of broken data once\n" in shown
+    assert re.search(r"open already when it began, and no page of it: .*, told on-call", shown)
+
+
 def test_nothing_of_it_reaches_the_store(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def stored() -> dict[str, list[tuple[object, ...]]]:
         store = Store(configured(folder, RULES).store.url)
@@ -174,6 +203,35 @@ def test_before_there_is_a_baseline_there_is_no_verdict(folder: Path, capsys: py
     (found,) = json.loads(printed(folder, capsys, "--to", iso(12), "--format", "json"))
     assert list(found["verdict_hours"]) == ["not_enough_data"]
     assert found["since"] == day(0)
+
+
+def test_slices_by_which_nothing_is_stored_are_said_to_be_judged_by_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = RULES.replace("{trailing: 7d}}", "{trailing: 7d}, slices: [gadget]}")
+    path = folder / "gadget.yaml"
+    text = (folder / "rankmon.yaml").read_text(encoding="utf-8").replace(RULES, rules)
+    path.write_text(text.replace("slices: [device]", "slices: [{column: device, as: gadget}]"), encoding="utf-8")
+    assert run(folder, *SPAN, config="gadget.yaml") == 0
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "rankmon: search: nothing is stored by gadget, so verdicts judge all traffic alone and no rule"
+    )
+    assert "run rankmon backfill --monitor search --from DATE --again with this configuration" in said
+    assert run(folder, *SPAN) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_the_version_of_the_model_is_never_what_verdicts_are_mixed_by_and_checking_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (folder / "rankmon.yaml").read_text(encoding="utf-8")
+    assert "slices: [device]" in text
+    versions = text.replace("time: time}", "time: time, model_version: model}", 1)
+    (folder / "versions.yaml").write_text(versions.replace("slices: [device]", "slices: [model]"), encoding="utf-8")
+    for config, of in (("rankmon.yaml", "and of each device"), ("versions.yaml", "alone: no slices can be `mix_by`")):
+        assert run(folder, config=config, command="check-config") == 0
+        assert f"verdicts: ndcg(empty=zero)@10 of all traffic {of}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from monitor.cli import exit_code
 from monitor.cli.common import config_option, load_config, missing_store, unwritable_store
 from monitor.config.remarks import remarks
 from monitor.core.types import format_duration
+from monitor.core.verdict_hours import judged
 from monitor.core.words import lasting
 from monitor.errors import RankmonError, SourceError, StoreError
 
@@ -43,10 +44,13 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
     for monitor in config.monitors:
         windows = ", ".join(format_duration(w) for w in monitor.windows)
         click.echo(f"{monitor.name}: {', '.join(str(m) for m in monitor.measures)} over {windows}")
+        if monitor.drift is not None:
+            each = f"and of each {monitor.drift.mix_by}" if monitor.drift.mix_by else "alone: no slices can be `mix_by`"
+            click.echo(f"  verdicts: {judged(monitor.drift.measure)} of all traffic {each}")
         for rule in monitor.alerts:
             told = _told(monitor, rule)
-            judged = f"{rule.judged} over {format_duration(rule.window)}"
-            click.echo(f"  alert {rule.name}: {judged}, looks back {format_duration(rule.reach)}, {told}")
+            what = f"{rule.judged} over {format_duration(rule.window)}"
+            click.echo(f"  alert {rule.name}: {what}, looks back {format_duration(rule.reach)}, {told}")
     for remark in remarks(config, time.time()):
         click.echo(f"rankmon: warning: {remark}", err=True)
     if not connect:

@@ -56,20 +56,52 @@ def compared(found: Document | None, began: int | None = None) -> Iterator[str]:
     if found is None:
         return
     one, other = found["first"], found["second"]
-    first, second = shown(one["version"]), shown(other["version"])
-    surely = "" if found["lower"] is None else f" (95 %: {found['lower']:+.4f} to {found['upper']:+.4f})"
-    is_paired = found["by"] == "query"
-    on = f"on {found['shared']:,} queries that both got" if is_paired else "all requests, not paired"
-    is_one_time = found.get("at_one_time", True)
-    yield "" if is_one_time else f"\nAt different times: {_times(found, began)}the difference may be of the time."
-    yield f"{second} against {first}, {on}{_together(found)}: {found['difference']:+.4f}{surely}"
-    if is_paired:
-        yield f"  queries: {_signs(found)}"
-    elif found.get("queries"):
-        yield f"  the {found['shared']:,} queries that both got: {_signs(found['queries'])}"
+    if found["difference"] is None:
+        yield from _strangers(found)
+    else:
+        yield from _versus(found, began)
     empty = [f"{shown(v['version'])} {v['empty']:,} of {v['read']:,}" for v in (one, other) if v.get("read")]
     if empty:
         yield f"  requests with nothing relevant: {', '.join(empty)}"
+
+
+def _strangers(found: Document) -> Iterator[str]:
+    """Two versions of which nobody can tell which is better."""
+    first, second = (f"{shown(v['version'])} at {number(v['value'])}" for v in (found["first"], found["second"]))
+    yield (
+        f"\n{first} and {second} served different slices of {shown(found['dimension'])}: the difference may be theirs. "
+        "Neither is told to be the better one."
+    )
+
+
+def _versus(found: Document, began: int | None) -> Iterator[str]:
+    """How much better or worse the second of two versions is."""
+    first, second = shown(found["first"]["version"]), shown(found["second"]["version"])
+    surely = "" if found["lower"] is None else f" (95 %: {found['lower']:+.4f} to {found['upper']:+.4f})"
+    is_paired, slices = found["by"] == "query", found.get("dimension")
+    within = f" within one {shown(slices)}" if slices else ""
+    on = f"on {found['shared']:,} queries that both got{within}" if is_paired else _all_of(slices)
+    is_one_time = found.get("at_one_time", True)
+    yield "" if is_one_time else f"\nAt different times: {_times(found, began)}the difference may be of the time."
+    yield f"{second} against {first}, {on}{_common(found)}{_together(found)}: {found['difference']:+.4f}{surely}"
+    if is_paired:
+        yield f"  queries: {_signs(found)}"
+    elif found.get("queries"):
+        yield f"  the {found['shared']:,} queries that both got{within}: {_signs(found['queries'])}"
+
+
+def _all_of(slices: str | None) -> str:
+    return f"all requests within one {shown(slices)}, not paired" if slices else "all requests, not paired"
+
+
+def _common(found: Document) -> str:
+    """Of how much of each version's requests it is, where they served different slices too."""
+    shares = found.get("common", (1.0, 1.0))
+    if min(shares) >= ALL_THE_TIME:
+        return ""
+    names = (shown(found[which]["version"]) for which in ("first", "second"))
+    told = ", ".join(f"{percent(share)} of {name}" for name, share in zip(names, shares, strict=True))
+    return f", where both served ({told})"
 
 
 def _signs(found: Document) -> str:

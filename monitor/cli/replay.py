@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from monitor.config import Config
     from monitor.core.types import Monitor
     from monitor.replay import Found, Replay
+    from monitor.store import Store
 
 DAY = 86_400
 
@@ -70,7 +71,7 @@ def replay(
         for monitor in wanted:
             try:
                 found.append(past.replay(monitor, store, since, until))
-                if lacking := what_lacks(monitor, store, since):
+                for lacking in filter(None, (what_lacks(monitor, store, since), _not_split(monitor, store))):
                     click.echo(f"rankmon: {lacking}", err=True)
             except InputError as error:
                 click.echo(f"rankmon: {error}", err=True)
@@ -91,6 +92,22 @@ def _judged(config: Config, wanted: list[Monitor]) -> list[Monitor]:
         text = "neither `drift:` nor `alerts:`, so nothing is judged; add `drift: {}` to it"
         raise InputError(f"{config.path}: {_named(wanted)} has {text}")
     return found
+
+
+def _not_split(monitor: Monitor, store: Store) -> str:
+    """What there is to say of dimensions by which nothing is stored, so that it is judged without them."""
+    known = store.known_slices(monitor.name)
+    mixed = set() if monitor.drift is None else {monitor.drift.mix_by} - {None}
+    ruled = {dimension for rule in monitor.alerts for dimension, _ in rule.slices}
+    lacking = [s.dimension for s in monitor.slices if s.dimension in (mixed | ruled) - known.keys()]
+    told = ["verdicts judge all traffic alone"] * bool(mixed & set(lacking))
+    told += ["no rule judges its slices"] * bool(ruled & set(lacking))
+    if not told:
+        return ""
+    return (
+        f"{monitor.name}: nothing is stored by {', '.join(lacking)}, so {' and '.join(told)}; run rankmon backfill "
+        f"--monitor {monitor.name} --from DATE --again with this configuration, or take slices that are stored"
+    )
 
 
 def _named(monitors: list[Monitor]) -> str:
@@ -116,7 +133,8 @@ def lines(found: Replay) -> Iterator[str]:
     span = f"{utc(found.since)} to {utc(found.until)}"
     yield f"{found.monitor}: {span}, judged by what is stored since {utc(found.first)}"
     pages, broken = found.of("quality"), found.of("data")
-    yield f"would have paged {_times(len(pages))}"
+    too = f", and told on-call of broken data {_times(len(found.told_on_call))}" if found.told_on_call else ""
+    yield f"would have paged {_times(len(pages))}{too}"
     yield from (line for one in pages for line in _incident(one, found.until))
     if found.verdicts:
         yield f"would have told the owners of the data {_times(len(broken))}"
@@ -125,7 +143,8 @@ def lines(found: Replay) -> Iterator[str]:
         yield "hours by verdict: " + ", ".join(f"{NAMES[kind]} {hours:,.0f}" for kind, hours in found.hours.items())
     for one in found.incidents:
         if one.is_before:
-            yield f"open already when it began, and no page of it: {', '.join(one.by)}"
+            told = _told_on_call(one) if one in found.told_on_call else ""
+            yield f"open already when it began, and no page of it: {', '.join(one.by)}{told}"
     yield ""
     yield from _methods(found)
 
@@ -139,9 +158,14 @@ def _incident(one: Found, until: int) -> Iterator[str]:
     length = lasting((incident.closed_at or until) - incident.opened_at)
     end = f"closed after {length}" if incident.closed_at is not None else f"still open after {length}"
     asks = "" if one.asks_at is None else f", would ask to retrain {utc(one.asks_at)}"
-    yield f"  {utc(incident.opened_at)}  {incident.severity}, {end}{asks}; by {', '.join(one.by)}"
+    told = _told_on_call(one)
+    yield f"  {utc(incident.opened_at)}  {incident.severity}, {end}{asks}{told}; by {', '.join(one.by)}"
     if one.why:
         yield f"{'':22}{one.why}"
+
+
+def _told_on_call(one: Found) -> str:
+    return "" if one.on_call_at is None else f", told on-call {utc(one.on_call_at)}"
 
 
 def _mixes(found: Replay) -> Iterator[str]:

@@ -58,8 +58,9 @@ def versions(
     """Compare two versions of a model that served in one period, and show all of them with their intervals.
 
     Single requests are read from the source, in bounded steps. Where both versions got the same queries, they are
-    compared query by query; else all requests of one against all of the other. Of versions that served one after the
-    other it says so: the difference may be of the time then. Then the same in each slice.
+    compared query by query, else request against request; in the same slices either way. Of versions that served one
+    after the other, or no slice in common, it says so: the difference may be of the time, or of the slices. Then the
+    same in each slice.
     """
     config = load_config(config_path)
     (wanted,) = pick_monitors(config, (monitor,))
@@ -70,7 +71,7 @@ def versions(
         table_ = _stored(wanted, measure, span, store)
         sample, of = _read(config, wanted, measure, by, span, store)
         two = pair or _newer_against_older(wanted, sample, store)
-    found = _compare(wanted, sample, two, of)
+    found = _compare(wanted, sample, two, by, of)
     document = {
         "monitor": monitor,
         "measure": str(measure),
@@ -197,7 +198,9 @@ def _newer_against_older(monitor: Monitor, sample: Sample, store: Store) -> Sequ
     return in_order(sample, busiest, monitor.bucket, first_served(monitor, busiest, store))
 
 
-def _compare(monitor: Monitor, sample: Sample, two: Sequence[str], of: int | None) -> dict[str, Any] | None:
+def _compare(
+    monitor: Monitor, sample: Sample, two: Sequence[str], by: Slice | None, of: int | None
+) -> dict[str, Any] | None:
     from monitor.core.versions import compare, names
 
     known = names(sample)
@@ -208,7 +211,7 @@ def _compare(monitor: Monitor, sample: Sample, two: Sequence[str], of: int | Non
         return None
     if two[0] == two[1]:
         raise InputError(f"{two[0]!r} is one version; name two")
-    found = compare(sample, two[0], two[1], monitor.bucket)
+    found = compare(sample, two[0], two[1], monitor.bucket, None if by is None else by.dimension)
     # Of a part of the requests, the first and the last are not those of a version.
     is_whole = len(sample) < MOST and (of is None or of <= MOST)
     return (found if is_whole else found.served({}, monitor.bucket)).plain()

@@ -116,7 +116,7 @@ class Drift(Shape):
     mix_by: Maybe[Text] = Field(
         default=None,
         description="Dimension whose values are judged one by one, and whose mix may shift without an alarm. Default: "
-        "the first of `slices`.",
+        "the first of `slices` that is neither the model's version nor the query by `rankings`.",
     )
     false_alarms: Number = Field(
         default=1.0,

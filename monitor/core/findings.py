@@ -72,9 +72,12 @@ class WeakVersion:
 
     Attributes:
         since: start of its first bucket, seconds.
-        value, others: means of its requests and of all others, since the fall began; a week at most.
+        value, others: means of its requests, and of what it is held against, since the fall began; a week at most.
         lower, upper: 95 % interval of the difference.
         share: of the requests.
+        until: end of its last bucket, where it serves no more.
+        dimension: `others` are in the same slices of this; empty where all others are meant.
+        is_before: it alone serves its slices, so `others` are these in the same hours of the weeks before.
     """
 
     version: str
@@ -84,6 +87,9 @@ class WeakVersion:
     lower: float
     upper: float
     share: float
+    until: int | None = None
+    dimension: str = ""
+    is_before: bool = False
 
     @property
     def part(self) -> float:

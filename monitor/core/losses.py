@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.core.sample import Sample, by_query
-from monitor.core.versions import SAME, compare, in_order, mean, names
+from monitor.core.versions import SAME, Comparison, compare, in_order, mean, names
 
 MOST = 20
 """Requests and queries that are named."""
@@ -171,11 +171,12 @@ def losses(
     with_text: bool,
     served: Mapping[str, tuple[int, int]] = MappingProxyType({}),
     fallen: Collection[str] | None = None,
+    dimension: str | None = None,
 ) -> dict[str, Any]:
     """What single requests say of a fall, as JSON data.
 
     The two busiest versions of the window are compared, the newer against the older. If there was just one, it is held
-    against the one before it.
+    against the one before it; so are two that served no slice in common.
 
     Args:
         width: of a bucket, seconds.
@@ -183,11 +184,12 @@ def losses(
         served: version -> [since, until) seconds by stored buckets. The samples are of some hours only, whose ends are
             not those of a version.
         fallen: as `lost_by_slice` takes it.
+        dimension: that of the samples' places.
     """
     sample = now if len(names(now)) > 1 else now + before
     first = {version: since for version, (since, _) in served.items()}
     both = in_order(sample, names(sample)[:2], width, first)
-    compared = compare(sample, both[0], both[1], width).served(served, width).plain() if both[1:] else None
+    compared = _versions(sample, now + before, both, width, dimension) if both[1:] else None
     queries = lost_queries(now, before, with_text)
     lost = {"requests": lost_requests(now, before)} if queries else lost_by_slice(now, before, fallen)
     return {
@@ -196,6 +198,15 @@ def losses(
         **lost,
         "bare": [float(s.is_bare.mean()) if len(s) else None for s in (now, before)],
         "queries": queries,
-        "comparison": compared,
+        "comparison": None if compared is None else compared.served(served, width).plain(),
         "versions": by_version(now, before, width),
     }
+
+
+def _versions(sample: Sample, every: Sample, both: Sequence[str], width: int, dimension: str | None) -> Comparison:
+    """Two versions of a sample; by all requests where they have no slice in common there, but had before."""
+    found = compare(sample, both[0], both[1], width, dimension)
+    if found.difference is not None:
+        return found
+    longer = compare(every, both[0], both[1], width, dimension)
+    return found if longer.difference is None else longer

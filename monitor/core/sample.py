@@ -293,3 +293,12 @@ def by_query(sample: Sample) -> Mapping[str, Ints]:
         if query is not None:
             found.setdefault(query, []).append(i)
     return {query: np.array(rows, dtype=np.int64) for query, rows in found.items()}
+
+
+def by_query_and_place(sample: Sample) -> Mapping[tuple[str, str], Ints]:
+    """(query, slice) -> numbers of its requests; those without a query are left out."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for i, (query, place) in enumerate(zip(sample.queries, sample.places, strict=True)):
+        if query is not None:
+            found.setdefault((query, place), []).append(i)
+    return {key: np.array(rows, dtype=np.int64) for key, rows in found.items()}

@@ -15,7 +15,7 @@ from monitor.core.verdict_conditions import DEGRADED, name_of, severity_of
 from monitor.core.verdict_data import of_data
 from monitor.core.verdict_evidence import Evidence
 from monitor.core.verdict_hours import judged, step_of
-from monitor.core.verdict_versions import begun_with, weak
+from monitor.core.verdict_versions import begun_with, served_until, weak
 from monitor.core.windows import SliceKey
 
 CLEAR_SHARE, CLEAR_Z = 0.1, -2.0
@@ -102,7 +102,16 @@ def _weak_version(seen: Evidence, verdict: Verdict, alarm: Alarm) -> WeakVersion
     """The version that takes a good part of what all traffic fell by; of a slice no more is stored than of all."""
     if not seen.versions or alarm.unit or alarm.before is None:
         return None
-    return weak(seen.history, seen.versions, alarm.fell_at, verdict.end, -alarm.effect * alarm.before)
+    step = step_of(seen.width)
+    first = alarm.fell_at if alarm.began_within is None else min(alarm.fell_at, alarm.began_within[0])
+    by = seen.drift.mix_by or ""
+    lost = -alarm.effect * alarm.before
+    history = seen.history.without(seen.masked, step)
+    one = weak(history, seen.versions, (first, alarm.fell_at), verdict.end, lost, "" if by == seen.versions else by)
+    if one is None:
+        return None
+    key = seen.versions, one.version
+    return replace(one, until=served_until(seen.traffic, key, one.since, verdict.end, seen.width, step))
 
 
 def _well_for(seen: Evidence, key: SliceKey, since: int, until: int) -> int:

@@ -6,12 +6,15 @@ it: of a version that a tenth of the requests were given on trial, the mean of a
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from monitor.core import buckets as b
 from monitor.core.drift.series import DAY, HOUR
 from monitor.core.findings import NEW, NewVersion, WeakVersion
 from monitor.core.types import NONE, OTHER, OVERALL
+from monitor.core.version_mix import LEAST_REQUESTS, apart
 from monitor.core.windows import History, SliceKey
 
 NEAR = 6 * HOUR
@@ -26,15 +29,15 @@ YOUNG = 14 * DAY
 """Seconds before a fall: a version that served before that was part of what is usual."""
 SPAN = 7 * DAY
 """Seconds that a version is compared over, at most."""
-LEAST_REQUESTS = 100
 LEAST_PART = 1 / 3
 """Of what the mean of all fell by, that a version must take from it."""
+LATE = 2 * DAY
+"""Seconds by which a fall may have begun before it could be told, where few requests or a small fall make it: what a
+version took before that is none of it."""
 GREW = 0.5
 """Of its share, what a version may have had before the step of a rollout that is told with a fall."""
 CLEARLY = 4.0
 """Standard errors."""
-IN_WAVES = 2.0
-"""Times the variance that independent requests would have: people and queries come in waves."""
 
 REQUESTS = b.TRAFFIC_FIELDS.index("requests")
 
@@ -69,7 +72,7 @@ def begun_with(
         least = (float(shares_before[i]) + float(shares[i])) / 2 if shares_before[i] > 0 else 0.0
         since = _first(around, keys[i], least) if is_new[i] else None
         if since is not None:
-            until = _until(traffic.between(since, now), keys[i], width, now - step)
+            until = served_until(traffic, keys[i], since, now, width, step)
             served = _shares(traffic.between(since, max(end, since + step)), keys, dimension)
             share = float((shares if served is None else served)[i])
             others = np.where(np.arange(len(keys)) == i, 0.0, shares_before)
@@ -85,23 +88,32 @@ def _grew(before: b.Floats, now: b.Floats, least: float, requests: float) -> b.B
     return found
 
 
-def weak(history: History, dimension: str, fell_at: int, until: int, lost: float) -> WeakVersion | None:
-    """The young version that takes most from the mean of all, if it is clearly worse than what serves beside it.
+def weak(
+    history: History, dimension: str, fell: tuple[int, int], until: int, lost: float, by: str = ""
+) -> WeakVersion | None:
+    """The young version that takes most from the mean of all, if it is clearly worse than what its people else get.
+
+    What it took already some days before the fall is no part of that.
 
     Args:
-        history: of what is judged, back to some weeks before the fall.
-        fell_at, until: start of the first step that had fallen, and end of the newest, seconds.
+        history: of what is judged, back to some weeks before the fall, without the hours in which the data were bad.
+        dimension: that of the versions.
+        fell: start of the first step that may have fallen, and of the one that most probably was the first, seconds.
+        until: end of the newest step.
         lost: what the mean of all has fallen by.
+        by: dimension of the slices in which a version is compared; empty without one.
     """
-    window = history.between(max(fell_at, until - SPAN), until)
-    every, found = window.slice(OVERALL).sum(axis=0), list[WeakVersion]()
+    found, (surely_before, fell_at) = list[WeakVersion](), (fell[0] - LATE, fell[1])
     for key in history.slices:
         if key[0] != dimension or key[1] in (NONE, OTHER):
             continue
-        theirs = window.slice(key).sum(axis=0)
-        one = _beside(key[1], _since(history, key), theirs, every - theirs)
-        if one is not None and one.since >= fell_at - YOUNG and -one.part >= LEAST_PART * lost > 0:
-            found.append(one)
+        since = _since(history, key)
+        if since < fell_at - YOUNG:
+            continue
+        one = _clearly_worse(history, key, by, (max(fell_at, until - SPAN), until), min(since, fell_at))
+        earlier = _taken(history, key, by, (since, surely_before)) if since < surely_before else 0.0
+        if one is not None and min(earlier, 0.0) - one.part >= LEAST_PART * lost > 0:
+            found.append(replace(one, since=since))
     return min(found, key=lambda one: (one.part, one.version), default=None)
 
 
@@ -111,24 +123,30 @@ def _since(history: History, key: SliceKey) -> int:
     return int(history.starts[busy[0]]) if len(busy) and busy[0] else 0
 
 
-def _beside(version: str, since: int, theirs: b.Floats, others: b.Floats) -> WeakVersion | None:
-    """A version and all others, by (9,) partials of each; None where it is not clearly worse or there are too few."""
-    sizes = theirs[b.REQUESTS], others[b.REQUESTS]
-    share = float(sizes[0] / max(sum(sizes), 1.0))
-    if min(sizes) < LEAST_REQUESTS or min(share, 1 - share) < LEAST_SHARE:
+def _clearly_worse(history: History, key: SliceKey, by: str, span: tuple[int, int], began: int) -> WeakVersion | None:
+    """A version in a span; None where it is not clearly worse or there are too few requests of it or of others."""
+    share, others = _share(history, key, span)
+    if others < LEAST_REQUESTS or not LEAST_SHARE <= share <= 1 - LEAST_SHARE:
         return None
-    (mean, error), (mean_of_others, error_of_others) = _mean(theirs), _mean(others)
-    apart, error = mean - mean_of_others, float(np.hypot(error, error_of_others))
-    if apart > -CLEARLY * error:
+    seen = apart(history, key, by, span, began)
+    if seen is None or seen.difference > -CLEARLY * seen.error:
         return None
-    return WeakVersion(version, since, mean, mean_of_others, apart - 1.96 * error, apart + 1.96 * error, share)
+    lower, upper = (seen.difference + sign * 1.96 * seen.error for sign in (-1, 1))
+    value, other = seen.value, seen.value - seen.difference
+    return WeakVersion(key[1], span[0], value, other, lower, upper, share, None, seen.dimension, seen.is_before)
 
 
-def _mean(sums: b.Floats) -> tuple[float, float]:
-    """(mean, standard error) of some requests."""
-    size, mean = float(sums[b.REQUESTS]), float(sums[b.TOTAL] / sums[b.REQUESTS])
-    variance = max(float(sums[b.SQUARES]) / size - mean**2, 0.0)
-    return mean, float(np.sqrt(IN_WAVES * variance / size))
+def _taken(history: History, key: SliceKey, by: str, span: tuple[int, int]) -> float:
+    """What a version took from the mean of all in a span; 0 where there is too little to tell."""
+    seen = apart(history, key, by, span, span[0])
+    return 0.0 if seen is None else _share(history, key, span)[0] * seen.difference
+
+
+def _share(history: History, key: SliceKey, span: tuple[int, int]) -> tuple[float, float]:
+    """(a version's share of the requests, how many the others have)."""
+    window = history.between(*span)
+    every, theirs = (float(window.slice(k)[:, b.REQUESTS].sum()) for k in (OVERALL, key))
+    return theirs / max(every, 1.0), every - theirs
 
 
 def _last_day(traffic: History, until: int) -> History:
@@ -154,6 +172,11 @@ def _first(part: History, key: SliceKey, least: float) -> int | None:
     every, theirs = (part.slice(k)[:, REQUESTS] for k in (OVERALL, key))
     busy = np.flatnonzero(theirs > least * every)
     return int(part.starts[busy[0]]) if len(busy) else None
+
+
+def served_until(traffic: History, key: SliceKey, since: int, now: int, width: int, step: int) -> int | None:
+    """End of the last bucket of a version that has served since then, where it serves no more by `now`; else None."""
+    return _until(traffic.between(since, now), key, width, now - step)
 
 
 def _until(part: History, key: SliceKey, width: int, now: int) -> int | None:

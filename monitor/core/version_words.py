@@ -48,7 +48,7 @@ def _when(new: NewVersion) -> str:
 def advice_on_version(new: NewVersion) -> str:
     """What to do about a fall that began with a version of the model."""
     if new.until is not None:
-        return f"see whether it is well again now that model version {shown(new.version)} has been taken back."
+        return _taken_back(new.version)
     back = f" to {shown(new.former)}" if new.former != new.version else ""
     return (
         f"first think of rolling model version {shown(new.version)} back{back}, then see whether an index or a "
@@ -67,21 +67,41 @@ def weak_version(finding: Finding) -> str:
     one = finding.weak_version
     if one is None or (finding.new_version is not None and finding.new_version.version == one.version):
         return ""
+    over = "" if one.until is None else f" It has not served since {utc(one.until)}."
     return (
         f"Model version {shown(one.version)}, which began to serve at {utc(one.since)}, is at {one.value:.3f} with "
-        f"{share_of(one.share)} of the requests, the others at {one.others:.3f}: {one.value - one.others:+.3f} (95 %: "
-        f"{one.lower:+.3f} to {one.upper:+.3f}), which takes {-one.part:.3f} from the mean of all."
+        f"{share_of(one.share)} of the requests, {_beside(one)}: {one.value - one.others:+.3f} (95 %: {one.lower:+.3f} "
+        f"to {one.upper:+.3f}), which takes {-one.part:.3f} from the mean of all.{over}"
     )
+
+
+def _beside(one: WeakVersion) -> str:
+    """What a version is held against."""
+    if one.is_before:
+        return f"what it alone serves by {shown(one.dimension)} at {one.others:.3f} in the same hours of weeks before"
+    return f"the others{' in the same ' + shown(one.dimension) if one.dimension else ''} at {one.others:.3f}"
 
 
 def advice_on_weak(one: WeakVersion) -> str:
     """What to do about a version that is clearly worse than what serves beside it."""
+    if one.until is not None:
+        return _taken_back(one.version)
+    people = (
+        f"if nothing else changed in what it alone serves by {shown(one.dimension)}"
+        if one.is_before
+        else "if it serves the same people as the others"
+    )
     return (
-        f"compare it by `rankmon versions`; take model version {shown(one.version)} back if it serves the same people "
-        "as the others, then see whether anything else fell; retrain only if it was none of these."
+        f"compare it by `rankmon versions`; take model version {shown(one.version)} back {people}, then see whether "
+        "anything else fell; retrain only if it was none of these."
     )
 
 
 def first_on_weak(one: WeakVersion) -> str:
     """The same in a few words, of what is done before anybody retrains."""
-    return f"compare {shown(one.version)}"
+    version = shown(one.version)
+    return f"compare {version}" if one.until is None else f"see how it is without {version}"
+
+
+def _taken_back(version: str) -> str:
+    return f"see whether it is well again now that model version {shown(version)} has been taken back."

@@ -7,6 +7,11 @@ requests are equally so (Mantel and Haenszel 1959 weight tables this way). Its i
 queries' differences. Without common queries, the difference of the means is taken, with the spread from hour to hour,
 in which both versions share what the hour brings.
 
+Slices differ as queries do: a version that serves one device alone would be held against what people do on another. So
+versions are compared within the slices that both served: a query counts for each slice on its own, and differences of
+means are averaged over the slices by the second version's own requests there (direct standardisation). Where they have
+no slice in common, nothing is said of which is better.
+
 Of two versions of which each served when the other did not (a rollout, one after the other), nothing tells what is the
 version's and what is the time's. Where they served together for some of the time, only that time is compared.
 """
@@ -24,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.core.intervals import student
-from monitor.core.sample import Sample, by_query
+from monitor.core.sample import Sample, by_query_and_place
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -45,6 +50,9 @@ ALL_THE_TIME = 0.9
 
 MOST_PLACES = 20
 """Slices in which two versions are compared."""
+
+FEWEST_OF_PLACE = 5
+"""Requests of each version in a slice from which on both served it: one that was misrouted makes no common slice."""
 
 NEAR = 600
 SPACINGS = 3
@@ -86,20 +94,23 @@ class Comparison:
     """The second version against the first.
 
     Attributes:
-        by: what is counted as better or worse: a query that both got, by its means; or a request of the second
-            version, against the median request of the first.
-        difference, lower, upper: second minus first, with 95 % interval; None where there is too little to tell.
-        shared: queries that both got; None where requests have no query.
+        by: what is counted as better or worse: a query that both got in one slice, by its means; or a request of the
+            second version, against the median request of the first in its slice.
+        difference, lower, upper: second minus first within the slices that both served, with 95 % interval; None where
+            there is too little to tell. The difference is None where they have no slice in common.
+        shared: queries that both got in one slice, for each of the slices; None where requests have no query.
         queries: of these, how many are better; None without any.
         at_one_time: they served together; else what the time brought is in the difference too.
         together: share of the requests of each that came while the other served.
         resolution: seconds to which it is known when each served.
+        dimension: whose slices they are compared within; None where requests have none, or all are of one.
+        common: share of the requests of each in the slices that both served.
     """
 
     first: Mean
     second: Mean
     by: Literal["query", "request"]
-    difference: float
+    difference: float | None
     lower: float | None
     upper: float | None
     better: int
@@ -110,6 +121,8 @@ class Comparison:
     at_one_time: bool = True
     together: tuple[float, float] = (1.0, 1.0)
     resolution: int = 1
+    dimension: str | None = None
+    common: tuple[float, float] = (1.0, 1.0)
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -170,8 +183,12 @@ def mean(sample: Sample, version: str, width: int) -> Mean:
     )  # fmt: skip
 
 
-def compare(sample: Sample, first: str, second: str, width: int) -> Comparison:
+def compare(sample: Sample, first: str, second: str, width: int, dimension: str | None = None) -> Comparison:
     """The second version against the first, both of which have requests in the sample.
+
+    Args:
+        width: of a bucket, seconds.
+        dimension: that of the sample's places, within which they are compared.
 
     Raises:
         ValueError: one of them has none.
@@ -181,14 +198,36 @@ def compare(sample: Sample, first: str, second: str, width: int) -> Comparison:
         if not len(part):
             raise ValueError(f"version {version} has no request in this period")
     whole = mean(sample, first, width), mean(sample, second, width)
+    both = _of_both(one, other)
+    where = dimension if len({*one.places, *other.places}) > 1 else None
+    if not both:
+        return Comparison(*whole, "request", None, None, None, 0, 0, 0, dimension=where, common=(0.0, 0.0))
+    inside = tuple(np.fromiter((p in both for p in part.places), bool, len(part)) for part in (one, other))
+    common = float(inside[0].mean()), float(inside[1].mean())
+    one, other = one.where(inside[0]), other.where(inside[1])
     near = _near(one, other), _near(other, one)
     together = float(near[0].mean()), float(near[1].mean())
     is_one_time = max(together) >= TOGETHER
-    if is_one_time and min(together) < ALL_THE_TIME and near[0].any() and near[1].any():
-        one, other = one.where(near[0]), other.where(near[1])
+    if is_one_time and min(together) < ALL_THE_TIME:
+        one, other = _at_one_time(one.where(near[0]), other.where(near[1])) or (one, other)
     means = _of_part(whole[0], one, width), _of_part(whole[1], other, width)
     found = _found(means, one, other, width)
-    return replace(found, at_one_time=is_one_time, together=together)
+    return replace(found, at_one_time=is_one_time, together=together, dimension=where, common=common)
+
+
+def _of_both(one: Sample, other: Sample) -> set[str]:
+    """The slices that two versions served; where all requests are of one slice, however few, it is that."""
+    counts = Counter(one.places), Counter(other.places)
+    if len(counts[0] | counts[1]) == 1:
+        return set(counts[0])
+    return {place for place in counts[0] if min(counts[0][place], counts[1][place]) >= FEWEST_OF_PLACE}
+
+
+def _at_one_time(one: Sample, other: Sample) -> tuple[Sample, Sample] | None:
+    """The requests of two versions that came while both served, of the slices that both have some of; None: no such."""
+    both = set(one.places) & set(other.places)
+    first, second = (s.where(np.fromiter((p in both for p in s.places), bool, len(s))) for s in (one, other))
+    return (first, second) if both else None
 
 
 def by_place(sample: Sample, first: str, second: str, width: int) -> list[dict[str, Any]]:
@@ -236,12 +275,12 @@ def _near(one: Sample, other: Sample) -> NDArray[np.bool_]:
 
 
 def _pairs(one: Sample, other: Sample) -> list[tuple[float, float]]:
-    """(difference, weight) of each query that both got."""
-    rows, others = by_query(one), by_query(other)
+    """(difference, weight) of each query that both got, of each slice on its own."""
+    rows, others = by_query_and_place(one), by_query_and_place(other)
     found = []
-    for query in sorted(rows.keys() & others.keys()):
-        n1, n2 = float(one.under[rows[query]].sum()), float(other.under[others[query]].sum())
-        m1, m2 = float(one.over[rows[query]].sum()) / n1, float(other.over[others[query]].sum()) / n2
+    for key in sorted(rows.keys() & others.keys()):
+        n1, n2 = float(one.under[rows[key]].sum()), float(other.under[others[key]].sum())
+        m1, m2 = float(one.over[rows[key]].sum()) / n1, float(other.over[others[key]].sum()) / n2
         found.append((m2 - m1, n1 * n2 / (n1 + n2)))
     return found
 
@@ -276,11 +315,20 @@ def _between(off: Floats, share: Floats) -> float:
 
 
 def _unpaired(first: Mean, second: Mean, one: Sample, other: Sample, width: int, shared: int | None) -> Comparison:
-    difference = second.value - first.value
-    parts = np.concatenate([-_residuals(one, first.value), _residuals(other, second.value)])
+    places, others = np.array(one.places, object), np.array(other.places, object)
+    every = float(other.under.sum())
+    difference, apart = 0.0, np.zeros(len(other))
+    residuals = np.zeros(len(one)), np.zeros(len(other))
+    for place in sorted(set(other.places)):
+        at, of_other = np.flatnonzero(places == place), np.flatnonzero(others == place)
+        a, b = one.where(places == place), other.where(others == place)
+        levels = float(a.over.sum() / a.under.sum()), float(b.over.sum() / b.under.sum())
+        share = float(b.under.sum()) / every
+        difference += share * (levels[1] - levels[0])
+        residuals[0][at], residuals[1][of_other] = -share * _residuals(a, levels[0]), share * _residuals(b, levels[1])
+        apart[of_other] = b.values - float(np.median(a.values))
     hours = np.concatenate([_hours(one, width), _hours(other, width)])
-    lower, upper = _around(difference, parts, hours)
-    apart = other.values - float(np.median(one.values))
+    lower, upper = _around(difference, np.concatenate(residuals), hours)
     return Comparison(first, second, "request", difference, lower, upper, *_signs(apart), shared)
 
 

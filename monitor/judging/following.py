@@ -13,8 +13,7 @@ from monitor.core.thresholds import Change, Condition, ConditionName, View, eval
 from monitor.core.types import OVERALL, Monitor
 from monitor.core.verdict_conditions import FOLDED, VERDICTS
 from monitor.core.windows import SliceKey
-from monitor.core.words import utc
-from monitor.drifting import begun_anew, follow_drift, live_through
+from monitor.drifting import Drifted, begun_anew, begun_because, follow_drift, live_through
 from monitor.judging.arrivals import IDENTITY, follow_arrivals
 from monitor.judging.work import CHANGED, GOES_ON, GONE, Followed, Work
 from monitor.store import Store
@@ -40,7 +39,8 @@ def follow_onward(work: Work, store: Store) -> Followed:
             begin = state.until or 0
             before = _warm(work, rule, begin if rule.name in succeeded else begin + work.monitor.bucket, followed)
         _follow(work, rule, state.until or 0, before, followed)
-    _follow_drift(work, followed, store)
+    if work.monitor.drift is not None:
+        _note(follow_drift(work.monitor, work.monitor.drift, work.state, work.end, store), followed)
     _join_what_goes_on(followed)
     follow_arrivals(work, followed, store, is_anew=False)
     return followed
@@ -60,28 +60,27 @@ def _join_what_goes_on(followed: Followed) -> None:
 
 
 def follow_from_the_first(work: Work, store: Store) -> Followed:
-    """From the oldest bucket on, whatever was recorded before."""
+    """From the oldest bucket on, whatever was recorded before.
+
+    Verdicts as they were at the time: what somebody says of the level later does not undo what was found until then.
+    """
     followed, first = Followed(), work.views.first()
     for rule in work.monitor.alerts if first is not None else ():
         _follow(work, rule, first or 0, {}, followed)
-    _follow_drift(work, followed, store)
+    if work.monitor.drift is not None:
+        _note(live_through(work.monitor, work.monitor.drift, work.end, store, work.is_past), followed)
     follow_arrivals(work, followed, store, is_anew=True)
     return followed
 
 
-def _follow_drift(work: Work, followed: Followed, store: Store) -> None:
-    """Judge without thresholds, and note what came of it."""
-    if work.monitor.drift is None:
-        return
-    if work.is_past:
-        drifted = live_through(work.monitor, work.monitor.drift, work.end, store)
-    else:
-        drifted = follow_drift(work.monitor, work.monitor.drift, work.state, work.end, store)
+def _note(drifted: Drifted, followed: Followed) -> None:
+    """Take in what judging without thresholds came to."""
     followed.drift = drifted.judged
     followed.conditions |= drifted.conditions
     followed.changes += drifted.changes
     followed.findings |= drifted.findings
     followed.newest |= drifted.newest
+    followed.reasons |= drifted.reasons
 
 
 def _conditions_of(work: Work, rule: Rule) -> dict[SliceKey, Condition] | None:
@@ -207,8 +206,7 @@ def _begun_since(monitor: Monitor, begun: Sequence[Baseline], name: ConditionNam
         return ""
     for said in begun:
         if identity == identity_of(monitor, monitor.drift, [other for other in begun if other is not said]):
-            note = f": {said.note}" if said.note else ""
-            return f"its baseline was begun anew at {utc(said.since)} by {said.author}{note}"
+            return begun_because(said)
     return ""
 
 

@@ -28,7 +28,7 @@ class Work:
     Attributes:
         now: seconds of the data's clock.
         arrived: the newest that the source shows; None if it was not looked at.
-        is_past: it is judged as it was lived through, a beginning of the baseline known from when it was said.
+        is_past: a moment of the past is looked at, of which nothing is known that was said later.
     """
 
     monitor: Monitor

@@ -178,12 +178,12 @@ def on_trial(
 
 
 def blamed(history: History, lost: float) -> str | None:
-    one = weak(history, "model_version", LATER, LATER + DAY, lost)
+    one = weak(history, "model_version", (LATER - DAY, LATER), LATER + DAY, lost)
     return None if one is None else one.version
 
 
 def test_one_on_trial_that_is_clearly_worse_is_named_though_it_began_days_before() -> None:
-    one = weak(on_trial(0.2), "model_version", LATER, LATER + DAY, 0.03)
+    one = weak(on_trial(0.2), "model_version", (LATER - DAY, LATER), LATER + DAY, 0.03)
     assert one is not None
     assert (one.version, one.since) == ("v2", LATER - 3 * DAY)
     assert (one.value, one.others, one.share) == (pytest.approx(0.2), pytest.approx(0.5), pytest.approx(0.1))

@@ -14,7 +14,7 @@ from monitor.core.drift.noise import units
 from monitor.core.drift.series import DAY, WEEK, Floats
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import State
-from monitor.core.drift.sudden import Course, Foretold
+from monitor.core.drift.sudden import CLIP, TOLERATED, Course, Foretold
 
 HALVINGS = 20
 LARGEST = 0.95
@@ -22,6 +22,8 @@ WARM = 2 * DAY
 """After which a filter knows what it can."""
 ROUNDING = 1e-9
 """A single step of a day may bring just enough."""
+MOST_LOST = 64
+"""Requests of a step that a fall may cost all their worth, up to which it is weighed how many these are by chance."""
 
 
 def smallest_drops(settings: Settings, state: State) -> dict[str, float | None]:
@@ -65,18 +67,38 @@ class _Usual:
         size, variance = np.maximum(self.requests, 1e-9), np.maximum(self.variance, 1e-9)
         lowest = np.minimum((1 - tolerated) * level, 1.0)
         bet, kappa, tempered = odds(size, level, variance, lowest, found.noise)
-        shift = (np.maximum(drop - tolerated, 0) * level)[:, None]
-        gain = tempered * size[:, None] * (bet * shift - kappa * bet**2 * (variance[:, None] + shift**2))
-        capped = np.minimum(gain, most(threshold, tempered, settings.hours))
+        cap, chance, lost = most(threshold, tempered, settings.hours), *self._lumps(drop)
+        capped = np.zeros(bet.shape)
+        for likely, share in zip(chance.T, lost.T, strict=True):
+            shift = ((share - tolerated) * level)[:, None]
+            gain = tempered * size[:, None] * (bet * shift - kappa * bet**2 * (variance[:, None] + shift**2))
+            capped += likely[:, None] * np.minimum(gain, cap)
         of_all = np.logaddexp.reduce(capped * (DAY / settings.step), axis=1) - np.log(len(STAKES))
         both: Floats = np.logaddexp(of_all, np.log(SUDDEN) + self._sudden(settings, found, drop))
         return both
+
+    def _lumps(self, drop: Floats) -> tuple[Floats, Floats]:
+        """((U, K) chances, (U, K) share of its worth that a step loses), of a drop that costs some requests all of it.
+
+        Where the values hardly differ, a step of a few requests loses nothing mostly, and far more than the drop at
+        times. Of many it loses just that.
+        """
+        size = np.maximum(self.requests, 1e-9)
+        mean, numbers = (size * drop)[:, None], np.arange(MOST_LOST)
+        logarithm = numbers * np.log(np.maximum(mean, 1e-300)) - mean - np.cumsum(np.log(np.maximum(numbers, 1)))
+        is_few = mean < MOST_LOST / 2
+        chance = np.where(is_few, np.exp(logarithm), numbers == 0)
+        lost = np.where(is_few, np.minimum(numbers / size[:, None], 1.0), drop[:, None])
+        return chance / chance.sum(axis=1, keepdims=True), lost
 
     def _sudden(self, settings: Settings, found: Baseline, drop: Floats) -> Floats:
         """(U,) evidence of a sudden fall, the highest of the day that it begins, as expected."""
         noise, step = found.noise, settings.step
         sampling = self.variance / np.maximum(self.requests, 1e-9) / np.maximum(self.level, 1e-9) ** 2
-        moved, always = np.stack([np.zeros(len(drop)), -drop]), np.ones(len(drop), bool)
+        chance, lost = self._lumps(drop)
+        clip = CLIP * np.sqrt(sampling + noise.moves)[:, None]
+        seen_drop = (chance * np.minimum(lost, np.maximum(clip, TOLERATED))).sum(axis=1)
+        moved, always = np.stack([np.zeros(len(drop)), -seen_drop]), np.ones(len(drop), bool)
         seen = Foretold(noise.persistence, noise.moves, moved, np.stack([sampling, sampling]))
         course, highest = Course.empty(len(drop), 0), np.zeros(len(drop))
         for end in range(step, WARM + DAY + 1, step):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import pytest
 
 from monitor.core.drift.judge import judge
 from monitor.core.drift.power import smallest_drops
-from monitor.core.drift.series import DAY
+from monitor.core.drift.series import DAY, HOUR, Hours
 from monitor.core.drift.settings import Settings
 from tests.support.drift import START, Ranking, known
 
@@ -41,6 +42,33 @@ def test_a_slice_shows_less_than_overall() -> None:
 
 def test_without_a_baseline_nothing_is_promised() -> None:
     assert set(smallest_drops(Settings(), known(Ranking.of(9).draw())).values()) == {None}
+
+
+def all_ones(seed: int, drop: float) -> Hours:
+    """32 days of requests that are all worth 1, but for a share of the last two days' that are worth nothing."""
+    rng, hour = np.random.default_rng(seed), np.arange(32 * 24)
+    cycle = 1 + 0.6 * np.sin((hour % 24 - 9) / 12 * np.pi)
+    requests = rng.poisson(np.array([21.0, 29.5, 8.7]) * cycle[:, None]).astype(float)
+    fallen = (hour >= 30 * 24)[:, None]
+    worth = requests - rng.binomial(requests.astype(int), np.where(fallen, drop, 0.0))
+    every, none = requests.sum(axis=1), np.zeros(len(hour))
+    nothing = np.zeros(requests.shape)
+    names = ("some", "most", "few")
+    return Hours(START + hour * HOUR, names, requests, worth, worth, requests, nothing, every, none, none, 10 * every)
+
+
+def test_where_all_values_are_one_more_requests_show_smaller_drops_too_and_they_are_found() -> None:
+    found = smallest_drops(Settings(), known(all_ones(0, 0.0).rows(0, 30 * 24)))
+    drops = [found[unit] or 1.0 for unit in ("", "most", "some", "few")]
+    assert drops == sorted(drops)
+    for unit, drop in zip(("", "most", "some", "few"), drops, strict=True):
+        for times, least, most in ((0.5, 0, 1), (1.25, 3, 6)):
+            hits = 0
+            for seed in range(6):
+                verdicts, _ = judge(Settings(), None, all_ones(seed, times * drop))
+                inside = [v for v in verdicts if START + 30 * DAY < v.end <= START + 31 * DAY]
+                hits += any(alarm.unit == unit for v in inside for alarm in v.alarms)
+            assert least <= hits <= most, (unit, times)
 
 
 @cache
