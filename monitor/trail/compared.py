@@ -99,7 +99,9 @@ def compare(
     ]
     sums, _ = merged(history, monitor.bucket, end - window, end)
     with_it = end if fell_at is None else fell_at - NEAR
-    told = [_as_new(one, history, sums, measure, with_it, end - window - WEEK) for one in slices]
+    lately = end - window - WEEK
+    old = _old(history, min(with_it, lately))
+    told = [one if one.key in old else _as_new(one, history, sums, measure, with_it, lately) for one in slices]
     return Comparison(tuple(sorted(told, key=lambda c: (_cost(c, whole), c.key))), reference.words)
 
 
@@ -113,15 +115,28 @@ def _as_new(one: Compared, history: History, sums: b.Floats, measure: Measure, w
         sums: of the newest window, slice by slice.
         with_it, lately: from when on it counts as having begun with the fall, and lately, seconds.
     """
+    if _was_there(history, one.key, with_it if one.before is not None else min(with_it, lately)):
+        return one
     began = _began(history, [one.key])
     of_dimension = [key for key in history.slices if key[0] == one.key[0]]
     if began is None or began == _began(history, of_dimension):
         return one
-    if began < (with_it if one.before is not None else min(with_it, lately)):
-        return one
     rest = np.sum([sums[history.slices.index(key)] for key in of_dimension if key != one.key], axis=0)
     others = float(b.read_as(measure, rest))
     return replace(one, before=None, since=began, others=None if np.isnan(others) else others)
+
+
+def _old(history: History, until: int) -> set[SliceKey]:
+    """Slices that have requests in the week before an instant, seconds: most are, and it takes one look at all."""
+    last = int(np.searchsorted(history.starts, until))
+    first = int(np.searchsorted(history.starts, until - WEEK))
+    busy = history.sums[first:last, :, b.REQUESTS] > 0
+    return {history.slices[i] for i in np.flatnonzero(busy.any(axis=0)).tolist()}
+
+
+def _was_there(history: History, key: SliceKey, until: int) -> bool:
+    """Whether a slice has requests in the buckets that start before then, seconds."""
+    return bool(history.slice(key)[: int(np.searchsorted(history.starts, until)), b.REQUESTS].any())
 
 
 def _began(history: History, keys: Sequence[SliceKey]) -> int | None:

@@ -23,7 +23,9 @@ from monitor.core.drift.verdicts import SLICE_KINDS, Alarm, Change, Kind, Verdic
 
 LEAST_OF_DAY = 10
 """Requests of a slice that a day must usually bring, for none of them to say that it is gone."""
-LEAST_MIX, MIX_DEVIATIONS, MIX_BACK = 0.02, 4.5, 0.6
+LEAST_MIX, MIX_DEVIATIONS, MIX_BACK = 0.02, 5.5, 0.6
+"""Relative effect of the mix on the mean from which on it is told, the same in standard deviations of what it usually
+is, which counts on thin traffic, and the share of it down to which it is told."""
 LASTING_DAYS = 7
 """In a row, for which a level is above or below its reference until that is told."""
 LEAST_DECAY, DECAY_BACK = 0.05, 0.6
