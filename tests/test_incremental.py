@@ -129,6 +129,24 @@ def test_counts_that_outgrow_what_they_are_kept_in_stay_exact(store: Store) -> N
     assert {np.dtype(np.uint16), np.dtype(np.float64)} == set(kinds)
 
 
+def test_parts_of_what_somebody_holds_are_not_laid_out_twice(store: Store) -> None:
+    put(store, range(100), 6, DEVICES[:3])
+    known, plain, definition = Remembering(store, MONITOR), Store(store.url), MONITOR.traffic
+    whole = known.history(definition, 0, 100 * HOUR)
+    part = known.history(definition, 20 * HOUR, 90 * HOUR)
+    assert np.shares_memory(whole.sums, part.sums)
+    same(known, plain, [(0, 100 * HOUR), (20 * HOUR, 90 * HOUR), (30 * HOUR, 100 * HOUR)])
+    with pytest.raises(ValueError, match="read-only"):
+        part.sums[0] = 7  # it is everybody's
+    held = part.sums.copy()
+    with known.hold(MONITOR.name) as lease:
+        write(known, lease, MONITOR, drawn(range(80, 95), 7, DEVICES[:3]), force=True)
+    same(known, plain, [(20 * HOUR, 90 * HOUR)])
+    np.testing.assert_array_equal(part.sums, held)
+    assert not np.array_equal(known.history(definition, 20 * HOUR, 90 * HOUR).sums, held)
+    plain.close()
+
+
 def test_after_the_first_time_only_what_was_stored_since_is_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     known, asked, partials = Remembering(store, MONITOR), list[int](), Store.partials
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from monitor.store.store import Store, Written
 DAY = 86_400
 SPARE = 2 * DAY
 """Seconds that more is kept than needed, so that what is too old is dropped seldom."""
+
+BLOCK = 512
+"""Rows that are laid out together: those of long windows would go through memory once for each of their fields."""
 
 MOST_BYTES = 256 << 20
 """What all monitors of a process may keep together; those that find it used up read the store each time."""
@@ -181,6 +184,7 @@ class _Known:
         self.since = since
         self._span = span
         self.stale: set[int] = set()
+        self._laid_out: tuple[int, int, ref[Floats]] | None = None
         self._put(*read)
 
     @property
@@ -188,7 +192,7 @@ class _Known:
         return self._there.nbytes + sum(field.nbytes for field in self._fields)
 
     def _put(self, starts: Ints, final: Bools, slices: tuple[SliceKey, ...], sums: Floats, there: Bools) -> None:
-        self._count, self._slices = len(starts), slices
+        self._count, self._slices, self._laid_out = len(starts), slices, None
         room = ((0, max(24, len(starts) // 16)), (0, 0))
         self._starts, self._final, self._there = np.pad(starts, room[:1]), np.pad(final, room[:1]), np.pad(there, room)
         self._fields = [np.pad(_packed(sums[..., i]), room) for i in range(sums.shape[2])]
@@ -200,20 +204,34 @@ class _Known:
         if overall_only:
             return History(self._starts[lo:hi], self._final[lo:hi], slices[:1], self._sums(lo, hi, np.s_[:1]))
         if (kept := there.any(axis=0) | (np.arange(len(slices)) == 0)).all():
-            return History(self._starts[lo:hi], self._final[lo:hi], slices, self._sums(lo, hi))
+            return History(self._starts[lo:hi], self._final[lo:hi], slices, self._shared(lo, hi))
         names = tuple(name for name, is_kept in zip(slices, kept.tolist(), strict=True) if is_kept)
         return History(self._starts[lo:hi], self._final[lo:hi], names, self._sums(lo, hi, np.flatnonzero(kept)))
+
+    def _shared(self, lo: int, hi: int) -> Floats:
+        """(B, S, F) of some buckets, to be read only: a part of what was handed out last, while somebody holds that."""
+        if self._laid_out is not None:
+            first, end, held = self._laid_out
+            if first <= lo and hi <= end and (sums := held()) is not None:
+                return sums[lo - first : hi - first]
+        sums = self._sums(lo, hi)
+        sums.flags.writeable = False
+        self._laid_out = (lo, hi, ref(sums))
+        return sums
 
     def _sums(self, lo: int, hi: int, of: slice | Ints = np.s_[:]) -> Floats:
         """(B, S, F) of some buckets and slices."""
         columns = [field[lo:hi, of] for field in self._fields]
         found = np.empty((*columns[0].shape, len(columns)))
-        for i, column in enumerate(columns):
-            found[..., i] = column
+        for begin in range(0, len(found), BLOCK):
+            rows = np.s_[begin : begin + BLOCK]
+            for i, column in enumerate(columns):
+                found[rows, :, i] = column[rows]
         return found
 
     def replace(self, since: int, until: int, new: _Rows) -> None:
         """Put what is stored now in place of the buckets that start in [since, until)."""
+        self._laid_out = None
         if not set(new[2]) <= set(self._slices):
             names = (OVERALL, *sorted({*self._slices, *new[2]} - {OVERALL}))
             self._put(*_columns(self._rows(0, self._count), names))
