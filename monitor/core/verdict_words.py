@@ -189,7 +189,7 @@ def taken_as_normal(finding: Finding) -> str:
     if finding.verdict == "slice_missing":
         return f"Missing slices ({_slices(finding)}) stay away; that is taken as the new normal."
     if finding.verdict == SHORT:
-        return "Lists stay as short; that is taken as the new normal, and the quality is judged again."
+        return "Lists stay as short; that is taken as the new normal, and the quality is judged again, by a new level."
     figures = dict(finding.figures)
     if LEFT not in figures:  # kept by a version that did not count it
         return "Traffic stays low; that is taken as the new normal."

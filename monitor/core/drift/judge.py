@@ -77,21 +77,28 @@ def _ready(
     is_new_day = day != state.levels.today.number
     pin, is_stale = settings.pin(start), is_new_day and start - state.busy_at > STALE
     if pin > state.pinned_at or is_stale:
-        named = ("", *state.slices)
-        gone = tuple(Change(named[u], "withdrawn") for u in np.flatnonzero(state.standing.open))
-        if is_stale or pin == settings.pinned_at:
-            return State.begin(settings, start, slices), gone
-        return begun_anew(settings, state, start, slices), gone
+        is_whole = is_stale or pin == settings.pinned_at
+        anew = State.begin(settings, start, slices) if is_whole else begun_anew(settings, state, start, slices)
+        return anew, _withdrawn(state, anew)
     if start - state.until > GAP:
         trouble = replace(state.trouble, low=0)
         state = replace(state, recent=Recent.empty(settings.steps(24), len(slices)), trouble=trouble)
     if start - state.until > DAY:
         state = replace(state, standing=alarms.begun_again(state.standing, start))
-    return (_new_day(settings, state, day) if is_new_day else state), ()
+    if not is_new_day:
+        return state, ()
+    after = _new_day(settings, state, day)
+    return after, _withdrawn(state, after)
+
+
+def _withdrawn(before: State, after: State) -> tuple[Change, ...]:
+    """The alarms that are open no more, as what they rested on is gone."""
+    names = ("", *before.slices)
+    return tuple(Change(names[u], "withdrawn") for u in np.flatnonzero(before.standing.open & ~after.standing.open))
 
 
 def _new_day(settings: Settings, state: State, day: int) -> State:
-    """What is due at the beginning of a day."""
+    """What is due at the beginning of a day. No alarm ends by it, but those on a level that is no more."""
     if state.baseline is not None and not state.settled:
         state = without_broken_days(settings, state, state.baseline)
     if state.baseline is not None and state.settled:
@@ -100,8 +107,9 @@ def _new_day(settings: Settings, state: State, day: int) -> State:
     if state.settled:
         levels = _with_new_coverage(settings, state).with_new_volume(LEAST_VOLUME, TRAFFIC_RATIO)
         state = replace(state, levels=levels.with_new_lists(LISTS_RATIO))
-        if state.levels is not levels:
-            state = replace(state, trouble=replace(state.trouble, short_until=0))
+        if state.levels is not levels and state.trouble.short_until > (day - 1) * DAY:
+            # Not by another mix alone: lists of another length are worth something else, and bring other labels.
+            return begun_anew(settings, state, day * DAY, state.slices)
     if state.baseline is not None and state.settled and not state.standing.open.any():
         state = replace(state, misses=state.misses.after(state.levels, state.baseline))
     state = _fitted(settings, state, day)

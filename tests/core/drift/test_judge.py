@@ -803,8 +803,33 @@ def test_lists_that_lose_their_end_are_bad_data_and_not_a_worse_model() -> None:
 def test_lists_that_stay_shorter_are_what_is_usual_after_four_whole_days() -> None:
     found = verdicts(Ranking.of(50).since(32.5, items=0.5).draw())
     assert kinds(on(found, 32.5, 37)) == {"positions_missing"}
-    assert kinds(on(found, 37)) == {"healthy"}
+    assert kinds(on(found, 37, 39)) == {"not_enough_data"}
+    assert on(found, 38)[0].lacks == "whole days since the level began anew, labels included: 1 of 2"
+    assert kinds(on(found, 39)) == {"healthy"}
     assert not any(v.changes for v in found)
+
+
+@pytest.mark.parametrize("mean", [0.8, 1.2])
+def test_lists_that_stay_shorter_have_a_level_and_labels_of_their_own(mean: float) -> None:
+    """Half the items bring fewer labels, and the measure is worth another thing: neither is a fault of days to come."""
+    shorter = Ranking.of(60).since(32.5, items=0.5, mean=mean, coverage=0.6)
+    found = verdicts(shorter.draw())
+    assert kinds(on(found, 39)) == {"healthy"}
+    assert not any(v.changes for v in found)
+    assert on(found, 50)[0].coverage_expected == pytest.approx(on(found, 50)[0].coverage, rel=0.05)
+    fallen = verdicts(shorter.since(50, mean=0.85).draw())
+    assert kinds(on(fallen, 39, 50)) == {"healthy"}
+    assert kinds(on(fallen, 51)) == {"degraded"}, "by which the new level is judged as the old one was"
+
+
+def test_an_alarm_goes_with_the_lists_that_it_was_about() -> None:
+    found = verdicts(Ranking.of(42).since(31, mean=0.8).since(32.5, items=0.5).draw())
+    assert kinds(on(found, 32, 32.5)) == {"degraded"}
+    assert {c.became for v in on(found, 32, 37) for c in v.changes} <= {"firing"}
+    gone = {(v.end, c.unit, c.became) for v in on(found, 37) for c in v.changes}
+    assert ((START + 37 * DAY + HOUR), "", "withdrawn") in gone
+    assert {became for _, _, became in gone} == {"withdrawn"}
+    assert kinds(on(found, 39)) == {"healthy"}
 
 
 def test_thin_traffic_shows_shorter_lists_by_the_day() -> None:
@@ -840,6 +865,14 @@ def test_lists_that_are_shorter_as_other_slices_come_are_usual() -> None:
     each = shown / np.maximum(past.requests.sum(axis=1), 1)
     assert each[busy].mean() < 0.5 * each[~busy].mean()
     assert "positions_missing" not in kinds(verdicts(replace(past, shown=shown)))
+
+
+def test_lists_that_are_shorter_for_good_by_the_mix_end_no_alarm() -> None:
+    length = np.array([2.0, 10.0, 20.0])
+    past = Ranking.of(44).since(31, mean=0.85).since(32, rate=12.0, slices=[0]).draw()
+    found = verdicts(replace(past, shown=(past.requests * length).sum(axis=1)))
+    assert kinds(on(found, 32, 44)) == {"degraded"}
+    assert not any(c.became == "withdrawn" for v in found for c in v.changes)
 
 
 def test_where_nothing_is_known_of_lists_none_are_short() -> None:
