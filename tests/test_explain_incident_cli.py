@@ -6,6 +6,7 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -369,6 +370,40 @@ def test_versions_are_compared_by_what_verdicts_judge(
     write(folder, filled, "    measures: [ndcg@10]\n", asked)
     assert run(folder, "versions", "shop", "--to", "2026-02-19") == 0
     assert capsys.readouterr().out.startswith("shop, ndcg(empty=zero)@10, 2026-02-12 00:00 UTC to ")
+
+
+def test_versions_are_compared_without_the_hours_in_which_the_data_were_bad(
+    folder: Path, filled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, filled, "    measures: [ndcg@10]\n", "    measures: [ndcg@10]\n    drift: {}\n")
+    asked, end = ("versions", "shop", "--to", "2026-02-19"), int(datetime(2026, 2, 18, tzinfo=UTC).timestamp())
+    execute(folder, "DELETE FROM verdicts")
+
+    def told() -> tuple[str, dict[str, Any]]:
+        said = []
+        for style in ("text", "json"):
+            assert run(folder, *asked, "--format", style) == 0
+            said.append(capsys.readouterr().out)
+        return said[0], json.loads(said[1])
+
+    whole, before = told()
+    assert "the data were bad" not in whole
+    assert before["left_out"] == {"seconds": 0, "kinds": []}
+    for hour, kind in enumerate(["labels_suspect", "labels_collapsed", "slice_missing"]):
+        execute(folder, f"INSERT INTO verdicts VALUES ('shop', {end + hour * 3600}, '{kind}', 1, 0.1, 0.1, '', NULL)")
+    said, after = told()
+    assert "without 2 h in which the data were bad (labels or relevance collapsed, labels suspect)\n" in said
+    assert after["left_out"] == {"seconds": 7200, "kinds": ["labels_collapsed", "labels_suspect"]}
+    second = [one["comparison"]["second"] for one in (before, after)]
+    assert 0 < second[0]["read"] - second[1]["read"] < 0.1 * second[0]["read"]
+    stored = [{v["version"]: v["requests"] for v in one["versions"]} for one in (before, after)]
+    assert stored[0]["v1"] == stored[1]["v1"]
+    assert stored[0]["v2"] - stored[1]["v2"] == second[0]["read"] - second[1]["read"]
+    execute(folder, "DELETE FROM verdicts")
+    hours = "(SELECT DISTINCT bucket_start FROM traffic WHERE slice_id IN (SELECT id FROM slices WHERE dimension = ''))"
+    every = f"SELECT 'shop', bucket_start + 3600, 'labels_suspect', 1, 0.1, 0.1, '', NULL FROM {hours}"
+    execute(folder, f"INSERT INTO verdicts {every}")
+    assert told()[0] == whole, "of nothing nothing is known"
 
 
 def test_without_queries_versions_are_not_counted_against_a_median(

@@ -7,7 +7,7 @@ from typing import Any
 
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.types import NONE, format_duration
-from monitor.core.versions import ALL_THE_TIME
+from monitor.core.versions import ALL_THE_TIME, FEWEST_OF_PLACE
 from monitor.core.words import utc
 
 Document = Mapping[str, Any]
@@ -69,8 +69,8 @@ def _strangers(found: Document) -> Iterator[str]:
     """Two versions of which nobody can tell which is better."""
     first, second = (f"{shown(v['version'])} at {number(v['value'])}" for v in (found["first"], found["second"]))
     yield (
-        f"\n{first} and {second} served different slices of {shown(found['dimension'])}: the difference may be theirs. "
-        "Neither is told to be the better one."
+        f"\n{first} and {second} have no slice of {shown(found['dimension'])} in common with {FEWEST_OF_PLACE} "
+        "requests of each: the difference may be that of their slices. Neither is told to be the better one."
     )
 
 

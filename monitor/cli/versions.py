@@ -15,8 +15,10 @@ from monitor.cli.formats import format_option
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.measures import Measure, parse
 from monitor.core.types import Monitor, Slice
+from monitor.core.verdict_conditions import MASKED
 from monitor.core.verdict_hours import judged, step_of
-from monitor.core.words import utc
+from monitor.core.verdict_words import NAMES
+from monitor.core.words import lasting, utc
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,8 +70,9 @@ def versions(
     measure, by = _measure(wanted, text), _by(wanted, dimension)
     with stored(config) as store:
         span = _span(wanted, since, until, store)
-        table_ = _stored(wanted, measure, span, store)
-        sample, of = _read(config, wanted, measure, by, span, store)
+        bad = _bad(wanted, span, store)
+        table_ = _stored(wanted, measure, span, bad, store)
+        sample, of = _read(config, wanted, measure, by, span, bad, store)
         two = pair or _newer_against_older(wanted, sample, store)
     found = _compare(wanted, sample, two, by, of)
     document = {
@@ -80,6 +83,7 @@ def versions(
         "versions": table_,
         "requests": len(sample),
         "stored_requests": of,
+        "left_out": {"seconds": len(bad) * step_of(wanted.bucket), "kinds": sorted(set(bad.values()))},
         "comparison": found,
         "by": None if by is None else by.dimension,
         "slices": [] if found is None or by is None else _slices(wanted, sample, two),
@@ -133,7 +137,19 @@ def _span(monitor: Monitor, since: int | None, until: int | None, store: Store) 
     return begin, end
 
 
-def _stored(monitor: Monitor, measure: Measure, span: tuple[int, int], store: Store) -> list[dict[str, Any]]:
+def _bad(monitor: Monitor, span: tuple[int, int], store: Store) -> dict[int, str]:
+    """End of each step of a period in which the data were bad -> its verdict; none where they always were."""
+    if monitor.drift is None:
+        return {}
+    step = step_of(monitor.bucket)
+    found = {one.end: str(one.kind) for one in store.verdicts.drawn(monitor.name, *span) if one.kind in MASKED}
+    is_all = len(found) * step >= span[1] - span[0]
+    return {} if is_all else found
+
+
+def _stored(
+    monitor: Monitor, measure: Measure, span: tuple[int, int], bad: Mapping[int, str], store: Store
+) -> list[dict[str, Any]]:
     """The versions by what is stored of their slices: means with intervals."""
     from monitor.core import diagnosis as d
     from monitor.core.intervals import REACH
@@ -144,7 +160,7 @@ def _stored(monitor: Monitor, measure: Measure, span: tuple[int, int], store: St
         return []
     begin = span[0] - REACH
     fell = d.Subject(measure, None, ("", ""), span, ())
-    spoilt = unsound(monitor, begin, span[0], store)
+    spoilt = [*unsound(monitor, begin, span[0], store), *bad]
     history = store.history(monitor.definition(measure), begin, span[1]).without(spoilt, step_of(monitor.bucket))
     traffic = store.history(monitor.traffic, begin, span[1])
     found = d.versions(d.Stored(fell, history, traffic, monitor.bucket), dimension.dimension)
@@ -152,7 +168,13 @@ def _stored(monitor: Monitor, measure: Measure, span: tuple[int, int], store: St
 
 
 def _read(
-    config: Config, monitor: Monitor, measure: Measure, by: Slice | None, span: tuple[int, int], store: Store
+    config: Config,
+    monitor: Monitor,
+    measure: Measure,
+    by: Slice | None,
+    span: tuple[int, int],
+    bad: Mapping[int, str],
+    store: Store,
 ) -> tuple[Sample, int | None]:
     """(requests of the period, how many are stored). Raises SourceError, InputError if there are none."""
     from monitor.core.sample import Wanted
@@ -166,7 +188,9 @@ def _read(
     requests = None if known is None else known.every
     query = None if monitor.rankings.query is None else QUERY
     slices = set() if by is None else store.known_slices(monitor.name).get(by.dimension, set())
-    wanted = Wanted(measure, query, VERSION, by, frozenset(slices))
+    step = step_of(monitor.bucket)
+    without = frozenset(end - step for end in bad)
+    wanted = Wanted(measure, query, VERSION, by, frozenset(slices), left_out=without, step=step)
     source = config.source(monitor.source)
     database = Database(source.name, source.url, source.statement_timeout)
     steps = read_sample(Pull(detailed(monitor), database), wanted, span, monitor.bucket, known, MOST)
@@ -235,6 +259,9 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     of = document["stored_requests"]
     if of is not None and document["requests"] >= MOST:
         yield f"of {of:,}: a like share of every hour, and of that those whose ids come first by a hash"
+    if kinds := document["left_out"]["kinds"]:
+        told = ", ".join(NAMES[kind] for kind in kinds)
+        yield f"without {lasting(document['left_out']['seconds'])} in which the data were bad ({told})"
     if document["versions"]:
         yield "\nAs stored:"
         yield from _stored_lines(document)

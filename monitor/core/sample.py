@@ -165,6 +165,7 @@ class Wanted:
         by: the dimension that `places` are of; None: of none.
         known: values of `by` that were admitted; others count as `other` there.
         only: the value of `by` whose requests are taken; None: all are.
+        left_out: starts of the steps, of `step` seconds each, whose requests are not taken.
     """
 
     measure: Measure
@@ -173,6 +174,8 @@ class Wanted:
     by: Slice | None
     known: frozenset[str] = frozenset()
     only: str | None = None
+    left_out: frozenset[int] = frozenset()
+    step: int = 1
 
 
 @dataclass(frozen=True)
@@ -201,7 +204,9 @@ def sampled(reading: Reading, wanted: Wanted) -> Sample:
     rankings = reading.taken_by(wanted.measure.kernel)
     scores = score(wanted.measure.kernel, rankings)
     over, under = weights(wanted.measure, scores)
-    kept = np.flatnonzero(rankings.sampled & (under > 0))
+    served = reading.served // MICROS
+    taken = rankings.sampled & ~np.isin(served - served % wanted.step, list(wanted.left_out))
+    kept = np.flatnonzero(taken & (under > 0))
     rows = kept.tolist()
     size = len(reading.served)
     places = _places(reading, wanted.by, wanted.known)
@@ -209,14 +214,14 @@ def sampled(reading: Reading, wanted: Wanted) -> Sample:
     versions = [NONE if version is None else text(version) for version in _column(reading, wanted.version)]
     found = Sample(
         tuple(text(reading.ids[i] if len(reading.ids) == size else i) for i in rows),
-        reading.served[kept] // MICROS,
+        served[kept],
         over[kept],
         under[kept],
         tuple(None if queries[i] is None or queries[i] == MIXED else text(queries[i]) for i in rows),
         tuple(places[i] for i in rows),
         tuple(versions[i] for i in rows),
         len(rows),
-        _empty(versions, rankings.sampled, scores.empty),
+        _empty(versions, taken, scores.empty),
         scores.empty[kept],
     )
     return found if wanted.only is None else found.of_place(wanted.only)

@@ -5,7 +5,7 @@ both versions got a query, they are compared on that query, and the difference i
 (n1 + n2) is the weight of a query with n1 and n2 requests, by which the average is the least uncertain one if all
 requests are equally so (Mantel and Haenszel 1959 weight tables this way). Its interval is from the spread of the
 queries' differences. Without common queries, the difference of the means is taken, with the spread from hour to hour,
-in which both versions share what the hour brings.
+in which both versions share what the hour brings, and at least that of single requests (see `spread`).
 
 Slices differ as queries do: a version that serves one device alone would be held against what people do on another. So
 versions are compared within the slices that both served: a query counts for each slice on its own, and differences of
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from monitor.core.intervals import student
 from monitor.core.sample import Sample, by_query_and_place
+from monitor.core.spread import Weighed, half_width
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -176,7 +177,9 @@ def mean(sample: Sample, version: str, width: int) -> Mean:
     if not len(part):
         return Mean(version, 0, math.nan, None, None)
     level = float(part.over.sum() / part.under.sum())
-    lower, upper = _around(level, _residuals(part, level), _hours(part, width))
+    # What each request adds to the error of the mean, linearised as for any ratio (Cochran 1977, 6.4).
+    half = half_width(Weighed(part.under / part.under.sum(), part.values - level, _hours(part, width)))
+    lower, upper = (None, None) if half is None else (level - half, level + half)
     read, empty = sample.empty.get(version, (None, None))
     return Mean(
         version, len(part), level, lower, upper, int(part.served.min()), int(part.served.max()), read, empty
@@ -318,24 +321,21 @@ def _unpaired(first: Mean, second: Mean, one: Sample, other: Sample, width: int,
     places, others = np.array(one.places, object), np.array(other.places, object)
     every = float(other.under.sum())
     difference, apart = 0.0, np.zeros(len(other))
-    residuals = np.zeros(len(one)), np.zeros(len(other))
-    for place in sorted(set(other.places)):
-        at, of_other = np.flatnonzero(places == place), np.flatnonzero(others == place)
+    weights, off = (np.zeros(len(one)), np.zeros(len(other))), (np.zeros(len(one)), np.zeros(len(other)))
+    of_both = sorted(set(other.places))
+    for place in of_both:
+        at = np.flatnonzero(places == place), np.flatnonzero(others == place)
         a, b = one.where(places == place), other.where(others == place)
         levels = float(a.over.sum() / a.under.sum()), float(b.over.sum() / b.under.sum())
         share = float(b.under.sum()) / every
         difference += share * (levels[1] - levels[0])
-        residuals[0][at], residuals[1][of_other] = -share * _residuals(a, levels[0]), share * _residuals(b, levels[1])
-        apart[of_other] = b.values - float(np.median(a.values))
-    hours = np.concatenate([_hours(one, width), _hours(other, width)])
-    lower, upper = _around(difference, np.concatenate(residuals), hours)
+        for i, part in enumerate((a, b)):
+            weights[i][at[i]], off[i][at[i]] = share * part.under / part.under.sum(), part.values - levels[i]
+        apart[at[1]] = b.values - float(np.median(a.values))
+    parts = [Weighed(weights[i], off[i], _hours(s, width), len(of_both)) for i, s in enumerate((one, other))]
+    half = half_width(parts[1], parts[0])
+    lower, upper = (None, None) if half is None else (difference - half, difference + half)
     return Comparison(first, second, "request", difference, lower, upper, *_signs(apart), shared)
-
-
-def _residuals(sample: Sample, level: float) -> Floats:
-    """What each request adds to the error of the mean, linearised as for any ratio (Cochran 1977, 6.4)."""
-    found: Floats = (sample.over - level * sample.under) / sample.under.sum()
-    return found
 
 
 def _hours(sample: Sample, width: int) -> NDArray[np.int64]:
@@ -345,16 +345,3 @@ def _hours(sample: Sample, width: int) -> NDArray[np.int64]:
 def _signs(apart: Floats) -> tuple[int, int, int]:
     better, worse = int((apart > SAME).sum()), int((apart < -SAME).sum())
     return better, worse, len(apart) - better - worse
-
-
-def _around(level: float, residuals: Floats, group: NDArray[np.int64]) -> tuple[float | None, float | None]:
-    """95 % interval of what is the sum of residuals off, where those of one group move together.
-
-    Of a single group, its members are taken for groups of their own; of a single member there is no interval.
-    """
-    _, number = np.unique(group, return_inverse=True)
-    sums = np.bincount(number, residuals) if number.max(initial=0) > 0 else residuals
-    if len(sums) < 2:
-        return None, None
-    half = student(len(sums) - 1) * math.sqrt(float((sums**2).sum()) * len(sums) / (len(sums) - 1))
-    return level - half, level + half

@@ -77,6 +77,38 @@ def test_unpaired_intervals_hold_the_truth_too() -> None:
     assert 181 <= hits <= 199
 
 
+@pytest.mark.parametrize("waves", [0.0, 0.05])
+@pytest.mark.parametrize(("served", "share"), [(1, 1.0), (3, 1.0), (1, 0.5), (3, 0.1)])
+def test_intervals_of_a_version_that_served_for_hours_only_hold_the_truth(
+    served: int, share: float, waves: float
+) -> None:
+    """All that the requests of one hour are off their mean adds up to none: hours tell nothing of such a version."""
+    hits, rounds = 0, 100
+    for seed in range(rounds):
+        rng = np.random.default_rng(seed)
+        hour = np.sort(rng.integers(0, 48, 2_000))
+        second = (hour >= 48 - served) & (rng.random(2_000) < share)
+        value = 0.5 + rng.normal(0, waves, 48)[hour] - 0.02 * second + rng.normal(0, 0.3, 2_000)
+        plain = requests(value.tolist(), None, ["v2" if s else "v1" for s in second])
+        sample = replace(plain, served=hour * HOUR)
+        found = compare(sample, "v1", "v2", HOUR)
+        hits += (found.lower or 0.0) <= -0.02 <= (found.upper or 0.0)
+    assert hits >= 86
+
+
+def test_of_a_few_requests_an_interval_is_wide_and_of_one_of_each_there_is_none() -> None:
+    rng = np.random.default_rng(1)
+    usual, when = rng.uniform(0, 1, 500).tolist(), np.repeat(np.arange(50), 10) * HOUR
+    for few in ([1.0], [1.0, 1.0], [0.2, 0.9]):
+        plain = requests([*usual, *few], None, [*["v1"] * 500, *["v2"] * len(few)])
+        found = compare(replace(plain, served=np.append(when, [when[-1]] * len(few))), "v1", "v2", HOUR)
+        assert found.lower is not None
+        assert found.upper is not None
+        assert found.upper - found.lower > 0.8, "what one request differs by is known from the others"
+    alone = compare(requests([0.3, 0.9], None, ["v1", "v2"]), "v1", "v2", HOUR)
+    assert (alone.difference, alone.lower, alone.upper) == (pytest.approx(0.6), None, None)
+
+
 def test_the_difference_and_the_signs_by_a_plain_loop() -> None:
     sample = simulated(3, effect=-0.05)
     found = compare(sample, "v1", "v2", HOUR)
