@@ -208,6 +208,21 @@ def test_requests_that_are_not_logged_are_told_by_their_events(check: Check, dat
     assert "an item that was not" not in told
 
 
+def test_events_that_come_later_than_the_attribution_are_told_and_no_fault_of_what_is_logged(
+    check: Check, database_url: str
+) -> None:
+    execute(database_url, "UPDATE search_events SET occurred_at = occurred_at + 5400 WHERE item_id IN ('i1', 'i2')")
+    assert check(LATE)[2] == []
+    _, _, err = check(("attribution: 1h", "attribution: 5m"))
+    (late,) = (line for line in err if "relevance.events.attribution: " in line)
+    assert re.search(
+        r"\d+ of \d+ events on what was shown \((3[5-9]|4[0-5]) %\) come later than 5m after it, and count "
+        r"for nothing; half of all come within 1 min, 95 % within 1 h 31 min: is the attribution long enough",
+        late,
+    )
+    assert re.search(r"wrong; \d+ come long after what they are on: is the `attribution` long enough", _unmatched(err))
+
+
 def test_a_few_events_that_match_nothing_are_usual(check: Check, database_url: str) -> None:
     execute(database_url, "DELETE FROM search_log WHERE substr(request_id, length(request_id) - 1) = '33'")
     code, out, err = check()

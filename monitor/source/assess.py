@@ -102,13 +102,14 @@ def _assess(pull: Pull, end: int, now: float) -> Assessment:
         seen = _requests_in_words(reading)
         if isinstance(recipe, Events):
             events = _EventSample.of(queries, reader, recipe, reading, end)
-            found += events.remarks(lambda: _of_no_request(pull, recipe, reading))
+            found += events.remarks(lambda: _of_what_was_not_logged(pull, recipe, reading))
             seen += events.words
             low = [*_low_share(reading), *events.low_share()]
         of_zones += _on_zones(queries, reader, now + time.monotonic() - began, low)
     lags = _lags(pull, reading) if isinstance(recipe, Events) else np.empty(0)
     if isinstance(recipe, Events) and not of_zones:
         of_zones += _on_lags(monitor, recipe, reading, lags, low)
+        found += _on_attribution(recipe, lags) if not of_zones else ()
     if isinstance(recipe, Events):
         found += _on_ids(pull, recipe, reading)
     found += of_zones or _on_age(pull, lags, now, lambda: now + time.monotonic() - began)
@@ -158,6 +159,19 @@ def _on_lags(monitor: Monitor, recipe: Events, reading: Reading, lags: Floats, l
         within = f"while the attribution is {format_duration(recipe.attribution)}"
         text = f"only {labelled:,} of {size:,} requests have a label, though {lags.size:,} events name what they showed"
         yield Remark(TIME_OF_EVENTS, f"{text}: half of them by {when}, {within}; are both times in the same zone?")
+
+
+def _on_attribution(recipe: Events, lags: Floats) -> Iterator[Remark]:
+    """That many events come too late to count."""
+    late = int((lags >= recipe.attribution).sum())
+    if lags.size >= FEWEST and late > NOTABLE * lags.size:
+        half, most = (lasting(max(round(float(at)), 1)) for at in np.quantile(lags, [0.5, 0.95]))
+        yield Remark(
+            ("relevance", "events", "attribution"),
+            f"{late:,} of {lags.size:,} events on what was shown ({percent(late, lags.size)}) come later than "
+            f"{format_duration(recipe.attribution)} after it, and count for nothing; half of all come within {half}, "
+            f"95 % within {most}: is the attribution long enough?",
+        )
 
 
 def _on_age(pull: Pull, lags: Floats, began: float, now: Callable[[], float]) -> Iterator[Remark]:
@@ -312,11 +326,12 @@ class _EventSample:
         if self.happened >= FEWEST and matched < LOW_MATCHED * self.happened:
             yield f"only {percent(matched, self.happened)} of the events match"
 
-    def remarks(self, of_no_request: Callable[[], int | None]) -> Iterator[Remark]:
+    def remarks(self, of_what_was_not_logged: Callable[[], tuple[int, int] | None]) -> Iterator[Remark]:
         """What is wrong with them.
 
         Args:
-            of_no_request: how many of the unmatched name a request that was not logged; None if that is not known.
+            of_what_was_not_logged: how many of the unmatched name a request that was not, and how many an item that was
+                not in a request that was; None if that is not known.
         """
         yield from self._on_types()
         lost = min(self.unmatched or 0, self.happened)
@@ -327,8 +342,7 @@ class _EventSample:
         if lost > self.happened / 2:
             remedy = "do request and item name the same things as in the rankings, and are both times in the same zone?"
         else:
-            strangers = of_no_request()
-            remedy = _why_unmatched(lost, None if strangers is None else min(strangers, lost))
+            remedy = _why_unmatched(lost, of_what_was_not_logged())
         yield Remark(("relevance", "events", "request"), f"{text}; {remedy}")
 
     def _on_types(self) -> Iterator[Remark]:
@@ -344,36 +358,50 @@ class _EventSample:
                 yield Remark(("relevance", "events", "rules", index), text)
 
 
-def _of_no_request(pull: Pull, recipe: Events, reading: Reading) -> int | None:
-    """How many events of that time name a request that was not logged; None where it takes too long to see."""
-    parts = Blocks.of(pull.monitor, recipe).cut(reading.since, reading.until)
+def _of_what_was_not_logged(pull: Pull, recipe: Events, reading: Reading) -> tuple[int, int] | None:
+    """How many events of that time name a request that was not logged in the day before, and how many an item in one.
+
+    None where it takes too long to see.
+    """
+    parts = [(since, until, (reach[0] - DAY, reach[1])) for since, until, reach in
+             Blocks.of(pull.monitor, recipe).cut(reading.since, reading.until)]  # fmt: skip
     try:
         with pull.reading() as (reader, queries):
-            counted = (
-                sa.select(sa.func.count()).select_from(queries.unmatched(recipe, *part, of_any_item=True).subquery())
-                for part in parts
+            lost, strangers = (
+                sum(
+                    int(reader.one(sa.select(sa.func.count()).select_from(events.subquery())) or 0)
+                    for events in (queries.unmatched(recipe, *part, of_any_item=of_any) for part in parts)
+                )
+                for of_any in (False, True)
             )
-            return sum(int(reader.one(count) or 0) for count in counted)
+            return strangers, lost - strangers
     except SourceError as error:
         if error.reason not in ("timeout", "resources"):
             raise
         return None
 
 
-def _why_unmatched(lost: int, strangers: int | None) -> str:
-    """Why some of the events match nothing, and what mends it; `strangers` of them name no request that was logged."""
+def _why_unmatched(lost: int, of_what: tuple[int, int] | None) -> str:
+    """Why some of the events match nothing, and what mends it.
+
+    Args:
+        of_what: how many of them are on a request, and how many on an item, that was not logged in the day before.
+    """
     usual = "a few % are usual, of late clicks and bots; more of them make values wrong"
     items = "is every item that was shown logged, each page of a list too, and by the same name?"
     requests = (
         "are all requests logged, and still there? Events of other lists, tests or bots are left out by a "
         "`select:` in the place of the events' table"
     )
-    if strangers is None:
+    if of_what is None:
         return f"{usual}; {items} Or {requests}"
-    unlisted = lost - strangers
+    strangers, unlisted = min(of_what[0], lost), min(of_what[1], lost - min(of_what[0], lost))
+    late = lost - strangers - unlisted
     of_items = f"{unlisted:,} name a request that was logged, but an item that was not: {items}"
     of_requests = f"{strangers:,} name a request that was not logged: {requests}"
-    return "; ".join([usual, *([of_items] if unlisted else []), *([of_requests] if strangers else [])])
+    of_late = f"{late:,} come long after what they are on: is the `attribution` long enough?"
+    parts = [(unlisted, of_items), (strangers, of_requests), (late, of_late)]
+    return "; ".join([usual, *(text for number, text in parts if number)])
 
 
 def _types(queries: Queries, reader: Reader, recipe: Events, end: int) -> list[tuple[Any, int | None, int]]:
