@@ -5,12 +5,14 @@ import shlex
 import socket
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from monitor import cli
 from monitor.cli.common import called
+from monitor.cli.demo import _acts, _story
 from monitor.core.words import command
 from tests.support.processes import ROOT
 
@@ -80,6 +82,18 @@ def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(tmp_path: Path)
     assert {arguments.split()[0] for _, arguments, _ in calls} == {"explain-incident", "backfill", "incidents"}
     assert {config for *_, config in calls} == {f"{tmp_path}/demo/rankmon.yaml"}
     assert not re.search(r"(?<![/\w])rankmon (?:explain-incident|backfill|incidents)", done.stdout)
-    (shown,) = re.findall(r"^More: (.+)$", before, re.MULTILINE)
-    explained = subprocess.run(shlex.split(shown), cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert explained.returncode == 0, explained.stderr
+    assert "Page: " not in done.stdout, "which nobody serves any more"
+    shown = set(re.findall(r"(?:^More|later|stays): (.+)$", before + after, re.MULTILINE))
+    assert len(shown) == 3
+    for each in shown:
+        again = subprocess.run(shlex.split(each), cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert again.returncode == 0, (each, again.stderr)
+
+
+@pytest.mark.parametrize("day", range(1, 8))
+def test_all_that_the_demo_tells_is_over_and_begins_on_a_monday(day: int) -> None:
+    now = datetime(2026, 11, day, 13, 45, tzinfo=UTC)
+    story = _story(now)
+    assert story.start.weekday() == 0
+    over = max(act.ends for act in _acts(story)) + timedelta(days=1)
+    assert now - timedelta(days=8) < over < now

@@ -8,6 +8,7 @@ import textwrap
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,8 @@ STEP = timedelta(minutes=5)
 LEAP = timedelta(hours=6)
 """The same where the story is told at once."""
 
-COPIED = ("More: ", "To count labels ", "Page: ")
+PAGE = "Page: "
+COPIED = ("More: ", "To count labels ", PAGE)
 """How lines begin that hold a command or an address."""
 
 CONFIG = """\
@@ -150,12 +152,12 @@ def _demo(folder: Path, once: bool, speed: float, listen: str, call: str) -> Non
     from monitor.app import App
     from monitor.config import load
     from monitor.demo.pager import Pager
-    from monitor.demo.shop import Shop, Story
+    from monitor.demo.shop import Shop
     from monitor.logs import set_up
 
     click.echo("This is a SIMULATED shop: people with taste, a position-based click model, purchases. Nothing is real.")
-    story = Story(start=_monday(datetime.now(UTC)) - timedelta(days=35))
-    shop, engine, pager = Shop(story=story), _shop_database(folder), Pager(_show_page)
+    story = _story(datetime.now(UTC))
+    shop, engine, pager = Shop(story=story), _shop_database(folder), Pager(partial(_show_page, is_served=not once))
     _fill(shop, engine)
     path, level = folder / "rankmon.yaml", "warning" if once else "info"
     path.write_text(CONFIG.format(folder=folder, listen=listen, level=level, pager=pager.url), encoding="utf-8")
@@ -165,13 +167,22 @@ def _demo(folder: Path, once: bool, speed: float, listen: str, call: str) -> Non
     app.prepare()
     _backfill(app, story.start, story.history_end)
     _print_series(app, story.rolled_out)
-    _print_incidents(app)
+    _print_incidents(app, is_served=not once)
     if once:
         _tell_the_rest(app, shop, engine, clock)
     app.close()
     if not once:
         _go_live(config, shop, engine, speed, call)
     pager.close()
+
+
+def _story(now: datetime) -> Story:
+    """The story, such that all that it tells lies in the past: no command takes a time that is yet to come."""
+    from monitor.demo.shop import Story
+
+    spans = Story(start=now)
+    told = _acts(spans)[-1].ends + timedelta(days=1) + LEAP - spans.history_end
+    return Story(start=_monday(now - told) - timedelta(days=spans.history_days))
 
 
 def _monday(moment: datetime) -> datetime:
@@ -256,21 +267,23 @@ def _print_fall(app: App, rolled_out: datetime, end: int) -> None:
             click.echo(f"  {name:18} {was:.3f} -> {now:.3f}  ({100 * (now / was - 1):+.1f} %)")
 
 
-def _print_incidents(app: App) -> None:
-    """What the alert rules found so far."""
+def _print_incidents(app: App, is_served: bool) -> None:
+    """What the alert rules found so far; with the address of the page where it is served."""
     from monitor.cli.incidents import judged_until, line, text
 
     some = app.store.alerts.incidents()
     ends = judged_until(some, app.store)
     for found in some:
         click.echo(f"\nIncident {line(found, ends.get(found.incident.monitor))}")
-        click.echo(text(found, app.config, called=app.called))
+        said = text(found, app.config, called=app.called).splitlines()
+        click.echo("\n".join(part for part in said if is_served or not part.startswith(PAGE)))
 
 
-def _show_page(page: dict[str, Any]) -> None:
+def _show_page(page: dict[str, Any], is_served: bool) -> None:
     """One notification, as the telephone of on-call would show it."""
     kind = "RETRAIN" if page["kind"] == "retrain" else f"PAGE ({page['severity']}, {page['kind']})"
-    lines = [page["title"], "", *page["text"].splitlines()]
+    said = (line for line in page["text"].splitlines() if is_served or not line.startswith(PAGE))
+    lines = [page["title"], "", *said]
     framed = [f"  ┃ {part}" for written in lines for part in _wrapped(written)]
     click.echo("\n".join(["", f"  ┏━ {kind} ━━", *framed, "  ┗━━"]))
 
@@ -300,7 +313,7 @@ def _tell_the_rest(app: App, shop: Shop, engine: Engine, clock: _Hand) -> None:
     app.sender.settle(10)
     app.sender.stop()
     click.echo("")
-    _print_incidents(app)
+    _print_incidents(app, is_served=False)
     _print_mix(app, acts[-1])
 
 
