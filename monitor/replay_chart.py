@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from monitor.chart import Lane, Line, Shade, draw
+from monitor.core.drift.verdicts import first_whole
 from monitor.replay import Replay, Stretch
 
 ALARM, MASKED, MIX = "#dc2626", "#6b7280", "#b8860b"
@@ -19,8 +20,12 @@ def picture(found: Replay) -> str:
     if not found.verdicts:
         raise ValueError("without `drift:` there is nothing expected to draw; rankmon series draws the values")
     at = [v.end for v in found.verdicts]
-    day_before = [Line("observed", at, [v.observed for v in found.verdicts])]
-    lines = [*day_before, Line("expected", at, [v.expected for v in found.verdicts])]
+    first = first_whole(at, [v.observed for v in found.verdicts], found.step)
+    drawn = [None] * first, found.verdicts[first:]
+    lines = [
+        Line("observed", at, [*drawn[0], *(v.observed for v in drawn[1])]),
+        Line("expected", at, [*drawn[0], *(v.expected for v in drawn[1])]),
+    ]
     title = f"{found.monitor} · {found.measure} of the last 24 h: pages red, bad data grey"
     return draw(title, lines, shades=list(_shades(found)), lanes=list(_lanes(found)))
 

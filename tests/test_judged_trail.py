@@ -70,6 +70,10 @@ def test_it_begins_where_there_is_something_to_draw() -> None:
     blank = [one._replace(observed=None) for one in PAST[:9]]
     trail = JudgedTrail(HOUR, EVERY).onward([*blank, *PAST[9:]], 0)
     assert [p.end // HOUR for p in trail.drawn] == [12, 16, 20, 21]
+    longer = trail.onward([said(row) for row in range(22, 60)], 0)
+    assert [p.end // HOUR for p in longer.drawn] == [36, 40, 44, 48, 52, 56, 59], "before it no mean is of a day"
+    whole = JudgedTrail(HOUR, EVERY).onward([said(row) for row in range(4, 60)], 0)
+    assert whole.drawn == whole.points, "what began before it is of whole days"
 
 
 def test_a_monitor_without_verdicts_has_none(bench: Bench) -> None:

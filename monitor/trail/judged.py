@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from monitor.core.drift.verdicts import DATA_KINDS, Drawn
+from monitor.core.drift.verdicts import DATA_KINDS, Drawn, first_whole
 from monitor.core.types import Monitor
 from monitor.core.verdict_hours import step_of
 from monitor.store import Store
@@ -53,9 +53,9 @@ class JudgedTrail:
 
     @property
     def drawn(self) -> tuple[Drawn, ...]:
-        """The points from the first on that has a value."""
-        first = next((i for i, p in enumerate(self.points) if p.observed is not None), len(self.points))
-        return self.points[first:]
+        """The points from the first on that has the value of a day; of less than one where there is no more yet."""
+        ends, observed = [p.end for p in self.points], [p.observed for p in self.points]
+        return self.points[first_whole(ends, observed, self.width) :]
 
     @property
     def newest(self) -> Drawn | None:

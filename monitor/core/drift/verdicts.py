@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from monitor.core.drift.diagnosis import Split
 from monitor.core.drift.frozen import slotted
+from monitor.core.drift.series import DAY
 
 DataKind = Literal[
     "positions_missing",
@@ -214,3 +216,17 @@ class Drawn(NamedTuple):
     observed: float | None
     expected: float | None
     mix_effect: float | None
+
+
+def first_whole(ends: Sequence[int], observed: Sequence[float | None], width: int) -> int:
+    """Index of the first of some verdicts whose mean is of a whole day, where judging began among them.
+
+    Else that of the first with a mean, and their number where none has one.
+
+    >>> first_whole([0, 3600, 86400], [None, 0.5, 0.6], 3600), first_whole([0, 3600], [0.5, 0.6], 3600)
+    (2, 0)
+    """
+    first = next((i for i, value in enumerate(observed) if value is not None), len(ends))
+    if first in (0, len(ends)):
+        return first
+    return next((i for i in range(first, len(ends)) if ends[i] >= ends[first] + DAY - width), first)
