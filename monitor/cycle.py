@@ -77,6 +77,11 @@ class Stride:
         fitting = int(self.rows * buckets / max(rows, 1))
         self.buckets = max(1, min(fitting, self.most, self.growth * self.buckets))
 
+    def shrink(self, buckets: int) -> None:
+        """Never read so many at once again: the source could not in time."""
+        self.most = max(1, min(self.most, buckets // 2))
+        self.buckets = min(self.buckets, self.most)
+
 
 @dataclass
 class Settled:
@@ -304,7 +309,7 @@ def _read_and_store(plan: _Plan, source: Source, store: Store, lease: Lease, str
     for since, until in _stretches(plan.due, monitor.bucket, stride, store.places(monitor.name).changes()):
         places = store.places(monitor.name)
         sliced = replace(monitor, slices=places.open_at(since, monitor.slices))
-        found = read_tally(sliced, source, since, until, places.at(since))
+        found = read_tally(sliced, source, since, until, places.at(since), stride)
         stride.learn(effort(found), (until - since) // monitor.bucket)
         written = _write(plan, found, store, lease)
         outcome = outcome.plus(found, written)
@@ -326,14 +331,28 @@ def _stretches(due: Sequence[int], width: int, stride: Stride, cuts: Sequence[in
         done += (until - since) // width
 
 
-def read_tally(monitor: Monitor, source: Source, since: int, until: int, known: Mapping[str, set[str]]) -> Tally:
-    """Partials of [since, until); read in halves where it is more than fits into memory at once.
+def read_tally(
+    monitor: Monitor,
+    source: Source,
+    since: int,
+    until: int,
+    known: Mapping[str, set[str]],
+    stride: Stride | None = None,
+) -> Tally:
+    """Partials of [since, until); read in halves where it is more than fits into memory, or the source's time, at once.
 
     Args:
         known: dimension -> values that have a place.
+        stride: learns of what takes too long.
     """
     try:
         answer = source.read(since, until)
+    except SourceError as error:
+        if error.reason not in ("timeout", "resources") or until - since <= monitor.bucket:
+            raise
+        if stride is not None:
+            stride.shrink((until - since) // monitor.bucket)
+        return _in_halves(monitor, source, since, until, known, stride)
     except TooMany as error:
         if until - since <= 1:
             raise SourceError(
@@ -341,11 +360,22 @@ def read_tally(monitor: Monitor, source: Source, since: int, until: int, known: 
                 "whether the times are right",
                 "data",
             ) from error
-        middle = _middle(since, until, monitor.bucket)
-        first = read_tally(monitor, source, since, middle, known)
-        return first + read_tally(monitor, source, middle, until, _with_admitted(known, first))
+        return _in_halves(monitor, source, since, until, known, stride)
     kernels = dict.fromkeys(m.kernel for m in monitor.measures)
     return tallied(answer, monitor.bucket, kernels, monitor.slices, known)
+
+
+def _in_halves(
+    monitor: Monitor,
+    source: Source,
+    since: int,
+    until: int,
+    known: Mapping[str, set[str]],
+    stride: Stride | None,
+) -> Tally:
+    middle = _middle(since, until, monitor.bucket)
+    first = read_tally(monitor, source, since, middle, known, stride)
+    return first + read_tally(monitor, source, middle, until, _with_admitted(known, first), stride)
 
 
 def _with_admitted(known: Mapping[str, set[str]], tallied: Tally) -> dict[str, set[str]]:

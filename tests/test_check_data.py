@@ -124,6 +124,26 @@ def test_positions_from_0_are_told_to_be_so(check: Check) -> None:
     assert check(("position: position", "position: {column: rank0, base: 0}"))[2] == []
 
 
+def test_a_column_that_is_no_rank_is_told_and_no_base_is_recommended(check: Check) -> None:
+    for base in ("served_at", "{column: served_at, base: 0}"):
+        (said,) = (line for line in check(("position: position", f"position: {base}"))[2] if "position: search" in line)
+        assert re.search(r"the lowest of [\d,]+ in 'served_at' is 1[\d.e+]+, and no list begins there; name the", said)
+
+
+def test_slices_that_are_no_property_of_a_request_or_of_one_alone_are_told(check: Check) -> None:
+    def sliced(text: str) -> list[str]:
+        return check(("    relevance:\n", f"{text}    relevance:\n"))[2]
+
+    (said,) = sliced("    slices: [sku]\n")
+    assert (
+        "monitors[0].slices[0]: search: the rows of 540 of 540 requests (100 %) differ in 'sku', and such req" in said
+    )
+    (said,) = sliced("      model_version: sku\n    slices: []\n")
+    assert "monitors[0].rankings.model_version: search: the rows of 540 of 540 requests (100 %) differ in 'sku'" in said
+    (said,) = sliced("    slices: [{column: request_id, max_values: 5}]\n")
+    assert "slices[0]: search: 540 values of 'request_id' among 540 requests: but for 5 of them all count as" in said
+
+
 def test_a_base_of_0_for_positions_from_1_is_told(check: Check) -> None:
     _, _, (said,) = check(("position: position", "position: {column: position, base: 0}"))
     assert "no position in 'position' is 0, the lowest is 1, so that all would be off by one" in said

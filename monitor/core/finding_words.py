@@ -23,11 +23,18 @@ _UNJUDGED = {
 """Why nothing can be said of a window."""
 
 
-def sentence(finding: Finding, is_over: bool = False, until: int = 0) -> str:
+def each_sentence(findings: Sequence[Finding], is_over: bool = False, until: int = 0) -> list[str]:
+    """The conditions of one incident in a sentence each, as `sentence`: none calls data sound that another doubts."""
+    is_doubted = any(fires(f) and f.verdict and fell_as_labels(f) for f in findings)
+    return [sentence(f, is_over, until, is_doubted) for f in findings]
+
+
+def sentence(finding: Finding, is_over: bool = False, until: int = 0, is_doubted: bool = False) -> str:
     """One condition in a sentence: what, from what to what, how sure, of how many requests, against what.
 
     Args:
         until: end of the newest window that any rule of its monitor was judged by, seconds; 0 if that is not known.
+        is_doubted: by another condition it may be that labels are lost.
     """
     if first_on_data([finding]) is not None:
         return " ".join(sentences(finding))
@@ -40,7 +47,7 @@ def sentence(finding: Finding, is_over: bool = False, until: int = 0) -> str:
         way = "below" if finding.change < 0 else "above"
         text += f", {abs(100 * finding.change):.1f} % {way} {finding.compared_with}{_baselines(finding, fell)}"
     if finding.verdict:
-        sure = _sure(finding) if fires(finding) and not is_over else ""
+        sure = _sure(finding, is_doubted) if fires(finding) and not is_over else ""
         sure += " (Requests with nothing relevant count 0 here.)"
         return f"{text}.{sure}"
     fires_below = f"Rule {finding.rule} fires below {written(finding, finding.threshold)}."
@@ -94,12 +101,12 @@ def _why_unjudged(finding: Finding) -> str:
     return f": the newest window has {few}, fewer than min_requests, {found.least:,}"
 
 
-def _sure(finding: Finding) -> str:
+def _sure(finding: Finding, is_doubted: bool) -> str:
     if finding.is_paused:
         return " That is too much to be chance. The data are not sound now; such hours are left out."
     if fell_as_labels(finding):
         return " That is too much to be chance. Labels became fewer by about as much, so it may be they that are lost."
-    if finding.beside:
+    if finding.beside or is_doubted:
         return " That is too much to be chance."
     return " That is too much to be chance, and the data are sound."
 

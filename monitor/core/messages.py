@@ -15,11 +15,11 @@ from monitor.core.advice import advice, before_retraining, fell_as_labels
 from monitor.core.beside_words import told_beside
 from monitor.core.finding_words import (
     coverage_name,
+    each_sentence,
     fires,
     from_to,
     may_be_well,
     recovery,
-    sentence,
     subject_of,
     written,
 )
@@ -344,7 +344,7 @@ def _below(finding: Finding) -> str:
 def _sentences(findings: Sequence[Finding], is_over: bool = False) -> list[str]:
     # Those that are over need not have ended with the same window.
     until = 0 if is_over else max((f.end for f in findings if not f.verdict), default=0)
-    told, more = [sentence(f, is_over, until) for f in findings[:MOST_TOLD]], len(findings) - MOST_TOLD
+    told, more = each_sentence(findings, is_over, until)[:MOST_TOLD], len(findings) - MOST_TOLD
     return [*told, f"And {more} more, which the page shows."] if more > 0 else told
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,7 +203,8 @@ def named(value: object) -> str:
     """A slice value as it is stored and shown: what no UTF-8 can hold is escaped, what is too long is among others."""
     if value is None:
         return NONE
-    text = str(value) or EMPTY
+    # As databases write it: Python has 0E-10 for a zero with ten decimals.
+    text = format(value, "f") if isinstance(value, Decimal) else str(value) or EMPTY
     if not text.isascii():
         text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= LONGEST_VALUE and "\x00" not in text else OTHER

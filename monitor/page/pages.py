@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -13,7 +13,7 @@ from monitor import __version__
 from monitor.clock import Clock
 from monitor.core.advice import advice
 from monitor.core.beside_words import told_beside
-from monitor.core.finding_words import may_be_well, sentence
+from monitor.core.finding_words import each_sentence, may_be_well
 from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
 from monitor.core.messages import About, notification
@@ -161,6 +161,12 @@ def _article(
     }
 
 
+def _sentences(findings: Sequence[Finding], until: int) -> Iterator[str]:
+    for finding, told in zip(findings, each_sentence(findings, until=until), strict=True):
+        yield told
+        yield from told_beside(finding)
+
+
 def _open(snapshot: MonitorSnapshot, stored: StoredIncident, called: str) -> dict[str, Any]:
     """The open incident, in the words of its notifications."""
     incident, about = stored.incident, About(snapshot.monitor.name)
@@ -174,7 +180,7 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, called: str) -> dic
         "began": beginning(incident, told.findings),
         "opened_at": incident.opened_at,
         "lasts": bad_for(stored, snapshot.judged_until),
-        "sentences": [one for f in told.findings for one in (sentence(f, until=until), *told_beside(f))],
+        "sentences": list(_sentences(told.findings, until)),
         "falls": next(([_fall(f, s) for s in f.slices] for f in fell), []),
         "fell_when_fired": any(f.verdict for f in fell),
         "refused": _refused(snapshot, incident),

@@ -26,6 +26,7 @@ from monitor.source.queries import Queries, between, kinds_of
 from monitor.source.refused import FEWEST_GRADES, OF_GRADES, refusals
 from monitor.source.remark import FEWEST, NOTABLE, TIME_OF_EVENTS, Key, Remark, percent, shown
 from monitor.source.ruled import unseen
+from monitor.source.sliced import unfit
 from monitor.source.times import CREDIBLE, to_micros
 from monitor.source.zones import FARTHEST, HOUR, Floats, ahead, apart, behind, lags_of, offset, perhaps_behind
 
@@ -98,7 +99,7 @@ def _assess(pull: Pull, end: int, now: float) -> Assessment:
     reading = _sample(pull, end)
     with pull.reading() as (reader, queries):
         found = [*_on_positions(queries, reader, reading), *refusals(monitor, reading)]
-        found += [*_on_labels(monitor, reading), *unseen(monitor, reading)]
+        found += [*_on_labels(monitor, reading), *unfit(monitor, reading), *unseen(monitor, reading)]
         seen = _requests_in_words(reading)
         if isinstance(recipe, Events):
             events = _EventSample.of(queries, reader, recipe, reading, end)
@@ -241,6 +242,9 @@ def _on_positions(queries: Queries, reader: Reader, reading: Reading) -> Iterato
     elif base == 1 and (zeros := numbers.count(0)):
         text = f"{_of(zeros, numbers)} in {column!r} are 0, and would be refused"
         yield Remark(key, f"{text}; if they start at 0, write `position: {{column: {column}, base: 0}}`")
+    elif len(numbers) >= FEWEST and min(numbers) > 1:
+        text = f"the lowest of {len(numbers):,} in {column!r} is {min(numbers):g}, and no list begins there"
+        yield Remark(key, f"{text}; name the column with the rank within a request, from {base} on")
     elif base == 0 and len(numbers) >= FEWEST and min(numbers) >= 1:
         text = f"no position in {column!r} is 0, the lowest is {min(numbers):g}, so that all would be off by one"
         yield Remark(key, f"{text}; take `base: 0` away")

@@ -25,6 +25,7 @@ from monitor.core.summed import Part, Summed
 from monitor.core.tally import MICROS, Reading
 from monitor.core.types import MIXED, Events, Monitor, TimeColumn
 from monitor.errors import SourceError, TooMany
+from monitor.source.blocks import Blocks
 from monitor.source.engine import BIT, Database, Reader, Statement, of_bits
 from monitor.source.formulas import needs_logarithm
 from monitor.source.pull import MOST_ROWS, MYSQL_TEXTS, Freshness, Pull, is_boolean
@@ -67,11 +68,15 @@ _KINDS_OF_TIME = {
 _PG_NUMERIC, _PG_OWN = 1700, 16_384
 """Types of which equal values may be written in different ways: `numeric`, and from that number on what extensions
 bring, such as citext."""
-_PG_EQUAL = (2950, 3802)
+_PG_EQUAL = {1560, 1562, 2950, 3614, 3615, 3802, *range(3904, 3927), *range(4451, 4537), 829, 774, 24, 2202, 2205, 2206}
 """Those of the next that the pull can group by."""
 _PG_UNORDERED = {
     **{114: "json", 142: "xml", 600: "point", 1560: "bit", 1562: "bit varying", 2950: "uuid", 3802: "jsonb"},
     **{3904: "int4range", 3906: "numrange", 3908: "tsrange", 3910: "tstzrange", 3912: "daterange", 3926: "int8range"},
+    **{4451: "int4multirange", 4532: "nummultirange", 4533: "tsmultirange", 4534: "tstzmultirange"},
+    **{4535: "datemultirange", 4536: "int8multirange", 829: "macaddr", 774: "macaddr8", 3614: "tsvector"},
+    **{601: "lseg", 602: "path", 603: "box", 604: "polygon", 628: "line", 718: "circle", 3615: "tsquery"},
+    **{24: "regproc", 2202: "regprocedure", 2205: "regclass", 2206: "regtype", 4096: "regrole", 4089: "regnamespace"},
 }
 _PG_ARRAYS = {1231: "numeric[]"}
 """Types of which equal values may be written in different ways, and as texts are not what a driver makes of them."""
@@ -187,8 +192,11 @@ class PushDown:
     # ---- preparing ---------------------------------------------------------------------------------------------
 
     def _has_clock_changes(self, since: int, until: int) -> bool:
-        recipe = self.monitor.recipe
-        wide = since - 2 * self.monitor.max_request_span, until + 2 * self.monitor.max_request_span + recipe.attribution
+        recipe, span = self.monitor.recipe, self.monitor.max_request_span
+        wide = since - 2 * span, until + 2 * span + recipe.attribution
+        if isinstance(recipe, Events) and recipe.count_unmatched:  # what these may be on lies farther back
+            begin, end = Blocks.of(self.monitor, recipe).reach(since, until)
+            wide = min(wide[0], begin), max(wide[1], end)
         columns = [self.monitor.rankings.time, *([recipe.time] if isinstance(recipe, Events) else [])]
         return any(changes_clocks(column, *wide) for column in columns)
 

@@ -37,7 +37,8 @@ OF_GRADES = {
     "negative_grade": "a grade is 0 or more, and NULL where nobody has rated; make them so in a `select:`",
 }
 """Reasons why a grade is refused, and what mends it."""
-_OF_POSITIONS = ("null_position", "bad_position")  # looked at by themselves
+_BY_THEMSELVES = ("null_position", "bad_position", "mixed_slice")
+"""Reasons that others look at: the positions, and the columns to slice by."""
 
 
 def refusals(monitor: Monitor, reading: Reading) -> Iterator[Remark]:
@@ -49,7 +50,9 @@ def refusals(monitor: Monitor, reading: Reading) -> Iterator[Remark]:
         yield from _on_grades(monitor, reading, {reason: counts.pop(reason, 0) for reason in OF_GRADES})
     for reason, refused in sorted(counts.items()):
         every = refused + int((reading.events if reason.endswith("_event") else reading.impressions).sum())
-        if reason not in _OF_POSITIONS and refused >= FEWEST and refused > NOTABLE * every:
+        if reason == "mixed_query":
+            every = len(reading.served)
+        if reason not in _BY_THEMSELVES and refused >= FEWEST and refused > NOTABLE * every:
             text = f"{refused:,} of {every:,} are refused as {reason}: {REASONS[reason]}{_HINTS.get(reason, '')}"
             yield Remark(_KEYS.get(reason, ("relevance",)), text)
 

@@ -14,6 +14,8 @@ from monitor.source.queries import Queries, kinds_of
 from monitor.source.speech import Condition, Expression, Speech, written
 
 _ZERO, _ONE = written("0"), written("1")
+REAL = 700
+"""PostgreSQL's type code of floats of 32 bits."""
 
 COUNTS, EARLY, LATE = (written(str(number)) for number in (1, 2, 3))
 """What becomes of an event by its time; else it is none of its request's."""
@@ -74,6 +76,8 @@ class Relevant:
         """Rank of a row, NULL where it has none."""
         q, base = self.queries, written(str(self.monitor.rankings.position_base - 1))
         number = q.position + _ZERO if self.speech.family == "sqlite" else q.position
+        if q.small_position and not self.monitor.rankings.position_base:
+            number = sa.cast(number, sa.BigInteger)  # the rank is one more, which the largest position has no room for
         if not q.whole_position and self.speech.family != "sqlite":
             number = self.speech.double(number)
         return sa.case((q.placed(), number - base))
@@ -215,13 +219,20 @@ class Relevant:
         for rule in sorted(recipe.rules, key=lambda rule: -(rule.grade or 0)):
             met = [] if rule.type is None or kind is None else [kind == written(str(names.index(rule.type)))]
             if rule.minimum is not None and value is not None:
-                met += [*is_number, value >= self.speech.number(rule.minimum)]
+                met += [*is_number, self._as_read(value) >= self.speech.number(rule.minimum)]
             cases.append((sa.and_(_ONE == _ONE, *met), self.speech.number(rule.grade or 0)))
         worth = sa.case(*cases)
         columns = [e.c[recipe.request].label("request"), e.c[recipe.item].label("item"), at.label("happened")]
         columns += [worth.label("worth"), *([sa.case((sa.or_(*dirt), _ONE), else_=_ZERO).label(DIRTY)] if dirt else [])]
         found = sa.select(*columns)
         return found.where(q.happened(recipe, since, until)).subquery("worthy")
+
+    def _as_read(self, value: Expression) -> Expression:
+        """The value of an event as the driver reads it: of a `real` of PostgreSQL the shortest number, as 0.9."""
+        recipe, kinds = self.monitor.recipe, self.queries.kinds.labels
+        name = recipe.value if isinstance(recipe, Events) and self.speech.family == "postgresql" else None
+        is_real = name is not None and kinds.get(name) == REAL
+        return sa.cast(sa.cast(value, sa.Text), sa.Double) if is_real else value
 
     def _shown_items(self, recipe: Events, happened: tuple[int, int], reach: tuple[int, int]) -> _Shown:
         """The requests and items of the rows that events are on, each once; named i."""
