@@ -345,6 +345,8 @@ def read_tally(
         known: dimension -> values that have a place.
         stride: learns of what takes too long.
     """
+    if stride is not None and until - since > stride.most * monitor.bucket:  # as was learnt on the way
+        return _in_halves(monitor, source, since, until, known, stride)
     try:
         answer = source.read(since, until)
     except SourceError as error:

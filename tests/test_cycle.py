@@ -629,6 +629,38 @@ def test_the_stride_keeps_a_read_near_its_aim() -> None:
     assert stride.buckets == 1
 
 
+@pytest.mark.parametrize("reason", ["timeout", "resources"])
+def test_what_takes_a_source_too_long_at_once_is_read_in_halves_and_never_tried_again(
+    shop_url: str, stores: Stores, reason: str
+) -> None:
+    calm, slow = (driver(shop(), shop_url, stores.new()) for _ in range(2))
+    span, read, lengths = (START, START + 30 * HOUR), slow.source.read, list[int]()
+    calm.backfill(SETTLED, span)
+
+    def too_long(since: int, until: int) -> Any:
+        lengths.append((until - since) // HOUR)
+        if until - since > 2 * HOUR:
+            raise SourceError("canceling statement due to statement timeout", reason)
+        return read(since, until)
+
+    slow.source.read = too_long  # type: ignore[method-assign]
+    slow.backfill(SETTLED, span)
+    assert max(lengths[1:]) < lengths[0] == 12
+    assert [n for n in lengths if n > 2] == [12, 6, 3], "and what comes after it is asked for in no more at once"
+    assert differences(dump(calm.store), dump(slow.store)) == []
+
+
+def test_a_bucket_that_takes_a_source_too_long_is_an_error(shop_url: str, stores: Stores) -> None:
+    slow = driver(shop(), shop_url, stores.new())
+
+    def too_long(since: int, until: int) -> Any:
+        raise SourceError(f"{(until - since) // HOUR} h: statement timeout", "timeout")
+
+    slow.source.read = too_long  # type: ignore[method-assign]
+    with pytest.raises(SourceError, match="1 h: statement timeout"):
+        slow.backfill(SETTLED, (START, START + 30 * HOUR))
+
+
 # ---- clocks --------------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -565,6 +566,71 @@ def test_a_request_all_of_whose_rows_are_nan_in_a_slice_is_not_mixed(shared_url:
     assert not tally.refused
 
 
+def both_alike(url: str, monitored: Monitor) -> Any:
+    """What both ways come to, which is the same."""
+    database = Database("s", parse_url(url, None), 60)
+    one, other, buckets = both(monitored, database, START, END)
+    database.close()
+    assert_same(one, other, "both")
+    assert buckets > 0
+    return one
+
+
+def test_a_least_value_is_held_against_what_the_driver_reads_of_a_real(shared_url: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE events ALTER value TYPE real USING 0.9")
+    for least, number in ((0.9, 3 * BUCKETS), (0.90000001, 0)):
+        recipe = events(EPOCH, rules=(EventRule(1, "click", least),))
+        found = both_alike(shared_url, small(recipe))
+        assert sum(t[TRAFFIC_FIELDS.index("events")] for (_, d, _), t in found.traffic.items() if not d) == number
+
+
+def test_the_largest_position_that_a_column_can_hold_has_a_rank(shared_url: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql("UPDATE rankings SET position = 2147483647 WHERE item = 2")
+    rankings = replace(small().rankings, position_base=0)
+    both_alike(shared_url, small(rankings=rankings))
+
+
+def test_ids_that_floats_cannot_tell_apart_are_refused(shared_url: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE events ALTER item TYPE double precision")
+    for way in ("pull", "pushdown"):
+        with pytest.raises(
+            SourceError, match=r"events\.item is double precision, by which large ids are alike"
+        ) as caught:
+            source(shared_url, small(engine=way)).read(START, END)
+        assert "item of rankings and labels cannot be compared: rankings.item is bigint" in str(caught.value)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE rankings ALTER item TYPE integer")
+    found = both_alike(shared_url, small())
+    assert sum(t[TRAFFIC_FIELDS.index("events")] for (_, d, _), t in found.traffic.items() if not d) == 3 * BUCKETS
+
+
+def test_where_clocks_change_what_events_may_be_on_is_looked_at_as_far_back_as_that(shared_url: str) -> None:
+    zone = "Europe/Berlin"
+    with sa.create_engine(shared_url).begin() as connection:
+        for table in ("rankings", "events"):
+            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
+        connection.exec_driver_sql("CREATE TABLE rankings (request text, item int, position int, at timestamp)")
+        connection.exec_driver_sql("CREATE TABLE events (request text, item int, at timestamp, type text)")
+        connection.exec_driver_sql("INSERT INTO rankings VALUES ('a', 1, 1, '2025-10-26 02:56:46')")
+        connection.exec_driver_sql("INSERT INTO events VALUES ('a', 1, '2025-10-26 03:02:16', 'click')")
+    local, since = TimeColumn("at", timezone=zone), int(datetime(2025, 10, 26, 2, tzinfo=UTC).timestamp())
+    recipe = replace(events(EPOCH, value=None, rules=(EventRule(1, "click"),), attribution=900), time=local)
+    rankings = Rankings(Relation(("rankings",)), "request", "item", "position", local)
+    monitored = small(recipe, rankings=rankings, slices=(), bucket=3600, max_request_span=0)
+    counted = []
+    for way in ("pull", "pushdown"):
+        answer = source(shared_url, replace(monitored, engine=way)).read(since, since + 3600)
+        found = tallied(answer, 3600, [], (), {})
+        counted.append(sum(t[TRAFFIC_FIELDS.index("unmatched")] for t in found.traffic.values()))
+    assert counted == [1, 1]
+
+
 @pytest.mark.parametrize("unit", ["epoch_ms", "epoch_us"])
 def test_seconds_of_32_bits_are_held_against_times_in_finer_units(shared_url: str, unit: str) -> None:
     fill(shared_url)
@@ -927,6 +993,13 @@ def test_texts_whose_blanks_at_the_end_do_not_count_are_told_apart_on_postgresql
     assert told_apart(postgres_url, "bpchar", ("a", "a ", None)) == {"a", "a ", "(none)", "(mixed)"}
 
 
+def test_numbers_are_told_apart_as_they_are_written_and_without_exponents_on_postgresql(postgres_url: str) -> None:
+    small = ("0.0000000000", "0.0000001000", None)
+    for spellings in (("1.0", "1.00", None), small):
+        found = told_apart(postgres_url, "numeric USING device::numeric", spellings)
+        assert found == {*filter(None, spellings), "(none)", "(mixed)"}
+
+
 def test_texts_that_a_collation_holds_to_be_equal_are_told_apart_on_postgresql(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -946,7 +1019,13 @@ def test_whether_postgresql_has_collations_that_hold_texts_to_be_equal_is_asked_
         assert not queries.collated
 
 
-@pytest.mark.parametrize(("kind", "value"), [("numeric[]", "'{1.0}'"), ("bit(3)", "B'101'"), ("numrange", "'[1.0,2)'")])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        *(("numeric[]", "'{1.0}'"), ("bit(3)", "B'101'"), ("numrange", "'[1.0,2)'")),
+        *(("macaddr", "'08:00:2b:01:02:03'"), ("int4multirange", "'{[1,2)}'"), ("tsvector", "'a'")),
+    ],
+)
 def test_values_that_push_down_cannot_tell_apart_are_left_to_the_pull(
     postgres_url: str, kind: str, value: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -245,6 +245,19 @@ def test_a_way_to_the_server_that_breaks_as_the_drivers_library_says_it_is_no_fa
     assert caught.value.reason == "connect"
 
 
+def test_a_parquet_file_that_is_half_written_is_told_with_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    path.write_bytes(b"PAR1" + bytes(200))
+    database = Database("s", parse_url("duckdb:///:memory:", None), 5)
+    with (
+        pytest.raises(SourceError, match="written under another name and renamed when it is whole") as caught,
+        database.reading() as reader,
+    ):
+        reader.one(sa.text(f"SELECT count(*) FROM read_parquet('{path}')"))
+    assert str(path) in str(caught.value)
+    assert caught.value.reason == "data"
+
+
 def test_a_guess_of_duckdb_is_told_where_it_is_of_the_users_own_tables_only() -> None:
     said = 'Table with name {} does not exist!\nDid you mean "{}"?\n\nLINE 1: SELECT 1 FROM x\n               ^'
     assert plainly(said.format("nosuch", "pg_sequences"), True) == "Table with name nosuch does not exist!"

@@ -115,6 +115,22 @@ _TOLD = (
         "let GOOGLE_APPLICATION_CREDENTIALS, where rankmon runs, name a service account's key file, or add "
         "?credentials_path=/path/key.json to the URL; by hand, `gcloud auth application-default login` does too",
     ),
+    Fault(
+        "data",
+        (),
+        (
+            *(
+                "no magic bytes found",
+                "snappy decompression",
+                "varint-decoding",
+                "dictionary offset",
+                "zstd decompress",
+            ),
+            *("tprotocolexception", "file too small to be a parquet", "out of buffer", "footer length error"),
+        ),
+        "a Parquet file is damaged, or half written: let it be written under another name and renamed when it is "
+        "whole; nothing of it was stored, and it is read again",
+    ),
     SILENT,
     Fault(
         "timeout",

@@ -41,7 +41,9 @@ def check_pairs(queries: Queries, reader: Reader) -> None:
         kinds = queries.kinds.rankings[shown], queries.kinds.labels[labelled]
         if kinds[0] == kinds[1]:
             continue
-        if told := _inexact(dialect, kinds, (_named(r.relation, shown), _named(recipe.relation, labelled))):
+        if told := _inexact(
+            dialect, kinds, (_named(r.relation, shown, "rankings"), _named(recipe.relation, labelled, "labels"))
+        ):
             raise SourceError(f"{key} of rankings and labels cannot be compared: {told}", "data", lasting=True)
         if dialect != "postgresql":
             continue
@@ -53,7 +55,8 @@ def check_pairs(queries: Queries, reader: Reader) -> None:
             if not said.startswith(_NO_OPERATOR):
                 raise
             one, _, other = said.removeprefix(_NO_OPERATOR).partition(" = ")
-            told = f"{_named(r.relation, shown)} is {one}, {_named(recipe.relation, labelled)} is {other}"
+            names = _named(r.relation, shown, "rankings"), _named(recipe.relation, labelled, "labels")
+            told = f"{names[0]} is {one}, {names[1]} is {other}"
             raise SourceError(
                 f"{key} of rankings and labels cannot be compared: {told}; convert one of them in a `select:`",
                 "data",
@@ -73,5 +76,5 @@ def _inexact(dialect: str, kinds: tuple[Any, Any], names: tuple[str, str]) -> st
     return ""
 
 
-def _named(relation: Relation, column: str) -> str:
-    return ".".join((*relation.table, column)) if relation.table else f"{column} of the SELECT"
+def _named(relation: Relation, column: str, side: str) -> str:
+    return ".".join((*relation.table, column)) if relation.table else f"{column} of the {side}' SELECT"

@@ -62,6 +62,9 @@ MYSQL_TEXTS = (15, 245, *range(247, 255))
 _COLLATED = {"mysql": MYSQL_TEXTS, "mariadb": MYSQL_TEXTS, "mssql": ("str", 1), "postgresql": (PADDED,)}
 """Dialect -> a driver's type codes of texts, where they go by a collation that takes unlike ones to be equal."""
 _POSTGRES_TEXTS = (25, 1043)
+_PG_NUMERIC, _PG_OWN = 1700, 16_384
+"""Types of which equal values may be written in different ways: `numeric`, and from that number on what extensions
+bring, such as citext."""
 _LAX_COLLATIONS = sa.select(sa.text("EXISTS (SELECT FROM pg_collation WHERE NOT collisdeterministic)"))
 _ZONELESS = "DB_TYPE_TIMESTAMP_TZ"
 
@@ -249,6 +252,7 @@ class Pull:
             small_position=plain.position_kind in _SMALL.get(plain.dialect.name, ()),
             events_have_rowid=_have_rowid(plain, reader),
             collated=_collated(plain, _POSTGRES_TEXTS if _has_lax_collations(plain, reader) else ()),
+            varied=_varied(plain),
         )
         _ = queries.rankings  # made before several threads ask for it: it must be one
         return queries
@@ -274,6 +278,14 @@ def _collated(queries: Queries, more: Sequence[Any] = ()) -> frozenset[str]:
     """The columns to slice by that go by a collation, be it that texts of `more` types do; see `Queries`."""
     kinds, texts = queries.kinds.rankings, (*_COLLATED.get(queries.dialect.name, ()), *more)
     return frozenset(s.column for s in queries.monitor.slices if kinds[s.column] in texts)
+
+
+def _varied(queries: Queries) -> frozenset[str]:
+    """The columns to slice by of PostgreSQL of which equal values may be written in different ways; see `Queries`."""
+    if queries.dialect.name != "postgresql":
+        return frozenset()
+    kinds = ((s.column, queries.kinds.rankings[s.column]) for s in queries.monitor.slices)
+    return frozenset(column for column, kind in kinds if kind == _PG_NUMERIC or kind >= _PG_OWN)
 
 
 def _has_lax_collations(queries: Queries, reader: Reader) -> bool:

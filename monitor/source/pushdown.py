@@ -65,9 +65,6 @@ _KINDS_OF_TIME = {
     "duckdb": {"TIMESTAMP WITH TIME ZONE": (True, True), "TIMESTAMP": (True, False)},
 }
 """Dialect -> type -> (whether it is a time, whether it names its zone); other types are seen by a sample."""
-_PG_NUMERIC, _PG_OWN = 1700, 16_384
-"""Types of which equal values may be written in different ways: `numeric`, and from that number on what extensions
-bring, such as citext."""
 _PG_EQUAL = {1560, 1562, 2950, 3614, 3615, 3802, *range(3904, 3927), *range(4451, 4537), 829, 774, 24, 2202, 2205, 2206}
 """Those of the next that the pull can group by."""
 _PG_UNORDERED = {
@@ -222,8 +219,7 @@ class PushDown:
         self._check_logarithm(reader)
         is_postgres = dialect == "postgresql"
         ordered = not is_postgres or known[self.monitor.rankings.item] in _PG_ORDERED
-        varied = {n for n, k in zip(names, kinds, strict=True) if is_postgres and (k == _PG_NUMERIC or k >= _PG_OWN)}
-        return Summing(queries, Speech(dialect), truths, bits, frozenset(varied), ordered)
+        return Summing(queries, Speech(dialect), truths, bits, queries.varied, ordered)
 
     def _check_order(self, names: Sequence[str], kinds: Sequence[int]) -> None:
         """See whether PostgreSQL can tell the least value of each column to slice by."""

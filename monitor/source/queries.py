@@ -126,6 +126,7 @@ class Queries:
         events_have_rowid: the events are a table that SQLite numbers by itself.
         collated: columns to slice by of which MariaDB, MySQL, SQL Server, and by some collations and types PostgreSQL,
             hold texts to be equal that are written in different ways, by case, accents or blanks at the end.
+        varied: those of other types of PostgreSQL of which equal values may be written in different ways.
         kinds: the types of the columns, by which the others here were told.
     """
 
@@ -137,6 +138,7 @@ class Queries:
     small_position: bool = False
     events_have_rowid: bool = False
     collated: frozenset[str] = frozenset()
+    varied: frozenset[str] = frozenset()
     kinds: Kinds = field(default_factory=Kinds, compare=False)
 
     # ---- relations and columns ---------------------------------------------------------------------------------
@@ -225,7 +227,11 @@ class Queries:
         """The query where the recipe goes by it, then the columns to slice by."""
         by_query = isinstance(self.monitor.recipe, Judgments) and self.monitor.rankings.query
         names = [self.monitor.rankings.query] if by_query else []
-        return [self._r(str(name)) for name in (*names, *(s.column for s in self.monitor.slices))]
+        return [self._as_told_apart(str(name)) for name in (*names, *(s.column for s in self.monitor.slices))]
+
+    def _as_told_apart(self, name: str) -> ColumnElement[Any]:
+        """A column; as a text where equal values of it may be written in different ways."""
+        return sa.cast(self._r(name), sa.Text) if name in self.varied else self._r(name)
 
     def exactly(self, name: str) -> ColumnElement[Any]:
         """What tells a column's values apart that its collation, or its type, holds to be equal; see `collated`."""
