@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from monitor.core.types import Monitor
 
 
-PASSING = ("connect", "timeout", "resources")
+PASSING = ("connect", "timeout", "resources", "permission")
 """Reasons of a source that may answer the next time."""
 
 MOST_AT_ONCE = 5_000_000

@@ -211,7 +211,7 @@ _FAULTS = (
             *("maximum run time", "exceeded_time_limit", "warehouse timeout", "query timeout expired", "job timed out"),
             *("call timeout", "dpy-4024", "dpi-1067", "exceeded the maximum time"),
         ),
-        "raise statement_timeout, or index the time column",
+        "raise statement_timeout, or index the time column; a transaction that locks the table holds it up as well",
     ),
     Fault(
         "timeout",
