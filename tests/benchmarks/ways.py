@@ -1,6 +1,7 @@
 """Both ways of reading beside each other and beside each database's own floor, over the same log."""
 
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -100,8 +101,18 @@ def backfill(
 
 
 def _sqlite(log: Log) -> Place:
-    floors = {"one scan": partial(scan, log), "the same by the index on the time": partial(scan, log, BOUNDED)}
+    floors: dict[str, Callable[[], Any]] = {
+        "one scan": partial(scan, log),
+        "the same by the index on the time": partial(scan, log, BOUNDED),
+        "the same rows, one by one to Python (sqlite3)": partial(_fetch, log),
+    }
     return Place("SQLite", f"sqlite:///{log.path}", MONITOR, floors, SQLITE_AIM)
+
+
+def _fetch(log: Log) -> None:
+    """All rankings as Python has them, and thrown away: what any program pays that looks at each row by itself."""
+    with closing(sqlite3.connect(log.path)) as connection:
+        deque(connection.execute("SELECT * FROM rankings"), maxlen=0)
 
 
 def native(name: str) -> Monitor:
