@@ -62,7 +62,10 @@ def _steps(findings: Sequence[Finding]) -> str:
     if to_do := advised_on_version(findings):
         return to_do
     if any(_is_of_a_version(f) for f in findings):
-        return "compare the model versions on the page; roll the fallen one back, or retrain."
+        return (
+            "compare the model versions on the page; roll the fallen one back if it serves still, else see what else "
+            "changed, or retrain."
+        )
     return "see on the page what fell and whether a model, feature or index changed then; roll back or retrain."
 
 
