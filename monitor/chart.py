@@ -401,11 +401,26 @@ def _labels(frame: _Frame, step: float, shown: Plot) -> list[str]:
 
 def _words(frame: _Frame, stretch: Stretch) -> str:
     """Over the middle of a stretch, or from its outer edge where there would be no room."""
-    left, right = (100 * x / frame.width for x in _edges(frame, stretch))
-    middle = (left + right) / 2
-    x, anchor = (left, "start") if middle < 25 else (right, "end") if middle > 75 else (middle, "middle")
+    x, anchor = _anchor(*(x / frame.width for x in _edges(frame, stretch)))
     words = escape(stretch.words)
-    return f'<text class="words" x="{x:.1f}%" y="0" dy="-.5em" text-anchor="{anchor}">{words}</text>'
+    return f'<text class="words" x="{100 * x:.1f}%" y="0" dy="-.5em" text-anchor="{anchor}">{words}</text>'
+
+
+def _anchor(left: float, right: float) -> tuple[float, str]:
+    """Where the words over a stretch stand, as shares of the width."""
+    middle = (left + right) / 2
+    return (left, "start") if middle < 0.25 else (right, "end") if middle > 0.75 else (middle, "middle")
+
+
+def room_for_words(left: float, right: float, width: float) -> tuple[float, float]:
+    """From where to where the words over a stretch stand that are so wide, as shares of a plot's width.
+
+    >>> [room_for_words(*ends, 0.25) for ends in ((0, 0.125), (0.375, 0.625), (0.75, 1))]
+    [(0.0, 0.25), (0.375, 0.625), (0.75, 1.0)]
+    """
+    x, anchor = _anchor(left, right)
+    begin = x - width * {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor]
+    return begin, begin + width
 
 
 def _edges(frame: _Frame, stretch: Stretch) -> tuple[float, float]:

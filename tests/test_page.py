@@ -20,7 +20,7 @@ from monitor.core.types import Drift, Judgments, Relation
 from monitor.page import render, render_monitor
 from monitor.page.figures import overview_spark, stretches, thinned
 from monitor.page.state import KINDS, states_of
-from monitor.snapshot import MonitorSnapshot
+from monitor.snapshot import MonitorSnapshot, StoredIncident
 from monitor.store import Store
 from tests.support.notices import DROP, SLICE
 from tests.support.pages import DAY, RULE, START, Pictured, fell, fill, shown, watched
@@ -179,6 +179,21 @@ def test_the_words_over_a_picture_are_of_an_incident_that_is_to_be_seen_in_it(st
     )
     shaded = stretches(snapshot.trails[0], (new, past))
     assert [s.words for s in shaded] == ["incident of 18 Jan 14:00, lasted 2 d 3 h"]
+
+
+def test_the_words_over_two_incidents_do_not_run_into_each_other(store: Store) -> None:
+    snapshot = snapshot_at(store, END)
+    (past,) = snapshot.incidents
+    first, last = snapshot.trails[0].drawn[0].end, snapshot.trails[0].drawn[-1].end
+
+    def between(begin: float, end: float) -> StoredIncident:
+        began, closed = (int(first + share * (last - first)) for share in (begin, end))
+        about = replace(past.incident, began_at=began, opened_at=began, closed_at=None if end == 1 else closed)
+        return replace(past, incident=about)
+
+    for older, is_told in (((0.5, 0.7), False), ((0.3, 0.6), True)):
+        shaded = stretches(snapshot.trails[0], (between(0.9, 1), between(*older)))
+        assert [bool(s.words) for s in shaded] == [is_told, True]
 
 
 def test_a_value_that_is_new_since_the_fall_is_shown_beside_the_others_and_with_no_change(store: Store) -> None:

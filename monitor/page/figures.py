@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from monitor.chart import Line, Plot, Stretch, plot, spark
+from monitor.chart import Line, Plot, Stretch, plot, room_for_words, spark
 from monitor.core.measures import Measure
 from monitor.core.rules import Rule
 from monitor.core.types import OVERALL, format_duration
@@ -155,20 +155,25 @@ def _limits(trail: Trail, points: Sequence[TrailPoint]) -> list[tuple[str, Seque
     return found
 
 
+CAPTION = 0.35
+"""Of a plot's width, what the words over an incident take."""
+
+
 def stretches(trail: Trail, incidents: Sequence[StoredIncident]) -> list[Stretch]:
     """The incidents in the time of a trail, oldest first. Words stand over those that leave room for them."""
     drawn = trail.drawn
     first, last = drawn[0].end, drawn[-1].end
     found: list[Stretch] = []
-    after = float("inf")
+    free = 1.0
     for incident in (s.incident for s in incidents):
         until = last if incident.closed_at is None else incident.closed_at
         if until <= first or incident.began_at >= last:
             continue
-        middle = (max(incident.began_at, first) + min(until, last)) / 2
-        has_room = after - middle > (last - first) / 3
+        begin, end = ((at - first) / (last - first) for at in (max(incident.began_at, first), min(until, last)))
+        left, right = room_for_words(begin, end, CAPTION)
+        has_room = right <= free
         found.append(Stretch(incident.began_at, until, caption(incident) if has_room else ""))
-        after = middle if has_room else after
+        free = left if has_room else free
     return found[::-1]
 
 
