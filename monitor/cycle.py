@@ -11,6 +11,8 @@ stored, so whoever drives it may leave off there.
 
 from __future__ import annotations
 
+import logging
+import time
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +27,8 @@ from monitor.core.watermark import BucketState, believed, due_buckets, is_final,
 from monitor.errors import SourceError, TooMany
 from monitor.keeping import refuse_what_is_gone
 from monitor.store import Lease, Store, Written
+
+log = logging.getLogger(__name__)
 
 States = Mapping[Definition, Mapping[int, BucketState]]
 """What is stored of each series: bucket start -> state."""
@@ -65,22 +69,30 @@ class Stride:
 
     Attributes:
         growth: times as many at the most as before, for what comes next may hold more than what was read.
+        slow, slow_until: as many at the most until that time of the monotonic clock, for more took the source too long.
     """
 
     rows: int = 200_000
     most: int = 168
     buckets: int = 12
     growth: int = 16
+    slow: int = 0
+    slow_until: float = 0.0
+
+    @property
+    def at_most(self) -> int:
+        """As many as may be read at once now."""
+        return min(self.most, self.slow) if time.monotonic() < self.slow_until else self.most
 
     def learn(self, rows: int, buckets: int) -> None:
         """Adjust to a read of so many buckets that brought so many rows."""
         fitting = int(self.rows * buckets / max(rows, 1))
-        self.buckets = max(1, min(fitting, self.most, self.growth * self.buckets))
+        self.buckets = max(1, min(fitting, self.at_most, self.growth * self.buckets))
 
     def shrink(self, buckets: int) -> None:
-        """Never read so many at once again: the source could not in time."""
-        self.most = max(1, min(self.most, buckets // 2))
-        self.buckets = min(self.buckets, self.most)
+        """For a day read no more than half of these at once: the source could not in time."""
+        self.slow, self.slow_until = max(1, buckets // 2), time.monotonic() + DAY
+        self.buckets = min(self.buckets, self.slow)
 
 
 @dataclass
@@ -345,15 +357,19 @@ def read_tally(
         known: dimension -> values that have a place.
         stride: learns of what takes too long.
     """
-    if stride is not None and until - since > stride.most * monitor.bucket:  # as was learnt on the way
+    if stride is not None and until - since > stride.at_most * monitor.bucket:  # as was learnt on the way
         return _in_halves(monitor, source, since, until, known, stride)
     try:
         answer = source.read(since, until)
     except SourceError as error:
         if error.reason not in ("timeout", "resources") or until - since <= monitor.bucket:
             raise
+        buckets = (until - since) // monitor.bucket
+        log.info(
+            "monitor %s: %d buckets at once took too long, so they are read in halves: %s", monitor.name, buckets, error
+        )
         if stride is not None:
-            stride.shrink((until - since) // monitor.bucket)
+            stride.shrink(buckets)
         return _in_halves(monitor, source, since, until, known, stride)
     except TooMany as error:
         if until - since <= 1:

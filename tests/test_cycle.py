@@ -1,6 +1,7 @@
 """The way of the data from the source to the store: whatever happens on it, the store ends up the same."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -647,6 +648,10 @@ def test_what_takes_a_source_too_long_at_once_is_read_in_halves_and_never_tried_
     slow.backfill(SETTLED, span)
     assert max(lengths[1:]) < lengths[0] == 12
     assert [n for n in lengths if n > 2] == [12, 6, 3], "and what comes after it is asked for in no more at once"
+    assert slow.stride.at_most == 1
+    slow.stride.slow_until = time.monotonic()
+    slow.stride.learn(rows=1, buckets=1)
+    assert slow.stride.buckets > 1, "a day later it is tried again"
     assert differences(dump(calm.store), dump(slow.store)) == []
 
 

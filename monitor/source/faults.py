@@ -119,14 +119,8 @@ _TOLD = (
         "data",
         (),
         (
-            *(
-                "no magic bytes found",
-                "snappy decompression",
-                "varint-decoding",
-                "dictionary offset",
-                "zstd decompress",
-            ),
-            *("tprotocolexception", "file too small to be a parquet", "out of buffer", "footer length error"),
+            *("no magic bytes found", "snappy decompression", "varint-decoding", "dictionary offset"),
+            *("zstd decompress", "file too small to be a parquet", "footer length error"),
         ),
         "a Parquet file is damaged, or half written: let it be written under another name and renamed when it is "
         "whole; nothing of it was stored, and it is read again",
