@@ -383,7 +383,7 @@ def test_a_store_that_is_not_there_yet_is_not_made_by_looking(
     setting.write(of_shop("shop"))
     result = rankmon(command)
     assert result.code == 4
-    assert f"there is no store {tmp_path}/store.db yet; rankmon run makes it" in result.err
+    assert f"there is no store {tmp_path}/store.db yet; rankmon backfill or run makes it" in result.err
     assert not (tmp_path / "store.db").exists()
 
 
@@ -448,7 +448,7 @@ def test_connecting_tells_how_new_each_source_is(rankmon: Rankmon, setting: Sett
     result = rankmon("check-config", "--connect")
     assert (result.code, result.err) == (0, "")
     assert "shop: source shop answers, no request in 4d\n" in result.out
-    assert f"store: there is no store {tmp_path}/store.db yet; rankmon run makes it\n" in result.out
+    assert f"store: there is no store {tmp_path}/store.db yet; rankmon backfill or run makes it\n" in result.out
     assert result.out.endswith("configuration is valid and everything answers\n")
     assert not (tmp_path / "store.db").exists()
     (tmp_path / "store.db").touch()

@@ -793,7 +793,7 @@ PAGE = """\
 request  s1 of monitor shop, source shop
 served   2026-01-05 09:01:00 UTC
 bucket   2026-01-05 09:00:00 to 2026-01-05 10:00:00 UTC
-stored   not known: there is no store store.db yet; rankmon run makes it
+stored   not known: there is no store store.db yet; rankmon backfill or run makes it
 slices   device=tv
 query    hidden; --show-query prints it
 labels   click = 1, buy = 3, dwell from 30 on = 2; the highest of an item's events until 2026-01-05 10:01:00 UTC (1h)

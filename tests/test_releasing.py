@@ -330,7 +330,8 @@ def test_the_commands_show_release_and_status_tell(tmp_path: Path, capsys: pytes
     assert shown.splitlines()[0] == (
         "search: device: 3 of 3 places are taken; 66.7 % of the requests of the last 28d are `other`"
     )
-    assert "  device=x1             0   0.0 %  none for 28d" in shown
+    assert shown.splitlines()[1].split() == ["value", "requests", "in", "28d", "share", "last", "day"]
+    assert "  device=x1                    0   0.0 %  none for 28d" in shown
     assert cli.run(["status", "--config", str(tmp_path / "rankmon.yaml")]) == 0
     told = "all 3 places of device are taken, and 66.7 % of the requests of 24h are `other`; see rankmon slices show"
     assert told in capsys.readouterr().out

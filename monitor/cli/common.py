@@ -94,7 +94,7 @@ def missing_store(config: Config) -> str:
     # To open it would be to make it, and to make it as this user.
     if path.exists() or not path.parent.is_dir():
         return ""
-    return f"there is no store {path} yet; rankmon run makes it"
+    return f"there is no store {path} yet; rankmon backfill or run makes it"
 
 
 def unwritable_store(config: Config) -> str:

@@ -108,4 +108,5 @@ def _lines(monitor: Monitor, found: Dimension, span: int) -> list[str]:
         )
         for h in found.held
     ]
-    return [text, *(f"  {line}" for line in table(("value", "requests", "share", "last day", ""), rows, (0, 3, 4)))]
+    head = ("value", f"requests in {lasting}", "share", "last day", "")
+    return [text, *(f"  {line}" for line in table(head, rows, (0, 3, 4)))]
