@@ -370,6 +370,9 @@ class _Going:
         if not self._day[row][gates.JUDGED]:
             if self._day[row][gates.SERVED]:
                 return "labels: for a day no request has had one"
+            steps = self._was.recent.sums.shape[1]
+            if not self._block.window[gates.REQUESTS, row + 1 : row + 1 + steps].any():
+                return "requests: for a day there has been none"
             least = self._settings.least_reference / DAY
             return f"requests in a slice with a baseline, for a day; a new one has its own after {least:.0f} days"
         if not self._was.fits:

@@ -595,6 +595,11 @@ def test_a_week_of_downtime_pages_nobody() -> None:
     assert kinds(on(verdicts(without(Ranking.of(50).draw(), 31.3, 38.6)), 14)) == {"healthy"}
 
 
+def test_where_there_has_been_no_request_for_a_day_it_says_so() -> None:
+    found = verdicts(Ranking.of(36).since(32, rate=0.0).draw())
+    assert {v.lacks for v in on(found, 33.1)} == {"requests: for a day there has been none"}
+
+
 @pytest.mark.parametrize("is_read", [True, False])
 def test_a_fall_behind_a_gap_of_weeks_began_behind_it(is_read: bool) -> None:
     past = Ranking.of(75, peak=60, seed=2).since(30, 51, rate=0).since(51, mean=0.85).draw(2)
