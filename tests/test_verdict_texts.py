@@ -225,6 +225,16 @@ def test_where_labels_became_fewer_by_about_as_much_as_the_measure_fell_they_are
     assert not labels_are_suspect([as_much]), "the judge has looked at them, and what it says stays"
 
 
+def test_what_one_condition_doubts_no_other_calls_sound() -> None:
+    doubted = replace(DROP, verdict="degraded", coverage=0.35, coverage_before=0.42)
+    other = replace(DROP, verdict="degraded", dimension="device", slice="mobile", coverage=0.42, coverage_before=0.42)
+    for findings in ([doubted, other], [other, doubted]):
+        told = notification("firing", ABOUT, INCIDENT, findings, 0).text
+        assert told.count("That is too much to be chance.") == 2
+        assert "so it may be they that are lost." in told
+        assert "the data are sound" not in told
+
+
 def test_where_labels_became_hardly_fewer_the_data_are_sound() -> None:
     hardly = replace(DROP, verdict="degraded", coverage=0.4, coverage_before=0.42)
     told = notification("firing", ABOUT, INCIDENT, [hardly], 0).text

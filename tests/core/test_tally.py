@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from monitor.core.kernels import Rankings
 from monitor.core.measures import parse
 from monitor.core.relevance import Refusals
-from monitor.core.tally import LONGEST_VALUE, Reading, Tally, tally
+from monitor.core.tally import LONGEST_VALUE, Reading, Tally, named, tally
 from monitor.core.types import Slice
 
 WIDTH = 100
@@ -61,6 +62,11 @@ def devices(found: Tally, start: int) -> dict[str, int]:
 
 
 # ---- sums ----------------------------------------------------------------------------------------------------------
+
+
+def test_decimals_are_named_as_databases_write_them() -> None:
+    texts = ["0.0000000000", "0.00000010", "1.00", "-12.5", "NaN", "123456789012345678901234567890"]
+    assert [named(Decimal(text)) for text in texts] == texts
 
 
 def test_every_bucket_has_a_row_for_overall_and_slices_only_where_something_was() -> None:
