@@ -523,6 +523,18 @@ def test_who_insists_on_push_down_is_told_what_to_do_about_a_column_without_an_o
     assert isinstance(source(postgres_url, small(engine="pushdown", rankings=own)).read(START, END), Summed)
 
 
+def test_names_of_the_catalogue_of_which_a_number_is_the_least_are_left_to_the_pull(postgres_url: str) -> None:
+    fill(postgres_url)
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE rankings ALTER device TYPE regclass USING 'pg_class'::regclass")
+    with pytest.raises(
+        SourceError, match="column 'device' is a name of the catalogue's, of which no value is the least"
+    ):
+        source(postgres_url, small(engine="pushdown")).read(START, END)
+    found = tallied(source(postgres_url, small()).read(START, END), BUCKET, [], small().slices, {})
+    assert {value for _, dimension, value in found.traffic if dimension} == {"pg_class"}
+
+
 @pytest.mark.parametrize("way", ["pull", "pushdown"])
 @pytest.mark.parametrize("value", ["infinity", "0044-03-15 BC"])
 @pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
+from sqlalchemy.exc import ProgrammingError
 
 from monitor.core.buckets import TRAFFIC_FIELDS, runs
 from monitor.core.summable import obstacle
@@ -65,18 +67,24 @@ _KINDS_OF_TIME = {
     "duckdb": {"TIMESTAMP WITH TIME ZONE": (True, True), "TIMESTAMP": (True, False)},
 }
 """Dialect -> type -> (whether it is a time, whether it names its zone); other types are seen by a sample."""
-_PG_EQUAL = {1560, 1562, 2950, 3614, 3615, 3802, *range(3904, 3927), *range(4451, 4537), 829, 774, 24, 2202, 2205, 2206}
-"""Those of the next that the pull can group by."""
-_PG_UNORDERED = {
-    **{114: "json", 142: "xml", 600: "point", 1560: "bit", 1562: "bit varying", 2950: "uuid", 3802: "jsonb"},
-    **{3904: "int4range", 3906: "numrange", 3908: "tsrange", 3910: "tstzrange", 3912: "daterange", 3926: "int8range"},
-    **{4451: "int4multirange", 4532: "nummultirange", 4533: "tsmultirange", 4534: "tstzmultirange"},
-    **{4535: "datemultirange", 4536: "int8multirange", 829: "macaddr", 774: "macaddr8", 3614: "tsvector"},
-    **{601: "lseg", 602: "path", 603: "box", 604: "polygon", 628: "line", 718: "circle", 3615: "tsquery"},
-    **{24: "regproc", 2202: "regprocedure", 2205: "regclass", 2206: "regtype", 4096: "regrole", 4089: "regnamespace"},
-}
+_PG_NO_LEAST = re.compile(r"function min\((.+)\) does not exist")
+_PG_UNEQUAL = {114, 142, 600, 601, 602, 603, 604, 628, 718}
+"""Types that the pull cannot group by: JSON as text, XML and those of geometry."""
+_PG_OID = 26
+"""The type of the number by which PostgreSQL knows a thing: of names such as `regclass` the least is one."""
 _PG_ARRAYS = {1231: "numeric[]"}
 """Types of which equal values may be written in different ways, and as texts are not what a driver makes of them."""
+
+
+def _has_no_least(reader: Reader, queries: Queries, name: str, kind: int) -> str:
+    """Of which type a column of PostgreSQL is, if none of its values is the least; else empty."""
+    try:
+        (found,) = reader.types(sa.select(sa.func.min(queries.rankings.c[name])))
+    except ProgrammingError as error:
+        if (which := _PG_NO_LEAST.match(str(error.orig))) is None:
+            raise
+        return which[1]
+    return "a name of the catalogue's" if found == _PG_OID != kind else ""
 
 
 def why_not(monitor: Monitor, dialect: str) -> str:
@@ -212,7 +220,7 @@ class PushDown:
         bits = frozenset(n for n, k in zip(names, kinds, strict=True) if k == BIT and family_of(dialect) == "mysql")
         truths = frozenset(n for n, k in zip(names, kinds, strict=True) if is_boolean([k])) - bits
         if dialect == "postgresql":
-            self._check_order(names, kinds)
+            self._check_order(reader, queries, names, kinds)
         self._check_times(reader, queries)
         self._check_values(queries)
         self._check_pairs(reader, queries)
@@ -221,16 +229,18 @@ class PushDown:
         ordered = not is_postgres or known[self.monitor.rankings.item] in _PG_ORDERED
         return Summing(queries, Speech(dialect), truths, bits, queries.varied, ordered)
 
-    def _check_order(self, names: Sequence[str], kinds: Sequence[int]) -> None:
+    def _check_order(self, reader: Reader, queries: Queries, names: Sequence[str], kinds: Sequence[int]) -> None:
         """See whether PostgreSQL can tell the least value of each column to slice by."""
         for name, kind in zip(names, kinds, strict=True):
-            if kind in _PG_UNORDERED:
-                remedy = f"; take `{name}::text` in a `select:`{', or engine: auto' if kind in _PG_EQUAL else ''}"
-                told = f"column {name!r} is {_PG_UNORDERED[kind]}, of which no value is the least"
-                raise SourceError(told + remedy * self.is_bound, "data", lasting=True)
             if kind in _PG_ARRAYS:
                 told = f"column {name!r} is {_PG_ARRAYS[kind]}, of which equal values may be written in different ways"
                 raise SourceError(told + "; take engine: auto" * self.is_bound, "data", lasting=True)
+            if kind in _PG_ORDERED or name in queries.varied or is_boolean([kind]):
+                continue
+            if which := _has_no_least(reader, queries, name, kind):
+                remedy = f"; take `{name}::text` in a `select:`{'' if kind in _PG_UNEQUAL else ', or engine: auto'}"
+                told = f"column {name!r} is {which}, of which no value is the least"
+                raise SourceError(told + remedy * self.is_bound, "data", lasting=True)
 
     def _check_times(self, reader: Reader, queries: Queries) -> None:
         """See whether times are of the kind that is declared: the database compares them with ours whatever they are.
