@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from monitor.core.types import Monitor
-from monitor.source.engine import Database
+from monitor.source.engine import WORK_MEMORY, Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
 from tests.benchmarks.cycle import DENSITY, mean_by_apply
@@ -34,7 +34,7 @@ from tests.benchmarks.memory import AIM as GROWTH_AIM
 from tests.benchmarks.memory import peak_megabytes, printed
 from tests.benchmarks.report import Line, Section, duration
 from tests.benchmarks.timing import interleaved
-from tests.benchmarks.ways import Place, backfill, native, section
+from tests.benchmarks.ways import BARE, BARE_STATEMENTS, Place, backfill, native, section
 from tests.support.postgres import PostgresServer, find_binaries, postgres_server
 
 COPY_AIM, PANDAS_AIM, MEMORY_AIM = 2, 25, 15
@@ -170,10 +170,17 @@ def floors(copied: Copied) -> dict[str, Callable[[], Any]]:
         with psycopg.connect(copied.plain) as reading:
             reading.execute(_COPY.format("'/dev/null'"))
 
+    def bare() -> None:
+        with psycopg.connect(copied.plain) as reading:
+            reading.execute(f"SET work_mem = '{WORK_MEMORY}MB'")
+            for statement in BARE_STATEMENTS:
+                reading.execute(statement)
+
     return {
         "a binary COPY, thrown away by psql": thrown_away,
         "the same, row by row to Python (psycopg)": to_this_process,
         "the same, thrown away by the server": on_the_server,
+        BARE: bare,
     }
 
 
