@@ -68,13 +68,24 @@ def test_both_ways_are_compared_on_each_database(tmp_path: Path) -> None:
         assert [what.partition(",")[0] for what in figures(section)][-2:] == ["pull", "push-down"]
 
 
+def test_the_bare_sums_go_through_all_rows_and_all_clicks_on_them(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.db", REQUESTS, 3, "number")
+    requests, rows, shown, *times = cycle.scan(log, ways.BARE_STATEMENTS[0])
+    assert (requests, rows, shown) == (REQUESTS, log.rows, 10 * REQUESTS)
+    assert times[1] == cycle.scan(log, "SELECT max(served_at) FROM rankings")[0]
+    of_requests, clicks, gain = cycle.scan(log, ways.BARE_STATEMENTS[1])
+    hits = "SELECT count(*) FROM events JOIN rankings USING (request_id, item_id)"
+    assert clicks == cycle.scan(log, hits)[0] > of_requests > gain > 0
+
+
 def test_from_postgresql_all_come_to_the_same_mean(tmp_path: Path) -> None:
     with postgres.filled(tmp_path, 2 * cycle.DENSITY) as copied:
         if copied is None:
             pytest.skip("no PostgreSQL")
         both, pandas = postgres.sections(copied, tmp_path, 1)
         beside = peers.section(copied, tmp_path, 1, is_quick=True)
-    assert [line.aim for line in both.lines] == [None, None, None, None, postgres.COPY_AIM]
+    assert [line.aim for line in both.lines] == [None, None, None, None, None, postgres.COPY_AIM]
+    assert ways.BARE in figures(both)
     assert [line.aim for line in pandas.lines if line.aim] in ([postgres.PANDAS_AIM, postgres.MEMORY_AIM], [25])
     found = figures(beside)
     assert "rankmon" in found

@@ -305,7 +305,7 @@ _NAMED = re.compile(r"DB::Exception.*\(([A-Z][A-Z_0-9]+)\)", re.DOTALL)
 
 def fault_of(error: BaseException) -> Fault | None:
     """The kind of a driver's error; None where it is none of these."""
-    state, said = _state_of(error), str(error).lower()
+    state, said = state_of(error), str(error).lower()
     if told := _by_words(_TOLD, said) or _by_code(_TOLD, state or _name_of(error)):
         return told
     if state == "SQLITE_ERROR":
@@ -325,7 +325,7 @@ def _by_words(faults: Iterable[Fault], said: str) -> Fault | None:
     return next((f for f in faults if any(w in said for w in f.words)), None)
 
 
-def _state_of(error: BaseException) -> str:
+def state_of(error: BaseException) -> str:
     """The SQLSTATE, or the name of SQLite's result code; empty if there is none."""
     names = ("sqlstate", "pgcode", "sqlite_errorname")
     return next((str(found) for name in names if (found := getattr(error, name, None))), "")

@@ -29,6 +29,7 @@ from monitor.core.types import MIXED, Events, Monitor, TimeColumn
 from monitor.errors import SourceError, TooMany
 from monitor.source.blocks import Blocks
 from monitor.source.engine import BIT, Database, Reader, Statement, of_bits
+from monitor.source.faults import state_of
 from monitor.source.formulas import needs_logarithm
 from monitor.source.pull import MOST_ROWS, MYSQL_TEXTS, Freshness, Pull, is_boolean
 from monitor.source.queries import Queries
@@ -67,7 +68,9 @@ _KINDS_OF_TIME = {
     "duckdb": {"TIMESTAMP WITH TIME ZONE": (True, True), "TIMESTAMP": (True, False)},
 }
 """Dialect -> type -> (whether it is a time, whether it names its zone); other types are seen by a sample."""
-_PG_NO_LEAST = re.compile(r"function min\((.+)\) does not exist")
+_PG_NO_FUNCTION = "42883"
+_PG_LEAST = re.compile(r"\bmin\((.+?)\)")
+"""In what PostgreSQL says of a type that has no least, in whatever language: the type."""
 _PG_UNEQUAL = {114, 142, 600, 601, 602, 603, 604, 628, 718}
 """Types that the pull cannot group by: JSON as text, XML and those of geometry."""
 _PG_OID = 26
@@ -81,7 +84,8 @@ def _has_no_least(reader: Reader, queries: Queries, name: str, kind: int) -> str
     try:
         (found,) = reader.types(sa.select(sa.func.min(queries.rankings.c[name])))
     except ProgrammingError as error:
-        if (which := _PG_NO_LEAST.match(str(error.orig))) is None:
+        which = _PG_LEAST.search(str(error.orig))
+        if error.orig is None or which is None or state_of(error.orig) != _PG_NO_FUNCTION:
             raise
         return which[1]
     return "a name of the catalogue's" if found == _PG_OID != kind else ""
