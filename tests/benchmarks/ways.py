@@ -40,8 +40,7 @@ BARE_STATEMENTS = (
     "FROM events AS e CROSS JOIN rankings AS r WHERE r.request_id = e.request_id AND r.item_id = e.item_id "
     "AND e.occurred_at >= r.served_at GROUP BY r.request_id) AS p",
 )
-"""The least that a database can be asked for, so that it is known of each request when it was served, in which slice,
-and whether its rows agree on that, and so that its events find their rows; without cells, dirt and what is stored."""
+"""When each request was served, in which slice, and whether its rows agree on that; and its events on their rows."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,9 @@ def section(place: Place, log: Log, folder: Path, rounds: int) -> Section:
 
 REMARKS = """\
 The whole backfill of the tables above, by the pull and by push-down; ratios are to the first line. That both come to
-the same mean NDCG is checked. The bare sums are the least that the database could be asked for: of each request its
-rows, its times and its slice, and of each its events on their rows, in two statements that nothing else is done with;
-neither dirt nor measures are looked at, nor is anything summed by hour or stored."""
+the same mean NDCG is checked. The bare sums are two plain statements: of each request its rows,
+its times and its slice, and its events on their rows. Nothing else is done with them: neither dirt nor measures are
+looked at, nor is anything summed by hour or stored."""
 
 
 def _lines(place: Place, log: Log, folder: Path, rounds: int) -> Iterator[Line]:
