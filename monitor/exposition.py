@@ -175,7 +175,26 @@ def _alerts(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
         _add_verdicts(rules, slices, snapshot)
         opened.add_metric([name], (snapshot.incident is not None) + (snapshot.data_incident is not None))
         retrain.add_metric([name, snapshot.monitor.paging], snapshot.recommends_retraining)
-    yield from (rules, slices, opened, retrain)
+    yield from (rules, slices, opened, retrain, *_attended(snapshots))
+
+
+def _attended(snapshots: Sequence[MonitorSnapshot]) -> tuple[Metric, Metric]:
+    """What people did, for rules in Prometheus to ask for. An instant, so that a silence ends though the daemon died."""
+    silenced = GaugeMetricFamily(
+        "rankmon_silenced_until_timestamp_seconds",
+        "Until when a silence holds back alerts; 0 without one, and where the open incident was told before it.",
+        labels=["monitor", "matter"],
+    )
+    acknowledged = GaugeMetricFamily(
+        "rankmon_incident_acknowledged", "Whether the open incident is acknowledged.", labels=["monitor", "matter"]
+    )
+    for snapshot in snapshots:
+        for matter, open_ in (("quality", snapshot.incident), ("data", snapshot.data_incident)):
+            labels = [snapshot.monitor.name, matter]
+            until = 0.0 if open_ is not None and open_.told else snapshot.silenced_until or 0.0
+            silenced.add_metric(labels, until)
+            acknowledged.add_metric(labels, open_ is not None and open_.acknowledged_at is not None)
+    return silenced, acknowledged
 
 
 def _add_verdicts(rules: GaugeMetricFamily, slices: GaugeMetricFamily, snapshot: MonitorSnapshot) -> None:

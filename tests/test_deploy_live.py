@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from monitor import cli
 from monitor.demo.shop import Shop, Story, create_schema
 from tests.support.postgres import free_port
 from tests.support.processes import ROOT
@@ -128,8 +129,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             MONITOR.format(name="pushed", source="shop", notify="inbox, nowhere", paging="push"),
             MONITOR.format(name="broken", source="gone", notify="log", paging="prometheus"),
             MONITOR.format(name="judged", source="shop", notify="log", paging="push") + VERDICTS,
+            MONITOR.format(name="quiet", source="shop", notify="log", paging="prometheus"),
         )
         configuration.write_text(head + "".join(monitors), encoding="utf-8")
+        for arguments in (["migrate"], ["incidents", "silence", "quiet", "--for", "2h"]):
+            assert cli.run([*arguments, "-c", str(configuration)]) == 0
         daemon = Daemon(folder, configuration, port, "--replay-from", FALLEN.isoformat())
         alertmanager = Alertmanager(folder, alertmanager_configuration(folder, receiver.url))
         prometheus = Prometheus(folder, {"rankmon": daemon.address}, alertmanager.address)
@@ -254,7 +258,7 @@ def test_a_fall_is_paged_with_figures_and_by_one_path_only(stack: Stack) -> None
     told = paged["annotations"]
     figures = r"ndcg@10 over 24h: value 0\.\d{4}, baseline 0\.\d{4} \(-\d+\.\d %\), threshold 0\.\d{4}\."
     assert re.match(figures, told["description"])
-    mobile = r" device=mobile, ndcg@10 over 24h: value 0\.\d{4}, threshold 0\.\d{4}\."
+    mobile = r" device=mobile, ndcg@10 over 24h: value 0\.\d{4}, baseline 0\.\d{4} \(-\d+\.\d %\), threshold 0\.\d{4}\."
     assert re.search(mobile, told["description"])
     assert told["page"] == f"{stack.daemon.url}/monitors/search"
     eventually(
@@ -262,7 +266,20 @@ def test_a_fall_is_paged_with_figures_and_by_one_path_only(stack: Stack) -> None
     )
     eventually(lambda: any("alerts" not in message for message in stack.receiver.groups), 20, "rankmon's own message")
     pages = stack.receiver.told("RankmonQualityLow", "firing")
-    assert {a["labels"]["monitor"] for a in pages} == {"search"}, "what rankmon pushes is not paged from here too"
+    assert {a["labels"]["monitor"] for a in pages} == {"search"}, "neither what rankmon pushes nor what is silenced"
+
+
+def test_when_a_silence_ends_the_page_that_it_held_back_is_sent(stack: Stack) -> None:
+    fires = 'rankmon_alert_firing{monitor="quiet",rule="quality-drop"} == 1'
+    eventually(lambda: stack.prometheus.query(fires), 40, "a fall of the silenced monitor")
+    time.sleep(2 * HELD / 5)
+    assert {a["labels"]["monitor"] for a in stack.receiver.told("RankmonQualityLow", "firing")} == {"search"}
+    assert cli.run(["incidents", "unsilence", "quiet", "-c", str(stack.configuration)]) == 0
+    eventually(
+        lambda: "quiet" in {a["labels"]["monitor"] for a in stack.receiver.told("RankmonQualityLow", "firing")},
+        40,
+        "the page",
+    )
 
 
 def test_a_monitor_whose_source_is_gone_is_told_of(stack: Stack) -> None:
@@ -283,7 +300,7 @@ def test_a_killed_daemon_is_told_of_and_resolves_nothing_by_silence(stack: Stack
     assert {"RankmonQualityLow", "RankmonRetrainRecommended", "RankmonAbsent"} <= stack.alertmanager.active()
     for name in ("RankmonQualityLow", "RankmonRetrainRecommended", "RankmonEvaluationsFailing"):
         assert stack.receiver.told(name, "resolved") == [], name
-    both = 'ALERTS{alertname=~"RankmonQualityLow|RankmonWatchdog", alertstate="firing"}'
+    both = 'ALERTS{alertname=~"RankmonQualityLow|RankmonWatchdog", monitor!="quiet", alertstate="firing"}'
     counted = [c["value"][1] for c in stack.prometheus.query(f"count_over_time({both}[{dead_for}s])")]
     assert len(counted) == 2
     assert len(set(counted)) == 1, "it fired at every evaluation, as the watchdog did"

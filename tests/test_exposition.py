@@ -161,6 +161,18 @@ def test_what_vanished_from_the_board_vanishes_from_the_exposition(board: Board,
     assert "rankmon_ndcg" not in text(board, telemetry)
 
 
+@pytest.mark.parametrize(("told", "until"), [(False, "1.7e+09"), (True, "0.0")])
+def test_a_silence_holds_back_what_nobody_was_told_of_yet(told: bool, until: str, telemetry: Telemetry) -> None:
+    board, incident = Board(), Incident("search", 0, 3600, "firing", "critical", False)
+    found = replace(snapshot(series("ndcg@10", point())), silenced_until=1.7e9)
+    board.publish(replace(found, incident=StoredIncident(incident, told=told, acknowledged_at=5.0)))
+    shown = text(board, telemetry)
+    assert f'rankmon_silenced_until_timestamp_seconds{{matter="quality",monitor="search"}} {until}' in shown
+    assert 'rankmon_silenced_until_timestamp_seconds{matter="data",monitor="search"} 1.7e+09' in shown
+    assert 'rankmon_incident_acknowledged{matter="quality",monitor="search"} 1.0' in shown
+    assert 'rankmon_incident_acknowledged{matter="data",monitor="search"} 0.0' in shown
+
+
 def test_no_label_set_goes_out_twice(board: Board, telemetry: Telemetry) -> None:
     samples = [s.rsplit(" ", 1)[0] for s in text(board, telemetry).splitlines() if not s.startswith("#")]
     assert len(samples) == len(set(samples))

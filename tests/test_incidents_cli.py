@@ -148,6 +148,33 @@ def test_silenced_and_no_longer(filled: Path, capsys: pytest.CaptureFixture[str]
     assert "silenced: shop" not in capsys.readouterr().out
 
 
+def test_a_shorter_silence_within_a_longer_one_is_refused_and_says_why(
+    filled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(filled, "incidents silence", "shop", "--for", "4h", "--note", "moving", "--by", "ada") == 0
+    assert "Prometheus" not in capsys.readouterr().out
+    assert run(filled, "incidents silence", "shop", "--for", "1h") == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert re.search(
+        r"shop is already silenced for longer, until .* by ada: moving; "
+        r"to end that first: rankmon incidents unsilence shop\n",
+        said.err,
+    )
+    assert run(filled, "incidents silence", "shop", "--for", "5h") == 0
+    assert run(filled, "incidents unsilence", "shop") == 0
+
+
+def test_where_prometheus_pages_a_silence_says_what_it_takes(
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (filled / "rankmon.yaml").read_text(encoding="utf-8")
+    (tmp_path / "rankmon.yaml").write_text(text.replace("notify: [team]", "paging: prometheus"), encoding="utf-8")
+    assert run(tmp_path, "incidents silence", "shop", "--for", "2h") == 0
+    assert "rules that ask for rankmon_silenced_until_timestamp_seconds" in capsys.readouterr().out
+    assert run(filled, "incidents unsilence", "shop") == 0
+
+
 def test_what_is_unknown_is_said(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "incidents show", "nope") == 2
     assert "there is no incident 'nope'; rankmon incidents list names them" in capsys.readouterr().err
@@ -276,7 +303,7 @@ def test_one_that_is_shown_has_the_link_to_its_page(
     filled: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(filled, "incidents show", name) == 0
-    assert "Page: http://127.0.0.1:9184/#shop" in capsys.readouterr().out
+    assert "Page: http://127.0.0.1:9184/monitors/shop" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -293,7 +320,7 @@ def test_a_test_alert_reaches_every_channel(
     assert capsys.readouterr().out.splitlines() == ["log: delivered", "team: delivered"]
     (got,) = [g.document for g in receiver.taken]
     assert (got["kind"], got["labels"]) == ("test", {"team": "search"})
-    assert (got["severity"], got["url"]) == ("critical", "http://127.0.0.1:9184/#shop")
+    assert (got["severity"], got["url"]) == ("critical", "http://127.0.0.1:9184/monitors/shop")
     assert "nothing has fallen" in got["text"]
 
 

@@ -92,7 +92,7 @@ def test_every_message_reads_as_it_was_agreed() -> None:
 def test_a_message_says_what_to_do_and_where_to_look_and_fits_a_telephone(name: str) -> None:
     made = MESSAGES[name]
     lines = made.text.splitlines()
-    assert lines[-2:] == ["Runbook: https://runbooks.test/search", "Page: https://mon.test/#search"]
+    assert lines[-2:] == ["Runbook: https://runbooks.test/search", "Page: https://mon.test/monitors/search"]
     to_do, *more = lines[-4:-2] if made.kind in ("firing", "updated") else lines[-3:-2]
     assert to_do.startswith("What to do: ")
     assert more in ([], [f"More: rankmon explain-incident {made.incident}"])

@@ -25,7 +25,7 @@ from monitor.errors import InputError
 if TYPE_CHECKING:
     from monitor.config import Config
     from monitor.store import Store
-    from monitor.store.alerts import StoredIncident, Transition
+    from monitor.store.alerts import Silence, StoredIncident, Transition
 
 LONGEST_SILENCE = 3650 * 86_400
 """Seconds; what is silent for good should name no channel, and no calendar goes on for ever."""
@@ -59,8 +59,7 @@ def list_(config_path: Path, monitor: str | None, only_open: bool, most: int, st
     if not found:
         click.echo("no incidents")
     for silence in held:
-        by, why = f" by {silence.author}" * bool(silence.author), f": {silence.note}" * bool(silence.note)
-        click.echo(f"silenced: {silence.monitor} until {utc(int(silence.until))}{by}{why}")
+        click.echo(f"silenced: {silence.monitor} until {utc(int(silence.until))}{_by(silence)}")
 
 
 @incidents.command()
@@ -126,15 +125,33 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
 def silence(config_path: Path, monitor: str, length: int, note: str, by: str) -> None:
     """Tell nobody of a monitor's new incidents for a time; what is still open then is told."""
     config, now = load_config(config_path, with_sources=False), time.time()
-    pick_monitors(config, (monitor,))
+    (found,) = pick_monitors(config, (monitor,))
     if not length:
         raise click.UsageError("--for must be longer than 0s; rankmon incidents unsilence ends a silence")
     if length > LONGEST_SILENCE:
         most = format_duration(LONGEST_SILENCE)
         raise click.UsageError(f"--for must be {most} at most; to hear of it never, give it `notify: [log]`")
     with stored(config) as store:
-        store.alerts.silence(monitor, now, now + length, by, note)
-    click.echo(f"{monitor}: silenced until {utc(int(now + length))}")
+        longer = [s for s in store.alerts.silences(now) if s.monitor == monitor and s.until > now + length]
+        if not longer:
+            store.alerts.silence(monitor, now, now + length, by, note)
+    if longer:
+        held = max(longer, key=lambda s: s.until)
+        raise InputError(
+            f"{monitor} is already silenced for longer, until {utc(int(held.until))}{_by(held)}; "
+            f"to end that first: rankmon incidents unsilence {monitor}"
+        )
+    click.echo(f"{monitor}: silenced until {utc(int(now + length))}{_BY_PROMETHEUS * (found.paging == 'prometheus')}")
+
+
+_BY_PROMETHEUS = (
+    "; Prometheus pages for it, so this takes a running daemon and rules that ask for "
+    "rankmon_silenced_until_timestamp_seconds, as those in deploy/ do"
+)
+
+
+def _by(silence: Silence) -> str:
+    return f" by {silence.author}" * bool(silence.author) + f": {silence.note}" * bool(silence.note)
 
 
 @incidents.command()
