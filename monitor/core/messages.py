@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
-from urllib.parse import quote
 
 from monitor.core.advice import advice, before_retraining, fell_as_labels
 from monitor.core.beside_words import told_beside
@@ -117,7 +116,7 @@ class About:
     @property
     def url(self) -> str:
         """Address of the monitor's own page; empty without one."""
-        return f"{self.page}monitors/{quote(self.name, safe='')}" if self.page else ""
+        return f"{self.page}monitors/{self.name}" if self.page else ""
 
 
 def notification(
