@@ -179,7 +179,7 @@ def _alerts(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
 
 
 def _attended(snapshots: Sequence[MonitorSnapshot]) -> tuple[Metric, Metric]:
-    """What people did, for rules in Prometheus to ask for. An instant, so that a silence ends though the daemon died."""
+    """What people did, for rules in Prometheus to ask for. An instant, so a silence ends though the daemon died."""
     silenced = GaugeMetricFamily(
         "rankmon_silenced_until_timestamp_seconds",
         "Until when a silence holds back alerts; 0 without one, and where the open incident was told before it.",
