@@ -50,7 +50,7 @@ FURTHER = {
 """Tests of several more engines, that wait for limits of time, that simulate many months, and the benchmarks on a few
 rows."""
 
-ON_MARIADB = {"test_source_faults_live.py"}
+ON_MARIADB = {"test_select_doors.py", "test_source_faults_live.py"}
 """Whose tests on MariaDB are of further engines; those on PostgreSQL are not."""
 
 

@@ -45,7 +45,7 @@ def load(path: Path, environ: Mapping[str, str], with_sources: bool = True) -> C
     report = Report(path, unread="" if with_sources else "sources")
     parts = _parts(read(path, environ, report), report)
     sources = tuple(_sources(parts, report)) if with_sources else ()
-    monitors = tuple(_monitors(parts, report))
+    monitors = tuple(_monitors(parts, {s.name: s.url.get_backend_name() for s in sources}, report))
     channels = build_channels(parts.channels, report)
     access = _access(parts.web, environ, report)
     url = store_url(parts.store, ("store",), report) if parts.store is not None else None
@@ -150,7 +150,7 @@ def _sources(parts: _Parts, report: Report) -> Iterator[SourceConfig]:
             yield SourceConfig(name, url, source.statement_timeout, source.max_concurrent)
 
 
-def _monitors(parts: _Parts, report: Report) -> Iterator[Monitor]:
+def _monitors(parts: _Parts, dialects: Mapping[str, str], report: Report) -> Iterator[Monitor]:
     checks.check_names(parts.monitors, report)
     if parts.defaults is None:
         return  # what a monitor inherits is not known
@@ -158,6 +158,8 @@ def _monitors(parts: _Parts, report: Report) -> Iterator[Monitor]:
         scope = Scope(where, one, parts.defaults, report)
         if parts.source_names:
             checks.check_source(scope, parts.source_names)
+        if dialect := dialects.get(str(scope.setting("source"))):
+            checks.check_selects(scope, dialect)
         check_telling(scope, parts.channel_names)
         drift.check_telling(scope, parts.channel_names)
         yield build_monitor(scope)

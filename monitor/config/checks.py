@@ -8,6 +8,7 @@ import monitor.config.shape as shape
 from monitor.config.report import Report, Where, nearest
 from monitor.config.scope import Scope
 from monitor.core.measures import Measure
+from monitor.core.subquery import enclosed
 from monitor.core.summable import obstacle
 from monitor.core.types import EventRule, Events, Judgments, Monitor, Recipe, format_duration
 from monitor.core.watermark import final_age
@@ -41,6 +42,21 @@ def check_engine(scope: Scope, monitor: Monitor) -> None:
     """A database that is to sum up by itself can do that for this monitor, as far as the file tells."""
     if monitor.engine == "pushdown" and monitor.measures and (reason := obstacle(monitor)):
         scope.refuse_setting("engine", f"pushdown cannot serve this monitor: {reason}; take auto or pull")
+
+
+def check_selects(scope: Scope, dialect: str) -> None:
+    """Each `select:` is one query, as the database reads it."""
+    relevance = scope.shape.relevance
+    selects: dict[Where, str | None] = {("rankings", "select"): scope.shape.rankings.select}
+    if relevance.events is not None:
+        selects["relevance", "events", "select"] = relevance.events.select
+    if relevance.judgments is not None:
+        selects["relevance", "judgments", "select"] = relevance.judgments.select
+    for where, text in selects.items():
+        try:
+            enclosed(text or "", dialect)
+        except ValueError as error:
+            scope.refuse(f"is not one query: {error}", *where)
 
 
 def check_monitor(scope: Scope, monitor: Monitor) -> None:

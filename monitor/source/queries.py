@@ -12,13 +12,18 @@ import sqlalchemy as sa
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.elements import ColumnElement
 
+from monitor.core.subquery import enclosed
 from monitor.core.types import Events, Judgments, Monitor, Relation, TimeColumn
+from monitor.errors import SourceError
 from monitor.source.engine import Reader
 from monitor.source.kinds import Kinds
 from monitor.source.template import Instant, Mark
 from monitor.source.times import CREDIBLE, bound, slack
 
 Condition = ColumnElement[bool]
+
+_ESCAPING = ("clickhousedb", "clickhouse", "bigquery")
+"""Dialects whose names know escapes, of which their packages for SQLAlchemy do not make all."""
 
 SAMPLE = 100
 """Values looked at to see how a time column is written."""
@@ -35,18 +40,25 @@ LONGEST_BYTES = 8_000
 PLACES = 2**53
 """A position from the first plus this on is none: a float could not hold it."""
 
-# A semicolon and what may follow it: blanks and comments.
-_END = re.compile(r";(?:\s|;|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*\Z", re.DOTALL)
-
 
 def relation(source: Relation, alias: str, columns: list[str], dialect: sa.Dialect) -> sa.FromClause:
     """The user's table, or their SELECT as a subquery, with the named columns.
 
     A colon in the SELECT is text, not a parameter. It may end in a semicolon and in a comment.
+
+    Raises:
+        SourceError: the SELECT, or a name, might leave the place that it is put into.
     """
+    if dialect.name in _ESCAPING and (odd := [c for c in columns if re.search(r"""[`"\\]""", c)]):
+        raise SourceError(
+            f"the column {odd[0]!r} holds a quote or a backslash; name it otherwise in a view", "query", True
+        )
     names: list[sa.ColumnClause[Any]] = [sa.column(sa.quoted_name(c, True)) for c in columns]
     if source.select:
-        text = _END.sub("", source.select).replace(":", r"\:")
+        try:
+            text = enclosed(source.select, dialect.name).replace(":", r"\:")
+        except ValueError as error:
+            raise SourceError(f"`select:` is not one query: {error}", "query", True) from error
         return sa.text(f"{text}\n").columns(*names).subquery(alias)
     *schema, table = source.table
     quote = dialect.identifier_preparer.quote_identifier

@@ -30,7 +30,10 @@ _KEEPALIVE = {  # a vanished server is noticed, after 60 s
     **{"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3},
     "tcp_user_timeout": 60_000,
 }
-_CLICKHOUSE = {"join_use_nulls": "1", "aggregate_functions_null_for_empty": "1"}  # as everywhere else in SQL
+_CLICKHOUSE = {
+    **{"join_use_nulls": "1", "aggregate_functions_null_for_empty": "1"},  # as everywhere else in SQL
+    "readonly": "2",  # nothing is written, while settings may be changed
+}
 _TO_JOIN = ", SESSION ".join(
     f"{name} = {value}"
     for name, value in {
