@@ -104,7 +104,7 @@ class App:
         self._abandoned = Abandoned(self.store, lambda: self.runners)
         self._withdrawing = Withdrawing(self.store, lambda: self.runners, self, time.monotonic)
         self.registry = registry(self.board, self.telemetry)
-        self.access = Access(config.web.access)
+        self.access = Access(config.web)
         self.web = WebServer(config.web.host, config.web.port, create_site(self, self.access), self.access)
         for result in ("applied", "refused"):
             self.telemetry.count("rankmon_config_reloads", result, by=0)
@@ -231,7 +231,7 @@ class App:
             return [f"{self.config.path}: {', '.join(fixed)} changed, which needs a restart"]
         parts = self._parts(new)
         try:
-            self.access.adopt(new.web.access)
+            self.access.adopt(new.web)
         except InputError as error:
             return [str(error)]
         # From here on nothing fails for what lies outside: neither the store nor a source is asked for anything.

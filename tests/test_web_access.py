@@ -25,10 +25,14 @@ from typing import Any
 import bcrypt
 import pytest
 from cryptography.hazmat.primitives import serialization as s
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from monitor.app import App
 from monitor.cli import run
-from monitor.config import AccessConfig, load
+from monitor.config import WebConfig, load
 from monitor.errors import ConfigError, InputError
 from monitor.tls import TlsConfig
 from monitor.web import Access, WebServer
@@ -112,6 +116,77 @@ def test_with_a_password_a_reload_is_allowed_from_elsewhere(site: Site) -> None:
         trusted = site.authority.client()
         assert ask(app.web.port, "/-/reload", trusted, "POST", **elsewhere).status == 403
         assert ask(app.web.port, "/-/reload", trusted, "POST").status == 200
+
+
+FROM_PAGES = {
+    "fetch": {"Sec_Fetch_Site": "cross-site"},
+    "of another port": {"Sec_Fetch_Site": "same-site"},
+    "of an older browser": {"Origin": "https://evil.example.com"},
+    "of a file": {"Origin": "null"},
+}
+
+
+def without_users(site: Site) -> None:
+    text = site.path.read_text(encoding="utf-8")
+    site.path.write_text(text.replace(", config_file: web.yml", ""), encoding="utf-8")
+
+
+@pytest.mark.parametrize("headers", FROM_PAGES.values(), ids=FROM_PAGES)
+def test_a_page_of_another_site_reloads_nothing(site: Site, headers: dict[str, str]) -> None:
+    for password in (PASSWORD, None):
+        with site.serving(USERS) as app:
+            assert get(app, "/-/reload", password, "POST", **headers).status == 403
+            own = f"http://127.0.0.1:{app.web.port}"
+            assert get(app, "/-/reload", password, "POST", Origin=own, Host=own[7:]).status == 200
+            assert get(app, "/", password, **headers).status == 200, "a link from elsewhere"
+        without_users(site)
+
+
+@pytest.mark.parametrize("name", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
+def test_what_a_proxy_hands_on_is_not_from_this_machine(site: Site, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    without_users(site)
+    with site.serving("") as app:
+        assert ask(app.web.port, "/-/reload", method="POST", **{name: "127.0.0.1"}).status == 403
+        assert ask(app.web.port, "/-/reload", method="POST").status == 200
+
+
+def test_a_client_elsewhere_is_not_taken_for_this_machine_by_what_it_says(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    asked = dict[str, str]()
+
+    def look(request: Request) -> Response:
+        asked["client"] = request.client.host if request.client else ""
+        return Response()
+
+    access = Access(WebConfig())
+    web = WebServer("127.0.0.1", 0, Starlette(routes=[Route("/", look)]), access)
+    web.start()
+    try:
+        assert ask(web.port, "/", X_Forwarded_For="192.0.2.7").status == 200
+    finally:
+        web.stop()
+    assert asked == {"client": "127.0.0.1"}, "the socket's other end"
+
+
+def test_a_name_that_suddenly_leads_here_gets_nothing(site: Site) -> None:
+    own = ["127.0.0.1:9184", "localhost:9184", "[::1]:9184", "rankmon:9184", "a.localhost", ""]
+    without_users(site)
+    with site.serving("") as app:
+        for path, method in (("/", "GET"), ("/metrics", "GET"), ("/monitors/search", "HEAD"), ("/-/reload", "POST")):
+            answer = get(app, path, None, method, Host="evil.example.com:9184")
+            assert (answer.status, "web.external_url" in answer.body) == (421, method != "HEAD")
+            assert {get(app, path, None, method, Host=host).status for host in own} == {200}
+        assert get(app, "/-/healthy", None, Host="evil.example.com").status != 421
+        site.path.write_text(
+            site.path.read_text().replace("listen:", "external_url: https://rank.example.com/, listen:"),
+            encoding="utf-8",
+        )
+        assert get(app, "/-/reload", None, "POST").status == 200
+        assert get(app, "/", None, Host="rank.example.com").status == 200, "as proxies hand it on"
+        assert get(app, "/", None, Host="evil.example.com").status == 421
 
 
 def test_hashes_of_other_tools_and_long_passwords_are_taken(site: Site) -> None:
@@ -596,7 +671,7 @@ def _query(address: str, query: str) -> str:
 
 
 def test_access_without_a_file_is_open() -> None:
-    access = Access(AccessConfig())
+    access = Access(WebConfig())
     assert (access.passwords, access.context(), access.is_restricted) == (None, None, False)
 
 

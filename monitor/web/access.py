@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ipaddress
+import socket
 import ssl
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from monitor.config import AccessConfig
+from monitor.config import AccessConfig, WebConfig
 from monitor.web.certificates import Certificates
 from monitor.web.passwords import Passwords, TooManyChecks
 
@@ -23,27 +26,56 @@ _CHALLENGE = {"WWW-Authenticate": 'Basic realm="rankmon", charset="UTF-8"', "Cac
 
 
 class Access:
-    """TLS and passwords as the configuration has them now."""
+    """TLS, passwords and the site's own names as the configuration has them now."""
 
-    def __init__(self, config: AccessConfig) -> None:
+    def __init__(self, web: WebConfig) -> None:
         """Raises TlsFault if the certificate's files are wrong."""
         self._config = AccessConfig()
         self._threads = ThreadPoolExecutor(CHECKS_AT_ONCE, "password")
         self._certificates: Certificates | None = None
         self.passwords: Passwords | None = None
-        self.adopt(config)
+        self.adopt(web)
 
-    def adopt(self, config: AccessConfig) -> None:
+    def adopt(self, web: WebConfig) -> None:
         """Use another configuration from the next connection and request on.
 
         Raises:
             TlsFault: the certificate's files are wrong; then nothing changes.
         """
+        config = web.access
         if config.tls != self._config.tls:
             self._certificates = None if config.tls is None else Certificates(config.tls)
         if config.users != self._config.users:
             self.passwords = Passwords(config.users, self._threads) if config.users else None
         self._config = config
+        self._is_local = is_loopback(web.host) or web.host == "localhost"
+        self._names = {web.host, urlsplit(web.external_url).hostname, socket.gethostname().lower()}
+
+    def foreign(self, scope: Scope) -> Response | None:
+        """What to answer to a browser that another site's page sent here; None to all others.
+
+        Such a page can have a browser send what changes something, and read what only this machine may read if its own
+        name suddenly leads here (DNS rebinding). It cannot do so by an address, nor by a name without a dot.
+        """
+        headers, is_reading = Headers(scope=scope), scope["method"] in ("GET", "HEAD")
+        host, origin = headers.get("host", ""), headers.get("origin")
+        site = headers.get(
+            "sec-fetch-site", "none" if origin in (None, f"{scope['scheme']}://{host}") else "cross-site"
+        )
+        if not is_reading and site not in ("none", "same-origin"):
+            return PlainTextResponse("requests from pages of other sites are refused\n", 403)
+        if scope["path"] in OPEN or self.passwords is not None or (is_reading and not self._is_local):
+            return None
+        if self._knows(host):
+            return None
+        return PlainTextResponse("this name is not known here; set web.external_url to the address that you use\n", 421)
+
+    def _knows(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        return name in self._names or "." not in name or name.endswith(".localhost") or is_address(name)
 
     def context(self) -> ssl.SSLContext | None:
         """The TLS context for a new connection; None for plain HTTP."""
@@ -66,8 +98,9 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        passwords = self._access.passwords
-        refused = None if passwords is None or scope["path"] in OPEN else await _refusal(passwords, scope)
+        passwords, refused = self._access.passwords, self._access.foreign(scope)
+        if refused is None and passwords is not None and scope["path"] not in OPEN:
+            refused = await _refusal(passwords, scope)
         await (refused or self._app)(scope, receive, send)
 
 
@@ -82,3 +115,16 @@ async def _refusal(passwords: Passwords, scope: Scope) -> Response | None:
         return PlainTextResponse("too many passwords at once; try again later\n", 429, headers={"Retry-After": "5"})
     text = "wrong user or password\n" if given else "a user and a password are needed\n"
     return PlainTextResponse(text, 401, headers=_CHALLENGE)
+
+
+def is_address(host: str) -> bool:
+    """Whether it is an IP address, and no name."""
+    try:
+        return bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether it is an address that this machine alone can reach."""
+    return is_address(host) and ipaddress.ip_address(host).is_loopback

@@ -37,6 +37,7 @@ class WebServer:
             access_log=False,
             lifespan="off",
             server_header=False,
+            proxy_headers=False,  # who asks is the socket's other end, whatever a request says
             backlog=limits.waiting,
             timeout_graceful_shutdown=2,
         )

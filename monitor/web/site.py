@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
@@ -15,7 +14,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from monitor.page import Pictured, render, render_monitor
-from monitor.web.access import Access, Gate
+from monitor.web.access import Access, Gate, is_loopback
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data:; base-uri 'none'; "
@@ -83,8 +82,6 @@ def _verdict(problem: str) -> Response:
 
 
 def _is_local(request: Request) -> bool:
-    host = request.client.host if request.client else ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    """Whether it comes from this machine by the socket's other end, and no proxy says that it hands on another's."""
+    is_handed_on = any(name in request.headers for name in ("forwarded", "x-forwarded-for", "x-real-ip", "via"))
+    return request.client is not None and is_loopback(request.client.host) and not is_handed_on
