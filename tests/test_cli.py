@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pandas as pd
 import pytest
 import sqlalchemy as sa
@@ -21,6 +22,7 @@ import monitor.cli as cli
 from monitor.app import App
 from monitor.cli.backfill import fill
 from monitor.cli.daemon import LOOK_EVERY
+from monitor.cli.listing import first_sentence
 from monitor.clock import ReplayClock
 from monitor.config import load
 from monitor.core.types import OVERALL
@@ -114,6 +116,33 @@ def test_the_help_lists_the_commands_and_the_exit_codes(rankmon: Rankmon) -> Non
         assert f"\n  {command} " in shown.out
     for text in ("0 done", "1 a fault", "2 wrong usage", "3 a source", "4 the store", "5 another", "130 interrupted"):
         assert text in " ".join(shown.out.split())
+
+
+@pytest.mark.parametrize(("command", "sentence"), [(name, said) for name, (_, said) in cli._COMMANDS.items()])
+def test_the_list_says_of_a_command_what_its_own_help_begins_with(command: str, sentence: str) -> None:
+    found = cli.cli.get_command(click.Context(cli.cli), command)
+    assert found is not None
+    assert sentence == first_sentence(found)
+
+
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("cli.run(['--help'])", {"yaml", "pydantic", "numpy", "sqlalchemy"}),
+        ("cli.run(['healthcheck'])", {"pydantic", "numpy", "sqlalchemy"}),
+        ("import monitor.config.shape", {"numpy", "sqlalchemy"}),
+        ("import monitor.cli.daemon; cli.run(['once'])", {"alembic", "pandas"}),
+    ],
+    ids=["help", "healthcheck", "configuration", "daemon"],
+)
+def test_what_runs_often_or_for_long_imports_nothing_heavy_that_it_can_do_without(
+    code: str, heavy: set[str], rankmon: Rankmon, setting: Setting
+) -> None:
+    setting.write(of_shop("shop"))
+    rankmon("migrate")
+    told = f"import sys, monitor.cli as cli; {code}; print('imported', {heavy} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", told], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("imported set()\n")
 
 
 def test_the_version_is_printed_both_ways(rankmon: Rankmon) -> None:

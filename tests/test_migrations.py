@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from pydantic import TypeAdapter
 from sqlalchemy.engine import make_url
 
@@ -237,6 +238,13 @@ def test_a_script_that_fails_leaves_the_store_as_it_was(
     monkeypatch.undo()
     assert tables(store) == before
     store.schema.check()
+
+
+def test_the_scripts_are_named_by_their_revisions_in_one_line(store: Store) -> None:
+    with store.reading() as connection:
+        scripts = ScriptDirectory.from_config(_alembic(connection))
+    assert [script.revision for script in scripts.walk_revisions()] == migrate._known()[::-1]
+    assert scripts.get_heads() == [HEAD]
 
 
 # ---- the wrong version ---------------------------------------------------------------------------------------------

@@ -25,13 +25,14 @@ BERLIN = TimeColumn("at", "%Y-%m-%d %H:%M:%S", "Europe/Berlin")
 NATIVE = TimeColumn("at")
 NAIVE = TimeColumn("at", "native", "Europe/Berlin")
 EPOCHS = {f: TimeColumn("at", f) for f in ("epoch_s", "epoch_ms", "epoch_us")}
-ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "UTC")
+ZONES = ("Europe/Berlin", "America/New_York", "America/Havana", "Australia/Lord_Howe", "Asia/Kolkata", "UTC")
 
 SPRING = int(datetime(2026, 3, 29, 1, tzinfo=UTC).timestamp())  # Berlin: 02:00 becomes 03:00
 AUTUMN = int(datetime(2026, 10, 25, 1, tzinfo=UTC).timestamp())  # Berlin: 03:00 becomes 02:00
 CHANGES = {  # of 2026, where the zone has some
     "Europe/Berlin": (SPRING, AUTUMN),
     "America/New_York": (1772953200, 1793512800),
+    "America/Havana": (1772946000, 1793509200),  # at midnight
     "Australia/Lord_Howe": (1775314800, 1791039600),
     "Asia/Kolkata": (SPRING, AUTUMN),
     "UTC": (SPRING, AUTUMN),
@@ -91,6 +92,10 @@ def test_text_is_read_with_and_without_a_fraction_and_with_any_name_of_utc() -> 
         " 2026-01-01T12:00:00Z",
         "2026-01-01T12:00:00٣Z",
         "2026-01-01Tab:00:00Z",
+        "2026-01-01T 2:00:00Z",
+        "2026-01-01T12:60:00Z",
+        "0000-01-01T12:00:00Z",
+        "-026-01-01T12:00:00Z",
         "soon",
         "",
     ],
@@ -136,6 +141,13 @@ def test_native_times_are_read_in_any_zone() -> None:
         micros("2026-07-01T12:00:00"),
     ]
     assert to_micros(NATIVE, [None, noon]).unreadable.tolist() == [True, False]
+
+
+def test_among_native_times_what_is_text_or_of_another_kind_is_unreadable_alone() -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    others = ["0000-00-00 00:00:00", noon.replace(tzinfo=None), noon.date(), 5]
+    assert to_micros(NATIVE, [noon, *others, noon]).unreadable.tolist() == [False, *[True] * 4, False]
+    assert to_micros(NAIVE, [noon.replace(tzinfo=None), noon]).unreadable.tolist() == [False, True]
 
 
 @pytest.mark.parametrize("column", [ISO, PLAIN, NATIVE, NAIVE, *EPOCHS.values()], ids=str)

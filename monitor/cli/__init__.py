@@ -44,33 +44,68 @@ EXIT_CODES: tuple[tuple[type[RankmonError], int], ...] = (
 )
 
 _COMMANDS = {
-    "run": "daemon:run",
-    "once": "daemon:once",
-    "backfill": "backfill:backfill",
-    "series": "series:series",
-    "score": "score:score",
-    "inspect": "inspect:inspect",
-    "explain": "explain:explain",
-    "status": "status:status",
-    "incidents": "incidents:incidents",
-    "explain-incident": "explain_incident:explain_incident",
-    "versions": "versions:versions",
-    "baseline": "baseline:baseline",
-    "slices": "slices:slices",
-    "replay": "replay:replay",
-    "power": "power:power",
-    "test-alert": "test_alert:test_alert",
-    "healthcheck": "healthcheck:healthcheck",
-    "check-config": "check:check_config",
-    "migrate": "daemon:migrate",
-    "hash-password": "hash_password:hash_password",
-    "demo": "demo:demo",
-    "version": "version:version",
+    "run": ("daemon:run", "Run the daemon: read, compute, store and serve until SIGTERM."),
+    "once": ("daemon:once", "Run one cycle of each monitor in the foreground, send what there is to tell, and end."),
+    "backfill": ("backfill:backfill", "Compute the past."),
+    "series": (
+        "series:series",
+        "Print or export the stored series: value, 95 % interval, requests, empty ratio, label coverage, completeness.",
+    ),
+    "score": ("score:score", "Compute ranking measures on files."),
+    "inspect": (
+        "inspect:inspect",
+        "Print one request from the source: its rows, events, grades, and how each of its values comes about.",
+    ),
+    "explain": (
+        "explain:explain",
+        "Say how each monitor is read, and why: row by row (pull), or by sums that its database makes (pushdown).",
+    ),
+    "status": ("status:status", "What the store knows of each monitor: last success, newest windows, verdict, alerts."),
+    "incidents": ("incidents:incidents", "List, show and acknowledge incidents, and silence a monitor for a time."),
+    "explain-incident": (
+        "explain_incident:explain_incident",
+        "Say what an incident came from: what fell, where, by how much, and who lost most.",
+    ),
+    "versions": (
+        "versions:versions",
+        "Compare two versions of a model that served in one period, and show all of them with their intervals.",
+    ),
+    "baseline": ("baseline:baseline", "Show what the verdicts on a monitor compare with, or have it begin anew."),
+    "slices": (
+        "slices:slices",
+        "Show which values of the slices have a series of their own, or have some give back their place.",
+    ),
+    "replay": (
+        "replay:replay",
+        "Judge the stored past as if live: how often it would have paged, when, why, how long, beside plain "
+        "thresholds.",
+    ),
+    "power": (
+        "power:power",
+        "Print the smallest drop that each series can show within 24 hours, at its traffic and noise.",
+    ),
+    "test-alert": (
+        "test_alert:test_alert",
+        "Send a test to the receivers of each channel, at once and past the outbox, and say what they answered.",
+    ),
+    "healthcheck": (
+        "healthcheck:healthcheck",
+        "Ask the daemon of this configuration, on this machine, whether it lives.",
+    ),
+    "check-config": (
+        "check:check_config",
+        "Check the configuration: its mistakes at once, each with file, line and remedy.",
+    ),
+    "migrate": ("daemon:migrate", "Bring the store to this version's schema."),
+    "hash-password": ("hash_password:hash_password", "Print a line for basic_auth_users in web.config_file."),
+    "demo": ("demo:demo", "Fill a simulated shop with 35 days of searches, watch its ranking fall, and go on live."),
+    "version": ("version:version", "Print the version of rankmon and of Python."),
 }
+"""Where a command is, and the first sentence of its docstring, so that `--help` imports none of them."""
 
 
 class _Commands(Listing):
-    """Imports a command's module when it is asked for, so that `rankmon version` need not load pandas."""
+    """Imports a command's module when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -78,9 +113,12 @@ class _Commands(Listing):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        module, _, attribute = _COMMANDS[name].partition(":")
+        module, _, attribute = _COMMANDS[name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(f"monitor.cli.{module}"), attribute)
         return command
+
+    def sentences(self, ctx: click.Context) -> list[tuple[str, str]]:
+        return [(name, sentence) for name, (_, sentence) in _COMMANDS.items()]
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

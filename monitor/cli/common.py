@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.config import Config, load
-from monitor.core.types import Monitor, parse_duration, parse_instant
 from monitor.errors import InputError, StoreError
 
 if TYPE_CHECKING:
     from monitor.app import App
+    from monitor.config import Config
     from monitor.core.drift.verdicts import Verdict
+    from monitor.core.types import Monitor
     from monitor.store import Store
 
 INTERRUPT_EVERY = 0.2
@@ -49,6 +49,7 @@ def load_config(path: Path, log: bool = False, with_sources: bool = True) -> Con
     """
     import os
 
+    from monitor.config import load
     from monitor.logs import set_up
 
     config = load(path, os.environ, with_sources)
@@ -142,6 +143,8 @@ class Instant(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Seconds since 1970 UTC."""
+        from monitor.core.types import parse_instant
+
         if isinstance(value, int):
             return value
         try:
@@ -157,6 +160,8 @@ class Span(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Seconds."""
+        from monitor.core.types import parse_duration
+
         if isinstance(value, int):
             return value
         try:

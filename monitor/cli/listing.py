@@ -10,9 +10,13 @@ class Listing(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands."""
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, first_sentence(one)) for name, one in found if one is not None])
+            formatter.write_dl(self.sentences(ctx))
+
+    def sentences(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """(name, what it does) of each command."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        return [(name, first_sentence(one)) for name, one in found if one is not None]
 
 
 def first_sentence(command: click.Command) -> str:

@@ -16,7 +16,7 @@ import monitor.config.shape as shape
 from monitor.config.alert_shape import Channel
 from monitor.config.document import read
 from monitor.config.explain import explain
-from monitor.config.fields import parse_listen
+from monitor.config.listening import parse_listen
 from monitor.config.mapping import Shape
 from monitor.config.monitors import build_monitor
 from monitor.config.report import Report, Where

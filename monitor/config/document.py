@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.composer import Composer
 
 from monitor.config.report import Report, Where
 from monitor.errors import ConfigError
@@ -84,10 +85,27 @@ _SCALARS: dict[str, Callable[[str], Any]] = {
 }
 
 
+_fast: Callable[[str], Any] = _Loader
+if yaml.__with_libyaml__:
+
+    class _Fast(Composer, yaml.CSafeLoader):
+        """libyaml's parser, nine times as fast, below Python's composer, which survives any depth."""
+
+        yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+        def __init__(self, text: str) -> None:
+            yaml.CSafeLoader.__init__(self, text)
+            Composer.__init__(self)
+
+    _fast = _Fast
+
+
 def _compose(text: str, report: Report) -> yaml.Node | None:
-    try:
-        node: yaml.Node | None = _Loader(text).get_single_node()
+    with suppress(yaml.YAMLError, RecursionError):
+        node: yaml.Node | None = _fast(text).get_single_node()
         return node
+    try:  # the parser in Python says what is wrong, in the same words whatever libyaml there is
+        return _Loader(text).get_single_node()
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, int(error.position)) + 1
         report.add_line(line, "holds a control character; take it out")

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from monitor.config.listening import parse_listen
 from monitor.core.measures import HIGHEST_GAIN
 from monitor.core.types import parse_duration, parse_instant
 
@@ -153,18 +154,6 @@ def table_parts(text: str) -> tuple[str, ...]:
     if not re.fullmatch(rf"{part}(?:\.{part}){{0,3}}", text):
         return ()
     return tuple(p[1:-1].replace('""', '"') if p.startswith('"') else p for p in re.findall(part, text))
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:9184` or `[::1]:9184`; port 0 is any free one.
-
-    Raises:
-        ValueError: no host and port.
-    """
-    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:\[\]/]+)):([0-9]{1,5})", text)
-    if match is None or int(match[3]) > 65535:
-        raise ValueError(f"{text!r} is no host:port; write e.g. 127.0.0.1:9184, or 0.0.0.0:9184 for all interfaces")
-    return match[1] or match[2], int(match[3])
 
 
 def _listen(value: Any) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from monitor.config.document import read
-from monitor.config.fields import parse_listen
 from monitor.config.report import Report
 from monitor.config.values import WebConfig
 from monitor.errors import ConfigError
@@ -60,3 +60,15 @@ def _tls(path: Path, web: Mapping[str, Any], environ: Mapping[str, str]) -> Mapp
     except ConfigError:
         return None
     return tls if isinstance(tls, dict) else None
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:9184` or `[::1]:9184`; port 0 is any free one.
+
+    Raises:
+        ValueError: no host and port.
+    """
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:\[\]/]+)):([0-9]{1,5})", text)
+    if match is None or int(match[3]) > 65535:
+        raise ValueError(f"{text!r} is no host:port; write e.g. 127.0.0.1:9184, or 0.0.0.0:9184 for all interfaces")
+    return match[1] or match[2], int(match[3])

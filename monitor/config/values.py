@@ -6,21 +6,23 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
-
-from sqlalchemy.engine import URL
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from monitor.config.channels import ChannelConfig
 from monitor.config.report import Where, line_of, path_of
-from monitor.core.types import Monitor
 from monitor.errors import InputError
 from monitor.tls import TlsConfig
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
+    from monitor.core.types import Monitor
 
 Level = Literal["debug", "info", "warning", "error"]
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses to listen on that stand for all of a machine's own -> the one by which it reaches itself."""
 
-_Named = TypeVar("_Named", Monitor, "SourceConfig")
+_Named = TypeVar("_Named", "Monitor", "SourceConfig")
 
 
 @dataclass(frozen=True, slots=True)

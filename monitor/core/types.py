@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal
 
-from monitor.core.drift.state import VERSION
+from monitor.core.drift import VERSION
 from monitor.core.measures import Measure
 from monitor.core.rules import Rule, Severity
 

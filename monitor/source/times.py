@@ -6,13 +6,12 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from monitor.core.relevance import CLOCK_CHANGE
@@ -21,10 +20,12 @@ from monitor.errors import SourceError
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Moments = NDArray[np.datetime64]
 
 _PER_SECOND = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000}
-_ISO = {"%Y-%m-%dT%H:%M:%S": "T", "%Y-%m-%d %H:%M:%S": " "}  # format up to the seconds -> what parts date and time
-_DIGITS = (0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18)
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  of any zone
+_MICRO, _DAY = timedelta(microseconds=1), 86_400_000_000
+_NOT_A_TIME = np.iinfo(np.int64).min  # NumPy's NaT
 _ZONE = r"(?:Z| ?UTC|[+-]00(?::?00)?)"
 _WRITTEN = re.compile(r"\d{4}([-/]?)\d\d\1\d\d([T ])\d\d:\d\d:\d\d([.,]\d+)?(.*)", re.ASCII)
 _LAST_SECOND = 2**33  # of the years in which a text that is no time is looked for
@@ -84,7 +85,7 @@ def to_micros(column: TimeColumn, values: Sequence[object]) -> Instants:
     if column.format in _PER_SECOND:
         return _from_epoch(values, _PER_SECOND[column.format])
     if column.format == "native":
-        return _to_utc(column, pd.to_datetime(_series(values), errors="coerce", utc=column.timezone is None))
+        return _to_utc(column, _from_native(column, values))
     return _from_text(column, values)
 
 
@@ -106,10 +107,6 @@ def check(column: TimeColumn, values: Sequence[object]) -> None:
             )
     elif instants.unreadable.all() and column.format != "native":
         raise SourceError(f"{where} holds {str(sample)!r}; {_text_remedy(column, str(sample))}", "data")
-
-
-def _series(values: Sequence[object]) -> pd.Series[Any]:
-    return pd.Series(np.array(values, dtype=object))
 
 
 def _check_kind(column: TimeColumn, sample: object) -> None:
@@ -162,8 +159,37 @@ def _declare_text(sample: str) -> str:
     return "text with other offsets than UTC's does not sort as time does; convert it to UTC in a `select:`"
 
 
+def _from_native(column: TimeColumn, values: Sequence[Any]) -> Moments:
+    """Times as the column's zone has them, or in UTC where they name their own; NaT for what is none of the two."""
+    epoch = _EPOCH if column.timezone is not None else _EPOCH.replace(tzinfo=UTC)
+    try:
+        micros = [_NOT_A_TIME if value is None else (value - epoch) // _MICRO for value in values]
+    except TypeError:
+        micros = [(value - epoch) // _MICRO if _is_like(value, epoch) else _NOT_A_TIME for value in values]
+    return np.array(micros, np.int64).view("datetime64[us]")
+
+
+def _is_like(value: object, epoch: datetime) -> bool:
+    return isinstance(value, datetime) and (value.tzinfo is None) == (epoch.tzinfo is None)
+
+
+def _numbers(values: Sequence[Any]) -> NDArray[np.float64]:
+    """As numbers; nan for what is none."""
+    try:
+        return np.array(values, float)
+    except (TypeError, ValueError, OverflowError):
+        return np.array([_number(value) for value in values])
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
+
+
 def _from_epoch(values: Sequence[object], per_second: int) -> Instants:
-    number = pd.to_numeric(_series(values), errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    number = _numbers(values)
     scale = 1_000_000 // per_second
     bad = ~(np.abs(number) < 2**62 / scale)
     return Instants(np.floor(np.where(bad, 0, number) * scale).astype(np.int64), bad, np.zeros(len(bad), bool))
@@ -171,7 +197,7 @@ def _from_epoch(values: Sequence[object], per_second: int) -> Instants:
 
 def _other_unit(column: TimeColumn, values: Sequence[object]) -> str | None:
     """The epoch format in which some of the values are of our time, if in the declared one none is."""
-    numbers = pd.to_numeric(_series(values), errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    numbers = _numbers(values)
     credible = {f: ((numbers >= CREDIBLE[0] * n) & (numbers < CREDIBLE[1] * n)).any() for f, n in _PER_SECOND.items()}
     return None if credible[column.format] else next((f for f, some in credible.items() if some), None)
 
@@ -181,53 +207,54 @@ def _to_seconds(form: str) -> str:
 
 
 def _from_text(column: TimeColumn, values: Sequence[object]) -> Instants:
-    alike = _all_alike(column, values)
-    if alike is not None:
-        return _to_utc(column, pd.Series(alike))
-    to_seconds = _to_seconds(column.format)
-    width = len(datetime.fromtimestamp(0, UTC).strftime(to_seconds))
+    template = re.sub("%(.)", lambda found: "\0" * (4 if found[1] == "Y" else 2), _to_seconds(column.format))
     texts = [v if isinstance(v, str) else "" for v in values]
-    tails = [t[width - 2 :] for t in texts]
-    fractions = {t: _fraction(t, column.timezone is None) for t in set(tails)}
-    fraction = np.fromiter((fractions[t] for t in tails), np.int64, len(tails))
-    parsed = pd.to_datetime(_series([t[:width] for t in texts]), format=to_seconds, errors="coerce")
-    micros, unreadable, doubtful = _to_utc(column, parsed.mask(fraction < 0))
+    fraction = _fractions(texts, len(template), column.timezone is None)
+    moments = _to_the_second(texts, template)
+    moments[fraction < 0] = np.datetime64("NaT")
+    micros, unreadable, doubtful = _to_utc(column, moments)
     for i in np.flatnonzero(unreadable).tolist():
         micros[i] = _place(column, values[i])
     return Instants(micros + np.where(unreadable, 0, fraction), unreadable, doubtful)
 
 
-def _all_alike(column: TimeColumn, values: Sequence[Any]) -> NDArray[np.datetime64] | None:
-    """Texts as ISO 8601 has them that differ in their digits alone, up to the seconds; None where they are others.
+def _to_the_second(texts: Sequence[str], template: str) -> Moments:
+    """What texts say up to their seconds; NaT where they are not written like `template`, whose digits are NUL."""
+    codes = np.array(texts, f"U{len(template)}").view(np.uint32).reshape(-1, len(template))
+    good = np.ones(len(texts), bool)
+    numbers: list[Ints] = []
+    places = [place for place, character in enumerate(template) if character == "\0"]
+    for place in set(range(len(template))) - set(places):
+        good &= codes[:, place] == ord(template[place])
+    for field in (places[:4], *(places[i : i + 2] for i in range(4, 14, 2))):
+        number = np.zeros(len(texts), np.int64)
+        for place in field:
+            digit = codes[:, place] - np.uint32(ord("0"))  # what sorts before it becomes a large number
+            good &= digit <= 9
+            number = number * 10 + digit
+        numbers.append(number)
+    year, month, day, hour, minute, second = numbers
+    good &= (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1) & (hour < 24) & (minute < 60) & (second < 60)
+    months = np.where(good, (year - 1970) * 12 + month - 1, 0).astype("datetime64[M]")
+    days = months.astype("datetime64[D]") + np.where(good, day - 1, 0)
+    good &= days.astype("datetime64[M]") == months  # the month has that day
+    moments: Moments = days.astype("datetime64[us]") + np.where(good, (hour * 60 + minute) * 60 + second, 0) * 1_000_000
+    moments[~good] = np.datetime64("NaT")
+    return moments
 
-    Most columns are like this, and many times as fast to read as by a format.
-    """
-    first, between = values[0], _ISO.get(_to_seconds(column.format))
-    if between is None or set(map(type, values)) != {str} or len(set(map(len, values))) > 1:
-        return None
-    fraction = _fraction(first[17:], column.timezone is None)
-    if fraction < 0:
-        return None
-    texts = np.array(values)
-    codes = texts.view(np.uint32).reshape(len(texts), -1)
-    alike = codes == [ord(c) for c in f"dddd-dd-dd{between}dd:dd:dd{first[19:]}"]
-    digits = codes[:, _DIGITS]
-    alike[:, _DIGITS] = (digits >= ord("0")) & (digits <= ord("9"))
-    if not alike.all():
-        return None
-    try:
-        micros = texts.astype("U19").astype("datetime64[us]").astype(np.int64)
-    except ValueError:
-        return None
-    return (micros + fraction).astype("datetime64[us]")
+
+def _fractions(texts: Sequence[str], width: int, has_zone: bool) -> Ints:
+    """Microseconds in what stands after the first `width` characters of each text; -1 where it is nothing known."""
+    tails = [text[width:] for text in texts]
+    known = {tail: _fraction(tail, has_zone) for tail in set(tails)}
+    if len(known) == 1:
+        return np.full(len(tails), known[tails[0]])
+    return np.fromiter((known[tail] for tail in tails), np.int64, len(tails))
 
 
 def _fraction(tail: str, has_zone: bool) -> int:
-    """Microseconds in what stands after the minutes: seconds, a fraction or none, UTC's name or none; else -1.
-
-    A leap second is refused: it sorts before the next minute, and would be read as belonging to it.
-    """
-    match = re.fullmatch(rf"[0-5]\d(?:[.,](\d+))?{_ZONE if has_zone else ''}", tail, re.ASCII)
+    """Microseconds in what stands after the seconds: a fraction or none, UTC's name or none; else -1."""
+    match = re.fullmatch(rf"(?:[.,](\d+))?{_ZONE if has_zone else ''}", tail, re.ASCII)
     return -1 if match is None else int(f"{match[1] or 0:0<6}"[:6])
 
 
@@ -248,15 +275,41 @@ def _text_remedy(column: TimeColumn, sample: str) -> str:
     return f"it is not written as {column.format!r}; declare its format, and convert other zones in a `select:`"
 
 
-def _to_utc(column: TimeColumn, parsed: pd.Series[pd.Timestamp]) -> Instants:
-    unreadable = parsed.isna().to_numpy()
-    doubtful = np.zeros(len(unreadable), bool)
+def _to_utc(column: TimeColumn, moments: Moments) -> Instants:
+    unreadable = np.isnat(moments)
+    micros = np.where(unreadable, 0, moments.astype(np.int64))
+    doubtful = np.zeros(len(micros), bool)
     if column.timezone is not None and column.timezone != "UTC":
-        strict = parsed.dt.tz_localize(column.timezone, ambiguous="NaT", nonexistent="NaT")
-        doubtful = strict.isna().to_numpy() & ~unreadable
-        earlier = pd.Timedelta(seconds=-CLOCK_CHANGE)
-        first = np.ones(len(doubtful), bool)
-        parsed = parsed.dt.tz_localize(column.timezone, ambiguous=first, nonexistent=earlier).dt.tz_convert("UTC")
-    naive = parsed.dt.tz_localize(None) if parsed.dt.tz is not None else parsed
-    micros = naive.to_numpy().astype("datetime64[us]").astype(np.int64)
-    return Instants(np.where(unreadable, 0, micros), unreadable, doubtful)
+        before, after = _offsets(ZoneInfo(column.timezone), micros)
+        doubtful = (before != after) & ~unreadable
+        never = np.where(before < after, CLOCK_CHANGE * 1_000_000, 0)
+        micros = np.where(unreadable, 0, micros - before - never)
+    return Instants(micros, unreadable, doubtful)
+
+
+def _offsets(zone: ZoneInfo, local: Ints) -> tuple[Ints, Ints]:
+    """Microseconds by which a zone is ahead of UTC, (n,) each, before and after the change that a local time is near.
+
+    They differ where a clock shows the time twice, or never. A zone is asked once for each day without a change.
+    """
+    days = local // _DAY
+    first = int(days.min(initial=0))
+    seen = np.zeros(int(days.max(initial=0)) - first + 1, bool)
+    seen[days - first] = True
+    of_day = np.zeros((2, len(seen)), np.int64)
+    changing = np.zeros(len(seen), bool)
+    for day in np.flatnonzero(seen).tolist():
+        begin = (day + first) * _DAY
+        of_day[:, day] = at_begin = _offset(zone, begin)
+        changing[day] = len({*at_begin, *_offset(zone, begin + _DAY - 1)}) > 1
+    found = of_day[:, days - first]
+    for i in np.flatnonzero(changing[days - first]).tolist():
+        found[:, i] = _offset(zone, int(local[i]))
+    return found[0], found[1]
+
+
+def _offset(zone: ZoneInfo, local: int) -> tuple[int, int]:
+    """As `_offsets`, of one local time."""
+    moment = (_EPOCH + timedelta(microseconds=local)).replace(tzinfo=zone)
+    before, after = ((one.utcoffset() or timedelta()) // _MICRO for one in (moment, moment.replace(fold=1)))
+    return before, after

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from monitor.core.drift import gates
+from monitor.core.drift import VERSION, gates
 from monitor.core.drift.alarms import Standing
 from monitor.core.drift.baseline import Baseline, Reference
 from monitor.core.drift.cycle import Cycle
@@ -21,8 +21,6 @@ from monitor.core.drift.series import DAY, Bools, Floats, Ints
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.tolerance import Misses
 
-VERSION = 25
-"""Of how steps are judged. A change that could make another verdict raises it, and verdicts are found anew."""
 PLAIN = 64
 """Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes, compressed."""
 
