@@ -174,12 +174,12 @@ def graded(rows: Sequence[Row], log: Log, recipe: Recipe) -> tuple[dict[int, flo
             candidates.append((grade, row.position, row.item))
     taken: dict[int, float] = {}
     items: set[Any] = set()
-    firsts = []
-    for grade_, place, item in sorted(candidates, key=lambda c: (-c[0], c[1])):
+    once = []
+    for grade_, place, item in sorted(candidates, key=lambda c: (-c[0], -c[1])):
         if item not in items:
             items.add(item)
-            firsts.append((grade_, place))
-    for grade_, place in sorted(firsts, key=lambda c: (-c[0], c[1])):
+            once.append((grade_, place))
+    for grade_, place in sorted(once, key=lambda c: (-c[0], -c[1])):
         taken.setdefault(int(place), grade_)
     return taken, counted
 
@@ -205,7 +205,8 @@ def expected(log: Log, recipe: Recipe) -> dict[int, Counter[str]]:
         if not sampled:
             continue
         for text in MEASURES:
-            value, empty = by_hand(text, places, sum(r.position <= DEPTH for r in shown))  # type: ignore[operator]
+            items = {r.item for r in shown if r.position <= DEPTH}  # type: ignore[operator]
+            value, empty = by_hand(text, places, len(items))
             sums[f"{text} requests"] += 1
             sums[f"{text} empty"] += empty
             sums[f"{text} total"] += 0 if empty else value  # type: ignore[assignment]

@@ -314,11 +314,11 @@ def test_one_click_on_a_row_that_was_logged_twice_is_cg_1(
     shop.backfill()
     document = seen(shop, "s1")
     assert_stored_is_shown(shop, document)
-    assert document["measures"][0]["value"] == 1
+    assert [m["value"] for m in document["measures"]] == [1, 0.5]
     first, again, _, other = document["rows"]
     assert (first["is_copy"], [e["reason"] for e in first["events"]]) == (False, ["early_event", ""])
     assert (again["is_copy"], again["is_used"], again["events"]) == (True, False, [])
-    assert again["reasons"] == ["duplicate_item"]
+    assert again["reasons"] == ["duplicate_row"]
     assert (other["is_copy"], other["reasons"]) == (True, [])
     assert "same row again" in printed(shop, "s1")
 
@@ -385,7 +385,7 @@ def test_a_table_that_gives_grade_0_a_gain_counts_every_row(shop: Shop, seen: Ca
     shop.backfill()
     document = seen(shop, "s1")
     assert_stored_is_shown(shop, document)
-    assert [t["grade"] for t in document["measures"][1]["terms"]] == [3, 3, 0, 0]
+    assert [t["grade"] for t in document["measures"][1]["terms"]] == [3, 0, 0]
 
 
 def test_random_requests_have_the_values_and_refusals_that_a_read_of_their_bucket_gives(shop: Shop) -> None:
@@ -801,16 +801,16 @@ counts   yes
 
 position  item  grade  refused         event  time (UTC)  after serving  value  worth  counts
 ──────────────────────────────────────────────────────────────────────────────────────────────────────
-       1  a         3                  click  09:01:10            +10 s             1  yes
-                                       buy    09:03:20      +2 min 20 s             3  yes
+       1  a         3  duplicate_item
        2  b                            click  09:00:45            -15 s             1  no: early_event
-       3  a         3  duplicate_item
+       3  a         3                  click  09:01:10            +10 s             1  yes
+                                       buy    09:03:20      +2 min 20 s             3  yes
        4  –            null_item
        5  c         2                  dwell  09:01:12            +12 s     31      2  yes
        6  d                            click  11:00:00      +1 h 59 min             1  no: late
        –  z                            click  09:01:30            +30 s             1  no: unmatched
 
-duplicate_item: relevant rows of an item that the request has already; the highest grade counts
+duplicate_item: relevant rows of an item at several places; the highest grade counts, then the last place
 null_item: rows without an item (its place in the list stays taken)
 early_event: events shortly before their request was served
 late: long after the attribution time
@@ -820,16 +820,16 @@ unmatched: its item was not shown to this request
 
 rank  item  position  grade  gain  discount  gain × discount
 ────────────────────────────────────────────────────────────
-   1  a            1      3     3         1                3
+   3  a            3      3     3       0.5              1.5
 1 more with a gain, below the cut-off
 
 ideal: all logged items, best first, cut at 3
 rank  item  position  grade  gain      discount  gain × discount
 ────────────────────────────────────────────────────────────────
-   1  a            1      3     3             1                3
+   1  a            3      3     3             1                3
    2  c            5      2     2  0.6309297536      1.261859507
 
-DCG = 3, ideal DCG = 4.261859507
-ndcg@3 = DCG / ideal DCG = 0.7039180890341347
+DCG = 1.5, ideal DCG = 4.261859507
+ndcg@3 = DCG / ideal DCG = 0.35195904451706733
 
 """

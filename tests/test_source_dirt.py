@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,6 +16,8 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.core.measures import parse
+from monitor.core.summed import Part
+from monitor.core.summed import tallied as of_answer
 from monitor.core.tally import Reading, Tally, tally
 from monitor.core.types import Drift, EventRule, Events, Monitor, Relation, TimeColumn
 from monitor.database_url import parse_url
@@ -22,6 +25,7 @@ from monitor.errors import SourceError
 from monitor.source import pull as pull_module
 from monitor.source.engine import Database
 from monitor.source.pull import CLOCK_TOLERANCE, Freshness, Pull, open_pull
+from monitor.source.pushdown import PushDown
 from monitor.source.queries import MOST_COUNTED
 from tests.support.logs import (
     ATTRIBUTION,
@@ -280,11 +284,71 @@ def test_two_items_at_one_place_keep_the_higher_grade(source: Source) -> None:
     assert reading.impressions.tolist() == [3]
 
 
-def test_an_item_twice_keeps_the_higher_grade_and_of_equal_ones_the_first_place(source: Source) -> None:
+def test_an_item_twice_keeps_the_higher_grade_and_of_equal_ones_the_last_place(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 1, 2, 2, 3, 3], START, grade=[1, 2, 1, 1, 0, 1])
     reading = source.read(monitor(column(), source.style), log)
-    assert (graded(reading), refused(reading)) == ([(2, 2.0), (3, 1.0), (6, 1.0)], {"duplicate_item": 2})
+    assert (graded(reading), refused(reading)) == ([(2, 2.0), (4, 1.0), (6, 1.0)], {"duplicate_item": 2})
+
+
+def values(source: Source, log: Log, measures: Sequence[str]) -> dict[str, list[float]]:
+    """Of each measure, the sums that the pull and the database come to, which are the same."""
+    monitored = monitor(events(source.style), source.style, measures)
+    pull = source.pull(monitored, log)
+    found = tallied(pull.read(START, END), monitored)
+    summed = summed_up(PushDown(monitored, pull.database, is_bound=True).read(START, END), monitored)
+    assert_same(found, summed, "by the database")
+    return {name: sum(cells.values()).tolist() for name, cells in found.measures.items()}  # type: ignore[union-attr]
+
+
+def summed_up(answer: Part, monitored: Monitor) -> Tally:
+    return of_answer(answer, BUCKET, [m.kernel for m in monitored.measures], monitored.slices, {})
+
+
+LENGTHS = ("ctr@2", "ctr", "precision", "precision@3", "ndcg@3", "ndcg", "click_position", "mrr")
+
+
+def searches() -> Log:
+    log, chance = Log(), random.Random(5)
+    for n in range(30):
+        log.show(f"r{n}", chance.sample(range(1, 9), chance.randint(1, 5)), START + 20 * n)
+        for row in log.rankings[-2:]:
+            log.happen(f"r{n}", row["item"], START + 20 * n + 1)
+    return log
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_are_delivered_again_change_no_value(source: Source, seed: int) -> None:
+    log, chance = searches(), random.Random(seed)
+    once = values(source, log, LENGTHS)
+    some = [dict(row) for row in log.rankings for _ in range(chance.choice((0, 1, 2)) if seed else 1)]
+    log.rankings += some
+    assert values(source, log, LENGTHS) == {name: pytest.approx(sums, abs=1e-12) for name, sums in once.items()}
+    assert set(refused(source.read(monitor(events(source.style), source.style, LENGTHS), log))) == {"duplicate_row"}
+
+
+def test_copies_in_another_slice_are_the_same_items(source: Source) -> None:
+    log = searches()
+    once = values(source, log, LENGTHS)
+    log.rankings += [row | {"device": "tv"} for row in log.rankings[::2]] + [
+        row | {"device": "pc"} for row in log.rankings
+    ]
+    found = values(source, log, LENGTHS)
+    assert found["ctr"] == pytest.approx(once["ctr"], abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_logs_that_disagree_on_places_come_to_no_better_value_than_the_worse_of_them(source: Source, seed: int) -> None:
+    chance, one, other, both = random.Random(seed), searches(), searches(), searches()
+    for row in other.rankings:
+        row["position"] += chance.choice((0, 1, 3))
+    both.rankings = [*one.rankings, *(row | {} for row in other.rankings)]
+    names = ("ndcg", "mrr", "dcg", "rbp")
+    alone = [values(source, log, names) for log in (one, other)]
+    together = values(source, both, names)
+    for name in names:
+        assert together[name][2] <= min(sums[name][2] for sums in alone) + 1e-12
+    assert refused(source.read(monitor(events(source.style), source.style, names), both))["duplicate_item"] > 0
 
 
 # ---- grades --------------------------------------------------------------------------------------------------------
@@ -403,8 +467,12 @@ def test_events_combine(source: Source, combine: str, grade: float) -> None:
     assert (graded(reading), reading.events.tolist(), refused(reading)) == ([(1, grade)], [3], {})
 
 
-@pytest.mark.parametrize("copies", [[1, 1], [1, 4]], ids=["at one place", "at two places"])
-def test_an_event_on_a_row_that_was_logged_twice_is_one_event(source: Source, copies: Sequence[int]) -> None:
+@pytest.mark.parametrize(
+    ("copies", "reason"), [([1, 1], "duplicate_row"), ([4, 1], "duplicate_item")], ids=["at one place", "at two places"]
+)
+def test_an_event_on_a_row_that_was_logged_twice_is_one_event(
+    source: Source, copies: Sequence[int], reason: str
+) -> None:
     log = Log()
     log.show("r1", [5, 5], START)
     for row, position in zip(log.rankings, copies, strict=True):
@@ -415,8 +483,8 @@ def test_an_event_on_a_row_that_was_logged_twice_is_one_event(source: Source, co
     log.happen("r1", 5, START + ATTRIBUTION)
     recipe = events(source.style, combine="sum")
     reading = source.read(monitor(recipe, source.style, ("ndcg@10",)), log)
-    assert (graded(reading), reading.events.tolist()) == ([(1, 2.0)], [2])
-    assert refused(reading) == {"early_event": 1, "late_event": 1, "duplicate_item": 1}
+    assert (graded(reading), reading.events.tolist()) == ([(max(copies), 2.0)], [2])
+    assert refused(reading) == {"early_event": 1, "late_event": 1, reason: 1}
 
 
 def test_an_event_that_was_logged_twice_is_two_events(source: Source) -> None:

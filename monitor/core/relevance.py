@@ -24,7 +24,8 @@ REASONS = {
     "long_request": "rows of requests that take longer than max_request_span; the requests are left out",
     "ambiguous_time": "the same where a local time stands twice or never because the clocks change; of events those "
     "of which it depends on the reading whether they count",
-    "duplicate_item": "relevant rows of an item that the request has already; the highest grade counts",
+    "duplicate_row": "relevant rows that the request has already, same item and place; the highest grade counts",
+    "duplicate_item": "relevant rows of an item at several places; the highest grade counts, then the last place",
     "duplicate_position": "relevant rows at a place that another relevant item holds; the highest grade counts",
     "bad_grade": "grades that are no number, or not in a measure's gain table; then that measure alone goes without",
     "negative_grade": "grades under 0",
@@ -208,21 +209,26 @@ def graded(rows: Rows, limits: GradeLimits, refusals: Refusals) -> Rows:
 def once(rows: Rows, refusals: Refusals) -> Rows:
     """Each item and each place of a request once.
 
-    Of several rows of one item, or at one place, the highest grade counts, then the first place; so leaving out rows
-    of grade 0 beforehand changes nothing but the count of refused ones.
+    Of several rows of one item, or at one place, the highest grade counts, then the last place: logs that disagree must
+    not make a list look better than the worse of them. Leaving out rows of grade 0 beforehand changes nothing but the
+    count of refused ones.
     """
-    rows = _first_of(rows, (rows.request, rows.item), "duplicate_item", refusals)
-    return _first_of(rows, (rows.request, rows.position), "duplicate_position", refusals)
+    rows = _one_of(rows, (rows.request, rows.item), "duplicate_item", refusals)
+    return _one_of(rows, (rows.request, rows.position), "duplicate_position", refusals)
 
 
-def _first_of(rows: Rows, key: tuple[NDArray[np.generic], ...], reason: str, refusals: Refusals) -> Rows:
-    """One row a key: the one of the highest grade, of these the one at the first place."""
-    order = np.lexsort((rows.position, -rows.grade, *reversed(key)))
-    first = _is_new(*(k[order] for k in key))
-    if first.all():
+def _one_of(rows: Rows, key: tuple[NDArray[np.generic], ...], reason: str, refusals: Refusals) -> Rows:
+    """One row a key: the one of the highest grade, of these the one at the last place."""
+    order = np.lexsort((-rows.position, -rows.grade, *reversed(key)))
+    is_kept = _is_new(*(k[order] for k in key))
+    if is_kept.all():
         return rows
-    refusals.add(reason, rows.request[order[~first]])
-    return rows.where(order[first])
+    left, kept = order[~is_kept], order[is_kept]
+    instead = kept[np.cumsum(is_kept)[~is_kept] - 1]
+    same = (rows.item[left] == rows.item[instead]) & (rows.position[left] == rows.position[instead])
+    refusals.add("duplicate_row", rows.request[left[same]])
+    refusals.add(reason, rows.request[left[~same]])
+    return rows.where(kept)
 
 
 def _is_new(*key: NDArray[np.generic]) -> Bools:

@@ -171,18 +171,18 @@ def by_column(grades: Iterable[Any]) -> Labels:
 def by_events(recipe: Events, rows: Sequence[Row], events: Sequence[tuple[Any, Event]]) -> Labels:
     """Labels from (item that it falls on, event), as `weigh` gives them; None is on nothing that was shown.
 
-    Every row of an item has the grade; its first one, by place, has the events.
+    Every row of an item has the grade; its last one, by place, counts and has the events.
     """
     grades = _combined(recipe, events)
     mine: dict[Any, list[Event]] = {}
     for item, event in events:
         mine.setdefault(item, []).append(event)
-    first: dict[Any, Row] = {}
-    for row in sorted(rows, key=lambda r: (isnan(r.rank), r.rank)):
-        first.setdefault(row.item, row)
+    last: dict[Any, Row] = {}
+    for row in sorted(rows, key=lambda r: (isnan(r.rank), -r.rank)):
+        last.setdefault(row.item, row)
     found, seen = [], set[tuple[Any, Any]]()
     for row in rows:
-        shown = tuple(mine.get(row.item, ())) if row is first[row.item] and row.item is not None else ()
+        shown = tuple(mine.get(row.item, ())) if row is last[row.item] and row.item is not None else ()
         found.append(replace(row, events=shown, is_copy=(row.item, row.position) in seen))
         seen.add((row.item, row.position))
     return Labels([grades.get(row.item) for row in rows], found, tuple(mine.get(None, ())))
@@ -351,7 +351,11 @@ def _why_refused(rows: Rows, limits: GradeLimits) -> list[str]:
     for reason, request in (("duplicate_item", rows.item), ("duplicate_position", rows.request)):
         left = np.flatnonzero(reasons == "")
         kept = accept(replace(rows, request=request).where(left), limits, Refusals(size))
-        reasons[left[~_taken(rows.where(left), kept)]] = reason
+        lost = left[~_taken(rows.where(left), kept)]
+        reasons[lost] = reason
+        taken = set(zip(kept.item.tolist(), kept.position.tolist(), strict=True))
+        again = [(i, p) in taken for i, p in zip(rows.item[lost].tolist(), rows.position[lost].tolist(), strict=True)]
+        reasons[lost[np.array(again, bool)]] = "duplicate_row"
     return list(reasons)
 
 
@@ -368,8 +372,10 @@ def graded(
     monitor: Monitor, rows: Sequence[Row], used: Sequence[int], judgments: Sequence[Judgment], is_sample: bool
 ) -> Graded:
     """What the measures are computed from: the rows that `used` names, by rising rank."""
-    ranks = np.array([r.rank for r in rows if r.item is not None and r.is_placed])
-    shown = {k: np.array([(ranks < 1 + (k or np.inf)).sum()]) for k in {None, *(m.k for m in monitor.measures)}}
+    shown = {
+        k: np.array([len({r.item for r in rows if r.item is not None and r.is_placed and r.rank <= (k or np.inf)})])
+        for k in {None, *(m.k for m in monitor.measures)}
+    }
     grades = np.array([j.grade for j in judgments if j.is_usable], np.float64)
     distinct, count = np.unique(grades, return_counts=True)
     judged = Judged(np.zeros(len(distinct), np.int64), distinct, count)

@@ -15,7 +15,7 @@ from monitor.core.drift import VERSION
 from monitor.core.measures import Measure
 from monitor.core.rules import Rule, Severity
 
-ALGORITHM = 2
+ALGORITHM = 3
 """Version of how partials are computed. A change that moves any stored number raises it and starts new series."""
 
 OVERALL = ("", "")

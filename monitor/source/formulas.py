@@ -65,7 +65,7 @@ class Formulas:
 
         Args:
             get: the sum of that name, 0 where the request has no graded row.
-            shown: how many items the request shows down to a rank.
+            shown: how many different items the request shows down to a rank.
         """
         return _MAKERS[measure.name](self, measure, get, shown)
 

@@ -150,7 +150,7 @@ class Pull:
         monitor, width = self.monitor, self.monitor.bucket
         wide = (since - monitor.max_request_span, until + monitor.max_request_span)
         summary = reader.columns(queries.requests(*wide), self.most_rows)
-        requests = Requests.of(summary, monitor, queries.cutoffs)
+        requests = Requests.of(summary, queries, lambda: reader.columns(queries.lists(*wide), self.most_rows))
         if self.noticing is not None:
             self.noticing.see(requests)
         alone = requests.recurring.buckets(since, until, width)
@@ -238,20 +238,21 @@ class Pull:
     def _plain(self, reader: Reader) -> Queries:
         """The statements as far as they go without knowing types."""
         monitor = self.monitor
-        by_length = [m.k for m in monitor.measures if m.needs_list_length]
-        return Queries(monitor, tuple(dict.fromkeys([monitor.depth, *by_length, None])), reader.dialect)
+        return Queries(monitor, tuple(dict.fromkeys([monitor.depth, None])), reader.dialect)
 
     def _made(self, reader: Reader, kinds: Kinds) -> Queries:
         plain = replace(self._plain(reader), kinds=kinds)
         check_pairs(plain, reader)
         _check_zones(plain)
+        collated = _collated(plain, _POSTGRES_TEXTS if _has_lax_collations(plain, reader) else ())
         queries = replace(
             plain,
             boolean_grade=is_boolean([plain.grade_kind]),
             whole_position=plain.position_kind in _INTEGERS.get(plain.dialect.name, ()),
             small_position=plain.position_kind in _SMALL.get(plain.dialect.name, ()),
             events_have_rowid=_have_rowid(plain, reader),
-            collated=_collated(plain, _POSTGRES_TEXTS if _has_lax_collations(plain, reader) else ()),
+            collated=collated.intersection(s.column for s in self.monitor.slices),
+            has_collated_items=self.monitor.rankings.item in collated,
             varied=_varied(plain),
         )
         _ = queries.rankings  # made before several threads ask for it: it must be one
@@ -275,9 +276,9 @@ def is_boolean(types: Sequence[Any]) -> bool:
 
 
 def _collated(queries: Queries, more: Sequence[Any] = ()) -> frozenset[str]:
-    """The columns to slice by that go by a collation, be it that texts of `more` types do; see `Queries`."""
-    kinds, texts = queries.kinds.rankings, (*_COLLATED.get(queries.dialect.name, ()), *more)
-    return frozenset(s.column for s in queries.monitor.slices if kinds[s.column] in texts)
+    """The columns that go by a collation, be it that texts of `more` types do; see `Queries`."""
+    texts = (*_COLLATED.get(queries.dialect.name, ()), *more)
+    return frozenset(column for column, kind in queries.kinds.rankings.items() if kind in texts)
 
 
 def _varied(queries: Queries) -> frozenset[str]:
@@ -292,7 +293,8 @@ def _has_lax_collations(queries: Queries, reader: Reader) -> bool:
     """Whether PostgreSQL knows collations by which texts may be equal that are written in different ways."""
     if queries.dialect.name != "postgresql":
         return False
-    is_text = any(queries.kinds.rankings[s.column] in _POSTGRES_TEXTS for s in queries.monitor.slices)
+    names = (queries.monitor.rankings.item, *(s.column for s in queries.monitor.slices))
+    is_text = any(queries.kinds.rankings[name] in _POSTGRES_TEXTS for name in names)
     can_have = (getattr(queries.dialect, "server_version_info", None) or (0,)) >= (12,)
     return is_text and can_have and bool(reader.one(_LAX_COLLATIONS))
 
@@ -324,7 +326,7 @@ def _graded(requests: Requests, sample: Sample) -> Graded:
     rows = sample.rows
     sampled = sample.sampled & (requests.shown[None] > 0) & requests.is_timed
     rank = rows.position.astype(np.int64)
-    return Graded(len(requests.ids), rows.request, rank, rows.grade, sampled, requests.shown, sample.pool)
+    return Graded(len(requests.ids), rows.request, rank, rows.grade, sampled, requests.listed, sample.pool)
 
 
 def open_pull(monitor: Monitor, database: Database) -> Pull:

@@ -131,7 +131,7 @@ class Queries:
     """The statements of one monitor.
 
     Attributes:
-        cutoffs: the depths for which shown items are counted; the traffic's comes first.
+        cutoffs: the depths for which shown rows are counted; the traffic's comes first.
         boolean_grade: the grade is a boolean, which cannot be compared to 0.
         whole_position: the position can only be a whole number.
         small_position: and its type holds none that is too large to be one.
@@ -139,6 +139,7 @@ class Queries:
         collated: columns to slice by of which MariaDB, MySQL, SQL Server, and by some collations and types PostgreSQL,
             hold texts to be equal that are written in different ways, by case, accents or blanks at the end.
         varied: those of other types of PostgreSQL of which equal values may be written in different ways.
+        has_collated_items: the same of the items.
         kinds: the types of the columns, by which the others here were told.
     """
 
@@ -151,7 +152,13 @@ class Queries:
     events_have_rowid: bool = False
     collated: frozenset[str] = frozenset()
     varied: frozenset[str] = frozenset()
+    has_collated_items: bool = False
     kinds: Kinds = field(default_factory=Kinds, compare=False)
+
+    @cached_property
+    def lengths(self) -> tuple[int | None, ...]:
+        """The depths for which a measure needs the number of different items shown."""
+        return tuple(dict.fromkeys(m.k for m in self.monitor.measures if m.needs_list_length))
 
     # ---- relations and columns ---------------------------------------------------------------------------------
 
@@ -348,7 +355,8 @@ class Queries:
         """One row per request and set of slice values; requests without an id one per instant.
 
         Columns: request, earliest and latest time, rows, rows with an item, with a position, without an item but with a
-        usable position, shown with a grade in all and within the first cut-off, shown within each cut-off; then `keys`.
+        usable position, shown with a grade in all and within the first cut-off, shown within each cut-off, different
+        items within each of `lengths`; then `keys`.
         """
         keys = self.keys()
         columns = [
@@ -362,6 +370,7 @@ class Queries:
             self.graded(None),
             self.graded(self.cutoffs[0]),
             *(counted(self.item, self.placed(k), self.dialect) for k in self.cutoffs),
+            *map(self.listed, self.lengths),
         ]
         unnamed = sa.case((self.request.is_(None), self.time), else_=None)
         return (
@@ -370,6 +379,17 @@ class Queries:
             .where(self.served(since, until))
             .group_by(self.request, unnamed, *keys, *map(self.exactly, sorted(self.collated)))
         )
+
+    def listed(self, k: int | None) -> ColumnElement[int]:
+        """How many different items stand at one of the first k positions: a row that was delivered twice is one."""
+        item = self.exactly(self.monitor.rankings.item) if self.has_collated_items else self.item
+        return sa.func.count(sa.distinct(sa.case((self.placed(k), item))))
+
+    def lists(self, since: float, until: float) -> sa.Select[Any]:
+        """Request, and `listed` down to each of `lengths`, whatever the request's rows differ in."""
+        columns = [self.request, *map(self.listed, self.lengths)]
+        wanted = self.served(since, until), self.request.isnot(None)
+        return sa.select(*columns).where(*wanted).group_by(self.request)
 
     def near_ends(self, since: float, until: float) -> sa.Select[Any]:
         """Request, time and number of the rows of each time within `max_request_span` of `since` or of `until`."""

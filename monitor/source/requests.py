@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +15,7 @@ from monitor.core.relevance import Refusals
 from monitor.core.tally import MICROS
 from monitor.core.types import MIXED, Judgments, Monitor
 from monitor.errors import SourceError
+from monitor.source.queries import Queries
 from monitor.source.recurring import Recurring
 from monitor.source.times import to_micros
 
@@ -34,7 +35,8 @@ class Requests:
         served: (R,) microseconds, time of the earliest row.
         unreadable, doubtful: (R,) whether that time is; see `Instants`.
         counts: key of `COUNTS` -> (R,).
-        shown: cut-off -> (R,) items shown down to it.
+        shown: cut-off -> (R,) rows shown down to it.
+        listed: cut-off -> (R,) different items shown down to it.
         keys: the values of the columns by which requests are told apart, (R,) each: the query where the recipe goes
             by it, then the slices.
         mixed: for each of these, (R,) whether a request's rows differ in it.
@@ -54,14 +56,20 @@ class Requests:
     strays: Mapping[str, Ints] = field(default_factory=dict)
     left_out: Sequence[Any] = ()
     recurring: Recurring = field(default_factory=Recurring)
+    listed: Mapping[int | None, Ints] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, columns: list[list[Any]], monitor: Monitor, cutoffs: Sequence[int | None]) -> Requests:
-        """The requests of a summary (`Queries.requests`), where one can stand in several rows."""
+    def of(cls, columns: list[list[Any]], queries: Queries, lists: Callable[[], list[list[Any]]]) -> Requests:
+        """The requests of a summary (`Queries.requests`), where one can stand in several rows.
+
+        Args:
+            lists: reads `Queries.lists`; the different items of a request in several rows do not add up.
+        """
+        monitor, cutoffs, lengths = queries.monitor, queries.cutoffs, queries.lengths
         ids = columns[0]
         micros, unreadable, doubtful = to_micros(monitor.rankings.time, columns[1])
         latest = _latest(monitor, columns[1], columns[2], micros)
-        width = len(COUNTS) + len(cutoffs)
+        width = len(COUNTS) + len(cutoffs) + len(lengths)
         counts = [_whole_numbers(c) for c in columns[3 : 3 + width]]
         named = np.fromiter((i is not None for i in ids), bool, len(ids))
         with ids_in(monitor.rankings.request):
@@ -74,11 +82,14 @@ class Requests:
             unreadable[groups.earliest],
             doubtful[groups.earliest],
             dict(zip(COUNTS, totals, strict=False)),
-            dict(zip(cutoffs, totals[len(COUNTS) :], strict=True)),
+            dict(zip(cutoffs, totals[len(COUNTS) :], strict=False)),
             [values for values, _ in keys],
             [mixed for _, mixed in keys],
             {"null_request": np.repeat(micros[~named], counts[0][~named])},
+            listed=dict(zip(lengths, totals[len(COUNTS) + len(cutoffs) :], strict=True)),
         )
+        if lengths and len(groups.names) < int(named.sum()):
+            found = found._with_lists(lists(), lengths)
         span = monitor.max_request_span * MICROS
         last = groups.highest(latest)
         return found._without_long((last - found.served > span) & ~found.doubtful, last)
@@ -87,6 +98,13 @@ class Requests:
     def number(self) -> dict[Any, int]:
         """Id -> place of the request here, -1 for those left out."""
         return dict.fromkeys(self.left_out, -1) | {name: i for i, name in enumerate(self.ids)}
+
+    def _with_lists(self, lists: list[list[Any]], lengths: Sequence[int | None]) -> Requests:
+        counts = zip(lengths, lists[1:], strict=True)
+        number = {name: i for i, name in enumerate(lists[0])}
+        # One that is not there is written in two ways that are the same to the database; who looks up its rows says so.
+        at = np.array([number.get(name, -1) for name in self.ids], np.int64)
+        return replace(self, listed={k: np.where(at >= 0, _whole_numbers(c)[at], self.listed[k]) for k, c in counts})
 
     def within(self, since: int, until: int) -> Requests:
         """The requests that were served in [since, until) seconds, and the strays of that time."""
@@ -117,6 +135,7 @@ class Requests:
             strays,
             [*self.left_out, *(self.ids[i] for i in np.flatnonzero(~wanted).tolist())],
             self.recurring,
+            {k: c[kept] for k, c in self.listed.items()},
         )
 
     @property

@@ -121,7 +121,8 @@ class Served:
     @property
     def _shown(self) -> list[Expression]:
         q = self.queries
-        return [counted(q.item, q.placed(k), q.dialect).label(f"shown_{i}") for i, k in enumerate(q.cutoffs)]
+        shown = [counted(q.item, q.placed(k), q.dialect).label(f"shown_{i}") for i, k in enumerate(q.cutoffs)]
+        return [*shown, *(q.listed(k).label(f"listed_{i}") for i, k in enumerate(q.lengths))]
 
     def _comparable(self, column: str) -> Expression:
         """A column to slice by, as something that has a least and a greatest value."""

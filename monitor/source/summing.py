@@ -247,7 +247,7 @@ class Summing:
 
     def _formulas(self, formulas: Formulas, q: sa.FromClause, get: Callable[[str], Expression]) -> dict[str, Formula]:
         """Each kernel's formula under the beginning of its columns' names."""
-        shown = {k: q.c[f"shown_{i}"] for i, k in enumerate(self.queries.cutoffs)}
+        shown = {k: q.c[f"listed_{i}"] for i, k in enumerate(self.queries.lengths)}
         return {name: formulas.of(kernel, get, shown.__getitem__) for kernel, name in self.kernels.items()}
 
     def _per_request(self, formulas: Formulas, h: sa.FromClause) -> sa.FromClause:

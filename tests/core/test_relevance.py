@@ -221,14 +221,12 @@ def by_hand(rows: list[Row], limits: GradeLimits) -> tuple[list[Row], Counter[tu
         kept += [row] if reason == "fine" else []
         refused[reason, row.request] += reason not in ("fine", "")
     for reason, key in (("duplicate_item", "item"), ("duplicate_position", "position")):
-        first: dict[tuple[int, float], Row] = {}
-        for row in sorted(kept, key=lambda r: (-r.grade, r.position)):
-            first.setdefault((row.request, getattr(row, key)), row)
-        for row in kept:
-            refused[reason, row.request] += 1
-        for row in first.values():
-            refused[reason, row.request] -= 1
-        kept = list(first.values())
+        last: dict[tuple[int, float], Row] = {}
+        for row in sorted(kept, key=lambda r: (-r.grade, -r.position)):
+            one = last.setdefault((row.request, getattr(row, key)), row)
+            again = (row.item, row.position) == (one.item, one.position)
+            refused["duplicate_row" if again else reason, row.request] += row is not one
+        kept = list(last.values())
     return kept, +refused
 
 

@@ -163,6 +163,10 @@ class One:
         """Rows that show an item at one of the first k ranks."""
         return sum(row["item"] is not None and 1 <= self.rank(row) <= (k or math.inf) for row in self.rows)
 
+    def listed(self, k: int | None) -> int:
+        """Different items shown at one of the first k ranks."""
+        return len({row["item"] for row in self.rows if 1 <= self.rank(row) <= (k or math.inf)} - {None})
+
     def slice(self, column: str) -> str:
         """The one value of a slice column."""
         values = {row[column] for row in self.rows} - {None}
@@ -295,8 +299,8 @@ class One:
         return sum(rank <= (self.monitor.depth or math.inf) for _, rank, _ in rows)
 
     def _once(self, rows: list[Graded], count: bool = False) -> list[Graded]:
-        """Each item and each place once: the highest grade, then the first place."""
-        by_worth = sorted(rows, key=lambda row: (-row[2], row[1]))
+        """Each item and each place once: the highest grade, then the last place."""
+        by_worth = sorted(rows, key=lambda row: (-row[2], -row[1]))
         for reason, key in (("duplicate_item", 0), ("duplicate_position", 1)):
             kept: dict[Any, Graded] = {}
             for row in by_worth:
@@ -304,7 +308,9 @@ class One:
             left = [row for row in by_worth if row is not kept[row[key]]]
             # Rows of grade 0 are not even read where they add nothing; but an event may have brought a grade of 0.
             seen = isinstance(self.monitor.recipe, Events) or not self._is_sparse
-            self.refused[reason] += sum(row[2] > 0 or seen for row in left) if count else 0
+            for row in left if count else ():
+                again = row[:2] == kept[row[key]][:2]
+                self.refused["duplicate_row" if again else reason] += row[2] > 0 or seen
             by_worth = [row for row in by_worth if row is kept[row[key]]]
         return by_worth
 
@@ -328,7 +334,7 @@ def _sums(measure: Measure, one: One, sample: Sample) -> list[float]:
     """The nine sums of one request."""
     q = Request({rank: grade for _, rank, grade in sample.rows}, _unseen(sample))
     by_length = measure.name == "ctr" or (measure.name == "precision" and measure.k is None)
-    part = (len(hits(measure, q)), one.shown(measure.k)) if by_length else ORACLE[measure.name](measure, q)
+    part = (len(hits(measure, q)), one.listed(measure.k)) if by_length else ORACLE[measure.name](measure, q)
     empty = part[1] == 0 if measure.name == "ctr" else is_empty(measure, q)
     pooled = measure.name in ("ndcg", "precision", "recall", "ctr", "click_position")
     over, under = part if pooled else (0.0, 0.0)

@@ -214,6 +214,7 @@ class Soiled:
 
     def __init__(self, seed: int, first: int, dirt: Dirt, boolean: bool = False) -> None:
         self.random = random.Random(seed)
+        self.again = random.Random(f"again {seed}")
         self.first = first
         self.dirt = dirt
         self.boolean = boolean
@@ -229,9 +230,28 @@ class Soiled:
         for _ in range(self.random.randint(0, 60)):
             grade = self._grade(missing=0.1)
             self.log.judge(self._maybe(self.random.choice("abcdx"), 0.05), self._maybe(self._item(), 0.05), grade)
+        self._deliver_again()
         self.random.shuffle(self.log.rankings)
         self.random.shuffle(self.log.events)
         return self.log
+
+    def _deliver_again(self) -> None:
+        """In one log of four: rows that were delivered twice, or by a second server at other places or as page two."""
+        if self.again.random() < 0.75:
+            return
+        ids = sorted({row["request"] for row in self.log.rankings if isinstance(row["request"], str)})
+        some = set(self.again.sample(ids, self.again.randint(0, len(ids))))
+        how = self.again.choice(("twice", "in part", "elsewhere", "page two", "with other slices"))
+        for row in [row for row in self.log.rankings if row["request"] in some]:
+            more = dict(row)
+            if how == "elsewhere" and isinstance(row["position"], int):
+                more["position"] = row["position"] + self.again.choice((-1, 0, 1, 3))
+            elif how == "page two" and isinstance(row["item"], int):
+                more["item"] = 10 - row["item"]
+            elif how == "with other slices":
+                more["device"] = self.again.choice((row["device"], "tv"))
+            if how != "in part" or self.again.random() < 0.5:
+                self.log.rankings.append(more)
 
     def _served(self) -> int:
         """A time, often close to the edge of a bucket, and sometimes outside of what is read."""
