@@ -17,14 +17,15 @@ from monitor.core.finding_words import sentence
 from monitor.core.incidents import Incident, Matter, by_matter, gather
 from monitor.core.measures import Measure
 from monitor.core.rules import Baseline, Drop, Rule
-from monitor.core.thresholds import Change, ConditionName, View, follow
+from monitor.core.thresholds import Change, ConditionName, View, bounds, evaluate, follow, keys_of
 from monitor.core.types import Monitor, format_duration
 from monitor.core.verdict_conditions import COLLAPSES, VERDICTS
 from monitor.core.verdict_hours import judged, step_of
 from monitor.core.verdict_words import condition
+from monitor.core.windows import SliceKey
 from monitor.core.words import utc
 from monitor.errors import InputError
-from monitor.judging import Hindsight, judge_past
+from monitor.judging import Hindsight, Views, judge_past
 from monitor.retraining import asking_since
 from monitor.store import Store
 
@@ -32,6 +33,8 @@ DAY, WEEK, HOUR = 86_400, 604_800, 3600
 FIXED_REFERENCE, LEAST_FIXED_REFERENCE = 28 * DAY, 14 * DAY
 FIXED, TRAILING = 0.10, 0.05
 """Relative drops at which the plain thresholds fire."""
+TRIED_OVER = 90 * DAY
+"""Over which false alarms are counted, as `drift.false_alarms` does."""
 
 
 @dataclass(frozen=True)
@@ -332,6 +335,57 @@ def _crossings(monitor: Monitor, store: Store, rule: Rule, span: tuple[int, int]
     view = View(history, history, monitor.bucket, monitor.min_completeness)
     ends = range(since - since % monitor.bucket + monitor.bucket, until + 1, monitor.bucket)
     return follow(rule, view, ends, {})[1]
+
+
+# ---- rules by themselves ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What one alert rule would have come to on what is stored, and how sure its windows are.
+
+    Attributes:
+        since, until: windows that end in (since, until], seconds since 1970.
+        method: its incidents, if it were the only rule.
+        fired: series -> how often it fired there.
+        margins: series -> (drop at which the rule fires, half of the newest window's 95 % interval), in its unit.
+    """
+
+    rule: Rule
+    since: int
+    until: int
+    method: Method
+    fired: Counter[SliceKey]
+    margins: dict[SliceKey, tuple[float, float]]
+
+    @property
+    def unsure(self) -> list[SliceKey]:
+        """The series whose interval is wider than the drop at which the rule fires: there it fires by chance too."""
+        return [key for key, (drop, half) in self.margins.items() if half > drop]
+
+
+def try_rules(monitor: Monitor, store: Store) -> list[Tried]:
+    """Each alert rule over the newest `TRIED_OVER` that are stored and final. Raises StoreError."""
+    views, first = Views(monitor, store), store.retention.whole_since(monitor.traffic)
+    settled = store.settled_end(monitor.traffic, monitor.bucket)
+    if first is None or settled is None:
+        return []
+    since = max(first, settled - TRIED_OVER)
+    return [_tried(monitor, rule, views.of(rule, since, settled), since, settled) for rule in monitor.alerts]
+
+
+def _tried(monitor: Monitor, rule: Rule, view: View, since: int, until: int) -> Tried:
+    ends = range(since + monitor.bucket, until + 1, monitor.bucket)
+    changes = follow(rule, view, ends, {})[1]
+    margins, keys = dict[SliceKey, tuple[float, float]](), keys_of(rule, view)
+    for key, seen in zip(keys, evaluate(rule, view, keys, until), strict=True):
+        lower, upper, _ = bounds(rule, view, key, until)
+        level = seen.value if seen.baseline is None else seen.baseline
+        if seen.unknown or lower is None or upper is None or level is None or seen.fires_below is None:
+            continue
+        margins[key] = (level - seen.fires_below, (upper - lower) / 2)
+    fired = Counter(c.key for c in changes if c.became == "firing")
+    return Tried(rule, since, until, _method(monitor, rule.name, _says(rule), changes, (since, until)), fired, margins)
 
 
 # ---- as data ---------------------------------------------------------------------------------------------------------

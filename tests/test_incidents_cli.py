@@ -175,6 +175,26 @@ def test_where_prometheus_pages_a_silence_says_what_it_takes(
     assert run(filled, "incidents unsilence", "shop") == 0
 
 
+def test_backfill_and_check_config_say_how_often_each_rule_would_have_fired(
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (filled / "rankmon.yaml").read_text(encoding="utf-8")
+    eager = "\n      - {name: eager, measure: ndcg@10, drop: 0.1%, baseline: {trailing: 4d}, slices: [device]}\n"
+    eager += eager.replace("eager", "calm").replace("0.1%", "40%")
+    (tmp_path / "rankmon.yaml").write_text(text.rstrip() + eager, encoding="utf-8")
+    fell = r"shop: rule drop would have paged once in the 8 d until 2026-02-10 .*, and fired for .* on .*device=mobile once"
+    assert run(filled, "backfill", "--from", "2026-02-09", "--to", "2026-02-10") == 0
+    assert re.search(fell, capsys.readouterr().out)
+    assert run(tmp_path, "check-config --connect") == 0
+    said = capsys.readouterr()
+    assert re.search(fell, said.out)
+    assert re.search(r"shop: rule eager would have paged \d+ times in the 8 d", said.out)
+    noise = r"alerts\[1\]: shop: rule eager can fire by chance on (\d) of its \1 series: .* is known to ± 0\.\d+, and"
+    assert re.search(noise, said.err)
+    assert "shop: rule calm would never have paged in the 8 d" in said.out
+    assert "rule calm can fire by chance" not in said.err
+
+
 def test_what_is_unknown_is_said(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "incidents show", "nope") == 2
     assert "there is no incident 'nope'; rankmon incidents list names them" in capsys.readouterr().err

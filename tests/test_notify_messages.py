@@ -84,6 +84,15 @@ def read_aloud() -> str:
     return "\n".join(f"==== {name}\n{made.title}\n\n{made.text}\n" for name, made in MESSAGES.items())
 
 
+@pytest.mark.parametrize(("upper", "is_chance"), [(0.69, False), (0.7016, True), (0.72, True)])
+def test_a_rule_says_when_its_own_interval_contains_what_it_compares_with(upper: float, is_chance: bool) -> None:
+    wide = replace(DROP, before=0.7016, upper=upper)
+    said = " The 95 % interval contains 0.702, so this may be chance."
+    assert (said in sentence(wide)) is is_chance
+    assert said not in sentence(replace(wide, verdict="degraded"))
+    assert said not in sentence(wide, is_over=True)
+
+
 def test_every_message_reads_as_it_was_agreed() -> None:
     assert read_aloud() == GOLDEN.read_text(encoding="utf-8")
 

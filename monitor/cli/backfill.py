@@ -72,8 +72,12 @@ def _try_to_fill(
     app: App, monitor: Monitor, span: tuple[int, int], again: bool, force: bool
 ) -> InputError | SourceError | LeaseLost | None:
     """Backfill one monitor; what keeps it from that, said already, if that does not concern the others."""
+    from monitor.cli.replay import rule_lines
+
     try:
         fill(app, monitor, span, again, force)
+        for _, line, _ in rule_lines(monitor, app.store):
+            click.echo(f"{monitor.name}: {line}")
     except (InputError, SourceError, LeaseLost) as error:
         click.echo(f"rankmon: {error}", err=True)
         if isinstance(error, SourceError) and error.reason in PASSING:

@@ -173,6 +173,7 @@ def _ask(monitor: Monitor, database: Database) -> Freshness:
 
 def _ask_store(config: Config, warnings: list[str]) -> str:
     """Look into the store; what alert rules need and it lacks goes to `warnings`. Raises StoreError."""
+    from monitor.cli.replay import rule_lines
     from monitor.keeping import baselines_gone
     from monitor.store import Store
 
@@ -189,6 +190,11 @@ def _ask_store(config: Config, warnings: list[str]) -> str:
         for index, monitor in enumerate(config.monitors):
             place = config.place("monitors", index, "alerts")
             warnings += [f"{place}: {monitor.name}: {text}" for text in baselines_gone(monitor, store)]
+            for number, line, is_warning in rule_lines(monitor, store):
+                if is_warning:
+                    warnings.append(f"{config.place('monitors', index, 'alerts', number)}: {monitor.name}: {line}")
+                else:
+                    click.echo(f"{monitor.name}: {line}")
     finally:
         store.close()
     return "store: answers"

@@ -12,7 +12,7 @@ from monitor.cli import exit_code
 from monitor.cli.common import Instant, config_option, load_config, monitors_option, pick_monitors, stored
 from monitor.cli.formats import format_option
 from monitor.cli.tables import table
-from monitor.core.verdict_words import NAMES
+from monitor.core.verdict_words import NAMES, named
 from monitor.core.words import lasting, utc
 from monitor.errors import InputError
 
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
     from monitor.config import Config
     from monitor.core.types import Monitor
-    from monitor.replay import Found, Replay
+    from monitor.replay import Found, Replay, Tried
     from monitor.store import Store
 
 DAY = 86_400
+MOST_SERIES = 3
+"""Of a rule that are named."""
 
 
 @click.command()
@@ -185,3 +187,60 @@ def _methods(found: Replay) -> list[str]:
         hours = f"{method.seconds / 3600:,.0f} h ({100 * share:.0f} %)"
         rows.append((method.name, method.what, str(method.pages), hours, first))
     return table(("by itself", "which is", "pages", "in alarm", "first"), rows, (0, 1, 4))
+
+
+# ---- rules by themselves ---------------------------------------------------------------------------------------------
+
+
+def rule_lines(monitor: Monitor, store: Store) -> Iterator[tuple[int, str, bool]]:
+    """(place of an alert rule, what the stored past says of it, whether that is a warning). Raises StoreError."""
+    from monitor.replay import try_rules
+
+    for number, tried in enumerate(try_rules(monitor, store) if monitor.alerts else ()):
+        yield number, _tried(tried), False
+        if told := _noise(monitor, tried, store):
+            yield number, told, True
+
+
+def _tried(tried: Tried) -> str:
+    pages, length = tried.method.pages, lasting(tried.until - tried.since)
+    paged = f"have paged {_times(pages)}" if pages else "never have paged"
+    text = f"rule {tried.rule.name} would {paged} in the {length} until {utc(tried.until)}"
+    if not tried.fired:
+        return text
+    share = 100 * tried.method.seconds / (tried.until - tried.since)
+    most = ", ".join(f"{_series(key)} {_times(number)}" for key, number in tried.fired.most_common(MOST_SERIES))
+    more = f" and {len(tried.fired) - MOST_SERIES} more" if len(tried.fired) > MOST_SERIES else ""
+    return f"{text}, and fired for {lasting(tried.method.seconds)} ({share:.0f} %): on {most}{more}"
+
+
+def _noise(monitor: Monitor, tried: Tried, store: Store) -> str:
+    """That chance alone moves some of a rule's series by more than it takes to fire; empty if it does not."""
+    if not (unsure := tried.unsure):
+        return ""
+    worst = max(unsure, key=lambda key: tried.margins[key][1] / tried.margins[key][0])
+    drop, half = tried.margins[worst]
+    return (
+        f"rule {tried.rule.name} can fire by chance on {len(unsure)} of its {len(tried.margins)} series: of "
+        f"{_series(worst)} the newest window is known to ± {half:.3g}, and the rule fires at {drop:.3g} below"
+        f"{_by_verdicts(monitor, store)}; take a larger drop, a longer window, a higher min_requests or fewer slices"
+    )
+
+
+def _by_verdicts(monitor: Monitor, store: Store) -> str:
+    """What `rankmon power` says of the monitor, to follow what a rule cannot tell."""
+    from monitor.standing import stand
+
+    if monitor.drift is None:
+        return ""
+    found = {unit.slice: unit.smallest for unit in stand(monitor, store).units if unit.smallest is not None}
+    if (overall := found.pop("", None)) is None:
+        return ""
+    slices = (
+        f", and {100 * min(found.values()):.0f} to {100 * max(found.values()):.0f} % of its slices" if found else ""
+    )
+    return f" (verdicts see drops of {100 * overall:.0f} % of all traffic in 24 h{slices}, says rankmon power)"
+
+
+def _series(key: tuple[str, str]) -> str:
+    return named(*key) if key[0] else "all traffic"

@@ -51,7 +51,17 @@ def sentence(finding: Finding, is_over: bool = False, until: int = 0, is_doubted
         sure += " (Requests with nothing relevant count 0 here.)"
         return f"{text}.{sure}"
     fires_below = f"Rule {finding.rule} fires below {written(finding, finding.threshold)}."
-    return f"{text}. {fires_below}{_since(finding, is_over, until)}"
+    return f"{text}. {fires_below}{_by_chance(finding, is_over)}{_since(finding, is_over, until)}"
+
+
+def _by_chance(finding: Finding, is_over: bool) -> str:
+    """That a rule's own interval holds what it compares with; empty if it does not, or the rule does not fire."""
+    before, lower, upper = finding.before, finding.lower, finding.upper
+    if is_over or not fires(finding) or before is None or lower is None or upper is None:
+        return ""
+    return f" The 95 % interval contains {written(finding, before)}, so this may be chance." * (
+        lower <= before <= upper
+    )
 
 
 def may_be_well(findings: Sequence[Finding]) -> list[str]:
