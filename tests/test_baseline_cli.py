@@ -18,6 +18,7 @@ from monitor.config import load
 from monitor.core.drift.series import Hours
 from monitor.core.tally import Tally
 from monitor.core.types import OVERALL, Monitor
+from monitor.core.words import utc
 from monitor.judging import Telling, judge
 from monitor.schema import incidents, outbox
 from monitor.store import Store
@@ -345,7 +346,8 @@ def test_what_is_not_judged_yet_has_no_tolerated_drop(bench: Bench, capsys: pyte
     capsys.readouterr()
     assert bench.run("baseline", "show", "search") == 0
     shown = capsys.readouterr().out
-    assert "still lacks whole days since the level began anew, labels included: 1 of 2; no drop is judged" in shown
+    said = f"whole UTC days since the level began anew, labels included: 1 of 2, so until {utc(day(36))} at least"
+    assert f"still lacks {said}; no drop is judged" in shown
     assert re.search(r"overall +[\d,]+ +– +– +– +the new level is not known yet", shown)
     assert bench.run("power") == 0
     assert re.search(r"slice 1 +[\d,]+ +– +– +– +– +the new level is not known yet", capsys.readouterr().out)

@@ -178,9 +178,11 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
             f"{monitor.name}: it has no baseline yet; what there is to know of its level is learnt from {utc(at)} on, "
             f"and verdicts come when {Settings.least_reference // DAY} days of it are known"
         )
+    known_at = -(-at // DAY) * DAY + SETTLING_DAYS * DAY
     return (
-        f"{monitor.name}: its baseline begins anew at {utc(at)}; verdicts come again when {SETTLING_DAYS} days of the "
-        "new level are known, and what is open of them is withdrawn with the next cycle. A mistake? "
+        f"{monitor.name}: its baseline begins anew at {utc(at)}; verdicts come again from {utc(known_at)} at the "
+        f"earliest, when {SETTLING_DAYS} whole UTC days of the new level are known, and what is open of them is "
+        "withdrawn with the next cycle. A mistake? "
         f'rankmon baseline forget {monitor.name} --at "{utc(at)}"'
     )
 

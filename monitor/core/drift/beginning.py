@@ -16,6 +16,7 @@ from monitor.core.drift.noise import units
 from monitor.core.drift.series import DAY, Floats
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import Recent, State
+from monitor.core.words import utc
 
 SETTLING_DAYS = 2
 """Whole days that it takes to know a new level."""
@@ -59,12 +60,14 @@ def begun_anew(settings: Settings, state: State, start: int, slices: tuple[str, 
 
 
 def days_since(state: State, now: int) -> int:
-    """Whole days since the reference, or the new level, began."""
-    return max(0, now - state.began) // DAY
+    """Days since the reference, or the new level, began, as of the last midnight in UTC: days are counted in then."""
+    return max(0, now - now % DAY - state.began) // DAY
 
 
 def settle(settings: Settings, state: State, found: Baseline, now: int) -> State:
     """With the new level, if enough is known of it by `now`, seconds, the beginning of a day.
+
+    `lacks_to_settle` says what of this is missing.
 
     Quality is expected on the new level from here on; coverage and traffic follow by their ratios. Thin slices lean on
     what became of all of them together.
@@ -85,15 +88,34 @@ def settle(settings: Settings, state: State, found: Baseline, now: int) -> State
     return replace(state, baseline=replace(found, quality=quality), levels=levels, recent=recent, settled=True)
 
 
+def lacks_to_settle(state: State, now: int) -> str:
+    """What a new level that `settle` has not taken yet lacks at `now`, seconds."""
+    since, known, requests = days_since(state, now), days_known(state, now), state.levels.every()[lv.MEASURED].sum()
+    if known >= SETTLING_DAYS and requests < LEAST_REQUESTS:
+        return f"requests since the level began anew: {requests:,.0f} of {LEAST_REQUESTS}"
+    if known >= SETTLING_DAYS:
+        return "a first hour since the new level is known"
+    whole, counted = -(-state.began // DAY), now // DAY - _days_counted(state, now)
+    so_far, soonest = known or "less than one", (max(whole, counted) + SETTLING_DAYS) * DAY
+    left_out = f"; {since - known} brought too few requests or labels to count" * (since > known)
+    said = f"whole UTC days since the level began anew, labels included: {so_far} of {SETTLING_DAYS}"
+    return f"{said}, so until {utc(soonest)} at least{left_out}"
+
+
 def days_known(state: State, now: int) -> int:
     """Whole days of the new level that count, of a state without its broken days.
 
     The day that it goes on in counts at its very end.
     """
+    return min(_days_counted(state, now), days_since(state, now))
+
+
+def _days_counted(state: State, now: int) -> int:
+    """The same with the part of a day that the new level began with."""
     levels = state.levels
     remembered = SETTLING_DAYS if levels.memory.sums[lv.REQUESTS].any() else 0
     ended = now // DAY - levels.today.number
-    return min(len(levels.pending) + remembered + ended, days_since(state, now))
+    return len(levels.pending) + remembered + ended
 
 
 def without_broken_days(settings: Settings, state: State, found: Baseline) -> State:

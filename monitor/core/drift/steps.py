@@ -9,7 +9,7 @@ import numpy as np
 from monitor.core.drift import alarms, gates, onset
 from monitor.core.drift.alarms import Standing
 from monitor.core.drift.baseline import Baseline
-from monitor.core.drift.beginning import SETTLING_DAYS, days_known, days_since
+from monitor.core.drift.beginning import days_since, lacks_to_settle
 from monitor.core.drift.block import DAY_HOURS, SHORT_HOURS, Block, block_of, without_lost
 from monitor.core.drift.diagnosis import Split, split
 from monitor.core.drift.levels import QUALITY, REQUESTS
@@ -361,12 +361,7 @@ class _Going:
     def _lacks(self, row: int) -> str:
         days, whole = self._found.days, self._settings.reference / DAY
         if not self._was.settled:
-            since = days_since(self._was, self._block.ends[row])
-            known = days_known(self._was, self._block.ends[row])
-            so_far = min(known, SETTLING_DAYS) or "less than one"
-            said = f"whole days since the level began anew, labels included: {so_far} of {SETTLING_DAYS}"
-            left_out = f"; {since - known} brought too few requests or labels to count"
-            return said + left_out * (since > known)
+            return lacks_to_settle(self._was, self._block.ends[row])
         if not self._day[row][gates.JUDGED]:
             if self._day[row][gates.SERVED]:
                 return "labels: for a day no request has had one"

@@ -10,6 +10,7 @@ from monitor.core.drift.judge import judge
 from monitor.core.drift.series import DAY, HOUR
 from monitor.core.drift.settings import Settings
 from monitor.core.drift.state import State
+from monitor.core.words import utc
 from tests.support.drift import START, Ranking, known, on, verdicts
 
 BEGAN = START + 33 * DAY + 5 * HOUR
@@ -24,9 +25,24 @@ def kinds(found: list) -> set[str]:
 def test_after_two_days_there_are_verdicts_on_the_new_level() -> None:
     found = verdicts(LOWER.draw(), ANEW)
     assert kinds(on(found, 33.5, 36)) == {"not_enough_data"}
-    assert on(found, 33.5, 35)[0].lacks == "whole days since the level began anew, labels included: less than one of 2"
+    known = f"of 2, so until {utc(START + 36 * DAY)} at least"
+    said = "whole UTC days since the level began anew, labels included"
+    assert on(found, 33.5, 35)[0].lacks == f"{said}: less than one {known}"
+    assert on(found, 35.3)[0].lacks == f"{said}: 1 {known}"
     assert kinds(on(found, 36)) == {"healthy"}
-    assert on(found, 36.5)[0].lacks == "a whole reference since the level began anew: 3 of 28 days"
+    assert on(found, 36.5)[0].lacks == "a whole reference since the level began anew: 2 of 28 days"
+
+
+@pytest.mark.parametrize("hour", [0, 1, 12, 23])
+def test_what_a_new_level_lacks_never_promises_a_verdict_before_it_comes(hour: int) -> None:
+    began = START + 33 * DAY + hour * HOUR
+    found = [v for v in verdicts(Ranking.of(38, peak=900).draw(), Settings(begun_anew=(began,))) if v.end > began]
+    first = next(v.end for v in found if v.kind == "healthy") - HOUR
+    waiting = [v for v in found if v.end <= first]
+    assert {v.lacks.partition("so until ")[2] for v in waiting[:-1]} == {f"{utc(first)} at least"}
+    assert waiting[-1].lacks == "a first hour since the new level is known"
+    assert not any("2 of 2" in v.lacks for v in waiting)
+    assert first == -(-began // DAY) * DAY + 2 * DAY
 
 
 def test_what_was_open_is_withdrawn() -> None:
@@ -138,8 +154,8 @@ def test_a_day_without_most_of_its_hours_is_no_day_of_the_new_level() -> None:
     assert kinds(on(found, 31.2, 33.3)) == {"labels_suspect", "labels_collapsed"}
     assert kinds(on(found, 33.6, 36)) == {"not_enough_data"}
     assert on(found, 34.5)[0].lacks == (
-        "whole days since the level began anew, labels included: less than one of 2; "
-        "3 brought too few requests or labels to count"
+        "whole UTC days since the level began anew, labels included: less than one of 2, "
+        f"so until {utc(START + 36 * DAY)} at least; 3 brought too few requests or labels to count"
     )
     assert kinds(on(found, 36)) == {"healthy"}
 

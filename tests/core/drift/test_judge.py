@@ -809,7 +809,7 @@ def test_lists_that_stay_shorter_are_what_is_usual_after_four_whole_days() -> No
     found = verdicts(Ranking.of(50).since(32.5, items=0.5).draw())
     assert kinds(on(found, 32.5, 37)) == {"positions_missing"}
     assert kinds(on(found, 37, 39)) == {"not_enough_data"}
-    assert on(found, 38)[0].lacks == "whole days since the level began anew, labels included: 1 of 2"
+    assert on(found, 38)[0].lacks.startswith("whole UTC days since the level began anew, labels included: 1 of 2, ")
     assert kinds(on(found, 39)) == {"healthy"}
     assert not any(v.changes for v in found)
 
