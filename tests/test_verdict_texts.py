@@ -276,7 +276,7 @@ def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_bac
     notice = first_told(bench)
     assert (
         "Model version v2 began to serve at 2022-02-09 00:00 UTC, in the hour in which the fall began. It had 100 % of "
-        "the requests from then on. Most requests before were of v1.\n"
+        "the requests over the last 6 h. Most requests before were of v1.\n"
     ) in notice.text
     assert "What to do: first think of rolling model version v2 back to v1, then see whether" in notice.text
     sent = json.loads(json.dumps(notice.plain()))["findings"][0]["new_version"]

@@ -51,7 +51,7 @@ class NewVersion:
         since: start of its first bucket, or of the first in which it had clearly more requests than before.
         fell_at: start of the step in which the fall began, as far as that can be told; of `step` seconds.
         until: end of its last bucket, where it serves no more.
-        share, share_before: of the requests, from then on until the fall was found (a day at most), and the day before.
+        share, share_before: of the requests of the last day that it served, since it began, and of the day before.
         fell_within: the same as `fell_at` of the first and of the last step in which the fall may have begun.
     """
 

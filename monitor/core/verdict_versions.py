@@ -73,7 +73,8 @@ def begun_with(
         since = _first(around, keys[i], least) if is_new[i] else None
         if since is not None:
             until = served_until(traffic, keys[i], since, now, width, step)
-            served = _shares(traffic.between(since, max(end, since + step)), keys, dimension)
+            last = now if until is None else until
+            served = _shares(traffic.between(max(since, last - DAY), last), keys, dimension)
             share = float((shares if served is None else served)[i])
             others = np.where(np.arange(len(keys)) == i, 0.0, shares_before)
             former = keys[int((others if others.any() else shares_before).argmax())][1]

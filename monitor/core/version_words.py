@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from monitor.core.drift.series import HOUR
+from monitor.core.drift.series import DAY, HOUR
 from monitor.core.findings import NEW, Finding, NewVersion, WeakVersion
 from monitor.core.verdict_words import share_of, shown
-from monitor.core.words import between, lasting, utc
+from monitor.core.words import between, lasting, over_the_last, utc
 
 
 def with_first_version(findings: Sequence[Finding], opened_at: int) -> list[Finding]:
@@ -27,11 +27,18 @@ def new_version(finding: Finding) -> str:
         return ""
     began = "began to serve" if new.share_before < NEW * new.share else "was given more of the requests"
     began = f"Model version {shown(new.version)} {began} at {utc(new.since)}, {_when(new)}."
-    before = f", {share_of(new.share_before)} in the day before" if new.share_before else ""
-    of_all = f" It had {share_of(new.share)} of the requests from then on{before}."
+    before = f", {share_of(new.share_before)} in the day before it began" if new.share_before else ""
+    of_all = f" It had {share_of(new.share)} of the requests {_last_day(new, finding.end)}{before}."
     former = f" Most requests before were of {shown(new.former)}." if new.former != new.version else ""
     over = "" if new.until is None else f" It has not served since {utc(new.until)}."
     return f"{began}{of_all}{former}{over}"
+
+
+def _last_day(new: NewVersion, end: int) -> str:
+    """The time that a version's share is of, at the end of what was judged, seconds."""
+    if new.until is None:
+        return over_the_last(end - new.since)
+    return "while it served" if new.until - new.since <= DAY else "in the last day that it served"
 
 
 def _when(new: NewVersion) -> str:

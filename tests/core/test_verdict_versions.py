@@ -59,7 +59,24 @@ def test_the_step_of_a_rollout_that_comes_with_the_fall_is_named_as_one(before: 
     assert (one.share, one.share_before) == (pytest.approx(after), pytest.approx(before))
     told = new_version(replace(DROP, verdict="degraded", new_version=one))
     assert told.startswith("Model version v2 was given more of the requests at 1970-01-11 00:00 UTC, in the hour in")
-    assert f"It had {100 * after:.0f} % of the requests from then on, {100 * before:.0f} % in the day before." in told
+    share = f"It had {100 * after:.0f} % of the requests over the last day"
+    assert f"{share}, {100 * before:.0f} % in the day before it began." in told
+
+
+def test_its_share_is_that_of_the_last_day_however_slowly_it_was_rolled_out() -> None:
+    steps = [(FELL, 0.3), (FELL + 4 * HOUR, 0.6), (FELL + 10 * HOUR, 1.0)]
+    rest = [(0, 1.0), *((at, 1 - share) for at, share in steps)]
+    one = found(served({"v1": rest, "v2": steps}, FELL + 36 * HOUR), opened_at=FELL + 12 * HOUR)
+    assert one is not None
+    assert one.share == 1.0
+    at = replace(DROP, verdict="degraded", end=FELL + 36 * HOUR, new_version=one)
+    assert "It had 100 % of the requests over the last day." in new_version(at)
+    over = served({"v1": [*rest, (FELL + 40 * HOUR, 1.0)], "v2": [*steps, (FELL + 40 * HOUR, 0.0)]}, FELL + 50 * HOUR)
+    gone = found(over, opened_at=FELL + 12 * HOUR)
+    assert gone is not None
+    assert (gone.until, gone.share) == (FELL + 40 * HOUR, 1.0)
+    said = new_version(replace(at, end=FELL + 50 * HOUR, new_version=gone))
+    assert "It had 100 % of the requests in the last day that it served." in said
 
 
 @pytest.mark.parametrize(
@@ -119,7 +136,7 @@ def test_after_a_gap_what_served_before_it_is_looked_at() -> None:
     assert (one.version, one.former, one.since) == ("v2", "v1", FELL)
 
 
-def test_its_share_is_that_from_its_own_beginning() -> None:
+def test_its_share_begins_with_itself() -> None:
     at = FELL + 3 * HOUR
     one = found(served({"v1": [(0, 1.0), (at, 0.0)], "v2": [(at, 1.0)]}))
     assert one is not None
