@@ -8,6 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Literal
 
+from monitor.core.words import plain
+
 
 class JsonFormatter(logging.Formatter):
     """One JSON object a line."""
@@ -22,7 +24,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
+        return plain(json.dumps(entry, ensure_ascii=False))
 
 
 class TextFormatter(logging.Formatter):
@@ -33,7 +35,7 @@ class TextFormatter(logging.Formatter):
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
         text = f"{at} {record.levelname.lower()} {record.name}: {message}"
-        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+        return plain(f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text)
 
 
 REPEATING = (

@@ -777,7 +777,7 @@ def test_text_from_the_database_cannot_command_the_terminal(small_shop: Shop, pr
     small_shop.by_events()
     text = printed(small_shop, "s\x1b[2J")
     assert "\x1b" not in text
-    assert r"\x1b[31ma\n[b]" in text
+    assert r"\u001b[31ma\u000a[b]" in text
 
 
 def test_the_page_can_be_read_and_checked_by_hand(small_shop: Shop, printed: Callable[..., str]) -> None:

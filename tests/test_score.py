@@ -735,7 +735,7 @@ def test_json_and_csv_carry_every_digit(golden: Path) -> None:
 
 def test_control_characters_and_markup_in_names_are_shown_not_obeyed(here: Path) -> None:
     Path("a.csv").write_text("request,position,grade\n[red]\x1b[2J,1,1\n")
-    assert "[red]\\x1b[2J" in invoke("a.csv", "--per-request").output
+    assert "[red]\\u001b[2J" in invoke("a.csv", "--per-request").output
 
 
 @pytest.mark.parametrize(

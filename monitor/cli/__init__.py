@@ -11,12 +11,14 @@ import importlib
 import os
 import signal
 import sys
-from typing import Any
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any, TextIO
 
 import click
 
 from monitor import __version__
 from monitor.cli.listing import Listing
+from monitor.core.words import plain
 from monitor.errors import (
     ConfigError,
     InputError,
@@ -150,6 +152,25 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command; its exit code. Errors are written to standard error, without a traceback."""
+    with redirect_stdout(_Plain(sys.stdout)), redirect_stderr(_Plain(sys.stderr)):
+        return _run(arguments)
+
+
+class _Plain:
+    """A stream to people: text from outside can neither command their terminal nor turn its neighbours around."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
+        """Where rich writes, whose own colours are commands; what it shows is made plain before."""
+
+    def write(self, text: str) -> int:
+        return self.rich_proxied_file.write(plain(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+def _run(arguments: list[str]) -> int:
     try:
         result = cli.main(arguments, prog_name="rankmon", standalone_mode=False)
     except click.exceptions.Abort:

@@ -8,7 +8,7 @@ from typing import Any
 from monitor.cli.tables import count, number, percent, table
 from monitor.core.types import NONE, format_duration
 from monitor.core.versions import ALL_THE_TIME, FEWEST_OF_PLACE
-from monitor.core.words import utc
+from monitor.core.words import plain, utc
 
 Document = Mapping[str, Any]
 
@@ -139,6 +139,6 @@ def _together(found: Document) -> str:
 
 
 def shown(text: object, longest: int = LONGEST) -> str:
-    """Text that comes out of a database, on one line; a terminal obeys control characters."""
-    plain = "".join(c if c.isprintable() else "?" for c in str(text))
-    return plain if len(plain) <= longest else plain[:longest] + "..."
+    """Text that comes out of a database, on one line."""
+    found = plain(str(text), one_line=True)
+    return found if len(found) <= longest else found[:longest] + "..."

@@ -13,7 +13,7 @@ from monitor.core.relevance import REASONS
 from monitor.core.traced import EVENT_REASONS, MICROS, Event, Inspection
 from monitor.core.types import NONE, EventRule, Events, Judgments, Monitor, format_duration
 from monitor.core.watermark import BucketState
-from monitor.core.words import counted
+from monitor.core.words import counted, plain
 from monitor.core.working import Term, Working
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ def _delay(micros: int) -> str:
 
 
 def _text(value: Any) -> str:
-    """Text comes out of a database, and a terminal obeys control characters."""
+    """A value out of a database, on one line."""
     if isinstance(value, float):
         return _number(value)
-    return "–" if value is None else "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))
+    return "–" if value is None else plain(str(value), one_line=True)

@@ -14,6 +14,7 @@ import click
 
 from monitor.cli.formats import format_option
 from monitor.core.measures import Measure, parse
+from monitor.core.words import plain
 
 if TYPE_CHECKING:  # pandas and rich take a second to import, which no other command should wait for
     from rich.table import Table
@@ -194,7 +195,7 @@ def _table(report: Report) -> Table:
 def _request_table(report: Report) -> Table:
     table = _new_table("request", measure="left", value="right", empty="left")
     for request, measure, value, empty in _lines(report):
-        table.add_row(_printable(request), measure, _digits(value), "empty" if empty else "")
+        table.add_row(plain(request, one_line=True), measure, _digits(value), "empty" if empty else "")
     return table
 
 
@@ -211,8 +212,3 @@ def _new_table(first: str, **columns: Literal["left", "right"]) -> Table:
 
 def _digits(value: float | None) -> str:
     return "-" if value is None else f"{value:#.6g}"
-
-
-def _printable(text: str) -> str:
-    """Names come out of a file, and a terminal obeys control characters."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

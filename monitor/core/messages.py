@@ -41,7 +41,7 @@ from monitor.core.verdict_words import (
     topic,
 )
 from monitor.core.version_words import new_version, weak_version, with_first_version
-from monitor.core.words import CALLED, DAY, command, lasting, over_the_last, utc
+from monitor.core.words import CALLED, DAY, command, lasting, over_the_last, plain, utc
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "retrain", "test"]
 VERSION = 1
@@ -152,8 +152,8 @@ def notification(
         incident.began_at,
         incident.opened_at,
         incident.closed_at,
-        _title(kind, about.name, ordered),
-        "\n".join([*lines, *links]),
+        plain(_title(kind, about.name, ordered), one_line=True),
+        plain("\n".join([*lines, *links])),
         about.url,
         about.runbook_url,
         about.labels,

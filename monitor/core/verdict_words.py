@@ -36,7 +36,7 @@ from monitor.core.verdict_data import (
     WORTHLESS,
 )
 from monitor.core.verdict_findings import BELOW, PART
-from monitor.core.words import between, counted, lasting, utc
+from monitor.core.words import between, counted, lasting, plain, utc
 
 LONGEST_SLICE = 60
 MOST_BEFORE = 24 * 3600
@@ -411,8 +411,8 @@ def named(dimension: str, value: str) -> str:
 
 
 def shown(value: str) -> str:
-    """A value of a slice, or a version, as it fits a line: what cannot be printed is "?", and it is cut."""
-    printed = "".join(c if c.isprintable() else "?" for c in value)
+    """A value of a slice, or a version, as it fits a line; a long one is cut."""
+    printed = plain(value, one_line=True)
     return printed if len(printed) <= LONGEST_SLICE else printed[:LONGEST_SLICE] + "..."
 
 

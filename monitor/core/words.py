@@ -54,6 +54,31 @@ def over_the_last(seconds: int) -> str:
     return f"over the last {lasting(seconds) if 0 < seconds < DAY else 'day'}"
 
 
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+"""What a terminal obeys, turns text around, or cannot be seen or written; not line breaks and tabs."""
+
+
+def plain(text: str, one_line: bool = False) -> str:
+    r"""Text from outside as it may be shown: what a terminal obeys, or nobody sees, is written out, as JSON does.
+
+    Every exit has it: terminal, log, page and notifications.
+
+    >>> print(plain("a\x1b[2J b\u202ec"))
+    a\u001b[2J b\u202ec
+
+    Args:
+        one_line: line breaks and tabs too.
+    """
+    found = _UNSEEN.sub(_written_out, text)
+    return re.sub(r"[\n\t]", _written_out, found) if one_line else found
+
+
+def _written_out(found: re.Match[str]) -> str:
+    return f"\\u{ord(found.group()):04x}"
+
+
 def on_one_line(text: str) -> str:
     r"""A message of several lines; what a tab begins, as PostgreSQL's guesses at the cause, in parentheses.
 

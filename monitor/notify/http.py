@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from monitor.core.words import plain
 from monitor.errors import Undelivered
 
 LONGEST_ANSWER = 200
@@ -167,7 +168,7 @@ def _cut(line: socket.socket) -> None:
 
 def _harmless(said: bytes, path: str, headers: Mapping[str, str]) -> str:
     """What a receiver said, on one line, without what is secret in what it was sent."""
-    text = " ".join("".join(c if c.isprintable() else " " for c in said.decode("utf-8", "replace")).split())
+    text = plain(" ".join(said.decode("utf-8", "replace").split()))
     words = [*re.split(r"[/?&=]", path), *headers.get("Authorization", "").split()[1:]]
     for secret in sorted((w for w in words if len(w) >= LEAST_SECRET), key=len, reverse=True):
         text = text.replace(secret, "***")

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from monitor.core.words import plain
 from monitor.page import Pictured, render, render_monitor
 from monitor.web.access import Access, Gate, is_loopback
 
@@ -58,11 +59,13 @@ def create_site(served: Served, access: Access) -> Starlette:
         return PlainTextResponse("\n".join(problems or ["ok"]) + "\n", 400 if problems else 200)
 
     def page(_: Request) -> Response:
-        return HTMLResponse(render(served), headers=_HEADERS)
+        return HTMLResponse(plain(render(served)), headers=_HEADERS)
 
     def monitor(request: Request) -> Response:
         found = render_monitor(served, request.path_params["name"])
-        return PlainTextResponse("no such monitor\n", 404) if found is None else HTMLResponse(found, headers=_HEADERS)
+        if found is None:
+            return PlainTextResponse("no such monitor\n", 404)
+        return HTMLResponse(plain(found), headers=_HEADERS)
 
     return Starlette(
         routes=[
