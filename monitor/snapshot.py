@@ -194,8 +194,7 @@ def take_snapshot(
         empty,
         series=tuple(
             current(monitor, measure, histories[monitor.definition(measure)], traffic, length, fell_at)
-            for measure in monitor.measures
-            for length in monitor.windows
+            for measure, length in monitor.shown
         ),
         provisional_buckets=int((~traffic.final).sum()),
         refused=MappingProxyType(store.refused(monitor.traffic, begin, end)),
@@ -290,7 +289,7 @@ def _no_retraining_as(monitor: Monitor, state: AlertState, store: Store, silence
 
 
 def _nothing(monitor: Monitor) -> tuple[Series, ...]:
-    return tuple(Series(m, monitor.definition(m), w) for m in monitor.measures for w in monitor.windows)
+    return tuple(Series(m, monitor.definition(m), w) for m, w in monitor.shown)
 
 
 def current(

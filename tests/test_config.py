@@ -514,6 +514,29 @@ def test_a_drop_may_come_from_a_variable_as_a_difference_or_as_a_share(
     assert (limit.by, limit.relative) == (amount, "%" in text)
 
 
+@pytest.mark.parametrize(
+    ("written", "judged"),
+    [
+        ("ndcg@10", "ndcg(empty=zero)@10"),
+        ("ndcg(empty=skip)@10", "ndcg@10"),
+        ("ndcg(empty=one)@10", "ndcg(empty=one)@10"),
+        ("ndcg(aggregate=pooled)@10", "ndcg(aggregate=pooled)@10"),
+        ("label_coverage", "label_coverage"),
+    ],
+)
+def test_a_rule_on_clicks_judges_requests_without_any_as_0_unless_it_says_otherwise(
+    one: Callable[..., Monitor], written: str, judged: str
+) -> None:
+    rule = one(also(f'alerts: [{{name: low, measure: "{written}", floor: 0.2}}]')).alerts[0]
+    assert rule.judged == judged
+
+
+def test_what_a_rule_judges_is_shown_beside_what_is_configured(one: Callable[..., Monitor]) -> None:
+    made = one(also("alerts: [{name: low, measure: ndcg@10, floor: 0.2}]"))
+    assert [str(measure) for measure, _ in made.shown][-1] == "ndcg(empty=zero)@10"
+    assert {d.kernel for d in made.definitions} == {"traffic", *(str(m.kernel) for m in made.measures)}
+
+
 def test_secret_files_lie_beside_the_configuration_and_may_end_in_a_newline(
     read: Callable[..., Config], tmp_path: Path
 ) -> None:

@@ -100,7 +100,7 @@ def _check(monitor: Monitor) -> None:
 
 def _measure(monitor: Monitor, text: str | None) -> Measure:
     if text is None:
-        return monitor.measures[0] if monitor.drift is None else judged(monitor.drift.measure)
+        return judged(monitor.measures[0] if monitor.drift is None else monitor.drift.measure)
     try:
         measure = parse(text, monitor.recipe.bound)
     except ValueError as error:

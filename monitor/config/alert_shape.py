@@ -68,7 +68,11 @@ class Alert(Shape):
     model_config = ConfigDict(json_schema_extra=one_required("floor", "drop"))
 
     name: Name = Field(description="Name of the rule, unique in its monitor.", examples=["quality-drop"])
-    measure: Text = Field(description="What is judged: one of the measures, or `label_coverage`.", examples=["ndcg@10"])
+    measure: Text = Field(
+        description="What is judged: one of the measures, or `label_coverage`. Where labels are events or a column, "
+        "requests with nothing relevant count 0 unless it says `empty=skip`.",
+        examples=["ndcg@10"],
+    )
     window: Maybe[PositiveDuration] = Field(
         default=None, description="Over which window: one of `windows`. Default: the first of them."
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from ipaddress import ip_address
 
 from monitor.config.values import EVERYWHERE, Config
+from monitor.core.measures import Measure
 from monitor.core.rules import Drop
-from monitor.core.types import Monitor
+from monitor.core.types import Judgments, Monitor
 
 
 def remarks(config: Config, now: float) -> Iterator[str]:
@@ -21,6 +23,18 @@ def remarks(config: Config, now: float) -> Iterator[str]:
     for index, monitor in enumerate(config.monitors):
         for number, text in _not_yet(monitor, now):
             yield f"{config.place('monitors', index, 'alerts', number, 'baseline', 'pinned')}: {text}"
+        for number, rule in enumerate(monitor.alerts):
+            if rule.measure is not None and rule.measure.leaves_out_empty and not isinstance(monitor.recipe, Judgments):
+                place = config.place("monitors", index, "alerts", number, "measure")
+                yield f"{place}: {_of_clicked_lists(rule.measure)}"
+
+
+def _of_clicked_lists(measure: Measure) -> str:
+    text = f"judges only the requests with something relevant ({measure}): it falls when better lists bring clicks "
+    text += "further down, and does not see that clicks are lost; "
+    if measure.aggregate == "pooled":
+        return text + "take the mean over requests"
+    return text + f"leave `empty=skip` out, which judges {replace(measure, empty='zero')}"
 
 
 def _tells_others(config: Config) -> bool:

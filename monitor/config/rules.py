@@ -12,9 +12,9 @@ from monitor.config.fields import http_address
 from monitor.config.report import Report, Where, nearest
 from monitor.config.scope import Scope
 from monitor.config.urls import secret
-from monitor.core.measures import SPECS, Measure, parse
+from monitor.core.measures import SPECS, Empty, Measure, parse
 from monitor.core.rules import COVERAGE, WEEK, Baseline, Drop, Floor, Rule
-from monitor.core.types import Monitor, format_duration
+from monitor.core.types import Judgments, Monitor, format_duration
 from monitor.core.verdict_conditions import VERDICTS
 
 LOG = "log"
@@ -59,8 +59,13 @@ def _rule(scope: Scope, monitor: Monitor, alert: shape.Alert, index: int) -> Rul
 
 
 def _measure(monitor: Monitor, text: str) -> Measure | None:
-    """The measure of that text; None for the label coverage. Raises ValueError if there is no such measure."""
-    return None if text == COVERAGE else parse(text, monitor.recipe.bound)
+    """The measure of that text; None for the label coverage. Raises ValueError if there is no such measure.
+
+    Where labels tell what people did, empty requests count as 0 unless the text says otherwise: a better list brings
+    clicks where there were none, mostly further down, by which the mean of the clicked lists alone falls.
+    """
+    empty: Empty | None = None if isinstance(monitor.recipe, Judgments) else "zero"
+    return None if text == COVERAGE else parse(text, monitor.recipe.bound, empty)
 
 
 def _limit(alert: shape.Alert) -> Floor | Drop:

@@ -34,7 +34,7 @@ def advice(findings: Sequence[Finding]) -> str:
     if labels_are_suspect(findings):
         return f"{_of_labels(findings)}; only then at the model."
     if (beside := changed_beside(findings)) is not None and not advised_on_version(findings):
-        return f"{advice_on_beside(beside)}; else {_steps(findings)}"
+        return advice_on_beside(beside, _steps(findings))
     if not any(map(fell_as_labels, findings[:1])):
         return _steps(findings)
     if to_do := advised_on_version(findings):

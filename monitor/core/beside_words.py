@@ -11,29 +11,46 @@ _TOLD = {
     "items": "Lists{of} are of another length since: {value:.1f} items a request, where {usual:.1f} are usual.",
     "events": "A request{of} brings more events that count since: {value:.3g}, where {usual:.3g} are usual. Worse "
     "lists alone mostly bring fewer.",
+    "relevant": "More requests{of} have something relevant: {share:.1f} %, {usual_share:.1f} % before. {judged} also falls "
+    "when people find more further down.",
+    "gain": "A request{of} brings more gain: {value:.3g}, {usual:.3g} before. {judged} also falls when people find "
+    "more further down.",
 }
 _ANOTHER_MEASURE = "the measure is another one then, and `rankmon baseline begin` has it judged by its new level"
+_FOUND_MORE = (
+    "do not retrain for this, for people find more than before. See what changed (a model version, the page, the "
+    "lists), and judge what rises with it, such as dcg@10 or the `empty=zero` reading."
+)
 _ADVICE = {
     "requests": "see first who sends so many requests, for robots choose at random",
     "items": f"see first whether lists were changed on purpose: {_ANOTHER_MEASURE}",
     "events": f"see first whether other events count as labels than before, or lists are longer: {_ANOTHER_MEASURE}",
+    "relevant": _FOUND_MORE,
+    "gain": _FOUND_MORE,
 }
 _SUBJECTS = {
     "requests": "far more requests",
     "items": "lists of another length",
     "events": "more events for each request",
+    "relevant": "more requests with something relevant",
+    "gain": "more gain for each request",
 }
 
 
 def told_beside(finding: Finding) -> list[str]:
-    """What changed when a verdict's fall began."""
+    """What changed when a fall began."""
     of = f" of {named(finding.dimension, finding.slice)}" if finding.dimension else ""
-    return [_TOLD[one.what].format(of=of, value=one.value, usual=one.usual) for one in finding.beside]
+    return [_told(one, of, finding.judged) for one in finding.beside]
 
 
-def advice_on_beside(one: Beside) -> str:
-    """What to look at before the model."""
-    return _ADVICE[one.what]
+def _told(one: Beside, of: str, judged: str) -> str:
+    shares = {"share": 100 * one.value, "usual_share": 100 * one.usual}
+    return _TOLD[one.what].format(of=of, value=one.value, usual=one.usual, judged=judged, **shares)
+
+
+def advice_on_beside(one: Beside, steps: str) -> str:
+    """What to look at before the model, and `steps` if that is not it; but not where people find more."""
+    return _ADVICE[one.what] if _ADVICE[one.what] is _FOUND_MORE else f"{_ADVICE[one.what]}; else {steps}"
 
 
 def held_back_by(one: Beside) -> str:

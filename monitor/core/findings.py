@@ -9,12 +9,18 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.core import buckets as b
+from monitor.core.intervals import interval
+from monitor.core.measures import parse
 from monitor.core.rules import SEVERITIES, Drop, Rule, Severity
 from monitor.core.thresholds import Evaluation, View, bounds, merged, read
 from monitor.core.types import OVERALL, format_duration
 from monitor.core.windows import SliceKey
 
 Floats = NDArray[np.float64]
+
+_EACH = parse("dcg")
+"""Reads partials as a mean over all requests that knows no upper bound."""
 
 MOST_SLICES = 3
 FEWEST_REQUESTS = 20
@@ -97,7 +103,7 @@ class WeakVersion:
         return self.share * (self.value - self.others)
 
 
-Changed = Literal["requests", "items", "events"]
+Changed = Literal["requests", "items", "events", "relevant", "gain"]
 Made = TypeVar("Made")
 
 
@@ -106,8 +112,10 @@ class Beside:
     """What changed when a fall began, and may be all there is to it.
 
     Attributes:
-        what: far more requests came; or for each request other numbers of items shown, or more events that count.
-        value, usual: in the last day of the fall, and in the same hours of the last week before it.
+        what: far more requests came; or for each request other numbers of items shown, or more events that count. Of a
+            rule: a larger share of the requests has something relevant, or each brings more gain.
+        value, usual: in the last day of the fall, and in the same hours of the last week before it; of a rule in its
+            window, and where `before` was taken.
     """
 
     what: Changed
@@ -157,7 +165,7 @@ class Finding:
         is_paused: of a verdict, that the data are bad now, and hours in which they were are left out.
         began_within: of a verdict on the model, the time in which the fall began as surely as that can be told; `since`
             is where it most probably did.
-        beside: of a verdict on the model, what changed with the fall and may be all there is to it.
+        beside: what changed with a fall of the quality and may be all there is to it.
         counts_unlabelled: whether a request without a label counts 0, so that lost labels lower the measure.
         unjudged: of a rule, why it could not be judged since `end`; None if it was.
         by_items: of a rule, that its label coverage counts items with a judgment, and not requests with a label.
@@ -258,6 +266,7 @@ def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: i
     place, sums = view.history.slices.index(key), _sums(view, spans)
     before = float(read(rule, view, sums[[place]])[0][0]) if evaluation.baseline is None else evaluation.baseline
     lower, upper, method = bounds(rule, view, key, evaluation.end)
+    has_fallen = rule.measure is not None and evaluation.value is not None and evaluation.value < before
     return Finding(
         rule.name,
         rule.severity,
@@ -279,8 +288,41 @@ def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: i
         method,
         back_from=evaluation.back_from,
         well_needed=rule.resolve_lasting,
+        beside=_rose(view, place, evaluation.end, rule.window, sums[place]) if has_fallen else (),
         by_items=view.by_judgments,
     )
+
+
+def _rose(view: View, place: int, end: int, window: int, before: Floats) -> tuple[Beside, ...]:
+    """That people found more in a window whose measure fell; empty where they surely found less by either count.
+
+    Sure is what the interval of the window does not hold: the share of requests with something relevant, and the gain
+    of each, which a ratio divides by what could have been had.
+
+    Args:
+        before: (9,) sums of what the window is compared with.
+    """
+    found, history = list[Beside](), view.history
+    for what in ("relevant", "gain"):
+        sums = _per_request(history.sums[:, place], what)
+        usual = float(b.read_as(_EACH, _per_request(before, what)))
+        lower, upper, method = interval(_EACH, history.starts, sums, view.width, window, end)
+        if lower is None or upper is None or method == "sampling":
+            continue
+        if upper < usual:
+            return ()
+        inside = (history.starts >= end - window) & (history.starts < end)
+        found += [Beside(what, float(b.read_as(_EACH, sums[inside].sum(axis=0))), usual)] * (lower > usual)
+    return tuple(found[:1])
+
+
+def _per_request(partials: Floats, what: Changed) -> Floats:
+    """Partials whose mean over all requests is the share of those with something relevant, or their mean gain."""
+    has_some = partials[..., b.REQUESTS] - partials[..., b.EMPTY]
+    total, squares = (has_some, has_some) if what == "relevant" else (partials[..., b.NUM], partials[..., b.NUM2])
+    columns = [np.zeros_like(total)] * len(b.FIELDS)
+    columns[b.REQUESTS], columns[b.TOTAL], columns[b.SQUARES] = partials[..., b.REQUESTS], total, squares
+    return np.stack(columns, axis=-1)
 
 
 def compared_with(rule: Rule) -> str:

@@ -154,6 +154,16 @@ class Measure:
         return "zero" if self.ideal == "max" else self.spec.empty
 
     @property
+    def leaves_out_empty(self) -> bool:
+        """Whether requests without anything relevant do not move it: it can fall as more of them have something.
+
+        >>> [parse(t).leaves_out_empty for t in ("ndcg@10", "ndcg(empty=zero)@10", "recall(aggregate=pooled)", "ctr@9")]
+        [True, False, True, False]
+        """
+        skips = self.spec.empty if self.aggregate == "pooled" else self.empty
+        return skips == "skip" and self.spec.list_length != "always"
+
+    @property
     def is_sparse(self) -> bool:
         """Whether items of grade 0 add nothing, so that only relevant rows need to be read."""
         return not isinstance(self.gain, tuple) or dict(self.gain).get(0.0, 0.0) == 0.0
@@ -187,13 +197,15 @@ class Measure:
         return [n for n in names if n in self.spec.options and getattr(self, n) != getattr(defaults, n)]
 
 
-def parse(text: str, max_grade: float | None = None) -> Measure:
+def parse(text: str, max_grade: float | None = None, empty: Empty | None = None) -> Measure:
     """The measure that `text` names.
 
     Args:
         text: e.g. `ndcg@10`, `ndcg(gain={0:0,1:1,2:3},ideal=max,max_grade=2)@5`, `rbp(p=.8)`, `mrr`.
         max_grade: highest grade that the data's label recipe allows, for a measure that needs one and names
             none.
+        empty: what an empty request counts as where the text does not say; where the measure has no such reading, and
+            without it, the measure's own default holds.
 
     Raises:
         ValueError: unknown name or option, a value out of range, or options that contradict each other;
@@ -216,7 +228,8 @@ p=None, aggregate='mean', empty='skip')
             f"{text!r}: empty changes nothing with aggregate=pooled, which adds all requests up; leave it out"
         )
     if "empty" not in options:
-        measure = replace(measure, empty=measure.default_empty)
+        is_read_so = empty in measure.spec.empties and measure.aggregate == "mean"
+        measure = replace(measure, empty=empty if empty is not None and is_read_so else measure.default_empty)
     if measure.max_grade is None and (measure.ideal == "max" or name == "err"):
         measure = replace(measure, max_grade=max_grade)
     _check(measure, text)

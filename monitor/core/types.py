@@ -308,6 +308,13 @@ class Monitor:
         """Measure -> identity of its series, so that it is worked out once."""
         return {}
 
+    @property
+    def shown(self) -> tuple[tuple[Measure, int], ...]:
+        """(measure, window) of every series that is shown: those configured, and what alert rules judge besides."""
+        own = [(measure, window) for measure in self.measures for window in self.windows]
+        judged = [(rule.measure, rule.window) for rule in self.alerts if rule.measure is not None]
+        return tuple(dict.fromkeys([*own, *judged]))
+
     @cached_property
     def traffic(self) -> Definition:
         """Identity of the traffic partials."""

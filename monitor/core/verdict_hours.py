@@ -24,7 +24,7 @@ def step_of(bucket: int) -> int:
 
 def judged(measure: Measure) -> Measure:
     """The reading that verdicts are on: the other ones hide requests that lost all their labels."""
-    return replace(measure, empty="zero")
+    return measure if measure.aggregate == "pooled" else replace(measure, empty="zero")
 
 
 def hours(

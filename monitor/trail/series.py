@@ -139,9 +139,8 @@ def extended(monitor: Monitor, store: Store, now: float, former: Sequence[Trail]
 
 def subjects(monitor: Monitor) -> tuple[tuple[Measure | None, int], ...]:
     """(measure, window) of every trail: the monitor's own, and what rules judge besides."""
-    own = [(measure, window) for measure in monitor.measures for window in monitor.windows]
-    judged = [(rule.measure, rule.window) for rule in monitor.alerts if rule.overall]
-    return tuple(dict.fromkeys([*own, *judged]))
+    coverage = [(None, rule.window) for rule in monitor.alerts if rule.overall and rule.measure is None]
+    return tuple(dict.fromkeys([*monitor.shown, *coverage]))
 
 
 def _new(monitor: Monitor, measure: Measure | None, window: int) -> Trail:

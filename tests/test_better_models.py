@@ -1,0 +1,165 @@
+"""A better model never pages and never asks to retrain, by the examples' rules and by verdicts; a worse one does.
+
+The logs are simulated: four weeks of one model, then six days of another. People look at rank k with probability 1/k and
+click what they see by its relevance. They go through the real backfill, and `replay` says what would have been told.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import monitor.cli as cli
+from tests.support.processes import ROOT
+
+DAYS, NEW_FROM, SINCE = 34, 28, "2026-10-01"
+CONFIG: dict[str, Any] = {
+    "store": {"url": "sqlite:///store.db"},
+    "sources": {"lake": {"url": "duckdb:///:memory:"}},
+}
+MONITOR: dict[str, Any] = {
+    "name": "shop",
+    "source": "lake",
+    "rankings": {
+        "select": "SELECT * FROM read_parquet('{folder}/rankings.parquet')",
+        "request": "request",
+        "item": "item",
+        "position": "position",
+        "time": "served",
+        "model_version": "model",
+    },
+    "slices": ["device"],
+    "relevance": {
+        "events": {
+            "select": "SELECT * FROM read_parquet('{folder}/events.parquet')",
+            "request": "request",
+            "item": "item",
+            "type": "type",
+            "time": "happened",
+            "rules": [{"type": "click", "grade": 1}],
+            "attribution": "1h",
+        }
+    },
+    "measures": ["ndcg@10", "mrr@10"],
+    "windows": ["24h"],
+    "drift": {},
+    "retrain": {"notify": ["log"], "after": "24h"},
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """How good the items at ranks 1, 2 to 4 and from 5 on are, how many are shown, and how people come and look."""
+
+    head: float = 0.5
+    middle: float = 0.05
+    tail: float = 0.05
+    items: int = 10
+    looks: float = 1.0
+    hourly: int = 40
+
+
+OLD = Model(looks=0.8)
+BETTER = {
+    "a better tail": replace(OLD, tail=0.35),
+    "a better head": replace(OLD, head=0.7),
+    "more results": replace(OLD, items=20),
+    "a faster page": replace(OLD, looks=1.0),
+    "more traffic": replace(OLD, hourly=60),
+}
+WORSE = {
+    "a worse head": replace(OLD, head=0.4),
+    "all half as good": replace(OLD, head=0.25, middle=0.025, tail=0.025),
+    "head and middle swapped": replace(OLD, head=0.05, middle=0.2),
+}
+SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.engines) for seed in (2, 3)))
+
+
+def log(folder: Path, new: Model, seed: int) -> None:
+    """Write the log of the old model and then the new one as Parquet files."""
+    pytest.importorskip("duckdb_engine")
+    pytest.importorskip("pyarrow")
+    rng, rankings, events, start = np.random.default_rng(seed), [], [], pd.Timestamp(SINCE, tz="UTC")
+    for name, model, begin, days in (("v1", OLD, 0, NEW_FROM), ("v2", new, NEW_FROM, DAYS - NEW_FROM)):
+        number, rank = days * 24 * model.hourly, np.arange(1, model.items + 1)
+        served = start + pd.to_timedelta(begin * 86_400 + np.sort(rng.random(number)) * days * 86_400, unit="s")
+        good = np.where(rank == 1, model.head, np.where(rank < 5, model.middle, model.tail))
+        clicked = rng.random((number, model.items)) < good * model.looks / rank
+        device = np.where(rng.random(number) < 0.5, "mobile", "desktop")
+        request, shown = np.repeat(np.arange(number), model.items), np.tile(rank, number)
+        rows = {"request": request, "item": shown, "position": shown, "served": served[request]}
+        rankings.append(pd.DataFrame({**rows, "device": device[request], "model": name}))
+        at, item = np.nonzero(clicked)
+        found = {"request": at, "item": item + 1, "type": "click", "happened": served[at] + pd.Timedelta("20s")}
+        events.append(pd.DataFrame(found))
+    for kind, frames in (("rankings", rankings), ("events", events)):
+        whole = pd.concat([f.assign(request=n + f["request"].astype(str)) for n, f in zip("ab", frames, strict=True)])
+        whole.to_parquet(folder / f"{kind}.parquet", coerce_timestamps="us", allow_truncated_timestamps=True)
+
+
+def rules() -> list[dict[str, Any]]:
+    """The alert rules of the example and of deploy, as they stand there, for the windows of this monitor."""
+    found = {}
+    for file in ("config/examples/search-events.yaml", "deploy/rankmon.yaml"):
+        for monitor in yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["monitors"]:
+            for rule in monitor.get("alerts", []):
+                found[f"{rule['name']}-{len(found)}"] = {**rule, "name": f"{rule['name']}-{len(found)}"}
+    return [*found.values()]
+
+
+def filled(folder: Path, new: Model, seed: int, alerts: list[dict[str, Any]]) -> Path:
+    """The configuration of a monitor that was backfilled from that log."""
+    log(folder, new, seed)
+    path = folder / "rankmon.yaml"
+    text = yaml.safe_dump({**CONFIG, "monitors": [{**MONITOR, "alerts": alerts}]})
+    path.write_text(text.replace("{folder}", str(folder)), encoding="utf-8")
+    until = (pd.Timestamp(SINCE) + pd.Timedelta(days=DAYS)).strftime("%Y-%m-%d")
+    assert cli.run(["backfill", "--from", SINCE, "--to", until, "-c", str(path)]) == 0
+    return path
+
+
+def told(path: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """The incidents that there would have been."""
+    capsys.readouterr()
+    assert cli.run(["replay", "--format", "json", "-c", str(path)]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    return [*found["incidents"]]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("new", BETTER.values(), ids=BETTER)
+def test_a_better_model_pages_nobody(new: Model, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(filled(tmp_path, new, seed, rules()), capsys) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("new", WORSE.values(), ids=WORSE)
+def test_a_worse_model_pages(new: Model, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quality = [one for one in told(filled(tmp_path, new, seed, rules()), capsys) if one["matter"] == "quality"]
+    assert any("quality-drop" in by for one in quality for by in one["by"])
+
+
+def test_a_rule_on_clicked_lists_alone_says_that_people_find_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = {**rules()[0], "measure": "ndcg(empty=skip)@10", "for": "6h"}
+    path = filled(tmp_path, BETTER["a better tail"], 1, [rule])
+    assert cli.run(["check-config", "-c", str(path)]) == 0
+    assert "falls when better lists bring clicks further down" in capsys.readouterr().err
+    (incident,) = told(path, capsys)
+    assert incident["matter"] == "quality"
+    assert cli.run(["incidents", "show", incident["id"], "-c", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"More requests have something relevant: 5\d\.\d %, 4\d\.\d % before\.", shown)
+    assert "do not retrain for this" in shown
+    assert "or retrain" not in shown
+    assert cli.run(["status", "-c", str(path)]) == 0
+    assert "no retraining is asked for now: more requests with something relevant" in capsys.readouterr().out
