@@ -11,8 +11,8 @@ _TOLD = {
     "items": "Lists{of} are of another length since: {value:.1f} items a request, where {usual:.1f} are usual.",
     "events": "A request{of} brings more events that count since: {value:.3g}, where {usual:.3g} are usual. Worse "
     "lists alone mostly bring fewer.",
-    "relevant": "More requests{of} have something relevant: {share:.1f} %, {usual_share:.1f} % before. {judged} also falls "
-    "when people find more further down.",
+    "relevant": "More requests{of} have something relevant: {share:.1f} %, {usual_share:.1f} % before. {judged} also "
+    "falls when people find more further down.",
     "gain": "A request{of} brings more gain: {value:.3g}, {usual:.3g} before. {judged} also falls when people find "
     "more further down.",
 }
