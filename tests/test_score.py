@@ -219,6 +219,40 @@ def test_a_zipped_run_and_one_with_an_ending_of_its_own_are_trec_runs(golden: Pa
     assert requests(str(run), "--qrels", str(qrels)) == expected
 
 
+@pytest.mark.parametrize("name", ["a.run", "bm25", "results.eval-2024"])
+def test_a_run_whose_lines_have_more_fields_than_six_is_one_whatever_its_name(here: Path, name: str) -> None:
+    (here / name).write_text("q1 Q0 a 1 3.5 tag of more words\nq1 Q0 b 2 2.5 tag\n")
+    (here / "qrels").write_text("q1 0 b 1\n")
+    assert values(name, "--qrels", "qrels", "-m", "mrr") == {"mrr": 0.5}
+
+
+def test_judged_queries_without_a_ranking_are_not_left_out_without_a_word(here: Path) -> None:
+    (here / "a.run").write_text("q1 Q0 a 1 3 x\n")
+    (here / "qrels").write_text("q1 0 a 1\nq2 0 b 1\nq3 0 c 0\n")
+    options = ("a.run", "--qrels", "qrels", "-m", "mrr")
+    said = "2 judged queries without a ranking, left out; --complete counts them as 0 (trec_eval -c)"
+    assert said in invoke(*options).stdout
+    assert json.loads(invoke(*options, "--format", "json").stdout)["unranked"] == 2
+    by_csv = invoke(*options, "--format", "csv")
+    assert (said in by_csv.stderr, said in by_csv.stdout) == (True, False)
+    complete = invoke(*options, "--complete")
+    assert "left out" not in complete.output
+    assert values(*options, "--complete") == {"mrr": pytest.approx(1 / 3)}
+
+
+@pytest.mark.parametrize("name", ["web.run", "shown.csv", "shown.tsv", "shown.jsonl"])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_standard_input_is_read_as_a_file_of_its_kind(golden: Path, name: str, zipped: bool) -> None:
+    path = golden / name
+    judged = ("--qrels", "web.qrels") if name == "web.run" else ()
+    content = gzip.compress(path.read_bytes()) if zipped else path.read_bytes()
+    piped = CliRunner().invoke(cli, ["score", "-", *judged, "--format", "json"], input=content)
+    named = json.loads(invoke(str(path), *judged, "--format", "json").stdout)
+    assert json.loads(piped.stdout) == {**named, "rankings": "-"}
+    header = CliRunner().invoke(cli, ["score", "-"], input=b"request,item,rank,grade\nr,a,first,1\n")
+    assert str(header.exception) == "standard input:2: rank 'first' is not a number; correct it"
+
+
 def test_judgments_may_be_a_table_and_rankings_of_a_table_may_have_qrels(here: Path) -> None:
     Path("a.run").write_text("7 0 a 1 2 t\n7 0 b 2 1 t\n8 0 a 1 1 t\n")
     Path("a.csv").write_text("qid,docno,score\n7,a,2\n7,b,1\n8,a,1\n")
@@ -565,12 +599,12 @@ DIRT = {
     "position far off": (
         {"a.jsonl": '{"request":1,"position":1' + "0" * 400 + ',"grade":1}\n'},
         "a.jsonl",
-        f"a.jsonl:1: position 1{'0' * 400} is not a number; correct it, or leave it empty where there is none",
+        f"a.jsonl:1: position 1{'0' * 400} is not a number; correct it",
     ),
     "score in words": (
         {"a.run": RUN + "q1 Q0 b 2 high t\n", "q": "q1 0 a 1\n"},
         "a.run --qrels q",
-        "a.run:2: score 'high' is not a number; correct it, or leave it empty where there is none",
+        "a.run:2: score 'high' is not a number; correct it",
     ),
     "score empty": (
         {"a.csv": "request,item,score,grade\nq,a,,1\n"},
@@ -713,7 +747,7 @@ def test_the_json_is_as_agreed(golden: Path, variant: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_csv_is_as_agreed(golden: Path, variant: str) -> None:
-    found = invoke(*WEB, *VARIANTS[variant], "--format", "csv").output
+    found = invoke(*WEB, *VARIANTS[variant], "--format", "csv").stdout
     expected = (golden / "expected" / f"{variant}.csv").read_text(encoding="utf-8")
     assert_same_but_for_the_last_digit(*(list(csv.DictReader(io.StringIO(text))) for text in (found, expected)))
 

@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +15,7 @@ import click
 
 from monitor.cli.formats import format_option
 from monitor.core.measures import Measure, parse
-from monitor.core.words import plain
+from monitor.core.words import counted, plain
 
 if TYPE_CHECKING:  # pandas and rich take a second to import, which no other command should wait for
     from rich.table import Table
@@ -27,10 +28,10 @@ HELP = """\
 Compute ranking measures on files, as the daemon computes them.
 
 RANKINGS is a TREC run, or a .csv, .tsv, .jsonl, .ndjson or .parquet file with a row for each item (each but Parquet
-may end in .gz). Its columns are found by name: request or request_id (else query, query_id, qid, topic); item,
-item_id, docno, docid or doc_id; position or rank, else score; grade, relevance, rel or label. An empty grade is no
-judgment, not a 0, and a request without any grade is left out. A query in a column of its own ties requests to
-judgments that are made by query.
+may end in .gz); - is standard input, of any of these kinds. Its columns are found by name: request or request_id (else
+query, query_id, qid, topic); item, item_id, docno, docid or doc_id; position or rank, else score; grade, relevance,
+rel or label. An empty grade is no judgment, not a 0, and a request without any grade is left out. A query in a column
+of its own ties requests to judgments that are made by query.
 
 \b
   rankmon score shown.csv --grade clicked -m ndcg@10 -m mrr -m 'recall(aggregate=pooled)@20'
@@ -46,7 +47,8 @@ trec_eval takes it over all judged ones and counts queries with nothing relevant
   ndcg          ndcg(ideal=global,empty=zero)        recip_rank  mrr
 
 Without -m it is ndcg@10, or ndcg(ideal=global)@10 where judgments are given. A negative judgment in TREC qrels is
-none; queries of the run that are not judged are left out; the run's rank column is ignored.
+none; queries of the run that are not judged are left out; the run's rank column is ignored. rbp is binary and has p=0.8
+by default; trec_eval 10's has p=0.9 and graded gains, ir_measures' p=0.8 and graded gains unless `rel` is given.
 """
 
 
@@ -117,14 +119,17 @@ def score(
             "--ideal-from changes nothing: no measure has ideal=global; leave it out, or ask for one"
         )
     names = scoring.Names(**columns, base=base)
-    lists = scoring.read(rankings, names, qrels=qrels, ideal_from=ideal_from, ties=ties, complete=complete)
-    report = scoring.evaluate(lists, measures)
-    scoring.refuse_above(lists, max_grade, "--max-grade")
+    with scoring.on_disk(rankings) as path:
+        lists = scoring.read(path, names, qrels=qrels, ideal_from=ideal_from, ties=ties, complete=complete)
+        report = scoring.evaluate(lists, measures)
+        scoring.refuse_above(lists, max_grade, "--max-grade")
     if style == "table":
         _print_tables(report, per_request)
     else:
         write = {"json": _json, "csv": _csv}[style]
-        click.echo(write(report, per_request), nl=False)
+        click.echo(write(replace(report, path=rankings), per_request), nl=False)
+        if style == "csv" and report.unranked:
+            click.echo(f"rankmon: {_unranked(report)}", err=True)
 
 
 def _refuse_contradictions(qrels: Path | None, complete: bool, columns: dict[str, str | None]) -> None:
@@ -149,6 +154,7 @@ def _json(report: Report, per_request: bool) -> str:
         "rankings": str(report.path),
         "requests": len(report.requests),
         "unlabelled": report.unlabelled,
+        "unranked": report.unranked,
         "measures": [
             {"measure": str(r.measure), "value": r.value, "requests": r.requests, "empty": r.empty}
             for r in report.results
@@ -183,6 +189,13 @@ def _print_tables(report: Report, per_request: bool) -> None:
         console.print(table)
     if report.unlabelled:
         console.print(f"{report.unlabelled} more without a label, left out", soft_wrap=True)
+    if report.unranked:
+        console.print(_unranked(report), soft_wrap=True)
+
+
+def _unranked(report: Report) -> str:
+    what = counted(report.unranked, "judged query")
+    return f"{what} without a ranking, left out; --complete counts them as 0 (trec_eval -c)"
 
 
 def _table(report: Report) -> Table:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 DAY = 86_400
 
-_PLURALS = {"grade above max": "grades above max", "mixed query": "mixed queries"}
+_PLURALS = {"grade above max": "grades above max", "mixed query": "mixed queries", "judged query": "judged queries"}
 
 
 def counted(number: int, noun: str) -> str:

@@ -61,7 +61,9 @@ def refuse_twice(sheet: Sheet, group: Texts, value: Texts, what: str, owner: str
 
 def as_grades(sheet: Sheet, name: str) -> Floats:
     """(n,) nan is unjudged, and so is a negative judgment of TREC qrels."""
-    number = _numbers(sheet, name)
+    number = _numbers(
+        sheet, name, "correct it" if sheet.is_trec else "correct it, or leave it empty where there is none"
+    )
     if sheet.is_trec:
         fraction = np.isinf(number) | (np.floor(number) != number)
         sheet.refuse_where(fraction, name, "is no whole number; put fractions into a CSV file of query, item, grade")
@@ -87,7 +89,7 @@ def as_scores(sheet: Sheet, name: str) -> Floats:
     return number
 
 
-def _numbers(sheet: Sheet, name: str) -> Floats:
+def _numbers(sheet: Sheet, name: str, remedy: str = "correct it") -> Floats:
     """(n,) a column as numbers, perhaps infinite; nan where it is NULL, an InputError where it is anything else."""
     column = sheet.columns[name]
     given = np.flatnonzero(~column.null)
@@ -99,11 +101,13 @@ def _numbers(sheet: Sheet, name: str) -> Floats:
     except (TypeError, ValueError, OverflowError):
         exact = False
     if not exact:
-        number[given] = [_number(sheet, name, int(row), value) for row, value in zip(given, values, strict=True)]
+        number[given] = [
+            _number(sheet, name, int(row), value, remedy) for row, value in zip(given, values, strict=True)
+        ]
     return number
 
 
-def _number(sheet: Sheet, name: str, row: int, value: object) -> float:
+def _number(sheet: Sheet, name: str, row: int, value: object, remedy: str) -> float:
     if isinstance(value, str) and value.strip() in NULLS:
         return np.nan
     try:
@@ -111,5 +115,5 @@ def _number(sheet: Sheet, name: str, row: int, value: object) -> float:
     except (TypeError, ValueError, OverflowError):
         number = np.nan
     if np.isnan(number):
-        sheet.refuse_value(row, name, "is not a number; correct it, or leave it empty where there is none")
+        sheet.refuse_value(row, name, f"is not a number; {remedy}")
     return number

@@ -32,6 +32,7 @@ class Lists:
         sampled: (size,) whether the request has a label.
         missing: (size,) whether only the qrels have it.
         judged: what `ideal=global` is over; None where there are no judgments.
+        unranked: judged queries without a ranking that are not among them.
         at: where a row stands, for messages.
     """
 
@@ -43,6 +44,7 @@ class Lists:
     sampled: Bools
     missing: Bools
     judged: Judged | None
+    unranked: int
     at: Callable[[int], str]
 
 
@@ -77,11 +79,13 @@ def read(
     ideal = match if ideal_from is None else match_judgments(rows, read_judgments(ideal_from, names), names)
     if ideal is not None and ideal is not match:
         refuse_unjudged(rows, grade, ideal)
-    absent = match.absent if match is not None and complete else pd.Index([], dtype=object)
+    unranked = pd.Index([], dtype=object) if match is None else match.absent
+    absent = unranked if complete else unranked[:0]
     judged = None if ideal is None else judged_levels(ideal, absent)
     ids, missing = [*rows.request.names, *absent], np.repeat([False, True], [len(sampled), len(absent)])
     sampled = np.r_[sampled, np.ones(len(absent), bool)]
-    return Lists(path, ids, rows.request.code, rows.rank, grade, sampled, missing, judged, sheet.at)
+    left_out = len(unranked) - len(absent)
+    return Lists(path, ids, rows.request.code, rows.rank, grade, sampled, missing, judged, left_out, sheet.at)
 
 
 def _column_grades(rows: Rows, names: Names) -> tuple[Floats, Bools]:

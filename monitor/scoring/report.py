@@ -38,11 +38,18 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """All measures of a file. `requests` names those with a label, in its order; `unlabelled` counts the others."""
+    """All measures of a file.
+
+    Attributes:
+        requests: names of those with a label, in its order.
+        unlabelled: how many have none.
+        unranked: how many judged queries have no ranking and are left out.
+    """
 
     path: Path
     requests: list[str]
     unlabelled: int
+    unranked: int
     results: list[Result]
 
 
@@ -55,7 +62,8 @@ def evaluate(lists: Lists, measures: Sequence[Measure]) -> Report:
     rankings = _rankings(lists, {m.k for m in measures if m.needs_list_length})
     sampled = np.flatnonzero(lists.sampled)
     results = [_result(lists, rankings, m) for m in measures]
-    return Report(lists.path, [lists.ids[i] for i in sampled], len(lists.ids) - len(sampled), results)
+    ids, unlabelled = [lists.ids[i] for i in sampled], len(lists.ids) - len(sampled)
+    return Report(lists.path, ids, unlabelled, lists.unranked, results)
 
 
 def _rankings(lists: Lists, depths: set[int | None]) -> Rankings:

@@ -33,11 +33,11 @@ QRELS = Layout("TREC qrels", ("qid", "iter", "docno", "rel"), ("qid", "docno", "
 
 
 def looks_like(layout: Layout, path: Path) -> bool:
-    """Whether the first line with content has as many fields."""
+    """Whether the first line with content has as many fields, or more where these may follow."""
     with open_bytes(path) as file:
         lines = (line.split() for line in islice(file, 1000))
         fields = next((f for f in lines if f and not f[0].startswith(b"#")), [])
-    return len(fields) == len(layout.columns)
+    return len(fields) == len(layout.columns) or (layout.open_ended and len(fields) > len(layout.columns))
 
 
 def read_trec(path: Path, layout: Layout) -> Sheet:
