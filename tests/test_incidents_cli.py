@@ -180,7 +180,7 @@ def test_backfill_and_check_config_say_how_often_each_rule_would_have_fired(
 ) -> None:
     text = (filled / "rankmon.yaml").read_text(encoding="utf-8")
     eager = "\n      - {name: eager, measure: ndcg@10, drop: 0.1%, baseline: {trailing: 4d}, slices: [device]}\n"
-    eager += eager.replace("eager", "calm").replace("0.1%", "40%")
+    eager += eager.replace("eager", "calm").replace("0.1%", "90%")
     (tmp_path / "rankmon.yaml").write_text(text.rstrip() + eager, encoding="utf-8")
     fell = r"shop: rule drop would have paged once in the 8 d until 2026-02-10 .*, and fired for .* device=mobile once"
     assert run(filled, "backfill", "--from", "2026-02-09", "--to", "2026-02-10") == 0
