@@ -152,9 +152,39 @@ def test_a_store_that_may_only_be_read_is_read_and_its_writers_are_told(rankmon:
 def test_a_reader_without_rights_sees_what_a_running_daemon_has_just_written(rankmon: Rankmon, folder: Path) -> None:
     store = made(folder)
     store.alerts.silence("search", 0.0, 4e9, "ada", "a holiday")
+    code, _, err = rankmon("status")
+    assert (code, "may not read" in err, "chmod 640" in err) == (
+        (4, True, True) if os.geteuid() == 0 else (0, False, False)
+    )
+    for path in (folder / "store").iterdir():
+        path.chmod(0o640)  # of the group, whose right somebody else keeps here
     (folder / "store").chmod(0o755)
     assert "by ada: a holiday" in rankmon("incidents", "list")[1]
     store.close()
+
+
+def modes(folder: Path) -> dict[str, str]:
+    return {path.name.removeprefix("rankmon.db"): oct(path.stat().st_mode & 0o777) for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])
+def test_nobody_else_may_read_a_store_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    path, before = tmp_path / "rankmon.db", os.umask(umask)
+    try:
+        store = Store(make_url(f"sqlite:///{path}"), 30)
+        store.schema.migrate()
+        assert modes(tmp_path) == {"": "0o600", "-wal": "0o600", "-shm": "0o600"}
+        for one in tmp_path.iterdir():
+            one.chmod(0o644)  # as an older version left them
+        with Store(make_url(f"sqlite:///{path}"), 30).engine.connect():
+            assert modes(tmp_path) == {"": "0o600", "-wal": "0o600", "-shm": "0o600"}
+        for one in tmp_path.iterdir():
+            one.chmod(0o640)
+        with Store(make_url(f"sqlite:///{path}"), 30).engine.connect():
+            assert set(modes(tmp_path).values()) == {"0o640"}, "somebody gave that group the right"
+        store.close()
+    finally:
+        os.umask(before)
 
 
 def test_what_somebody_who_may_only_read_cannot_do_is_told(rankmon: Rankmon, folder: Path) -> None:

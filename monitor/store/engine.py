@@ -128,6 +128,7 @@ def _sqlite_engine(url: URL) -> sa.Engine:
     engine.dialect.statement_compiler = _Hinting
     if url.database and url.database != ":memory:":
         _watch(engine, url.database)
+        sa.event.listen(engine, "do_connect", lambda *_: files.keep_private(Path(str(url.database))))
         _read_what_is_left_alone(engine, Path(url.database))
 
     @sa.event.listens_for(engine, "connect")

@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+PRIVATE = 0o600
+"""Mode of the store's files: queries that people typed are in them."""
+
+OTHERS = 0o007
+"""Bits of a mode that are about everybody."""
 
 _EFFECTIVE = os.access in os.supports_effective_ids
 
@@ -17,6 +24,8 @@ def fault_of(path: Path) -> str:
     path, folder = path.absolute(), path.absolute().parent
     if is_folder(path):
         return f"{path} is a folder; name a file in it as store.url, e.g. sqlite:///{path}/rankmon.db"
+    if _seen(path.exists) and not _may(path, os.R_OK):
+        return f"{user()} may not read {path}; run rankmon as its owner, or let its group read it (chmod 640)"
     if not _may(folder, os.W_OK | os.X_OK):
         return (
             f"{user()} may not write into the folder {folder}, where SQLite keeps the store and files beside it; let "
@@ -25,6 +34,21 @@ def fault_of(path: Path) -> str:
     if _seen(path.exists) and not _may(path, os.R_OK | os.W_OK):
         return f"{user()} may not write {path}; let this user write it, or run rankmon as the user who may"
     return ""
+
+
+def keep_private(path: Path) -> None:
+    """Make a missing store readable by its owner alone, whatever the umask, and one that everybody may read too.
+
+    SQLite gives the files beside it the same mode. A file that a group alone may read was made so by somebody.
+    """
+    with suppress(OSError):  # of which SQLite tells
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL, PRIVATE))
+            path.chmod(PRIVATE)  # a umask may have taken more
+        elif path.stat().st_mode & OTHERS and _may(path, os.W_OK):
+            for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+                with suppress(FileNotFoundError):
+                    path.with_name(name).chmod(PRIVATE)
 
 
 def user() -> str:
