@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -23,7 +23,7 @@ from monitor.core.buckets import bucket_of, runs, starts
 from monitor.core.summed import Answer, effort, tallied
 from monitor.core.tally import Tally
 from monitor.core.types import Definition, Monitor
-from monitor.core.watermark import BucketState, believed, due_buckets, is_final, is_over
+from monitor.core.watermark import BucketState, believed, due_buckets, final_age, is_final, is_over
 from monitor.errors import SourceError, TooMany
 from monitor.keeping import refuse_what_is_gone
 from monitor.store import Lease, Store, Written
@@ -58,6 +58,9 @@ class Source(Protocol):
 
     def freshness(self, since: float, now: float) -> Freshness:
         """How new the source is."""
+
+    def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
+        """How many rows of the rankings have their time in each of some spans [since, until)."""
 
     def read(self, since: int, until: int) -> Answer:
         """The requests served in [since, until) with their labels, or the sums of these."""
@@ -106,13 +109,25 @@ class Settled:
     until: int = 0
     token: int = -1
     seen_at: float = 0.0
+    counted_at: float = 0.0
+    all_counted_at: float = 0.0
 
     def begin(self, lease: Lease, now: float, oldest: int) -> int:
         """From where on this cycle looks at buckets."""
         if lease.token != self.token + 1 or now < self.seen_at:
-            self.until = 0
+            self.until, self.counted_at, self.all_counted_at = 0, 0.0, 0.0
         self.token, self.seen_at = lease.token, now
         return max(oldest, self.until)
+
+    def count_from(self, now: float, monitor: Monitor) -> int | None:
+        """From where on rows of final buckets are to be counted now: all once a day, the last day's once a bucket."""
+        if now - self.counted_at < monitor.bucket:
+            return None
+        self.counted_at, since = now, int(now) - monitor.history
+        if now - self.all_counted_at < DAY:
+            return max(since, int(now) - final_age(monitor) - DAY)
+        self.all_counted_at = now
+        return since
 
     def learn(self, since: int, states: States, width: int) -> None:
         """Note how far the buckets from `since` on are settled in every series."""
@@ -132,6 +147,7 @@ class Outcome:
         rows, summed: how many rows the source sent, and how many more of the rankings it went through to sum them up.
         kept: buckets left as they were because the source holds less of them now than is stored as final.
         held: buckets left as they were read before because the source has no request of them any more.
+        late: final buckets that are read again because rows have come since.
         arrived: the newest that the source has ever shown.
         future_rows: rows of the source dated later than now.
     """
@@ -142,6 +158,7 @@ class Outcome:
     summed: int = 0
     kept: int = 0
     held: int = 0
+    late: int = 0
     arrived: Arrived = NOTHING_YET
     future_rows: int = 0
 
@@ -170,6 +187,7 @@ class _Plan:
         now: seconds; decides what is final.
         arrived: the newest of the source.
         due: starts of buckets, rising.
+        late: those of them that are final, and of which rows have come since.
         states: what is stored of them; what is settled there is left alone unless `again`.
         force: replace final buckets even by less.
     """
@@ -182,6 +200,7 @@ class _Plan:
     states: States
     again: bool = False
     force: bool = False
+    late: Collection[int] = ()
 
 
 def run_cycle(
@@ -196,7 +215,8 @@ def run_cycle(
     """Read what is due of one monitor and store it; the outcome so far, before the first stretch and after each.
 
     1. See what is stored, and ask the source how new it is.
-    2. Find the buckets that were never read, and those whose labels are still coming in and that are due again.
+    2. Find the buckets that were never read, those whose labels are still coming in and that are due again, and, by a
+       count of rows, final ones whose rankings have come late.
     3. Read them, oldest first, a bounded stretch at a time; turn each into partials; store it at once.
 
     What is not read when the caller leaves off is due in the next cycle.
@@ -217,9 +237,53 @@ def run_cycle(
     settled.learn(since, states, monitor.bucket)
     arrived, future_rows = _arrived(monitor, now - monitor.history, now, source, store, states)
     found = (due_buckets(monitor, series, now, arrived.request, settled.until) for series in states.values())
-    due = _without_rolled_up(monitor, sorted({start for starts in found for start in starts}), store, now)
-    plan = _Plan(monitor, now, arrived, future_rows, due, states)
+    late = _late(monitor, settled.count_from(now, monitor), source, store)
+    if len(late) == DAY // monitor.bucket:  # and there may be more
+        settled.counted_at = settled.all_counted_at = 0.0
+    due = _without_rolled_up(monitor, sorted({*late, *(start for starts in found for start in starts)}), store, now)
+    plan = _Plan(monitor, now, arrived, future_rows, due, states, late=set(due).intersection(late))
     yield from _read_and_store(plan, source, store, lease, stride)
+
+
+def _late(monitor: Monitor, since: int | None, source: Source, store: Store) -> list[int]:
+    """Starts of final buckets from `since` on of which the source has more rows than when they were read; a day's most.
+
+    Rows are counted by the day first, and by the bucket where a day has others than it had.
+    """
+    known = {} if since is None else store.row_counts(monitor.traffic, since)
+    days: dict[int, list[int]] = {}
+    for start in sorted(known):
+        days.setdefault(start // DAY, []).append(start)
+    whole = [part for some in days.values() for part in runs(some, monitor.bucket, len(some))]
+    try:
+        counts = zip(whole, source.row_counts(whole), strict=True)
+        other = [(s, u) for (s, u), rows in counts if rows != sum(known[b] for b in range(s, u, monitor.bucket))]
+        starts = [start for s, u in other for start in range(s, u, monitor.bucket)]
+        now = source.row_counts([(start, start + monitor.bucket) for start in starts])
+    except SourceError as error:
+        if error.reason not in ("timeout", "resources"):
+            raise
+        log.info("monitor %s: late rankings are not looked for, counting rows took too long: %s", monitor.name, error)
+        return []
+    late = [start for start, rows in zip(starts, now, strict=True) if rows > known[start]]
+    return late[: DAY // monitor.bucket]
+
+
+def _counted(plan: _Plan, since: int, until: int, source: Source) -> dict[int, int]:
+    """Start -> rows of the buckets in [since, until) that a read now makes final, where `_late` will ask for them."""
+    monitor, oldest = plan.monitor, plan.now - plan.monitor.history
+    final = [
+        start
+        for start in range(since, until, monitor.bucket)
+        if start >= oldest and is_final(monitor, start, plan.now, plan.arrived.request)
+    ]
+    try:
+        rows = source.row_counts([(start, start + monitor.bucket) for start in final])
+    except SourceError as error:
+        if error.reason not in ("timeout", "resources"):
+            raise
+        return {}
+    return dict(zip(final, rows, strict=True))
 
 
 def _without_rolled_up(monitor: Monitor, due: list[int], store: Store, now: float) -> list[int]:
@@ -316,14 +380,15 @@ def _looks_for_labels(monitor: Monitor) -> bool:
 def _read_and_store(plan: _Plan, source: Source, store: Store, lease: Lease, stride: Stride) -> Iterator[Outcome]:
     """Carry out a plan, stretch by stretch; the outcome so far, before the first one and after each."""
     monitor = plan.monitor
-    outcome = Outcome(len(plan.due), arrived=plan.arrived, future_rows=plan.future_rows)
+    outcome = Outcome(len(plan.due), late=len(plan.late), arrived=plan.arrived, future_rows=plan.future_rows)
     yield outcome
     for since, until in _stretches(plan.due, monitor.bucket, stride, store.places(monitor.name).changes()):
         places = store.places(monitor.name)
         sliced = replace(monitor, slices=places.open_at(since, monitor.slices))
+        counted = _counted(plan, since, until, source)  # before the read: what comes in between is read, or told late
         found = read_tally(sliced, source, since, until, places.at(since), stride)
         stride.learn(effort(found), (until - since) // monitor.bucket)
-        written = _write(plan, found, store, lease)
+        written = _write(plan, found, store, lease, counted)
         outcome = outcome.plus(found, written)
         yield outcome
 
@@ -411,14 +476,16 @@ def _middle(since: int, until: int, width: int) -> int:
     return edge if edge > since else middle
 
 
-def _write(plan: _Plan, tallied: Tally, store: Store, lease: Lease) -> Written:
+def _write(plan: _Plan, tallied: Tally, store: Store, lease: Lease, counted: Mapping[int, int]) -> Written:
     """Store the tally's buckets, of each series those that are open, or all if they are read again."""
     monitor, inside = plan.monitor, range(tallied.since, tallied.until, plan.monitor.bucket)
-    targets = {d: [s for s in inside if plan.again or not _is_settled(plan.states[d], s)] for d in plan.states}
+    again = set(inside) if plan.again else plan.late
+    targets = {d: [s for s in inside if s in again or not _is_settled(plan.states[d], s)] for d in plan.states}
     finals = [start for start in inside if is_final(monitor, start, plan.now, plan.arrived.request)]
     awaited = {start for start in finals if not is_over(monitor, start, plan.arrived.request)}
-    again = {s for d in plan.states for s in targets[d] if s in plan.states[d] and plan.states[d][s].final}
-    return store.write(lease, monitor, tallied, targets, plan.now, finals, plan.force, again, awaited)
+    final = {s for d in plan.states for s in targets[d] if s in plan.states[d] and plan.states[d][s].final}
+    restating = final.union(plan.late).intersection(inside)
+    return store.write(lease, monitor, tallied, targets, plan.now, finals, plan.force, restating, awaited, counted)
 
 
 def _is_settled(series: Mapping[int, BucketState], start: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -109,7 +109,7 @@ class Runner:
     def _show_counters(self) -> None:
         name = self.monitor.name
         self._telemetry.expect(name)
-        for counter in ("rankmon_evaluations", "rankmon_source_rows", "rankmon_buckets_stored"):
+        for counter in ("rankmon_evaluations", "rankmon_source_rows", "rankmon_buckets_stored", "rankmon_late_buckets"):
             self._telemetry.count(counter, name, by=0)
         for reason in REASONS:
             self._telemetry.count("rankmon_evaluation_failures", name, reason, by=0)
@@ -235,6 +235,13 @@ class Runner:
         self._failures, self._failed = 0, None
         level = logging.INFO if outcome.stored else logging.DEBUG
         log.log(level, "monitor %s: %d of %d due buckets in %.1f s", name, outcome.stored, outcome.due, took)
+        if outcome.late:
+            self._telemetry.count("rankmon_late_buckets", name, by=outcome.late)
+            log.warning(
+                "monitor %s: rankings came after %s had been final (one server's log is late, perhaps); read again",
+                name,
+                counted(outcome.late, "bucket"),
+            )
         if outcome.kept:
             log.warning("monitor %s: the source holds less now of %d final buckets; kept them", name, outcome.kept)
         if outcome.held:
@@ -363,6 +370,10 @@ class _Timed:
     def freshness(self, since: float, now: float) -> Freshness:
         with self._telemetry.stage(self._monitor, "read"):
             return self._source.freshness(since, now)
+
+    def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
+        with self._telemetry.stage(self._monitor, "read"):
+            return self._source.row_counts(spans)
 
     def read(self, since: int, until: int) -> Answer:
         with self._telemetry.stage(self._monitor, "read"):

@@ -88,6 +88,16 @@ judgments_used = sa.Table(
     sa.Column("fingerprint", sa.Text, nullable=False),
 )
 
+row_counts = sa.Table(
+    "row_counts",
+    metadata,
+    sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True),
+    sa.Column("bucket_start", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Rows of the rankings, by their own time, that the source held of a recent bucket when it was read as final."""
+
 bucket_marks = sa.Table(
     "bucket_marks",
     metadata,

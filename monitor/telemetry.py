@@ -25,6 +25,10 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             ("monitor",),
         ),
         "rankmon_buckets_stored": ("Buckets read and stored, again or for the first time.", ("monitor",)),
+        "rankmon_late_buckets": (
+            "Final buckets that were read again because rankings of their time have come since.",
+            ("monitor",),
+        ),
         "rankmon_notifications_sent": ("Notifications that their receiver has taken.", ("channel",)),
         "rankmon_notification_failures": ("Attempts to notify that failed.", ("channel",)),
         "rankmon_notifications_dropped": ("Notifications that were given up.", ("channel",)),

@@ -1,8 +1,9 @@
 """The way of the data from the source to the store: whatever happens on it, the store ends up the same."""
 
 import shutil
+import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,11 +30,12 @@ from monitor.core.types import (
     TimeColumn,
 )
 from monitor.core.watermark import final_age, read_ages
-from monitor.cycle import Outcome, Source, Stride, run_backfill, run_cycle
+from monitor.cycle import Outcome, Settled, Source, Stride, run_backfill, run_cycle
 from monitor.database_url import parse_url
 from monitor.demo.shop import Shop, Story, create_schema
 from monitor.errors import SourceError, Stopped
 from monitor.snapshot import take_snapshot
+from monitor.source.choice import open_reader
 from monitor.source.engine import Database
 from monitor.source.pull import Freshness, Pull
 from monitor.store import Store
@@ -195,6 +197,9 @@ def test_an_error_between_stretches_keeps_what_was_stored(shop_url: str, stores:
         def freshness(self, since: float, now: float) -> Any:
             return healthy.freshness(since, now)
 
+        def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
+            return healthy.row_counts(spans)
+
         def read(self, since: int, until: int) -> Any:
             reads.append(since)
             if len(reads) == 2:
@@ -224,6 +229,9 @@ class Asked:
         self.since.append(since)
         found = self.source.freshness(since, now)
         return Freshness(found.newest, found.future_rows, None if self.hides_labels else found.newest_label)
+
+    def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
+        return self.source.row_counts(spans)
 
     def read(self, since: int, until: int) -> Any:
         return self.source.read(since, until)
@@ -443,6 +451,48 @@ def without_rows_from(url: str, since: int, folder: Path) -> Path:
             connection.exec_driver_sql(f"DELETE FROM {table} WHERE {column} >= ?", (limit,))
     engine.dispose()
     return copy
+
+
+def of_one_server(url: str, folder: Path) -> Path:
+    """A copy of a source in which the rankings of every other request have not come yet."""
+    copy = folder / "one.db"
+    shutil.copy(url.removeprefix("sqlite:///"), copy)
+    with sqlite3.connect(copy) as connection:
+        connection.execute("DELETE FROM rankings WHERE CAST(substr(request_id, -1) AS INTEGER) % 2")
+    return copy
+
+
+@pytest.mark.parametrize("engine", ["pull", "pushdown"])
+def test_rankings_that_come_after_their_bucket_is_final_are_read_and_noted(
+    engine: Any, shop_url: str, tmp_path: Path, stores: Stores
+) -> None:
+    monitor = replace(shop(["ndcg@10", "ctr"], history=2 * DAY), engine=engine)
+    whole = driver(monitor, shop_url, stores.new())
+    whole.at(SETTLED)
+    late = driver(monitor, f"sqlite:///{of_one_server(shop_url, tmp_path)}", stores.new())
+    assert late.at(SETTLED).late == 0
+    assert differences(dump(whole.store), dump(late.store))
+    late.source = open_reader(monitor, Database(monitor.source, parse_url(shop_url, None), 60))
+    outcomes = [late.at(SETTLED + 60), late.at(SETTLED + 120), late.at(SETTLED + 180)]
+    first, second, third = (o.late for o in outcomes)
+    assert (first, second > 10, third) == (24, True, 0), "a day's buckets at the most in one run"
+    assert outcomes[-1].due == 0
+    assert differences(*(within(dump(one.store), until=END) for one in (whole, late))) == []
+    assert sum(row[3] for row in restatements(late.store)) == first + second
+
+
+def test_rows_that_are_gone_are_not_asked_for_again(shop_url: str, stores: Stores) -> None:
+    driven = driver(shop(history=2 * DAY), shop_url, stores.new())
+    driven.at(SETTLED)
+    purge(shop_url, SETTLED - DAY)
+    assert [(o.due, o.late) for o in (driven.at(SETTLED + 60), driven.at(SETTLED + 120))] == [(0, 0), (0, 0)]
+
+
+def test_rows_are_counted_once_a_bucket_and_beyond_a_day_once_a_day() -> None:
+    settled, monitor = Settled(), shop(history=7 * DAY)
+    reach = [settled.count_from(SETTLED + i * 300.0, monitor) for i in range(13)]
+    assert reach == [SETTLED - 7 * DAY, *[None] * 11, SETTLED + HOUR - DAY - final_age(monitor)]
+    assert settled.count_from(SETTLED + DAY, monitor) == SETTLED + DAY - 7 * DAY
 
 
 # ---- purged sources, and reading again -----------------------------------------------------------------------------

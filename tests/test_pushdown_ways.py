@@ -195,6 +195,9 @@ class Vast:
     def freshness(self, since: float, now: float) -> Freshness:
         return Freshness(now, 0)
 
+    def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
+        return [0] * len(spans)
+
     def read(self, since: int, until: int) -> Summed:
         nothing = np.zeros((0, len(FIELDS)))
         return Summed(

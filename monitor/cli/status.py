@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from monitor.snapshot import MonitorSnapshot
     from monitor.store import Store
 
+DAY = 86_400
 MOST_SLICES = 3
 """That a line names."""
 
@@ -49,6 +50,7 @@ def status(config_path: Path, names: tuple[str, ...], style: str) -> None:
             | {"verdict": verdict_of(found, store), "stored": asdict(store.retention.holding(m.name))}
             | {"not_judged_as": found.not_judged_as or None, "baselines_gone": baselines_gone(m, store)}
             | {"retraining": found.on_retraining or None, "no_retraining_as": found.no_retraining_as or None}
+            | {"restated_in_a_day": store.records.restated(m.name, now - DAY)}
             | {"full_slices": [asdict(one) for one in found.full]}
             | {"silenced_until": found.silenced_until, "waiting": [asdict(q) for q in store.outbox.of_monitor(m.name)]}
             for m, found in shown
@@ -163,6 +165,8 @@ def _show(found: dict[str, Any], now: float) -> None:
         click.echo(f"  {window['measure']} {window['window']}: {_value(window)}")
     if refused := refused_in_words(found["refused_rows"], found["unmatched_events"]):
         click.echo(f"  left out of the longest window: {refused}")
+    if again := found["restated_in_a_day"]:
+        click.echo(f"  final buckets read again in the last 24 h: {again}, for rankings that came late or by hand")
     for full in found["full_slices"]:
         click.echo(f"  {Full(**full)}; see rankmon slices show {found['monitor']}")
     if (oldest := found["stored"]["oldest"]) is not None:

@@ -417,7 +417,7 @@ class Reader:
             codes = [d[1] for d in cursor.description]
             return codes[1 : len(columns)], result.one()[0]
 
-    def columns(self, query: sa.Select[Any] | sa.TextClause, most: int | None = None) -> list[list[Any]]:
+    def columns(self, query: Statement | sa.TextClause, most: int | None = None) -> list[list[Any]]:
         """The columns of the answer, as lists.
 
         Raises:
@@ -460,7 +460,7 @@ class Reader:
         return self._connection.execute(query, execution_options=options)
 
     def _stream(
-        self, query: sa.Select[Any] | sa.TextClause
+        self, query: Statement | sa.TextClause
     ) -> tuple[sa.CursorResult[Any], Callable[[int], Sequence[Any]]]:
         """(the result, how to fetch some rows of it) without the whole answer in memory."""
         if self.dialect.name == "sqlite":

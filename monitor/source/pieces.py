@@ -46,6 +46,10 @@ class InPieces:
         """How new the source is; see `Pull.freshness`."""
         return self._source.freshness(since, now)
 
+    def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
+        """How many rows some spans have; see `Pull.row_counts`."""
+        return self._source.row_counts(spans)
+
     def read(self, since: int, until: int) -> Answer:
         """As `PushDown.read`, in one part or several. If one fails, no more are begun, and it is told when all ended.
 

@@ -41,6 +41,9 @@ CLOCK_TOLERANCE = 300
 MOST_ROWS = 1_000_000
 """Rows of one answer that are held in memory at once; past that, a shorter range is read."""
 
+MOST_COUNTS = 24
+"""Spans whose rows are counted in one statement."""
+
 ATTEMPTS = 3
 """Times that a read is begun if tables are replaced while it waits for them."""
 
@@ -117,6 +120,21 @@ class Pull:
             self.look_at_times(None)
         newest = None if latest is None else min(float(micros[0] / MICROS), now)
         return Freshness(newest, int(ahead or 0), label)
+
+    def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
+        """How many rows of the rankings have their time in each of some spans [since, until) seconds.
+
+        Raises:
+            SourceError: as of `freshness`.
+        """
+        found: list[int] = []
+        if not spans:
+            return found
+        with self.reading(is_checked=False) as (reader, queries):
+            for at in range(0, len(spans), MOST_COUNTS):
+                numbers, rows = reader.columns(queries.row_counts(spans[at : at + MOST_COUNTS]))
+                found += [int(n) for _, n in sorted(zip(numbers, rows, strict=True))]
+        return found
 
     def _newest_label(self, reader: Reader, queries: Queries, since: float, now: float) -> float | None:
         recipe = self.monitor.recipe

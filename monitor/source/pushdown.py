@@ -140,6 +140,10 @@ class PushDown:
         """How new the source is; see `Pull.freshness`."""
         return self.pull.freshness(since, now)
 
+    def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
+        """How many rows some spans have; see `Pull.row_counts`."""
+        return self.pull.row_counts(spans)
+
     def read(self, since: int, until: int) -> Part:
         """The sums of the requests whose earliest row is in [since, until) seconds, with their labels as they are now.
 

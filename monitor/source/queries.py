@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -319,6 +320,15 @@ class Queries:
     def newest(self, since: float, until: float) -> sa.Select[Any]:
         """Time of the newest ranking in [since, until)."""
         return sa.select(sa.func.max(self.time)).where(self.served(since, until))
+
+    def row_counts(self, spans: Sequence[tuple[int, int]]) -> sa.CompoundSelect[Any]:
+        """Number of a span and of its rows, of some spans [since, until) seconds: from an index of the time alone."""
+        every = sa.func.count()
+        counts: list[sa.Select[Any]] = []
+        for i, span in enumerate(spans):
+            columns: list[ColumnElement[Any]] = [sa.literal_column(str(i)), every]
+            counts.append(sa.select(*columns).select_from(self.rankings).where(self.served(*span)))
+        return sa.union_all(*counts)
 
     def newest_event(self, recipe: Events, since: float, until: float) -> sa.Select[Any]:
         """Time of the newest event in [since, until) that a rule names."""

@@ -34,6 +34,13 @@ class Records(Connected):
             connection.execute(restatements.delete().where(restatements.c.restated_at < before))
         return len(expired)
 
+    def restated(self, monitor: str, since: float) -> int:
+        """How many final buckets were read again from `since` on, in seconds. Raises StoreError."""
+        c = restatements.c
+        query = sa.select(sa.func.sum(c.buckets)).where(c.monitor == monitor, c.restated_at >= since)
+        with self.reading() as connection:
+            return int(connection.scalar(query) or 0)
+
 
 def _expired(before: float) -> sa.Select[tuple[str]]:
     newer = sa.select(transitions.c.incident).where(transitions.c.recorded_at >= before)

@@ -14,7 +14,7 @@ from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
 from monitor.core.tally import Cell, Tally
 from monitor.core.types import TRAFFIC, Definition
 from monitor.core.watermark import Mark
-from monitor.schema import bucket_marks, judgments_used, refusals
+from monitor.schema import bucket_marks, judgments_used, refusals, row_counts
 from monitor.store.naming import table_of
 
 Floats = NDArray[np.float64]
@@ -58,6 +58,12 @@ class Replacing:
         for table, rows in ((refusals, refused), (judgments_used, used)):
             self._empty(table)
             self._fill(table, rows)
+
+    def put_row_counts(self, counted: Mapping[int, int]) -> None:
+        """How many rows the source has of some of the buckets, by the rows' own times."""
+        self._empty(row_counts)
+        rows = [{"bucket_start": start, "rows": counted[start]} for start in self.starts if start in counted]
+        self._fill(row_counts, [{"series_id": self.series_id, **row} for row in rows])
 
     def mark(self, mark: Mark, which: Collection[int], noted_at: float) -> None:
         """Mark some of the buckets; the marks of the others go."""

@@ -25,6 +25,7 @@ from monitor.schema import (
     monitors,
     partials,
     refusals,
+    row_counts,
     series,
     slices,
     traffic,
@@ -39,7 +40,7 @@ DAY = 86_400
 WITNESSES = 7
 """Days with requests that must be stored of a time before anything is old by it."""
 
-_FINE = (partials, traffic, refusals, judgments_used, bucket_marks)
+_FINE = (partials, traffic, refusals, judgments_used, bucket_marks, row_counts)
 _COARSE = (coarse_partials, coarse_traffic)
 
 

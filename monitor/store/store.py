@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
@@ -27,6 +28,7 @@ from monitor.schema import (
     monitors,
     refusals,
     restatements,
+    row_counts,
     series,
     slice_gaps,
     slices,
@@ -265,6 +267,13 @@ class Store(Connected):
             query = query.where(slices.c.dimension == OVERALL[0])
         return self.columns(query) or [[] for _ in range(4 + len(fields))]
 
+    def row_counts(self, definition: Definition, since: int) -> dict[int, int]:
+        """Start -> rows that the source had of the buckets from `since` on when they were read as final, if known."""
+        c = row_counts.c
+        query = sa.select(c.bucket_start, c.rows).where(c.series_id == number_of(definition), c.bucket_start >= since)
+        with self.reading() as connection:
+            return {start: int(rows) for start, rows in connection.execute(query)}
+
     def refused_by_bucket(self, definition: Definition, since: int, until: int) -> dict[int, int]:
         """Start -> refused rows (overall) of the buckets that start in [since, until); events are no rows."""
         query = (
@@ -304,6 +313,7 @@ class Store(Connected):
         force: bool = False,
         restating: Collection[int] = (),
         awaited: Collection[int] = (),
+        counted: Mapping[int, int] = MappingProxyType({}),
     ) -> Written:
         """Store buckets of a tally, for each series those that `targets` names, in one transaction.
 
@@ -314,6 +324,7 @@ class Store(Connected):
         Args:
             restating: starts of final buckets that are read again, which is noted.
             awaited: those of `finals` of which that is to be noted; see `watermark.Mark`.
+            counted: how many rows the source has of some of `finals`; see `schema.row_counts`.
 
         Raises:
             LeaseLost: another process writes this monitor now; nothing was stored.
@@ -334,6 +345,7 @@ class Store(Connected):
                 replacing.put(definition, tally, read_at, final)
                 if definition.kernel == TRAFFIC:
                     replacing.put_refusals(tally)
+                    replace(replacing, starts=[s for s in starts if s not in held]).put_row_counts(counted)
                 replacing.mark("awaited", awaited, read_at)
                 replace(replacing, starts=[s for s in starts if s in held]).hold(definition, read_at, final)
                 refused = [s for s in starts if s in kept or (s in held and s in final)]
