@@ -455,13 +455,11 @@ class Reader:
         with self._watch.step():
             return fetch(FETCH)
 
-    def _execute(self, query: sa.Select[Any] | sa.TextClause, **options: Any) -> sa.CursorResult[Any]:
+    def _execute(self, query: Statement | sa.TextClause, **options: Any) -> sa.CursorResult[Any]:
         self.began = time.monotonic()
         return self._connection.execute(query, execution_options=options)
 
-    def _stream(
-        self, query: Statement | sa.TextClause
-    ) -> tuple[sa.CursorResult[Any], Callable[[int], Sequence[Any]]]:
+    def _stream(self, query: Statement | sa.TextClause) -> tuple[sa.CursorResult[Any], Callable[[int], Sequence[Any]]]:
         """(the result, how to fetch some rows of it) without the whole answer in memory."""
         if self.dialect.name == "sqlite":
             result = self._execute(query)
@@ -479,7 +477,7 @@ class Reader:
             result.close()
             return names
 
-    def one(self, query: sa.Select[Any] | sa.TextClause) -> Any:
+    def one(self, query: Statement | sa.TextClause) -> Any:
         """The single value of the answer."""
         with self._watch.step():
             return self._execute(query).scalar()
