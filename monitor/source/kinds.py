@@ -10,6 +10,9 @@ import sqlalchemy as sa
 
 from monitor.source.engine import Reader
 
+MYSQL_TEXTS = (15, 245, *range(247, 255))
+"""MySQL's type codes of what a collation may hold to be equal: texts, JSON, enums and sets."""
+
 
 @dataclass(frozen=True)
 class Kinds:

@@ -23,7 +23,7 @@ from monitor.core.types import Events, Monitor
 from monitor.errors import SourceError
 from monitor.source.again import Noticing
 from monitor.source.engine import Database, Reader
-from monitor.source.kinds import Kinds
+from monitor.source.kinds import MYSQL_TEXTS, Kinds
 from monitor.source.labels import Labelling, Labels, Sample
 from monitor.source.pairs import check_pairs
 from monitor.source.queries import PADDED, Queries
@@ -60,8 +60,6 @@ _INTEGERS = {
 """Dialect -> a driver's type codes of whole numbers, where a whole number costs less to check than another one."""
 _SMALL = {"postgresql": (21, 23), "duckdb": ("TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER")}
 """The same of those of up to 32 bits."""
-MYSQL_TEXTS = (15, 245, *range(247, 255))
-"""MySQL's type codes of what a collation may hold to be equal: texts, JSON, enums and sets."""
 _COLLATED = {"mysql": MYSQL_TEXTS, "mariadb": MYSQL_TEXTS, "mssql": ("str", 1), "postgresql": (PADDED,)}
 """Dialect -> a driver's type codes of texts, where they go by a collation that takes unlike ones to be equal."""
 _POSTGRES_TEXTS = (25, 1043)

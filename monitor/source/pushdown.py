@@ -31,7 +31,8 @@ from monitor.source.blocks import Blocks
 from monitor.source.engine import BIT, Database, Reader, Statement, of_bits
 from monitor.source.faults import state_of
 from monitor.source.formulas import needs_logarithm
-from monitor.source.pull import MOST_ROWS, MYSQL_TEXTS, Freshness, Pull, is_boolean
+from monitor.source.kinds import MYSQL_TEXTS
+from monitor.source.pull import MOST_ROWS, Freshness, Pull, is_boolean
 from monitor.source.queries import Queries
 from monitor.source.requests import unsigned
 from monitor.source.speech import HABITS, Speech, changes_clocks, family_of

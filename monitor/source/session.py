@@ -44,6 +44,10 @@ _TO_JOIN = ", SESSION ".join(
 )
 """Has MariaDB join by hashes where no index serves: it would go through all of one side for each few rows of the other,
 so that a log without an index on its request ids takes many times as long. Sizes in bytes."""
+_NO_ROWID_FILTER = "SESSION optimizer_switch = 'rowid_filter=off'"
+"""A hash join with a rowid filter finds no match (MDEV-24767)."""
+_HAS_ROWID_FILTER = (10, 4, 3)
+"""Version of MariaDB that brought it; older ones refuse the switch."""
 _IN_PROCESS = ("sqlite", "duckdb")  # where nobody else looks on
 
 Options = dict[str, Any]
@@ -193,6 +197,8 @@ def _begin_on_mysql(connection: sa.Connection, limit: float) -> None:
     wanted = f"max_execution_time = {_milliseconds(limit)}"
     if getattr(connection.dialect, "is_mariadb", False):
         wanted = f"max_statement_time = {limit}, SESSION {_TO_JOIN}"
+        if (connection.dialect.server_version_info or ()) >= _HAS_ROWID_FILTER:
+            wanted += f", {_NO_ROWID_FILTER}"
     connection.exec_driver_sql(f"SET SESSION {wanted}, SESSION time_zone = '+00:00'")
     connection.exec_driver_sql("SET SESSION TRANSACTION READ ONLY")
     connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
