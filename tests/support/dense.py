@@ -54,6 +54,25 @@ class Dense:
         for at in self._unmatched():
             self.traffic[self._overall(at)][5] += 1
 
+    @cached_property
+    def events(self) -> dict[Any, list[Row]]:
+        """The events of each request."""
+        found = defaultdict(list)
+        for event in self.log.events:
+            found[event["request"]].append(event)
+        return found
+
+    @cached_property
+    def best(self) -> dict[Any, dict[Any, float]]:
+        """Of each query's items the highest grade."""
+        best: dict[Any, dict[Any, float]] = defaultdict(dict)
+        for j in self.log.judgments:
+            if None not in j.values():
+                grade = _number(j["grade"])
+                known = best[j["query"]].get(j["item"])
+                best[j["query"]][j["item"]] = grade if known is None else max(known, grade)
+        return best
+
     # ---- times -------------------------------------------------------------------------------------------------
 
     def at(self, value: Any) -> int:
@@ -84,22 +103,22 @@ class Dense:
         cells = [(start, "", ""), *((start, d, v) for d, v in values)]
         one.refused["mixed_slice"] += sum(v == "(mixed)" for _, v in values)
         labels = one.labels
+        sums = {str(k): list(_sums(k, one, sample)) for k in kernels if (sample := one.sample(k))}
         for cell in cells:
             counts = [1, labels.labelled, one.shown(self.monitor.depth), labels.judged, labels.events, 0]
             self.traffic[cell] = [a + b for a, b in zip(self._traffic(cell), counts, strict=True)]
             for reason, rows in one.refused.items():
                 self.refused[cell, reason] += rows if reason in REASONS else 0
-            for kernel in kernels:
-                sample = one.sample(kernel)
-                for i, x in enumerate(_sums(kernel, one, sample) if sample else ()):
-                    self.measures[str(kernel)].setdefault(cell, [0.0] * 9)[i] += x
+            for kernel, found in sums.items():
+                for i, x in enumerate(found):
+                    self.measures[kernel].setdefault(cell, [0.0] * 9)[i] += x
 
     # ---- events on nothing -------------------------------------------------------------------------------------
 
     def _unmatched(self) -> Iterator[int]:
         """Instants of the events whose item was not logged for their request, as far as one looks for it."""
         recipe, span = self.monitor.recipe, self.monitor.max_request_span
-        if not isinstance(recipe, Events):
+        if not isinstance(recipe, Events) or not recipe.count_unmatched:
             return
         width = max(self.monitor.bucket, recipe.attribution)
         logged = defaultdict(list)
@@ -201,12 +220,7 @@ class One:
         return Found(usable, self._within(usable), bool(usable))
 
     def _by_judgments(self, recipe: Judgments) -> Found:
-        best: dict[Any, dict[Any, float]] = defaultdict(dict)
-        for j in self.log.judgments:
-            if None not in j.values():
-                grade = _number(j["grade"])
-                known = best[j["query"]].get(j["item"])
-                best[j["query"]][j["item"]] = grade if known is None else max(known, grade)
+        best = self.dense.best
         usable = self._usable([(row, best[row["query"]].get(row["item"])) for row in self.rows])
         queries = {row["query"] for row in self.rows} - {None}
         self.refused["mixed_query"] += len(queries) > 1
@@ -218,8 +232,8 @@ class One:
     def _by_events(self, recipe: Events) -> Found:
         worths: dict[Any, list[float]] = defaultdict(list)
         logged = {row["item"] for row in self.rows} - {None}
-        for event in self.log.events:
-            if event["request"] == self.name and event["at"] is not None and event["item"] in logged:
+        for event in self.dense.events[self.name]:
+            if event["at"] is not None and event["item"] in logged:
                 worth = self._worth(recipe, event)
                 worths[event["item"]] += [] if worth is None else [worth]
         fold = sum if recipe.combine == "sum" else max
