@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from monitor.core.buckets import TRAFFIC_FIELDS
 from monitor.core.drift.verdicts import Kind, Verdict
 from monitor.core.finding_words import sentence
 from monitor.core.incidents import Incident, Matter, by_matter, gather
 from monitor.core.measures import Measure
 from monitor.core.rules import Baseline, Drop, Rule
 from monitor.core.thresholds import Change, ConditionName, View, bounds, evaluate, follow, keys_of
-from monitor.core.types import Monitor, format_duration
+from monitor.core.types import OVERALL, Monitor, format_duration
 from monitor.core.verdict_conditions import COLLAPSES, VERDICTS
 from monitor.core.verdict_hours import judged, step_of
 from monitor.core.verdict_words import condition
@@ -29,6 +30,7 @@ from monitor.judging import Hindsight, Views, judge_past
 from monitor.retraining import asking_since
 from monitor.store import Store
 
+REQUESTS = TRAFFIC_FIELDS.index("requests")
 DAY, WEEK, HOUR = 86_400, 604_800, 3600
 FIXED_REFERENCE, LEAST_FIXED_REFERENCE = 28 * DAY, 14 * DAY
 FIXED, TRAILING = 0.10, 0.05
@@ -159,11 +161,18 @@ def replay(monitor: Monitor, store: Store, since: int | None = None, until: int 
         end,
         first,
         tuple(_incidents(monitor, found, begin)),
-        tuple(_methods(monitor, store, found, (begin, end), first)),
+        tuple(_methods(monitor, store, found, (begin, end), _first_request(monitor, store, first, end))),
         verdicts,
         step,
         _runs(verdicts, step, [v.mix_shifted for v in verdicts]),
     )
+
+
+def _first_request(monitor: Monitor, store: Store, since: int, until: int) -> int:
+    """Start of the first stored bucket with a request: what was read before there was any is no past."""
+    crowd = store.history(monitor.traffic, since, until, overall_only=True)
+    busy = crowd.starts[crowd.slice(OVERALL)[:, REQUESTS] > 0]
+    return int(busy[0]) if len(busy) else since
 
 
 def check_stored(monitor: Monitor, store: Store) -> None:

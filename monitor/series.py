@@ -53,7 +53,7 @@ def series_table(
                     seen = history or past.history
                     found = points(measure, seen, traffic, monitor.bucket, length, end, by_judgments=by_judgments)
                     if history is None:
-                        found = [replace(p, lower=None, upper=None, method="none") for p in found]
+                        found = [replace(p, lower=None, upper=None, method="none", basis=0) for p in found]
                     rows += [(*head, *_values(point)) for point in found]
     names = ["monitor", "measure", "window", "definition", *_NAMES]
     table = pd.DataFrame(rows, columns=names).astype(dict.fromkeys(_NUMBERS, "float64"))

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -457,7 +458,8 @@ def test_status_says_what_was_left_out_and_what_cannot_be_judged(rankmon: Rankmo
 def test_a_window_of_which_too_little_was_read_is_marked(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     rankmon("backfill", *SPAN)
-    lines = rankmon("series", "--window", "24h", "--step", "6h").out.splitlines()[1:]
+    begin = at(START).isoformat()
+    lines = rankmon("series", "--window", "24h", "--step", "6h", "--from", begin).out.splitlines()[1:]
     assert lines[0].endswith("incomplete")
     assert not any("incomplete" in line for line in lines[4:])
 
@@ -583,12 +585,28 @@ def test_series_prints_a_table_for_people(rankmon: Rankmon, stored: Store) -> No
     result = rankmon("series", "--window", "24h", "--measure", "ndcg@10", "--from", at(START).isoformat())
     assert result.code == 0
     head, *rows = result.out.splitlines()
-    heads = "monitor measure window until (UTC) value 95 % interval requests empty with label read"
+    heads = "monitor measure window until (UTC) value 95 % interval by requests empty with label read state"
     assert " ".join(head.split()) == heads
     assert [" ".join(row.split()[3:5]) for row in rows] == [f"2026-02-0{3 + i} 00:00" for i in range(DAYS)]
-    assert "provisional" not in result.out
+    assert all(row.endswith(" final") for row in rows)
     sliced = rankmon("series", "--window", "24h", "--measure", "ndcg@10", "--slices").out
     assert "device=mobile" in sliced
+
+
+def test_a_table_of_series_has_the_newest_windows_says_so_and_on_what_each_interval_rests(
+    rankmon: Rankmon, stored: Store
+) -> None:
+    one = ("series", "--measure", "ndcg@10", "--window", "6h", "--step", "1h")
+    short, whole = rankmon(*one), rankmon(*one, "--from", "2026-02-01")
+    assert len(short.out.splitlines()) == 1 + 24 < len(whole.out.splitlines())
+    assert short.out.splitlines()[-1].split() == whole.out.splitlines()[-1].split()
+    assert re.fullmatch(r"shop: after 2026-02-\d\d \d\d:00 UTC only; --from 2026-02-01 shows all\n", short.err)
+    assert whole.err == ""
+    assert (len(rankmon(*one, "--format", "csv").out.splitlines()), "") == (len(whole.out.splitlines()), whole.err)
+    rests = [re.search(r" – [\d.]+ +(\d+ (?:requests alone|windows before)) ", row) for row in whole.out.splitlines()]
+    known = [found[1].split(" ", 1) for found in rests if found]
+    assert {by for _, by in known} == {"requests alone", "windows before"}
+    assert known[-1] == ["4", "windows before"]
 
 
 def test_series_go_by_the_bounds_and_the_step(rankmon: Rankmon, stored: Store, tmp_path: Path) -> None:
@@ -664,7 +682,8 @@ def test_of_a_monitor_without_anything_stored_series_say_so(
 
 @pytest.mark.parametrize("style", ["csv", "table"])
 def test_a_reader_that_has_enough_is_no_failure(style: str, setting: Setting, stored: Store) -> None:
-    arguments = [sys.executable, "-c", "from monitor.cli import main; main()", "series", "-c", str(setting.path)]
+    arguments = [sys.executable, "-c", "from monitor.cli import main; main()", "series", "--from", "2026-01-31"]
+    arguments += ["-c", str(setting.path)]
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(

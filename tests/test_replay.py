@@ -97,6 +97,19 @@ def test_beside_it_stands_what_each_rule_and_plain_thresholds_would_have_done(
     assert found["verdict_hours"]["healthy"] + found["verdict_hours"]["degraded"] > 200
 
 
+def test_days_before_the_first_request_are_no_part_of_a_mean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = configured(tmp_path, RULES)
+    drawn = Ranking.of(40, peak=900).draw()
+    names = ("requests", "total", "squares", "labelled", "unlabelled")
+    some = {name: getattr(drawn, name) * (drawn.starts >= day(12))[:, None] for name in names}
+    store = new_store(config.store.url)
+    put(store, config.monitors[0], replace(drawn, **some))
+    store.close()
+    assert f"10 % below the mean of 18 d from {iso(12)[:10]} " in printed(tmp_path, capsys, *SPAN)
+
+
 def test_people_read_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = printed(folder, capsys, *SPAN)
     assert re.search(r"would have paged \d+ times", shown)

@@ -80,7 +80,7 @@ monitors:
     drift: {{mix_by: device, show_queries: true}}
     alerts:
       - name: quality-floor
-        measure: ndcg@10
+        measure: ndcg(empty=skip)@10
         window: 24h
         floor: 0.75
         for: 12h

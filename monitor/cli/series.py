@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from monitor.store import Store
 
 FORMATS = ("table", "csv", "json", "parquet", "svg")
+WINDOWS, DAY = 7, 86_400
+"""What a table for people has of a series without --from: windows of a week, and of a shorter step those of a day."""
+_BASIS = {"long_run": "{} days of it", "history": "{} windows before", "sampling": "{} requests alone"}
 
 
 @click.command()
@@ -31,7 +34,12 @@ FORMATS = ("table", "csv", "json", "parquet", "svg")
 @monitors_option
 @click.option("--measure", "measures", multiple=True, help="One of the monitor's measures; all without it.")
 @click.option("--window", "windows", multiple=True, type=Span(), help="Length such as 24h; the monitor's without it.")
-@click.option("--from", "since", type=Instant(), help="Ends after this moment; the first stored bucket without it.")
+@click.option(
+    "--from",
+    "since",
+    type=Instant(),
+    help="Ends after this moment; without it a table has the last 7 days, other formats all.",
+)
 @click.option("--to", "until", type=Instant(), help="Ends at this moment at the latest.")
 @click.option("--step", type=Span(), help="Time between ends; the window's length, a day at most, without it.")
 @click.option("--slices", is_flag=True, help="Also a row for each slice.")
@@ -51,7 +59,9 @@ def series(
 ) -> None:
     """Print or export the stored series: value, 95 % interval, requests, empty ratio, label coverage, completeness.
 
-    Of a measure that is new, or was defined anew, it is said from when on it is stored.
+    A provisional window is one whose labels may still come in. An interval rests on the days of its window (seven or
+    more), or on how far windows before it moved: few of them make it wide. By requests alone it is too narrow. Of a
+    measure that is new, or was defined anew, it is said from when on it is stored.
     """
     import pandas as pd
 
@@ -65,7 +75,7 @@ def series(
     with stored(config) as store:
         for monitor in pick_monitors(config, names):
             wanted = _measures(monitor, measures), _lengths(monitor, windows), (since, until), step
-            table = _table(store, monitor, *wanted, slices)
+            table = _table(store, monitor, *wanted, slices, style == "table")
             if table is not None:
                 tables.append(table)
     if tables:
@@ -81,8 +91,13 @@ def _table(
     bounds: tuple[int | None, int | None],
     step: int | None,
     slices: bool,
+    for_people: bool,
 ) -> pd.DataFrame | None:
-    """The series of one monitor; None, with a word on why, where there is nothing of it."""
+    """The series of one monitor; None, with a word on why, where there is nothing of it.
+
+    Args:
+        for_people: without a beginning, all but the newest windows are left out, and it is said.
+    """
     from monitor.series import series_table, stored_span
 
     every = max(monitor.bucket, min(*lengths, 86400)) if step is None else step
@@ -93,6 +108,10 @@ def _table(
         click.echo(f"{monitor.name}: nothing is stored for its present definition; run once or backfill", err=True)
         return None
     since, until = (given if given is not None else known for given, known in zip(bounds, span, strict=True))
+    newest = min(until, span[1]) - max(WINDOWS * every, DAY)
+    if for_people and bounds[0] is None and newest > since:
+        click.echo(f"{monitor.name}: after {utc(newest)} only; --from {utc(since)[:10]} shows all", err=True)
+        since = newest
     table = series_table(store, monitor, measures, lengths, (since, until), every, slices)
     for text in _left_out(store, monitor, measures, (since, until)):
         click.echo(f"{monitor.name}: {text}", err=True)
@@ -212,12 +231,16 @@ def _readable(table: pd.DataFrame, least: Mapping[str, float]) -> str:
             "95 % interval": [
                 f"{number(lo)} – {number(hi)}" for lo, hi in zip(table["lower"], table["upper"], strict=True)
             ],
+            "by": [
+                _BASIS.get(method, "–").format(f"{basis:,}")
+                for method, basis in zip(table["method"], table["basis"], strict=True)
+            ],
             "requests": table["requests"],
             "empty": table["empty_ratio"].map(percent),
             "with label": table["label_coverage"].map(percent),
             "read": table["completeness"].map(percent),
-            "": [
-                ", ".join(["provisional"] * (not final) + ["incomplete"] * (read < least.get(monitor, 0.0)))
+            "state": [
+                ", ".join(["final" if final else "provisional"] + ["incomplete"] * (read < least.get(monitor, 0.0)))
                 for monitor, final, read in zip(table["monitor"], table["final"], table["completeness"], strict=True)
             ],
         }

@@ -54,6 +54,13 @@ def interval(measure: Measure, starts: Ints, sums: Floats, width: int, length: i
 
 def intervals(measure: Measure, starts: Ints, sums: Floats, width: int, length: int, end: int) -> list[Interval]:
     """`interval` of each of S slices at once; `sums` is (B, S, 9)."""
+    return [found for found, _ in with_basis(measure, starts, sums, width, length, end)]
+
+
+def with_basis(
+    measure: Measure, starts: Ints, sums: Floats, width: int, length: int, end: int
+) -> list[tuple[Interval, int]]:
+    """The same, each with what it rests on: by method the window's days, the windows before it, or the requests."""
     past, day, size = (
         _gapless(starts, sums, width, end - max(REACH, length), end),
         max(1, DAY // width),
@@ -64,14 +71,17 @@ def intervals(measure: Measure, starts: Ints, sums: Floats, width: int, length: 
     merged, everything = days.sum(axis=0), daily.sum(axis=0)
     level = b.read_as(measure, merged)
     spread = np.maximum(_spread(measure, merged), _spread(measure, everything))
-    is_long = (days[..., b.REQUESTS] > 0).sum(axis=0) >= _WEEK
+    own = (days[..., b.REQUESTS] > 0).sum(axis=0)
+    is_long = own >= _WEEK
     long_run = _long_run(measure, days, level) if is_long.any() else np.zeros(len(level))
     between, windows = np.zeros(len(level)), np.zeros(len(level))
     if not is_long.all():
         between, windows = _between(measure, _windows(past, daily, size, day), spread, -(-size // day))
     seen = (_with_value(measure, merged), level, spread, _with_value(measure, everything), _size(measure, merged))
     columns = (*seen, is_long, long_run, between, windows)
-    return [_told(measure, *row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    found = [_told(measure, *row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    basis = {"long_run": own, "history": windows.astype(np.int64), "sampling": seen[0].astype(np.int64)}
+    return [(one, int(basis[one[2]][i]) if one[2] in basis else 0) for i, one in enumerate(found)]
 
 
 def _told(

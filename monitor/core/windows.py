@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from monitor.core import buckets as b
 from monitor.core.buckets import REQUESTS
-from monitor.core.intervals import intervals
+from monitor.core.intervals import with_basis
 from monitor.core.measures import Measure
 from monitor.core.types import OVERALL
 
@@ -178,6 +178,7 @@ class Point:
         label_coverage: by the recipe's meaning; None without traffic.
         completeness: share of the window's buckets that were read, for a slice by its dimension.
         final: every bucket that was read was final.
+        basis: what the interval rests on: days of the window, windows before it, or requests; see `intervals`.
     """
 
     dimension: str
@@ -193,6 +194,7 @@ class Point:
     label_coverage: float | None
     completeness: float
     final: bool
+    basis: int = 0
 
 
 def points(
@@ -226,10 +228,10 @@ def points(
         if key == OVERALL or crowd.get(key, nobody)[0] or merged.get(key, none)[b.REQUESTS]
     ]
     columns = history.columns(asked)
-    bounds = intervals(measure, history.starts, columns, width, length, end)
+    bounds = with_basis(measure, history.starts, columns, width, length, end)
     values = b.read_as(measure, np.array([merged.get(key, none) for key in asked]).reshape(len(asked), len(none)))
     found = []
-    for key, value, (lower, upper, method) in zip(asked, values.tolist(), bounds, strict=True):
+    for key, value, ((lower, upper, method), basis) in zip(asked, values.tolist(), bounds, strict=True):
         requests, empty = (int(number) for number in merged.get(key, none)[[b.REQUESTS, b.EMPTY]])
         found.append(
             Point(
@@ -245,6 +247,7 @@ def points(
                 _coverage(crowd.get(key, nobody), by_judgments),
                 shares.get(key, shares[OVERALL]),
                 final,
+                basis,
             )
         )
     return found
