@@ -17,6 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 import monitor.cli as cli
+from monitor.source.assess import _why_unmatched
 
 CONFIG = """\
 store: {{url: "sqlite:///{folder}/store.db"}}
@@ -224,7 +225,7 @@ def test_items_that_are_not_logged_are_told_by_the_events_on_them(check: Check, 
 def test_requests_that_are_not_logged_are_told_by_their_events(check: Check, database_url: str) -> None:
     execute(database_url, "DELETE FROM search_log WHERE substr(request_id, length(request_id)) = '3'")
     told = _unmatched(check()[2])
-    assert "name a request that was not logged: are all requests logged, and still there?" in told
+    assert "name a request that was not logged at any time: are all requests logged, and still there?" in told
     assert "an item that was not" not in told
 
 
@@ -240,7 +241,29 @@ def test_events_that_come_later_than_the_attribution_are_told_and_no_fault_of_wh
         r"for nothing; half of all come within 1 min, 95 % within 1 h 31 min: is the attribution long enough",
         late,
     )
-    assert re.search(r"wrong; \d+ come long after what they are on: is the `attribution` long enough", _unmatched(err))
+    assert re.search(
+        r"; \d+ come long after what they are on, half of them by 1 h 3[01] min or more: is", _unmatched(err)
+    )
+
+
+@pytest.mark.parametrize("share", ["'i1', 'i2'", "'i1', 'i2', 'i3', 'i4', 'i5'"])
+def test_events_that_come_days_late_are_not_told_to_be_on_what_was_not_logged(
+    check: Check, database_url: str, share: str
+) -> None:
+    check()
+    execute(database_url, f"UPDATE search_log SET served_at = served_at - 259200 WHERE item_id IN ({share})")
+    execute(database_url, "INSERT INTO search_log SELECT 'x' || request_id, item_id, 1, 0, '', served_at + 259200, '' "
+                          "FROM search_log WHERE item_id = 'i1'")  # fmt: skip
+    told = _unmatched(check()[2])
+    assert re.search(r"\d+ come long after what they are on, half of them by 3 d or more: is the `attribution`", told)
+    assert "not logged" not in told
+    assert "select" not in told
+
+
+def test_what_took_too_long_to_look_for_is_not_told_to_be_missing() -> None:
+    told = _why_unmatched(None)
+    assert "what they name was looked for within the attribution only" in told
+    assert "not logged" not in told
 
 
 def test_a_few_events_that_match_nothing_are_usual(check: Check, database_url: str) -> None:

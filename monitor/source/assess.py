@@ -40,6 +40,9 @@ ENOUGH = 200
 MOST_ROWS = 300_000
 MOST_POSITIONS = 5_000
 MOST_EVENTS = 10_000
+MOST_TRACED = 1_000
+"""Events that match nothing of which it is looked what they are on."""
+
 MOST_TYPES = 8
 """Types of events that are named."""
 
@@ -103,7 +106,7 @@ def _assess(pull: Pull, end: int, now: float) -> Assessment:
         seen = _requests_in_words(reading)
         if isinstance(recipe, Events):
             events = _EventSample.of(queries, reader, recipe, reading, end)
-            found += events.remarks(lambda: _of_what_was_not_logged(pull, recipe, reading))
+            found += events.remarks(lambda: _traces(pull, recipe, reading))
             seen += events.words
             low = [*_low_share(reading), *events.low_share()]
         of_zones += _on_zones(queries, reader, now + time.monotonic() - began, low)
@@ -330,23 +333,19 @@ class _EventSample:
         if self.happened >= FEWEST and matched < LOW_MATCHED * self.happened:
             yield f"only {percent(matched, self.happened)} of the events match"
 
-    def remarks(self, of_what_was_not_logged: Callable[[], tuple[int, int] | None]) -> Iterator[Remark]:
-        """What is wrong with them.
-
-        Args:
-            of_what_was_not_logged: how many of the unmatched name a request that was not, and how many an item that was
-                not in a request that was; None if that is not known.
-        """
+    def remarks(self, look: Callable[[], _Traces | None]) -> Iterator[Remark]:
+        """What is wrong with them. `look` finds what the unmatched ones are on; None if that is not known."""
         yield from self._on_types()
         lost = min(self.unmatched or 0, self.happened)
         if self.happened < FEWEST or lost < FEWEST_LOST or lost <= NOTABLE * self.happened:
             return
         share = f" ({percent(lost, self.happened)})"
         text = f"{lost:,} of {self.happened:,} events{share} match no impression within the attribution"
-        if lost > self.happened / 2:
+        traces = look()
+        if lost > self.happened / 2 and not (traces is not None and traces.is_of_time):
             remedy = "do request and item name the same things as in the rankings, and are both times in the same zone?"
         else:
-            remedy = _why_unmatched(lost, of_what_was_not_logged())
+            remedy = _why_unmatched(traces)
         yield Remark(("relevance", "events", "request"), f"{text}; {remedy}")
 
     def _on_types(self) -> Iterator[Remark]:
@@ -362,50 +361,70 @@ class _EventSample:
                 yield Remark(("relevance", "events", "rules", index), text)
 
 
-def _of_what_was_not_logged(pull: Pull, recipe: Events, reading: Reading) -> tuple[int, int] | None:
-    """How many events of that time name a request that was not logged in the day before, and how many an item in one.
+@dataclass(frozen=True)
+class _Traces:
+    """Where what some events name that match nothing was logged, whenever that was.
 
-    None where it takes too long to see.
+    Attributes:
+        strangers: events on a request that was never logged.
+        unlisted: events on a request that was logged, without their item.
+        lags: seconds from the serving of their item to the others, in order.
     """
-    parts = [(since, until, (reach[0] - DAY, reach[1])) for since, until, reach in
-             Blocks.of(pull.monitor, recipe).cut(reading.since, reading.until)]  # fmt: skip
+
+    strangers: int
+    unlisted: int
+    lags: Floats
+
+    @property
+    def is_of_time(self) -> bool:
+        """Whether most of them are on what was logged, at another time."""
+        return 2 * self.lags.size > self.strangers + self.unlisted + self.lags.size
+
+
+def _traces(pull: Pull, recipe: Events, reading: Reading) -> _Traces | None:
+    """What some of the unmatched events of that time are on; None where it takes too long to see."""
+    found: list[list[Any]] = [[], [], []]
     try:
         with pull.reading() as (reader, queries):
-            lost, strangers = (
-                sum(
-                    int(reader.one(sa.select(sa.func.count()).select_from(events.subquery())) or 0)
-                    for events in (queries.unmatched(recipe, *part, of_any_item=of_any) for part in parts)
-                )
-                for of_any in (False, True)
-            )
-            return strangers, lost - strangers
+            for since, until, reach in Blocks.of(pull.monitor, recipe).cut(reading.since, reading.until):
+                if (most := MOST_TRACED - len(found[0])) > 0:
+                    traced = reader.columns(queries.traces(recipe, since, until, reach, most))
+                    found = [one + other for one, other in zip(found, traced or [[], [], []], strict=True)]
     except SourceError as error:
         if error.reason not in ("timeout", "resources"):
             raise
         return None
+    happened, of_request, of_item = found
+    known = [i for i, at in enumerate(of_item) if at is not None]
+    at = to_micros(recipe.time, [happened[i] for i in known]).micros
+    served = to_micros(pull.monitor.rankings.time, [of_item[i] for i in known]).micros
+    strangers = sum(at is None for at in of_request)
+    return _Traces(strangers, len(happened) - strangers - len(known), np.sort((at - served) / MICROS))
 
 
-def _why_unmatched(lost: int, of_what: tuple[int, int] | None) -> str:
-    """Why some of the events match nothing, and what mends it.
-
-    Args:
-        of_what: how many of them are on a request, and how many on an item, that was not logged in the day before.
-    """
+def _why_unmatched(traces: _Traces | None) -> str:
+    """Why some of the events match nothing, and what mends it."""
     usual = "a few % are usual, of late clicks and bots; more of them make values wrong"
     items = "is every item that was shown logged, each page of a list too, and by the same name?"
     requests = (
         "are all requests logged, and still there? Events of other lists, tests or bots are left out by a "
         "`select:` in the place of the events' table"
     )
-    if of_what is None:
-        return f"{usual}; {items} Or {requests}"
-    strangers, unlisted = min(of_what[0], lost), min(of_what[1], lost - min(of_what[0], lost))
-    late = lost - strangers - unlisted
-    of_items = f"{unlisted:,} name a request that was logged, but an item that was not: {items}"
-    of_requests = f"{strangers:,} name a request that was not logged: {requests}"
-    of_late = f"{late:,} come long after what they are on: is the `attribution` long enough?"
-    parts = [(unlisted, of_items), (strangers, of_requests), (late, of_late)]
-    return "; ".join([usual, *(text for number, text in parts if number)])
+    if traces is None:
+        looked = "what they name was looked for within the attribution only, for all of the rankings take too long"
+        return f"{usual}; {looked}: do they come later, and is the `attribution` long enough? Or {items}"
+    late, early = traces.lags[traces.lags >= 0], -traces.lags[traces.lags < 0]
+    parts = [
+        (traces.unlisted, f"name a request that was logged, but an item that was not: {items}"),
+        (traces.strangers, f"name a request that was not logged at any time: {requests}"),
+        (late.size, f"come long after what they are on, {_half(late)}: is the `attribution` long enough?"),
+        (early.size, f"come before what they are on, {_half(early)}: are both times in the same zone?"),
+    ]
+    return "; ".join([usual, *(f"{number:,} {text}" for number, text in parts if number)])
+
+
+def _half(seconds: Floats) -> str:
+    return f"half of them by {lasting(round(float(np.median(seconds))))} or more" if seconds.size else ""
 
 
 def _types(queries: Queries, reader: Reader, recipe: Events, end: int) -> list[tuple[Any, int | None, int]]:

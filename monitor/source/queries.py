@@ -463,22 +463,36 @@ class Queries:
         return numbered.subquery("n")
 
     def unmatched(
-        self, recipe: Events, since: float, until: float, reach: tuple[float, float], of_any_item: bool = False
+        self, recipe: Events, since: float, until: float, reach: tuple[float, float], *more: ColumnElement[Any]
     ) -> sa.Select[Any]:
-        """Times of the events in [since, until) whose item was not logged for their request within `reach`.
-
-        `of_any_item`: only those of whose request nothing was logged at all.
-        """
+        """Times, and `more`, of the events in [since, until) whose item was not logged for their request in `reach`."""
         e = self.labels
         logged = sa.and_(
             e.c[recipe.request] == self.request,  # in this order everywhere: SQLite goes by the first one's collation
-            sa.true() if of_any_item else e.c[recipe.item] == self.item,
+            e.c[recipe.item] == self.item,
             self.served(*reach),
         )
         return (
-            sa.select(e.c[recipe.time.column])
+            sa.select(e.c[recipe.time.column], *more)
             .select_from(e.outerjoin(self.rankings, logged))
             .where(self.happened(recipe, since, until), self.request.is_(None))
+        )
+
+    def traces(
+        self, recipe: Events, since: float, until: float, reach: tuple[float, float], most: int
+    ) -> sa.Select[Any]:
+        """Of up to `most` of `unmatched`: time, and the earliest of its request, and of its item in that, at any time.
+
+        The ids alone are looked for, through all of the rankings where they have no index.
+        """
+        e = self.labels.c
+        ids = e[recipe.request].label("lost_request"), e[recipe.item].label("lost_item")
+        lost = self.unmatched(recipe, since, until, reach, *ids).limit(most).subquery("lost")
+        of_item = sa.case((lost.c.lost_item == self.item, self.time))
+        return (
+            sa.select(lost.c[recipe.time.column], sa.func.min(self.time), sa.func.min(of_item))
+            .select_from(lost.outerjoin(self.rankings, lost.c.lost_request == self.request))
+            .group_by(lost.c.lost_request, lost.c.lost_item, lost.c[recipe.time.column])
         )
 
     # ---- judgments ---------------------------------------------------------------------------------------------
