@@ -135,7 +135,7 @@ class Runner:
             return Run(None, Stopped(f"monitor {self.monitor.name}: stopped"))
         now, began = self._clock.now(), time.monotonic()
         try:
-            with self._telemetry.stage(self.monitor.name, "cycle"):
+            with self._telemetry.stage(self.monitor.name, "cycle"), self._store.blaming_damage():
                 outcome = self._cycle(now, began)
         except Exception as error:
             self._account_for(error, now, retry_in)
@@ -183,7 +183,7 @@ class Runner:
             return
         name, left = self.monitor.name, max(0.0, self.monitor.deadline - (time.monotonic() - began))
         try:
-            with self._telemetry.stage(name, "diagnose"):
+            with self._telemetry.stage(name, "diagnose"), self._store.blaming_damage():
                 found = self._diagnoser.advance(lambda: self._is_over, min(LONGEST, left))
         except (SourceError, StoreError) as error:
             log.warning("monitor %s: no diagnosis of its open incident yet, it is tried again: %s", name, error)
@@ -326,7 +326,7 @@ class Runner:
     def _showing(self, stage: str) -> Iterator[None]:
         name = self.monitor.name
         try:
-            with self._telemetry.stage(name, stage):
+            with self._telemetry.stage(name, stage), self._store.blaming_damage():
                 yield
         except StoreError as error:
             level = logging.DEBUG if self._is_store_away else logging.WARNING  # which the run has said before

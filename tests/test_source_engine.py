@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,9 @@ from monitor.source.watch import ASKED_FOR
 from tests.support.logs import END, START, Log, column, events, monitor, styles, write
 from tests.support.postgres import PostgresServer, find_binaries, postgres_server
 from tests.support.requirements import missing
+from tests.test_pushdown import both
+from tests.test_source import assert_same
+from tests.test_store_faults import as_somebody_else
 
 SLOW_SQLITE = (
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000000) "
@@ -294,11 +298,46 @@ def test_a_value_that_no_utf_8_can_hold_is_the_querys(database_url: str) -> None
         database.close()
 
 
-def test_text_that_is_not_utf_8_is_told_as_dirt(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'shop.db'}"
-    monitored = small(url)
-    execute(url, "UPDATE rankings SET request = CAST(x'ff41' AS TEXT)")
-    assert failure(url, monitored).reason == "data"
+@pytest.mark.parametrize(
+    ("table", "broken"),
+    [("rankings", "request"), ("rankings", "device"), ("events", "item"), ("events", "type"), ("events", "request")],
+)
+def test_a_row_of_text_that_is_not_utf_8_is_counted_and_the_others_are_read(
+    tmp_path: Path, table: str, broken: str
+) -> None:
+    url, log = f"sqlite:///{tmp_path / 'shop.db'}", Log()
+    style = styles(url)["text Z"]
+    for n in range(6):
+        log.show(f"r{n}", ["a", "b"], START + n, device="tv")
+        log.happen(f"r{n}", "b", START + n + 5)
+    write(url, log, style)
+    execute(url, f"UPDATE {table} SET {broken} = CAST(x'ff41' AS TEXT) WHERE request = 'r2'")
+    database, watched = Database("s", parse_url(url, None), 60), monitor(events(style), style)
+    try:
+        reading = Pull(watched, database).read(START, END)
+        assert len(reading.served) == 6 - (broken == "device")
+        refused = {reason: len(rows) for reason, rows in reading.strays.items() if len(rows)}
+        assert refused == ({"bad_text": 2} if broken == "device" else {})
+        assert reading.labelled.sum() == 5
+        by_sums, by_pull, _ = both(watched, database, START, END)
+        assert_same(by_sums, by_pull, "by push-down")
+    finally:
+        database.close()
+
+
+def test_a_file_in_wal_mode_in_a_folder_that_cannot_be_written_is_told_with_its_remedy() -> None:
+    if os.geteuid():
+        pytest.skip("only root can become somebody who may not write there")
+    with tempfile.TemporaryDirectory() as made:
+        folder, path = Path(made), Path(made) / "shop.db"
+        monitored = small(f"sqlite:///{path}")
+        execute(f"sqlite:///{path}", "PRAGMA journal_mode = WAL")
+        folder.chmod(0o555)
+        with as_somebody_else():
+            error = failure(f"sqlite:///{path}", monitored)
+        assert error.reason == "permission"
+        assert "let this user write into its folder or have its owner run PRAGMA journal_mode = DELETE" in str(error)
+        assert "GRANT" not in str(error).upper()
 
 
 @pytest.mark.parametrize("wrong", ["position", "grade", "at"])

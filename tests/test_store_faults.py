@@ -304,6 +304,47 @@ def test_what_sqlite_says_of_the_store_comes_with_what_mends_it(tmp_path: Path, 
         raise SQLAlchemyError(said)
 
 
+DAMAGES = {
+    "the schema": lambda data, spot: data[:110] + b"\xff" * 3990 + data[4100:],
+    "text that is none": lambda data, spot: data.replace(b"silences", b"silenc\xff\x80", 3),
+    "a page": lambda data, spot: data[: spot * 4096] + b"\x81" * 4096 + data[(spot + 1) * 4096 :],
+    "the end": lambda data, spot: data[: len(data) // 2],
+    "the head": lambda data, spot: b"\0" * 100 + data[100:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_store_is_told_as_that_wherever_it_is_damaged(
+    damage: Callable[[bytes, int], bytes], rankmon: Rankmon, folder: Path
+) -> None:
+    path = folder / "store" / "rankmon.db"
+    made(folder).close()
+    whole = path.read_bytes()
+    for spot in range(1, len(whole) // 4096, 9):
+        path.write_bytes(damage(whole, spot))
+        path.chmod(0o644)
+        (folder / "store").chmod(0o777)
+        for command in (("status",), ("incidents", "list"), ("once",)):
+            code, out, err = rankmon(*command)
+            assert code in (0, 3, 4), err  # 3: the source is without requests
+            assert "Traceback" not in out + err
+            if code == 4 and "may not write" not in err:
+                assert "bring back a copy of it" in err or "another program wrote this file" in err
+
+
+def test_a_fault_over_what_is_stored_is_the_files_where_that_is_damaged(tmp_path: Path) -> None:
+    url = make_url(f"sqlite:///{tmp_path / 'rankmon.db'}")
+    store = new_store(url)
+    with pytest.raises(KeyError), store.blaming_damage():
+        raise KeyError("requests")
+    store.alerts.silence("search", 0.0, 4e9, "ada", "a holiday")
+    store.close()
+    path = Path(str(url.database))
+    path.write_bytes(path.read_bytes().replace(b"search", b"s\xe9arch", 1))  # in the index or in the table, not in both
+    with pytest.raises(StoreError, match="bring back a copy of it"), Store(url).blaming_damage():
+        raise KeyError("requests")
+
+
 def test_a_daemon_that_may_only_read_its_store_does_not_start(rankmon: Rankmon, folder: Path) -> None:
     made(folder).close()
     closed_to_writing(folder)

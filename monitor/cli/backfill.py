@@ -75,7 +75,8 @@ def _try_to_fill(
     from monitor.cli.replay import rule_lines
 
     try:
-        fill(app, monitor, span, again, force)
+        with app.store.blaming_damage():
+            fill(app, monitor, span, again, force)
         for _, line, _ in rule_lines(monitor, app.store):
             click.echo(f"{monitor.name}: {line}")
     except (InputError, SourceError, LeaseLost) as error:

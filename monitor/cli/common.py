@@ -72,8 +72,9 @@ def stored(config: Config) -> Iterator[Store]:
         raise StoreError(missing)
     store = Store(config.store.url, config.scheduler.lease)
     try:
-        store.schema.check()
-        yield store
+        with store.blaming_damage():
+            store.schema.check()
+            yield store
     finally:
         store.close()
 

@@ -22,6 +22,7 @@ REASONS = {
     "bad_position": "rows whose position is before the first, or no whole number",
     "bad_time": "rows of requests, and events, whose time cannot be read; the requests are no sample",
     "long_request": "rows of requests that take longer than max_request_span; the requests are left out",
+    "bad_text": "rows of requests whose slice or query is not valid UTF-8; the requests are left out",
     "ambiguous_time": "the same where a local time stands twice or never because the clocks change; of events those "
     "of which it depends on the reading whether they count",
     "duplicate_row": "relevant rows that the request has already, same item and place; the highest grade counts",

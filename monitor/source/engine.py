@@ -45,6 +45,9 @@ FETCH = 50_000
 FETCH_FILE = 2_000
 """The same from a SQLite file, where it costs nothing to come again; so few stay in the processor's cache."""
 
+UNDECODABLE = "Could not decode to UTF-8"
+"""What SQLite's driver says of text that is none, and of nothing else."""
+
 Statement = sa.Select[Any] | sa.CompoundSelect[Any]
 
 BIT = 16
@@ -89,6 +92,17 @@ MOST_AT_ONCE = 4
 def of_bits(value: object) -> object:
     """What a value of BIT means, which MySQL's driver hands over as bytes: a single one is a boolean."""
     return _BITS.get(value, value) if isinstance(value, bytes) else value
+
+
+class Undecodable(str):
+    """Text that is not valid UTF-8, with what is wrong in it written as `\\xff`."""
+
+
+def _any_text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return Undecodable(data, "utf-8", "backslashreplace")
 
 
 class Database:
@@ -335,7 +349,10 @@ class Reader:
     Attributes:
         rows: fetched so far.
         began: when the statement under way began, by the monotonic clock.
+        has_undecodable: whether texts may be `Undecodable`.
     """
+
+    has_undecodable = False
 
     def __init__(self, connection: sa.Connection, stop: Callable[[], bool], watch: Watch) -> None:
         self._connection = connection
@@ -420,10 +437,25 @@ class Reader:
     def columns(self, query: Statement | sa.TextClause, most: int | None = None) -> list[list[Any]]:
         """The columns of the answer, as lists.
 
+        Text that is not UTF-8, which SQLite alone hands over, comes as `Undecodable`.
+
         Raises:
             TooMany: there are more than `most` rows; reading ended there.
             Stopped: the process is to end.
         """
+        before = self.rows
+        try:
+            return self._columns(query, most)
+        except (SQLAlchemyError, sqlite3.OperationalError) as error:
+            driver: Any = self._connection.connection.driver_connection
+            if UNDECODABLE not in str(error) or driver.text_factory is _any_text:
+                raise
+            driver.text_factory = _any_text  # only now, for it takes half as long again for each text
+            self.has_undecodable = True
+        self.rows = before
+        return self._columns(query, most)
+
+    def _columns(self, query: sa.Select[Any] | sa.TextClause, most: int | None) -> list[list[Any]]:
         with self._watch.step():
             result, fetch = self._stream(query)
         gathered: list[list[Any]] = [[] for _ in list(result.keys())]

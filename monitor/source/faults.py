@@ -215,7 +215,14 @@ _FAULTS = (
     ),
     Fault(
         "permission",
-        ("42501", "SQLITE_PERM", "SQLITE_AUTH", "SQLITE_READONLY"),
+        ("SQLITE_READONLY",),
+        (),
+        "the file is in WAL mode, where SQLite makes files beside it even to read; let this user write into its folder "
+        "or have its owner run PRAGMA journal_mode = DELETE",
+    ),
+    Fault(
+        "permission",
+        ("42501", "SQLITE_PERM", "SQLITE_AUTH"),
         (
             *("permission denied", "access denied", "command denied", "not enough privileges"),
             *("insufficient privileges", "not authorized", "permission was denied"),

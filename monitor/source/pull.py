@@ -166,7 +166,8 @@ class Pull:
         monitor, width = self.monitor, self.monitor.bucket
         wide = (since - monitor.max_request_span, until + monitor.max_request_span)
         summary = reader.columns(queries.requests(*wide), self.most_rows)
-        requests = Requests.of(summary, queries, lambda: reader.columns(queries.lists(*wide), self.most_rows))
+        lists = lambda: reader.columns(queries.lists(*wide), self.most_rows)  # noqa: E731
+        requests = Requests.of(summary, queries, lists, reader.has_undecodable)
         if self.noticing is not None:
             self.noticing.see(requests)
         alone = requests.recurring.buckets(since, until, width)

@@ -28,7 +28,7 @@ from monitor.core.tally import MICROS, Reading
 from monitor.core.types import MIXED, Events, Monitor, TimeColumn
 from monitor.errors import SourceError, TooMany
 from monitor.source.blocks import Blocks
-from monitor.source.engine import BIT, Database, Reader, Statement, of_bits
+from monitor.source.engine import BIT, UNDECODABLE, Database, Reader, Statement, of_bits
 from monitor.source.faults import state_of
 from monitor.source.formulas import needs_logarithm
 from monitor.source.kinds import MYSQL_TEXTS
@@ -164,6 +164,8 @@ class PushDown:
             known, self._known = self._known, None
             if error.reason in ("timeout", "resources") and self._has_another_way(since, until, known):
                 raise TooMany(f"more than can be summed up in time or memory: {error}") from error
+            if UNDECODABLE in str(error):
+                return self.pull.read(since, until)  # which refuses those rows
             if self.is_bound or error.reason not in ("query", "data"):
                 raise
             reading = self.pull.read(since, until)  # or it is the data that are wrong

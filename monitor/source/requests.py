@@ -15,6 +15,7 @@ from monitor.core.relevance import Refusals
 from monitor.core.tally import MICROS
 from monitor.core.types import MIXED, Judgments, Monitor
 from monitor.errors import SourceError
+from monitor.source.engine import Undecodable
 from monitor.source.queries import Queries
 from monitor.source.recurring import Recurring
 from monitor.source.times import to_micros
@@ -59,11 +60,18 @@ class Requests:
     listed: Mapping[int | None, Ints] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, columns: list[list[Any]], queries: Queries, lists: Callable[[], list[list[Any]]]) -> Requests:
+    def of(
+        cls,
+        columns: list[list[Any]],
+        queries: Queries,
+        lists: Callable[[], list[list[Any]]],
+        has_undecodable: bool = False,
+    ) -> Requests:
         """The requests of a summary (`Queries.requests`), where one can stand in several rows.
 
         Args:
             lists: reads `Queries.lists`; the different items of a request in several rows do not add up.
+            has_undecodable: whether texts may be `Undecodable`, by which requests are left out.
         """
         monitor, cutoffs, lengths = queries.monitor, queries.cutoffs, queries.lengths
         ids = columns[0]
@@ -92,6 +100,11 @@ class Requests:
             found = found._with_lists(lists(), lengths)
         span = monitor.max_request_span * MICROS
         last = groups.highest(latest)
+        if has_undecodable:
+            is_broken = groups.highest(_undecodable(columns[3 + width :])) > 0
+            micros, rows = found.served[is_broken], found.counts["rows"][is_broken]
+            found = found._where(~is_broken, {**found.strays, "bad_text": np.repeat(micros, rows)})
+            last = last[~is_broken]
         return found._without_long((last - found.served > span) & ~found.doubtful, last)
 
     @cached_property
@@ -201,6 +214,11 @@ def _latest(monitor: Monitor, first: list[Any], last: list[Any], micros: Ints) -
 def _whole_numbers(column: list[Any]) -> Ints:
     plain = not column or type(column[0]) is int
     return np.array(column if plain else [int(v or 0) for v in column], dtype=np.int64)
+
+
+def _undecodable(columns: Sequence[Sequence[Any]]) -> Ints:
+    """For each line of a summary, how many of its values are text that is none."""
+    return np.array([sum(type(v) is Undecodable for v in line) for line in zip(*columns, strict=True)], np.int64)
 
 
 class _Groups:

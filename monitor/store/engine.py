@@ -215,12 +215,28 @@ def explained(url: URL) -> Iterator[None]:
     """Database errors as StoreError, without the password."""
     try:
         yield
-    except (SQLAlchemyError, ModuleNotFoundError, UnicodeEncodeError) as error:
+    except (SQLAlchemyError, ModuleNotFoundError, UnicodeError) as error:
         said = on_one_line(str(getattr(error, "orig", None) or error))
         said = without(said, [str(url.password or "")])
         if remedy := _remedy(error, said, url):
             said += f"; {remedy}"
         raise StoreError(f"store {url.render_as_string(hide_password=True)}: {said}") from error
+
+
+@contextmanager
+def blaming_damage(url: URL) -> Iterator[None]:
+    """A fault over values that rankmon cannot have written is the file's, where that is damaged.
+
+    Raises:
+        StoreError: in place of that fault.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError) as error:
+        is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+        if is_file and (found := files.damage_of(Path(str(url.database)))):
+            raise StoreError(f"store {url.render_as_string()}: {on_one_line(found)}; {_DAMAGED}") from error
+        raise
 
 
 def _remedy(error: Exception, said: str, url: URL) -> str:
@@ -230,8 +246,9 @@ def _remedy(error: Exception, said: str, url: URL) -> str:
     if isinstance(error, ModuleNotFoundError):
         return f"install it with {how_to_install('postgresql')}"
     if url.get_backend_name() == "sqlite":
-        fault = files.fault_of(Path(url.database)) if url.database and url.database != ":memory:" else ""
-        return fault or next((remedy for word, remedy in _REMEDIES_OF_FILES if word in said), "")
+        if remedy := next((remedy for word, remedy in _REMEDIES_OF_FILES if word in said), ""):
+            return remedy
+        return files.fault_of(Path(url.database)) if url.database and url.database != ":memory:" else ""
     state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
     return next((remedy for states, word, remedy in _REMEDIES if state in states or (word and word in said)), "")
 
@@ -259,13 +276,12 @@ _REMEDIES = (
 """Of PostgreSQL: (SQL states, or else a word of what it says), and the remedy."""
 
 
+_DAMAGED = "the file is damaged: bring back a copy of it, or move it away and run rankmon backfill for the past"
 _REMEDIES_OF_FILES = (
     ("disk is full", "make room where the store is; what was not stored is read again"),
     ("is locked", "another program holds it for long; see which one has the file open"),
-    (
-        "malformed",
-        "the file is damaged: bring back a copy of it, or move it away and run rankmon backfill for the past",
-    ),
+    ("malformed", _DAMAGED),
+    ("decode", _DAMAGED),
     ("not a database", "another program wrote this file; change store.url, or move it away"),
 )
 """Of SQLite: a word of what it says, and the remedy."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +16,9 @@ PRIVATE = 0o600
 
 OTHERS = 0o007
 """Bits of a mode that are about everybody."""
+
+LONGEST_LOOK = 60
+"""Seconds to look for damage, after which a fault is taken for one of rankmon itself."""
 
 _EFFECTIVE = os.access in os.supports_effective_ids
 
@@ -72,6 +76,21 @@ def open_left_alone(path: Path, timeout: float) -> Any:
     """A connection that only reads. SQLite would make a file beside the store otherwise, even to read it."""
     name = f"file:{quote(str(path.absolute()))}?immutable=1"
     return sqlite3.connect(name, uri=True, timeout=timeout, check_same_thread=False)
+
+
+def damage_of(path: Path) -> str:
+    """What SQLite finds wrong with a store first, by reading all of it; empty if nothing, or if that takes too long."""
+    until = time.monotonic() + LONGEST_LOOK
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as connection:
+            connection.text_factory = lambda text: text.decode("utf-8", "replace")
+            connection.set_progress_handler(lambda: time.monotonic() > until, 100_000)
+            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    except sqlite3.OperationalError:
+        return ""
+    except (sqlite3.DatabaseError, UnicodeError) as error:  # its own words may be damaged too
+        found = str(error)
+    return "" if found == "ok" else str(found)
 
 
 def is_folder(path: Path) -> bool:

@@ -35,7 +35,7 @@ from monitor.schema import (
     traffic,
 )
 from monitor.store.alerts import Alerts
-from monitor.store.engine import Connected, create, upserting
+from monitor.store.engine import Connected, blaming_damage, create, upserting
 from monitor.store.lease import Lease, Leases
 from monitor.store.migrate import Schema
 from monitor.store.naming import (
@@ -124,6 +124,10 @@ class Store(Connected):
     def close(self) -> None:
         """Give the connections back."""
         self.engine.dispose()
+
+    def blaming_damage(self) -> AbstractContextManager[None]:
+        """For a block that works with what is stored: a fault in it is told as the damaged file's, if that is one."""
+        return blaming_damage(self.url)
 
     def hold(self, monitor: str) -> AbstractContextManager[Lease]:
         """The right to write `monitor` for as long as the block runs. Raises LeaseLost while another has it."""
