@@ -455,7 +455,7 @@ class Reader:
         self.rows = before
         return self._columns(query, most)
 
-    def _columns(self, query: sa.Select[Any] | sa.TextClause, most: int | None) -> list[list[Any]]:
+    def _columns(self, query: Statement | sa.TextClause, most: int | None) -> list[list[Any]]:
         with self._watch.step():
             result, fetch = self._stream(query)
         gathered: list[list[Any]] = [[] for _ in list(result.keys())]
