@@ -396,14 +396,15 @@ def _labels(frame: _Frame, step: float, shown: Plot) -> list[str]:
         anchor, date = ' text-anchor="end"' if x > 94 else "", f"{datetime.fromtimestamp(at, UTC):{form}}"
         other = " other" if (len(ticks) - i) % 2 == 0 else ""  # is left out where there is no room for all
         found.append(f'<text class="x{other}" x="{x:.1f}%" y="100%" dy="1.3em"{anchor}>{date}</text>')
-    return found + [_words(frame, stretch) for stretch in shown.stretches if stretch.words]
+    told = [stretch for stretch in shown.stretches if stretch.words]
+    return found + [_words(frame, stretch, stretch is told[-1]) for stretch in told]
 
 
-def _words(frame: _Frame, stretch: Stretch) -> str:
+def _words(frame: _Frame, stretch: Stretch, is_newest: bool) -> str:
     """Over the middle of a stretch, or from its outer edge where there would be no room."""
     x, anchor = _anchor(*(x / frame.width for x in _edges(frame, stretch)))
-    words = escape(stretch.words)
-    return f'<text class="words" x="{100 * x:.1f}%" y="0" dy="-.5em" text-anchor="{anchor}">{words}</text>'
+    words, other = escape(stretch.words), "" if is_newest else " other"
+    return f'<text class="words{other}" x="{100 * x:.1f}%" y="0" dy="-.5em" text-anchor="{anchor}">{words}</text>'
 
 
 def _anchor(left: float, right: float) -> tuple[float, str]:

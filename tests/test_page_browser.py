@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ import pytest
 from monitor.app import App
 from monitor.clock import ReplayClock
 from monitor.core.measures import parse
+from monitor.core.messages import About
 from monitor.core.rules import Baseline, Drop, Rule
 from monitor.core.types import Monitor
 from tests.support import hackernews
@@ -45,6 +47,22 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     app.prepare()
     for runner in app.runners.values():
         assert runner.run().error is not None  # there is no source any more, only what was stored
+    app.web.start()
+    yield app
+    app.stop()
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """A monitor with two incidents, whose words have room beside each other on a screen."""
+    folder, end = tmp_path_factory.mktemp("twice"), START + 30 * DAY
+    monitor, store = watched(), new_store(f"sqlite:///{folder}/store.db")
+    first, second = (fell(START + day * DAY, START + (day + 1) * DAY) for day in (9, 26))
+    fill(store, monitor, range(START, end, HOUR), lambda start, device: min(f(start, device) for f in (first, second)))
+    store.close()
+    app = App(config(folder, {"shop": f"sqlite:///{folder}/none.db"}, [monitor]), ReplayClock(end, 0))
+    app.prepare()
+    assert app.runners["search"].run().error is not None
     app.web.start()
     yield app
     app.stop()
@@ -98,6 +116,23 @@ def test_it_does_not_scroll_sideways(chromium: Browser, app: App, width: int) ->
     assert chromium.see("window.scrollX") == 0
 
 
+WORDS = """[...document.querySelector('.plot').querySelectorAll('.words')].map(e => e.getBoundingClientRect())
+    .filter(r => r.width).map(r => [r.left, r.right]).sort((a, b) => a[0] - b[0])"""
+
+
+@pytest.mark.parametrize(("width", "many"), [(360, 1), (390, 1), (641, 1), (768, 1), (900, 2), (1100, 2)])
+def test_the_words_over_incidents_never_overlap_and_the_newest_are_always_there(
+    chromium: Browser, twice: App, width: int, many: int
+) -> None:
+    open_page(chromium, twice, width=width)
+    seen = chromium.see(WORDS)
+    assert len(seen) == many
+    assert all(left[1] < right[0] for left, right in pairwise(seen))
+    assert 0 <= seen[0][0] < seen[-1][1] <= width
+    newest = chromium.see("[...document.querySelectorAll('.plot .words')].pop().textContent")
+    assert newest.startswith("incident of 27 Jan")
+
+
 def test_the_tab_key_reaches_everything_in_the_order_of_the_page(chromium: Browser, app: App) -> None:
     open_page(chromium, app)
     chromium.see("document.querySelectorAll('details').forEach(e => e.open = true)")
@@ -146,15 +181,17 @@ def test_text_stands_out_as_wcag_aa_asks(chromium: Browser, app: App, dark: bool
     assert ratio >= 4.5, text
 
 
-def test_the_link_of_a_notification_leads_to_the_monitor(chromium: Browser, small: App) -> None:
+def test_the_overview_leads_to_the_monitor(chromium: Browser, small: App) -> None:
     open_page(chromium, small, "#b.search")
     assert chromium.see("document.querySelector(':target').tagName") == "ARTICLE"
     assert chromium.see("Math.abs(document.querySelector(':target').getBoundingClientRect().top) < 900")
     assert "Firing, bad since" in chromium.see("document.querySelector(':target').innerText")
 
 
-def test_each_monitor_has_a_page_of_its_own(chromium: Browser, small: App) -> None:
-    open_page(chromium, small, "monitors/b.search")
+def test_each_monitor_has_a_page_of_its_own_to_which_notifications_lead(chromium: Browser, small: App) -> None:
+    about = About("b.search", page=small.page_url)
+    assert about.url.startswith(small.web.url)
+    open_page(chromium, small, about.url.removeprefix(small.web.url))
     assert chromium.see("document.querySelectorAll('article').length") == 1
     assert chromium.complaints == []
     assert chromium.see("[...document.links].map(a => a.href)[1]") == small.web.url
