@@ -178,6 +178,12 @@ class Outcome:
         held, rows, summed = self.held + written.held, self.rows + tallied.rows, self.summed + tallied.summed
         return replace(self, stored=stored, kept=kept, held=held, rows=rows, summed=summed)
 
+    def and_then(self, later: Outcome) -> Outcome:
+        """Both, of two attempts at the same."""
+        stored, kept, held = self.stored + later.stored, self.kept + later.kept, self.held + later.held
+        rows, summed = self.rows + later.rows, self.summed + later.summed
+        return replace(later, stored=stored, kept=kept, held=held, rows=rows, summed=summed)
+
 
 @dataclass(frozen=True)
 class _Plan:

@@ -30,9 +30,21 @@ class SourceError(RankmonError):
         self.reason = reason
         self.lasting = lasting
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether it is an outage, which somebody ends elsewhere."""
+        return self.reason == "connect"
+
 
 class StoreError(RankmonError):
-    """rankmon's own database is out of reach, or not at the schema that this version needs."""
+    """rankmon's own database is out of reach, or not at the schema that this version needs.
+
+    `may_pass`: it is an outage, which somebody ends elsewhere.
+    """
+
+    def __init__(self, message: str, may_pass: bool = False) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
 
 
 class LeaseLost(RankmonError):

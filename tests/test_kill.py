@@ -18,11 +18,13 @@ from sqlalchemy.engine import make_url
 from monitor.demo.shop import Shop, Story, create_schema
 from monitor.store import Store
 from tests.support.dump import differences, dump
+from tests.support.postgres import PostgresServer
 from tests.support.processes import Child, Zygote
 
 START = datetime(2026, 2, 2, tzinfo=UTC)
 DAYS = 6
 END = START + timedelta(days=DAYS)
+RESTARTS = int(os.environ.get("RANKMON_TEST_RESTARTS", "3"))
 KILLS = int(os.environ.get("RANKMON_TEST_KILLS", "50"))
 
 CONFIG = """\
@@ -119,6 +121,18 @@ def has_partials(store: Path) -> bool:
             return False
 
 
+def has_tables(url: str) -> bool:
+    """Whether a backfill has reached a store on PostgreSQL, and begun to store."""
+    engine = sa.create_engine(url)
+    try:
+        with engine.connect() as connection:
+            return bool(connection.exec_driver_sql("SELECT EXISTS (SELECT FROM partials)").scalar())
+    except sa.exc.SQLAlchemyError:
+        return False
+    finally:
+        engine.dispose()
+
+
 def finish(child: Child) -> str:
     assert child.wait() == 0, child.output
     return child.output
@@ -150,6 +164,39 @@ def test_backfilling_survives_being_killed_at_random_moments(
         forget(hit, database_url)
     finish(zygote.start(*backfill(hit)))
     assert differences(expected, contents(hit)) == []
+
+
+def test_backfilling_waits_for_a_store_that_restarts_in_the_middle(
+    zygote: Zygote, shop_folder: Path, postgres: PostgresServer
+) -> None:
+    fine = "    bucket: 15m\n"
+    calm = configuration(shop_folder, "whole")
+    calm.write_text(calm.read_text(encoding="utf-8") + fine, encoding="utf-8")
+    began = time.monotonic()
+    finish(zygote.start(*backfill(calm)))
+    length, expected = time.monotonic() - began, contents(calm)
+    rng, restarts, waited = random.Random(2), 0, 0
+    with postgres.database() as url:
+        hit = configuration(shop_folder, "restarted", url)
+        hit.write_text(hit.read_text(encoding="utf-8") + fine, encoding="utf-8")
+        for _ in range(5 * RESTARTS):
+            if restarts >= RESTARTS:
+                break
+            forget(hit, url)
+            child = zygote.start(*backfill(hit))
+            while not has_tables(url) and child.is_running():  # one that nobody has reached yet is not waited for
+                time.sleep(0.02)
+            while child.is_running() and restarts < RESTARTS:
+                time.sleep(rng.uniform(0, 0.4 * length))
+                if child.is_running():
+                    (postgres.kill if rng.random() < 0.5 else postgres.stop)()
+                    time.sleep(rng.uniform(0, 1))
+                    postgres.start()
+                    restarts += 1
+            waited += finish(child).count("; trying again in ")
+            assert differences(expected, contents(hit)) == []
+    assert restarts == RESTARTS
+    assert waited, "some came while it wrote"
 
 
 def test_running_survives_being_killed_at_random_moments(zygote: Zygote, shop_folder: Path) -> None:

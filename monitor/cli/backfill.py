@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,15 +22,23 @@ from monitor.cli.common import (
 )
 from monitor.core.types import OVERALL, format_duration
 from monitor.core.words import utc
-from monitor.errors import InputError, LeaseLost, SourceError, Stopped
+from monitor.errors import InputError, LeaseLost, SourceError, Stopped, StoreError
 
 if TYPE_CHECKING:
     from monitor.app import App
     from monitor.core.types import Monitor
 
 
+log = logging.getLogger(__name__)
+
 PASSING = ("connect", "timeout", "resources", "permission")
 """Reasons of a source that may answer the next time."""
+
+PATIENCE = 300.0
+"""Seconds without any answer for which an outage is waited out; a restart, or a fail-over, takes less."""
+
+LONGEST_PAUSE = 15.0
+"""Seconds between two attempts, at most."""
 
 MOST_AT_ONCE = 5_000_000
 """Buckets; those of 1h are 570 years. More are a mistyped year, and would fill the memory before anything was read."""
@@ -113,19 +122,33 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
             "see whether that is the year you mean, else take a shorter time, the newest first"
         )
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    name, outcome = monitor.name, Outcome()
-    with app.store.hold(name) as lease, Progress(*columns, console=Console(stderr=True)) as bar:
+    name, total, before, outages = monitor.name, Outcome(), None, _Outages(app)
+    now, source, stride = app.clock.now(), app.source_of(monitor), Stride()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(f"{name}: buckets", total=None)
-        now, source = app.clock.now(), app.source_of(monitor)
-        try:
-            for outcome in run_backfill(monitor, now, span, source, app.store, lease, Stride(), again, force):
-                bar.update(task, total=outcome.due, completed=outcome.due - outcome.left)
-                if outcome.left and app.stopping.is_set():
-                    raise Stopped
-        except Stopped as error:
-            raise Stopped(f"{name}: stopped after {outcome.stored} buckets; the same command goes on there") from error
-        before = {s.incident.id for s in app.store.alerts.incidents(name, most=100_000)}
-        judgement = judge(monitor, now, app.store, lease, replace(app.telling(), real_now=time.time()))
+        while True:
+            outcome, left = Outcome(), starts(*span, monitor.bucket)
+            try:
+                with app.store.hold(name) as lease:
+                    for outcome in run_backfill(monitor, now, span, source, app.store, lease, stride, again, force):
+                        outages.end()
+                        bar.update(task, total=outcome.due, completed=outcome.due - outcome.left)
+                        if outcome.left and app.stopping.is_set():
+                            raise Stopped
+                    if before is None:
+                        before = {s.incident.id for s in app.store.alerts.incidents(name, most=100_000)}
+                    judgement = judge(monitor, now, app.store, lease, replace(app.telling(), real_now=time.time()))
+                total = total.and_then(outcome)
+                break
+            except Stopped as error:
+                stored = total.stored + outcome.stored
+                raise Stopped(f"{name}: stopped after {stored} buckets; the same command goes on there") from error
+            except (SourceError, StoreError) as error:
+                outages.wait(error)
+                total = total.and_then(outcome)
+                if again and outcome.due:  # what was read again already stays
+                    span = (left[min(outcome.due - outcome.left, len(left) - 1)], span[1])
+    outcome = total
     kept = f", {outcome.kept} final ones kept" if outcome.kept else ""
     kept += f", {outcome.held} kept of which the source has no request any more" if outcome.held else ""
     click.echo(f"{name}: {counted(outcome.stored, 'bucket')} stored{kept}")
@@ -138,6 +161,36 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
         told = f"{counted(every, 'incident')} recorded{of_them}{see}; nobody was paged"
         click.echo(f"{name}: {told}")
     return outcome.stored
+
+
+class _Outages:
+    """Waits for a source or a store that has answered before, as the daemon would: some seconds, then longer."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._has_answered = False
+        self._began: float | None = None
+        self._pause = 1.0
+
+    def end(self) -> None:
+        """Both have answered."""
+        self._has_answered, self._began, self._pause = True, None, 1.0
+
+    def wait(self, error: SourceError | StoreError) -> None:
+        """Wait a while.
+
+        Raises:
+            SourceError, StoreError: there is no use in waiting, or it has lasted for PATIENCE.
+            Stopped: the process is to end.
+        """
+        now = time.monotonic()
+        self._began = now if self._began is None else self._began
+        if not (self._has_answered and error.may_pass) or now - self._began > PATIENCE:
+            raise error
+        log.warning("backfill: %s; trying again in %.0f s", error, self._pause)
+        if self._app.stopping.wait(self._pause):
+            raise Stopped("stopped; the same command goes on there")
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
 
 def _refused(app: App, monitor: Monitor, span: tuple[int, int]) -> str:

@@ -220,7 +220,8 @@ def explained(url: URL) -> Iterator[None]:
         said = without(said, [str(url.password or "")])
         if remedy := _remedy(error, said, url):
             said += f"; {remedy}"
-        raise StoreError(f"store {url.render_as_string(hide_password=True)}: {said}") from error
+        told = f"store {url.render_as_string(hide_password=True)}: {said}"
+        raise StoreError(told, may_pass=remedy in _OF_OUTAGES) from error
 
 
 @contextmanager
@@ -274,6 +275,10 @@ _REMEDIES = (
     ((), "connection", "is the server up, and is store.url right?"),
 )
 """Of PostgreSQL: (SQL states, or else a word of what it says), and the remedy."""
+
+_OF_OUTAGES = [
+    remedy for _, word, remedy in _REMEDIES if word in ("connection", "has not answered", "too many connections")
+]
 
 
 _DAMAGED = "the file is damaged: bring back a copy of it, or move it away and run rankmon backfill for the past"
