@@ -145,6 +145,79 @@ def test_slices_that_are_no_property_of_a_request_or_of_one_alone_are_told(check
     assert "slices[0]: search: 540 values of 'request_id' among 540 requests: but for 5 of them all count as" in said
 
 
+COLUMNS = "request_id, item_id, position, rank0, sku, served_at, local_at"
+
+
+def pasted(err: list[str]) -> list[tuple[str, str]]:
+    """The change to the configuration that a warning offers to be pasted."""
+    (select,) = (found[1] for line in err if (found := re.search(r'`select: "(.*?)"`', line)))
+    return [("table: search_log", f'select: "{select}"')]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            f"INSERT INTO search_log SELECT {COLUMNS} FROM search_log",
+            r"(\d+) of \1 requests .* logged twice, .* DISTINCT",
+        ),
+        (
+            "INSERT INTO search_log SELECT request_id, item_id, position, rank0, sku, served_at + 2, local_at "
+            "FROM search_log WHERE request_id LIKE '%7'",
+            r"logged twice.* the copies differ in other columns, so take one of each: .* MIN\(served_at\) AS served_at "
+            r"FROM search_log GROUP BY request_id, item_id, position\"",
+        ),
+        (
+            "INSERT INTO search_log SELECT request_id || '-2', item_id || 'b', position + 5, rank0, sku, "
+            "served_at + 20, local_at FROM search_log WHERE request_id LIKE '%5'",
+            r"begin at position 6 or later, as where the next page of a list is logged as a request of its own.* WHERE "
+            r"position < 6\"",
+        ),
+    ],
+    ids=["twice", "twice at other times", "pages as requests"],
+)
+def test_lists_that_are_logged_in_copies_or_pages_are_told_with_a_select_that_mends_it(
+    check: Check, database_url: str, change: str, told: str
+) -> None:
+    assert check()[2] == []
+    execute(database_url, change)
+    _, _, err = check()
+    assert len(err) == 1
+    assert re.search(told, err[0])
+    assert check(*pasted(err))[2] == []
+
+
+def test_pages_that_count_from_the_first_position_again_are_told(check: Check, database_url: str) -> None:
+    page = "SELECT request_id, item_id || 'b', position, rank0, sku, served_at + 20, local_at FROM search_log"
+    execute(database_url, f"INSERT INTO search_log {page}")
+    (told,) = check()[2]
+    assert re.search(r"\(100 %\) have several items at one position, as where each page", told)
+    assert "position + 5 * (page - 1) AS position FROM search_log" in told
+    (ranked,) = re.findall(r"ROW_NUMBER.*? AS position", told)
+    select = f"SELECT request_id, item_id, served_at, {ranked} FROM search_log"
+    assert check(("table: search_log", f'select: "{select}"'))[2] == []
+
+
+def test_lists_in_which_items_stand_at_several_positions_are_told(check: Check, database_url: str) -> None:
+    other = "SELECT request_id, item_id, 6 - position, rank0, sku, served_at, local_at FROM search_log"
+    execute(database_url, f"INSERT INTO search_log {other} WHERE request_id LIKE '%4'")
+    (told,) = check()[2]
+    assert re.search(r"\(10 %\) have an item at several positions, as where two servers log a list and disagree", told)
+
+
+def test_where_only_some_count_from_0_no_base_is_offered_that_spoils_the_others(
+    check: Check, database_url: str
+) -> None:
+    execute(database_url, "UPDATE search_log SET position = position - 1, sku = 'app' WHERE request_id LIKE '%4'")
+    (told,) = check()[2]
+    assert re.search(
+        r"\d+ of \d+ lists begin at 0 in 'position', which is refused, and the others at 1; `base: 0`", told
+    )
+    (case,) = re.findall(r"CASE.*? AS position", told)
+    select = f"SELECT request_id, item_id, served_at, {case.replace('client', 'sku')} FROM search_log"
+    assert check(("table: search_log", f'select: "{select}"'))[2] == []
+
+
 def test_a_base_of_0_for_positions_from_1_is_told(check: Check) -> None:
     _, _, (said,) = check(("position: position", "position: {column: position, base: 0}"))
     assert "no position in 'position' is 0, the lowest is 1, so that all would be off by one" in said

@@ -21,6 +21,7 @@ from monitor.errors import SourceError, TooMany
 from monitor.source.again import OFTEN, OWN_ID, harm, look
 from monitor.source.blocks import Blocks
 from monitor.source.engine import Database, Reader
+from monitor.source.lists import on_lists
 from monitor.source.pull import Pull
 from monitor.source.queries import Queries, between, kinds_of
 from monitor.source.refused import FEWEST_GRADES, OF_GRADES, refusals
@@ -38,7 +39,6 @@ ENOUGH = 200
 """Requests that are enough to look at."""
 
 MOST_ROWS = 300_000
-MOST_POSITIONS = 5_000
 MOST_EVENTS = 10_000
 MOST_TRACED = 1_000
 """Events that match nothing of which it is looked what they are on."""
@@ -101,7 +101,7 @@ def _assess(pull: Pull, end: int, now: float) -> Assessment:
     monitor, recipe = pull.monitor, pull.monitor.recipe
     reading = _sample(pull, end)
     with pull.reading() as (reader, queries):
-        found = [*_on_positions(queries, reader, reading), *refusals(monitor, reading)]
+        found = [*on_lists(queries, reader, reading), *refusals(monitor, reading)]
         found += [*_on_labels(monitor, reading), *unfit(monitor, reading), *unseen(monitor, reading)]
         seen = _requests_in_words(reading)
         if isinstance(recipe, Events):
@@ -229,30 +229,6 @@ def _requests_in_words(reading: Reading) -> str:
 
 
 # ---- rankings ------------------------------------------------------------------------------------------------------
-
-
-def _on_positions(queries: Queries, reader: Reader, reading: Reading) -> Iterator[Remark]:
-    where = queries.served(reading.since, reading.until)
-    (values,) = reader.columns(sa.select(queries.position).where(where).limit(MOST_POSITIONS)) or [[]]
-    known, key = [v for v in values if v is not None], ("rankings", "position")
-    numbers = [n for v in known if (n := _number(v)) is not None]
-    base, column = queries.monitor.rankings.position_base, queries.monitor.rankings.position
-    if len(known) < NOTABLE * len(values):
-        yield Remark(key, f"{_of(len(values) - len(known), values)} in {column!r} are NULL; such rows have no place")
-    if len(numbers) < len(known):
-        text = f"{column!r} holds text, such as {shown(next(v for v in known if _number(v) is None))}"
-        yield Remark(key, f"{text}; name the column with the rank, a whole number")
-    elif base == 1 and (zeros := numbers.count(0)):
-        text = f"{_of(zeros, numbers)} in {column!r} are 0, and would be refused"
-        yield Remark(key, f"{text}; if they start at 0, write `position: {{column: {column}, base: 0}}`")
-    elif len(numbers) >= FEWEST and min(numbers) > 1:
-        text = f"the lowest of {len(numbers):,} in {column!r} is {min(numbers):g}, and no list begins there"
-        yield Remark(key, f"{text}; name the column with the rank within a request, from {base} on")
-    elif base == 0 and len(numbers) >= FEWEST and min(numbers) >= 1:
-        text = f"no position in {column!r} is 0, the lowest is {min(numbers):g}, so that all would be off by one"
-        yield Remark(key, f"{text}; take `base: 0` away")
-    elif (wrong := sum(n < base or n % 1 != 0 for n in numbers)) > NOTABLE * len(numbers):
-        yield Remark(key, f"{_of(wrong, numbers)} in {column!r} are no whole numbers from {base} on, and are refused")
 
 
 def _on_ids(pull: Pull, recipe: Events, reading: Reading) -> Iterator[Remark]:
@@ -444,16 +420,5 @@ def _types(queries: Queries, reader: Reader, recipe: Events, end: int) -> list[t
 # ---- words ---------------------------------------------------------------------------------------------------------
 
 
-def _number(value: Any) -> float | None:
-    try:
-        return None if isinstance(value, str | bytes) else float(value)
-    except (TypeError, ValueError):
-        return None
-
-
 def _more(types: Sequence[object]) -> str:
     return ", …" if len(types) > MOST_TYPES else ""
-
-
-def _of(some: int, every: Sequence[object]) -> str:
-    return f"{some:,} of {len(every):,} positions"
