@@ -103,7 +103,7 @@ class App:
         self.attention = Attention(self.board, self.store, time.time)
         self._abandoned = Abandoned(self.store, lambda: self.runners)
         self._withdrawing = Withdrawing(self.store, lambda: self.runners, self, time.monotonic)
-        self.registry = registry(self.board, self.telemetry)
+        self.registry = registry(self.board, self.telemetry, self.clock)
         self.access = Access(config.web)
         self.web = WebServer(config.web.host, config.web.port, create_site(self, self.access), self.access)
         for result in ("applied", "refused"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, disable_created_metrics
@@ -10,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from monitor import __version__
+from monitor.clock import Clock, ReplayClock, SystemClock
 from monitor.core.incidents import matter_of
 from monitor.core.measures import Measure
 from monitor.core.rules import Rule
@@ -26,12 +28,17 @@ SLICE_LABELS = (*LABELS, "dimension", "value")
 class RankmonCollector(Collector):
     """Builds every family afresh from the board and the process's own counts."""
 
-    def __init__(self, board: Board, telemetry: Telemetry) -> None:
+    def __init__(self, board: Board, telemetry: Telemetry, clock: Clock) -> None:
         self._board = board
         self._telemetry = telemetry
+        self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
         """All families, in a fixed order."""
+        found = self._families()
+        return _in_real_time(found, self._clock) if isinstance(self._clock, ReplayClock) else found
+
+    def _families(self) -> Iterator[Metric]:
         snapshots = [self._board.snapshots[n] for n in sorted(self._board.snapshots)]
         yield from _quality(snapshots)
         yield from _windows(snapshots)
@@ -45,11 +52,24 @@ class RankmonCollector(Collector):
         yield build
 
 
-def registry(board: Board, telemetry: Telemetry) -> CollectorRegistry:
+REAL = ("rankmon_notification_oldest_timestamp_seconds", "rankmon_silenced_until_timestamp_seconds")
+"""Instants that are never of a replay's clock."""
+
+
+def _in_real_time(families: Iterator[Metric], clock: Clock) -> Iterator[Metric]:
+    """The same with a replay's instants as old, in real time, as they are to whoever watches: rules ask for that."""
+    for family in families:
+        if family.name.endswith("_timestamp_seconds") and family.name not in REAL:
+            real, now = time.time(), clock.now()
+            family.samples = [s._replace(value=real - (now - s.value) / (clock.speed or 1)) for s in family.samples]
+        yield family
+
+
+def registry(board: Board, telemetry: Telemetry, clock: Clock | None = None) -> CollectorRegistry:
     """A fresh registry with the collector and the process's memory, CPU time and open files."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     made = CollectorRegistry(auto_describe=False)
-    made.register(RankmonCollector(board, telemetry))
+    made.register(RankmonCollector(board, telemetry, clock or SystemClock()))
     ProcessCollector(registry=made)
     PlatformCollector(registry=made)
     return made

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -9,6 +10,7 @@ from types import MappingProxyType
 import pytest
 from prometheus_client import generate_latest
 
+from monitor.clock import ReplayClock
 from monitor.config import RESERVED_LABELS
 from monitor.core.incidents import Incident
 from monitor.core.measures import parse
@@ -128,6 +130,22 @@ def text(board: Board, telemetry: Telemetry) -> str:
     lines = generate_latest(registry(board, telemetry)).decode().splitlines()
     kept = [s for s in lines if not s.removeprefix("# HELP ").removeprefix("# TYPE ").startswith(own)]
     return "\n".join(s.split("{")[0] + "{...} 1.0" if s.startswith("rankmon_build_info{") else s for s in kept) + "\n"
+
+
+@pytest.mark.parametrize("speed", [1.0, 600.0])
+def test_what_a_replay_shows_is_as_old_as_it_is_to_whoever_watches(
+    board: Board, telemetry: Telemetry, speed: float
+) -> None:
+    """Rules and panels ask Prometheus for the time: a demo that lives two weeks back is not stale to them."""
+    now = board.snapshots["search"].progress.last_success_at
+    assert now is not None
+    families = registry(board, telemetry, ReplayClock(now + 60, speed)).collect()
+    instants = {f.name: f.samples[0].value for f in families if f.name.endswith("_timestamp_seconds") and f.samples}
+    assert instants["rankmon_last_success_timestamp_seconds"] == pytest.approx(time.time() - 60 / speed, abs=5)
+    assert instants["rankmon_window_end_timestamp_seconds"] > time.time() - 86_400
+    assert instants["rankmon_notification_oldest_timestamp_seconds"] == 1_646_092_000.5
+    as_stored = {f.name: f.samples[0].value for f in registry(board, telemetry).collect() if f.samples}
+    assert as_stored["rankmon_last_success_timestamp_seconds"] == now
 
 
 def test_the_exposition_is_just_this_text(board: Board, telemetry: Telemetry) -> None:

@@ -27,6 +27,8 @@ from monitor.errors import InputError, LeaseLost, SourceError, Stopped, StoreErr
 if TYPE_CHECKING:
     from monitor.app import App
     from monitor.core.types import Monitor
+    from monitor.cycle import Outcome
+    from monitor.store.alerts import Judgement
 
 
 log = logging.getLogger(__name__)
@@ -107,13 +109,8 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
         LeaseLost: the daemon, or another backfill, is writing this monitor.
         Stopped: interrupted before all was done; what was stored stays.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from monitor.core.buckets import starts
     from monitor.core.words import command, counted
-    from monitor.cycle import Outcome, Stride, run_backfill
-    from monitor.judging import judge
 
     if (number := len(starts(*span, monitor.bucket))) > MOST_AT_ONCE:
         what = f"{counted(number, 'bucket')} of {format_duration(monitor.bucket)}"
@@ -121,34 +118,9 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
             f"{monitor.name}: {what} since {utc(span[0])} are too many at once, more than {MOST_AT_ONCE:,}; "
             "see whether that is the year you mean, else take a shorter time, the newest first"
         )
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    name, total, before, outages = monitor.name, Outcome(), None, _Outages(app)
-    now, source, stride = app.clock.now(), app.source_of(monitor), Stride()
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(f"{name}: buckets", total=None)
-        while True:
-            outcome, left = Outcome(), starts(*span, monitor.bucket)
-            try:
-                with app.store.hold(name) as lease:
-                    for outcome in run_backfill(monitor, now, span, source, app.store, lease, stride, again, force):
-                        outages.end()
-                        bar.update(task, total=outcome.due, completed=outcome.due - outcome.left)
-                        if outcome.left and app.stopping.is_set():
-                            raise Stopped
-                    if before is None:
-                        before = {s.incident.id for s in app.store.alerts.incidents(name, most=100_000)}
-                    judgement = judge(monitor, now, app.store, lease, replace(app.telling(), real_now=time.time()))
-                total = total.and_then(outcome)
-                break
-            except Stopped as error:
-                stored = total.stored + outcome.stored
-                raise Stopped(f"{name}: stopped after {stored} buckets; the same command goes on there") from error
-            except (SourceError, StoreError) as error:
-                outages.wait(error)
-                total = total.and_then(outcome)
-                if again and outcome.due:  # what was read again already stays
-                    span = (left[min(outcome.due - outcome.left, len(left) - 1)], span[1])
-    outcome = total
+    name = monitor.name
+    before = {s.incident.id for s in app.store.alerts.incidents(name, most=100_000)}
+    outcome, judgement = _read(app, monitor, span, again, force)
     kept = f", {outcome.kept} final ones kept" if outcome.kept else ""
     kept += f", {outcome.held} kept of which the source has no request any more" if outcome.held else ""
     click.echo(f"{name}: {counted(outcome.stored, 'bucket')} stored{kept}")
@@ -161,6 +133,43 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
         told = f"{counted(every, 'incident')} recorded{of_them}{see}; nobody was paged"
         click.echo(f"{name}: {told}")
     return outcome.stored
+
+
+def _read(
+    app: App, monitor: Monitor, span: tuple[int, int], again: bool, force: bool
+) -> tuple[Outcome, Judgement | None]:
+    """Read, store and judge, with a progress bar; outages of what has answered before are waited out."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from monitor.core.buckets import starts
+    from monitor.cycle import Outcome, Stride, run_backfill
+    from monitor.judging import judge
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    name, total, outages = monitor.name, Outcome(), _Outages(app)
+    now, source, stride = app.clock.now(), app.source_of(monitor), Stride()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(f"{name}: buckets", total=None)
+        while True:
+            outcome, left = Outcome(), starts(*span, monitor.bucket)
+            try:
+                with app.store.hold(name) as lease:
+                    for outcome in run_backfill(monitor, now, span, source, app.store, lease, stride, again, force):
+                        outages.end()
+                        bar.update(task, total=outcome.due, completed=outcome.due - outcome.left)
+                        if outcome.left and app.stopping.is_set():
+                            raise Stopped
+                    judged = judge(monitor, now, app.store, lease, replace(app.telling(), real_now=time.time()))
+                return total.and_then(outcome), judged
+            except Stopped as error:
+                stored = total.and_then(outcome).stored
+                raise Stopped(f"{name}: stopped after {stored} buckets; the same command goes on there") from error
+            except (SourceError, StoreError) as error:
+                outages.wait(error)
+                total = total.and_then(outcome)
+                if again and outcome.due:  # what was read again already stays
+                    span = (left[min(outcome.due - outcome.left, len(left) - 1)], span[1])
 
 
 class _Outages:
