@@ -226,6 +226,12 @@ def test_a_run_whose_lines_have_more_fields_than_six_is_one_whatever_its_name(he
     assert values(name, "--qrels", "qrels", "-m", "mrr") == {"mrr": 0.5}
 
 
+def test_lists_of_one_item_and_queries_without_judgments_leave_the_others_as_they_are(here: Path) -> None:
+    rows = "one,a,1,1\nnone,a,1,\nnone,b,2,\nnot,a,1,0\ntwo,c,1,0\ntwo,d,2,1\n"
+    (here / "a.csv").write_text("request,item,rank,grade\n" + rows)
+    assert requests("a.csv", "-m", "ndcg@10") == {"one": 1.0, "not": None, "two": pytest.approx(0.6309, abs=1e-4)}
+
+
 def test_judged_queries_without_a_ranking_are_not_left_out_without_a_word(here: Path) -> None:
     (here / "a.run").write_text("q1 Q0 a 1 3 x\n")
     (here / "qrels").write_text("q1 0 a 1\nq2 0 b 1\nq3 0 c 0\n")

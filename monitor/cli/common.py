@@ -138,7 +138,10 @@ def interruptible(app: App) -> Iterator[None]:
 
 
 class Instant(click.ParamType[int]):
-    """A moment: `2022-02-24`, `2022-02-24 05:00 UTC`, any zone or none (UTC then); gives seconds since 1970."""
+    """A moment: `2022-02-24`, `2022-02-24 05:00 UTC`, any zone or none (UTC then); gives seconds since 1970.
+
+    Seconds since 1970, as JSON of rankmon has them, are one too, from 1973 to 2286.
+    """
 
     name = "time"
 
@@ -146,8 +149,8 @@ class Instant(click.ParamType[int]):
         """Seconds since 1970 UTC."""
         from monitor.core.types import parse_instant
 
-        if isinstance(value, int):
-            return value
+        if isinstance(value, int) or (value.isdecimal() and len(value) in (9, 10)):
+            return int(value)
         try:
             return parse_instant(value)
         except ValueError as error:

@@ -411,8 +411,9 @@ def named(dimension: str, value: str) -> str:
 
 
 def shown(value: str) -> str:
-    """A value of a slice, or a version, as it fits a line; a long one is cut."""
+    """A value of a slice, or a version, as it fits a line; a long one is cut, and blanks at its ends are seen."""
     printed = plain(value, one_line=True)
+    printed = printed if printed == printed.strip() else f"'{printed}'"
     return printed if len(printed) <= LONGEST_SLICE else printed[:LONGEST_SLICE] + "..."
 
 
