@@ -236,12 +236,14 @@ def run_cycle(
         LeaseLost: another process writes this monitor.
         Stopped: the process is to end.
     """
-    store.adopt(lease, monitor)
     settled = settled or Settled()
     since = settled.begin(lease, now, bucket_of(int(now) - monitor.history, monitor.bucket))
-    states = _stored(monitor, store, since, now)
+    with store.at_once():
+        store.adopt(lease, monitor)
+        states = _stored(monitor, store, since, now)
+        noted = _noted(monitor, now, store, states)
     settled.learn(since, states, monitor.bucket)
-    arrived, future_rows = _arrived(monitor, now - monitor.history, now, source, store, states)
+    arrived, future_rows = _arrived(monitor, now - monitor.history, now, source, noted, states)
     found = (due_buckets(monitor, series, now, arrived.request, settled.until) for series in states.values())
     late = _late(monitor, settled.count_from(now, monitor), source, store)
     if len(late) == DAY // monitor.bucket:  # and there may be more
@@ -328,7 +330,8 @@ def run_backfill(
     refuse_what_is_gone(monitor, store, span, now)
     ended = [start for start in starts(*span, monitor.bucket) if start + monitor.bucket + monitor.ingest_delay <= now]
     states = _stored(monitor, store, ended[0] if ended else int(now), now)
-    arrived, future_rows = _arrived(monitor, span[0], now, source, store, states)
+    noted = _noted(monitor, now, store, states)
+    arrived, future_rows = _arrived(monitor, span[0], now, source, noted, states)
     due = [start for start in ended if again or not all(_is_settled(series, start) for series in states.values())]
     plan = _Plan(monitor, now, arrived, future_rows, due, states, again, force)
     yield from _read_and_store(plan, source, store, lease, stride)
@@ -345,10 +348,9 @@ def _stored(monitor: Monitor, store: Store, since: int, now: float) -> States:
 
 
 def _arrived(
-    monitor: Monitor, since: float, now: float, source: Source, store: Store, states: States
+    monitor: Monitor, since: float, now: float, source: Source, noted: Arrived, states: States
 ) -> tuple[Arrived, int]:
     """(the newest that the source has ever shown, its rows dated later than now)."""
-    noted = _noted(monitor, now, store, states)
     fresh = source.freshness(_look_from(monitor, since, noted, states), now)
     request = noted.request if fresh.newest is None else fresh.newest
     label = noted.label if fresh.newest_label is None else fresh.newest_label
@@ -388,6 +390,8 @@ def _read_and_store(plan: _Plan, source: Source, store: Store, lease: Lease, str
     monitor = plan.monitor
     outcome = Outcome(len(plan.due), late=len(plan.late), arrived=plan.arrived, future_rows=plan.future_rows)
     yield outcome
+    if not plan.due:
+        return
     for since, until in _stretches(plan.due, monitor.bucket, stride, store.places(monitor.name).changes()):
         places = store.places(monitor.name)
         sliced = replace(monitor, slices=places.open_at(since, monitor.slices))

@@ -291,7 +291,7 @@ class Runner:
         """Publish what is stored. Where that cannot be read, the last snapshot stays, with its age. Never raises."""
         if not self._is_over:
             was = self._shown
-            with self._showing("snapshot"):
+            with self._showing("snapshot"), self._store.at_once():
                 self._publish(self._snapshot(now))
             if self._shown is was:
                 self._show_failure()

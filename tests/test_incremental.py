@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
 from monitor.core.buckets import NUM
 from monitor.core.drift.state import State
@@ -404,3 +405,23 @@ def test_what_verdicts_have_come_to_is_read_again_only_when_it_changed(
     assert found.state.to_json() == expected.state.to_json()
     assert (found.identity, found.until) == (expected.identity, expected.until)
     other.close()
+
+
+def test_a_cycle_with_nothing_new_builds_no_statement_again_and_opens_few_transactions(daemon: Daemon) -> None:
+    ran: list[sa.Executable] = []
+    begun: list[sa.Connection] = []
+    sa.event.listen(daemon.store.engine, "before_execute", lambda _, statement, *more: ran.append(statement))
+    sa.event.listen(daemon.store.engine, "begin", begun.append)
+
+    def idle() -> set[sa.Executable]:
+        ran.clear(), begun.clear()
+        daemon.clock.at += 1
+        outcome = daemon.runner.run().outcome
+        assert outcome is not None
+        assert not outcome.stored
+        return set(ran)
+
+    daemon.cycle()
+    first, second = idle(), idle()
+    assert {text for text in map(str, second - first) if "leases" not in text} == set()
+    assert len(begun) <= 10

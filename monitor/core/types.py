@@ -342,7 +342,7 @@ class Monitor:
         judged = (self.definition(drift.measure).id, self.traffic.id, drift.mix_by, drift.false_alarms)
         return _digest([VERSION, judged, drift.baseline_from, list(begun_anew)])
 
-    @property
+    @cached_property
     def judged_as(self) -> str:
         """Ten digits over all that alert rules and verdicts come to something by: who differs in it says otherwise."""
         rules = sorted((rule.name, rule.severity, self.identity(rule)) for rule in self.alerts)

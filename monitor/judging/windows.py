@@ -42,6 +42,14 @@ def judge(
     Raises:
         StoreError, LeaseLost: nothing was stored.
     """
+    with store.at_once():
+        judgement = _judged(monitor, now, store, telling, arrived)
+    if judgement is not None:
+        store.alerts.save(lease, judgement, telling.real_now)
+    return judgement
+
+
+def _judged(monitor: Monitor, now: float, store: Store, telling: Telling, arrived: Arrived | None) -> Judgement | None:
     known = store.alerts.state(monitor.name)
     if _runs_behind(known, monitor, now, store):
         text = "monitor %s: nothing is judged by this clock: it is %s by it, but requests up to %s are stored"
@@ -57,10 +65,7 @@ def judge(
     work = Work(monitor, state, max(settled or 0, state.until or 0), Views(monitor, store), now, arrived)
     result = anew(work, store) if is_anew else onward(work, store)
     judgement = tell(work, result, now, store, telling)
-    if judgement is not None:
-        judgement = replace(judgement, since=result.since)
-        store.alerts.save(lease, judgement, telling.real_now)
-    return judgement
+    return None if judgement is None else replace(judgement, since=result.since)
 
 
 def _runs_behind(state: AlertState, monitor: Monitor, now: float, store: Store) -> bool:

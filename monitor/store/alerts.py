@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,6 +22,7 @@ from monitor.core.thresholds import Condition, ConditionName
 from monitor.schema import conditions, diagnoses, incidents, judged, outbox, retrains, silences, transitions
 from monitor.store.engine import Connected, upserting
 from monitor.store.lease import Lease, Leases
+from monitor.store.naming import MONITOR
 from monitor.store.verdicts import Judged, forget, put
 
 
@@ -157,12 +159,10 @@ class Alerts(Connected):
     def state(self, monitor: str) -> AlertState:
         """Where the judging of a monitor stands. Raises StoreError."""
         with self.reading() as connection:
-            row = connection.execute(sa.select(judged).where(judged.c.monitor == monitor)).one_or_none()
-            kept = connection.execute(sa.select(conditions).where(conditions.c.monitor == monitor))
-            found = {(r.rule, r.dimension, r.value): _kept(r) for r in kept}
-            asked = connection.execute(
-                sa.select(retrains).where(retrains.c.monitor == monitor).order_by(retrains.c.asked_at.desc()).limit(1)
-            ).one_or_none()
+            of_it = {"monitor": monitor}
+            row = connection.execute(_JUDGED, of_it).one_or_none()
+            found = {(r.rule, r.dimension, r.value): _kept(r) for r in connection.execute(_CONDITIONS, of_it)}
+            asked = connection.execute(_RETRAINED, of_it).one_or_none()
         return AlertState(
             until=None if row is None else row.until,
             anew=row is not None and bool(row.anew),
@@ -224,11 +224,9 @@ class Alerts(Connected):
 
     def incidents(self, monitor: str | None = None, state: str | None = None, most: int = 100) -> list[StoredIncident]:
         """The newest incidents first, of all monitors if none is named, in any state if none is."""
-        query = sa.select(incidents).order_by(incidents.c.opened_at.desc(), incidents.c.id).limit(most)
-        query = query if monitor is None else query.where(incidents.c.monitor == monitor)
-        query = query if state is None else query.where(incidents.c.state == state)
+        query, wanted = _incidents(monitor is not None, state is not None), {"monitor": monitor, "state": state}
         with self.reading() as connection:
-            return [_stored(row) for row in connection.execute(query)]
+            return [_stored(row) for row in connection.execute(query, wanted | {"most": most})]
 
     def incident(self, id_: str) -> StoredIncident | None:
         """One incident, or None."""
@@ -301,9 +299,23 @@ class Alerts(Connected):
 
     def silences(self, now: float) -> list[Silence]:
         """The silences that hold at `now`, real seconds since 1970."""
-        query = sa.select(silences).where(silences.c.since <= now, silences.c.until > now).order_by(silences.c.id)
         with self.reading() as connection:
-            return [Silence(*row) for row in connection.execute(query)]
+            return [Silence(*row) for row in connection.execute(_SILENCES, {"now": now})]
+
+
+_JUDGED = sa.select(judged).where(judged.c.monitor == MONITOR)
+_CONDITIONS = sa.select(conditions).where(conditions.c.monitor == MONITOR)
+_RETRAINED = sa.select(retrains).where(retrains.c.monitor == MONITOR).order_by(retrains.c.asked_at.desc()).limit(1)
+_NOW = sa.bindparam("now", type_=sa.Double)
+_SILENCES = sa.select(silences).where(silences.c.since <= _NOW, silences.c.until > _NOW).order_by(silences.c.id)
+
+
+@cache
+def _incidents(of_one: bool, in_a_state: bool) -> sa.Select[Any]:
+    query = sa.select(incidents).order_by(incidents.c.opened_at.desc(), incidents.c.id)
+    query = query.limit(sa.bindparam("most", type_=sa.Integer))
+    query = query.where(incidents.c.monitor == MONITOR) if of_one else query
+    return query.where(incidents.c.state == sa.bindparam("state")) if in_a_state else query
 
 
 def enqueue(connection: sa.Connection, dialect: str, notices: Sequence[tuple[str, Notification]], now: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,9 @@ _LOCK_SECONDS = 30
 _READS: dict[str, dict[str, Any]] = {"sqlite": {"rankmon_reads": True}, "postgresql": {"isolation_level": "AUTOCOMMIT"}}
 _KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 
+_SHARED = threading.local()
+"""The connection that a thread reads over within `Connected.at_once`."""
+
 AT_ONCE = 500
 """Rows of an answer that are turned into columns at a time."""
 
@@ -56,9 +60,27 @@ class Connected:
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """A connection for queries, which waits for no writer. Raises StoreError."""
-        with explained(self.url), self._reader.connect() as connection:
-            yield connection
+        """A connection for queries, which waits for no writer; within `at_once` always the same. Raises StoreError."""
+        shared: sa.Connection | None = getattr(_SHARED, "connection", None)
+        with explained(self.url):
+            if shared is not None and shared.engine.pool is self.engine.pool:
+                yield shared
+            else:
+                with self._reader.connect() as connection:
+                    yield connection
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """What this thread reads within it is read over one connection, on SQLite in one transaction.
+
+        To open one takes several times as long as to read a row. What is written meanwhile may not be seen.
+        """
+        with self.reading() as connection:
+            former, _SHARED.connection = getattr(_SHARED, "connection", None), connection
+            try:
+                yield
+            finally:
+                _SHARED.connection = former
 
     def check_writable(self) -> None:
         """See whether this user may write a store in a file: who may not would find out with each run.
@@ -71,7 +93,7 @@ class Connected:
         if fault:
             raise StoreError(f"store: {fault}")
 
-    def columns(self, query: sa.Select[Any]) -> list[list[Any]]:
+    def columns(self, query: sa.Select[Any], parameters: dict[str, Any] | None = None) -> list[list[Any]]:
         """The answer's columns as the driver sends them, twice as fast as rows; none if it is empty.
 
         A few rows are turned at a time: all at once are slower, by what the collector of garbage makes of them.
@@ -80,7 +102,7 @@ class Connected:
             StoreError: out of reach.
         """
         with self.reading() as connection:
-            cursor: Any = connection.execute(query).cursor
+            cursor: Any = connection.execute(query, parameters).cursor
             try:
                 found: list[list[Any]] = []
                 while rows := cursor.fetchmany(AT_ONCE):

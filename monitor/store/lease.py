@@ -41,6 +41,8 @@ class Leases(Connected):
         self.seconds = seconds
         self.holder = _process_identity()
         self._now = sa.literal_column(NOW[self.dialect], sa.Double)
+        values = {"holder": _HOLDER, "token": _TOKEN, "expires_at": self._now + self.seconds}
+        self._taking = leases.update().where(leases.c.monitor == _MONITOR).values(**values)
         self._held: dict[str, int] = {}
 
     @contextmanager
@@ -125,8 +127,7 @@ class Leases(Connected):
         return connection.execute(added.on_conflict_do_nothing(), execution_options=options).rowcount == 1
 
     def _take(self, connection: sa.Connection, lease: Lease) -> bool:
-        values = {"holder": lease.holder, "token": lease.token, "expires_at": self._now + self.seconds}
-        connection.execute(leases.update().where(leases.c.monitor == lease.monitor).values(**values))
+        connection.execute(self._taking, _named(lease))
         return True
 
     def _is_abandoned(self, row: sa.Row[Any]) -> bool:
@@ -148,13 +149,26 @@ class Leases(Connected):
         if self._held.get(lease.monitor) == lease.token:
             del self._held[lease.monitor]
         with self.writing() as connection:
-            connection.execute(leases.update().where(*_is(lease)).values(expires_at=0.0))
+            connection.execute(_RELEASING, _named(lease))
 
     def fence(self, connection: sa.Connection, lease: Lease) -> None:
         """Renew the lease as part of a transaction. Raises LeaseLost if it was released or is another's now."""
         mine = leases.update().where(*_is(lease), leases.c.expires_at > 0)
         if connection.execute(mine.values(expires_at=self._now + self.seconds)).rowcount != 1:
             raise LeaseLost(f"monitor {lease.monitor}: another process took over writing; this one stepped aside")
+
+
+_MONITOR, _HOLDER = sa.bindparam("of", type_=sa.Text), sa.bindparam("by", type_=sa.Text)
+_TOKEN = sa.bindparam("number", type_=sa.BigInteger)
+_RELEASING = (
+    leases.update()
+    .where(leases.c.monitor == _MONITOR, leases.c.holder == _HOLDER, leases.c.token == _TOKEN)
+    .values(expires_at=0.0)
+)
+
+
+def _named(lease: Lease) -> dict[str, str | int]:
+    return {"of": lease.monitor, "by": lease.holder, "number": lease.token}
 
 
 def named(holder: str) -> str:

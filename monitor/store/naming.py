@@ -17,23 +17,33 @@ def table_of(definition: Definition) -> sa.Table:
     return traffic if definition.kernel == TRAFFIC else partials
 
 
-def is_of(definition: Definition) -> tuple[sa.ColumnElement[bool], ...]:
-    """Conditions on `series`: it is the one of this definition."""
-    return (
-        series.c.monitor == definition.monitor,
-        series.c.kernel == definition.kernel,
-        series.c.definition == definition.id,
-    )
+MONITOR = sa.bindparam("monitor", type_=sa.Text)
+IS_NAMED = (series.c.monitor == MONITOR, *(series.c[c] == sa.bindparam(c) for c in ("kernel", "definition")))
+"""Conditions on `series`: it is the one that `identity` names."""
+_NUMBER = sa.select(series.c.id).where(*IS_NAMED)
+NUMBER = _NUMBER.scalar_subquery()
+"""The number of the series that `identity` names, as a part of a question."""
 
 
-def number_of(definition: Definition) -> sa.ScalarSelect[int]:
-    """The number of a series, as a part of a question."""
-    return sa.select(series.c.id).where(*is_of(definition)).scalar_subquery()
+_SERIES = sa.select(series.c.id, series.c.kernel, series.c.definition).where(series.c.monitor == MONITOR)
+_CURRENT = sa.select(current_series.c.series_id).join(series).where(series.c.monitor == MONITOR)
+_SLICES = sa.select(slices.c.dimension, slices.c.value, slices.c.id).where(slices.c.monitor == MONITOR)
+_GAPS = (
+    sa.select(slices.c.dimension, slices.c.id, slice_gaps.c.until).join(slice_gaps).where(slices.c.monitor == MONITOR)
+)
+
+
+def identity(definition: Definition) -> dict[str, str]:
+    """The parameters of a statement that asks for a series.
+
+    Statements that are run in every cycle are built once: to build one takes ten times as long as to run it.
+    """
+    return {"monitor": definition.monitor, "kernel": definition.kernel, "definition": definition.id}
 
 
 def series_number(connection: sa.Connection, monitor: Monitor, definition: Definition) -> int:
     """The number of a series, which it is given now if it has none yet."""
-    found = connection.execute(sa.select(series.c.id).where(*is_of(definition))).scalar()
+    found = connection.execute(_NUMBER, identity(definition)).scalar()
     if found is not None:
         return int(found)
     added = series.insert().values(
@@ -49,8 +59,7 @@ def series_number(connection: sa.Connection, monitor: Monitor, definition: Defin
 
 def slice_numbers(connection: sa.Connection, monitor: str, tally: Tally) -> dict[tuple[str, str], int]:
     """(dimension, value) -> number; slices of the tally that have none are given one now."""
-    query = sa.select(slices.c.dimension, slices.c.value, slices.c.id).where(slices.c.monitor == monitor)
-    found = {(d, v): i for d, v, i in connection.execute(query)}
+    found = {(d, v): i for d, v, i in connection.execute(_SLICES, {"monitor": monitor})}
     named = dict.fromkeys([OVERALL, *tally.admitted, *((d, v) for _, d, v in tally.traffic)])
     for dimension, value in named:
         if (dimension, value) not in found:
@@ -62,8 +71,7 @@ def slice_numbers(connection: sa.Connection, monitor: str, tally: Tally) -> dict
 
 def note_places(connection: sa.Connection, monitor: str, tally: Tally, numbers: Mapping[tuple[str, str], int]) -> None:
     """Note from which bucket on newly admitted values have a place that another one had before: not earlier."""
-    query = sa.select(slices.c.dimension, slices.c.id, slice_gaps.c.until).join(slice_gaps)
-    gaps = connection.execute(query.where(slices.c.monitor == monitor)).all()
+    gaps = connection.execute(_GAPS, {"monitor": monitor}).all()
     released, pending = {dimension for dimension, _, _ in gaps}, {number for _, number, until in gaps if until is None}
     for key in (key for key in tally.admitted if key[0] in released):
         first = min(start for start, *of in tally.traffic if tuple(of) == key)
@@ -76,11 +84,10 @@ def note_places(connection: sa.Connection, monitor: str, tally: Tally, numbers: 
 
 def current_numbers(connection: sa.Connection, monitor: Monitor) -> tuple[set[int], set[int]]:
     """Numbers of the monitor's series that (are noted as, are) those of its present definitions."""
-    of_it = sa.select(series.c.id, series.c.kernel, series.c.definition).where(series.c.monitor == monitor.name)
-    wanted = {(d.kernel, d.id) for d in monitor.definitions}
-    noted = sa.select(current_series.c.series_id).join(series).where(series.c.monitor == monitor.name)
-    present = {number for number, kernel, definition in connection.execute(of_it) if (kernel, definition) in wanted}
-    return set(connection.scalars(noted)), present
+    wanted, of_it = {(d.kernel, d.id) for d in monitor.definitions}, {"monitor": monitor.name}
+    all_of_it = connection.execute(_SERIES, of_it)
+    present = {number for number, kernel, definition in all_of_it if (kernel, definition) in wanted}
+    return set(connection.scalars(_CURRENT, of_it)), present
 
 
 def note_current(connection: sa.Connection, monitor: Monitor) -> None:

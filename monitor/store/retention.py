@@ -32,7 +32,7 @@ from monitor.schema import (
 )
 from monitor.store.engine import Connected
 from monitor.store.lease import Lease, Leases
-from monitor.store.naming import is_of, table_of
+from monitor.store.naming import IS_NAMED, identity, table_of
 from monitor.store.verdicts import Border, put_border
 
 DAY = 86_400
@@ -128,10 +128,10 @@ class Retention(Connected):
         query = (
             sa.select(sa.func.min(table.c.bucket_start), sa.func.max(end))
             .join(series, series.c.id == table.c.series_id)
-            .where(*is_of(definition), table.c.bucket_start < until, end > since)
+            .where(*IS_NAMED, table.c.bucket_start < until, end > since)
         )
         with self.reading() as connection:
-            first, last = connection.execute(query).one()
+            first, last = connection.execute(query, identity(definition)).one()
         return None if first is None else (int(first), int(last))
 
     def whole_since(self, definition: Definition) -> int | None:
@@ -140,10 +140,10 @@ class Retention(Connected):
         query = (
             sa.select(sa.func.min(table.c.bucket_start))
             .join(series, series.c.id == table.c.series_id)
-            .where(*is_of(definition), table.c.bucket_start >= (0 if coarse is None else coarse[1]))
+            .where(*IS_NAMED, table.c.bucket_start >= (0 if coarse is None else coarse[1]))
         )
         with self.reading() as connection:
-            first: int | None = connection.scalar(query)
+            first: int | None = connection.scalar(query, identity(definition))
         return first
 
     def coarse(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> dict[int, History]:
@@ -155,11 +155,11 @@ class Retention(Connected):
             .add_columns(*(table.c[f] for f in fields))
             .join(series, series.c.id == table.c.series_id)
             .join(slices, slices.c.id == table.c.slice_id)
-            .where(*is_of(definition), table.c.bucket_start < until, table.c.bucket_start + table.c.seconds > since)
+            .where(*IS_NAMED, table.c.bucket_start < until, table.c.bucket_start + table.c.seconds > since)
         )
         if overall_only:
             query = query.where(slices.c.dimension == "")
-        seconds, *columns = self.columns(query) or [[] for _ in range(5 + len(fields))]
+        seconds, *columns = self.columns(query, identity(definition)) or [[] for _ in range(5 + len(fields))]
         found = {}
         for length in sorted(set(seconds)):
             kept = [at for at, other in enumerate(seconds) if other == length]

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +20,7 @@ from sqlalchemy.engine import URL
 from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
 from monitor.core.places import Gap, Places
 from monitor.core.tally import Tally
-from monitor.core.types import OVERALL, TRAFFIC, Definition, Monitor
+from monitor.core.types import FARTHEST, OVERALL, TRAFFIC, Definition, Monitor
 from monitor.core.watermark import CLOCK_TOLERANCE, BucketState
 from monitor.core.windows import History
 from monitor.schema import (
@@ -39,11 +40,13 @@ from monitor.store.engine import Connected, blaming_damage, create, upserting
 from monitor.store.lease import Lease, Leases
 from monitor.store.migrate import Schema
 from monitor.store.naming import (
+    IS_NAMED,
+    MONITOR,
+    NUMBER,
     current_numbers,
-    is_of,
+    identity,
     note_current,
     note_places,
-    number_of,
     series_number,
     slice_numbers,
     table_of,
@@ -137,50 +140,35 @@ class Store(Connected):
 
     def states(self, definition: Definition, since: int) -> dict[int, BucketState]:
         """Start -> state of the buckets of a series from `since` on, and of all older ones that are not settled."""
-        table, number = table_of(definition), number_of(definition)
-        overall = (
-            sa.select(table.c.bucket_start, table.c.read_at, table.c.final)
-            .join(slices, slices.c.id == table.c.slice_id)
-            .where(table.c.series_id == number, slices.c.dimension == OVERALL[0])
-        )
-        of_marks = sa.select(bucket_marks.c.bucket_start).where(bucket_marks.c.series_id == number)
-        awaited = of_marks.where(bucket_marks.c.mark == "awaited")
-        # Three questions, for each of which there is an index.
-        recent, late = (overall.where(w) for w in (table.c.bucket_start >= since, table.c.bucket_start.in_(awaited)))
-        query: sa.CompoundSelect[Any] = sa.union(recent, _by_open(overall, table).where(~table.c.final), late)
-        marks = of_marks.add_columns(bucket_marks.c.mark, bucket_marks.c.noted_at)
+        named = identity(definition)
         with self.reading() as connection:
-            found = {start: BucketState(at, bool(final)) for start, at, final in connection.execute(query)}
-            for start, mark, at in connection.execute(marks):
+            read = connection.execute(_states(table_of(definition)), named | {"since": since})
+            found = {start: BucketState(at, bool(final)) for start, at, final in read}
+            for start, mark, at in connection.execute(_MARKS, named):
                 if start in found or start >= since:
                     found[start] = replace(found.get(start, BucketState(at, False)), mark=mark)
         return found
 
     def newest_bucket(self, definition: Definition) -> int | None:
         """Start of the newest bucket that is stored of a series."""
-        table = table_of(definition)
-        query = sa.select(sa.func.max(table.c.bucket_start)).where(table.c.series_id == number_of(definition))
         with self.reading() as connection:
-            return connection.execute(query).scalar()
+            found: int | None = connection.scalar(_newest(table_of(definition)), identity(definition))
+        return found
 
     def settled_end(self, definition: Definition, width: int, since: int = 0, now: float | None = None) -> int | None:
         """End of the newest final bucket of a series that no open one lies before, of those from `since` on.
 
         With `now`, seconds, what a clock that ran ahead stored counts as open; see `watermark.believed`.
         """
-        table = table_of(definition)
-        from_there = sa.and_(table.c.series_id == number_of(definition), table.c.bucket_start >= since)
-        oldest = sa.select(sa.func.min(table.c.bucket_start)).where(from_there)
-        if now is None:
-            oldest = _by_open(oldest, table).where(~table.c.final)
-        else:
-            oldest = oldest.where(~table.c.final | (table.c.read_at > now + CLOCK_TOLERANCE))
+        opened, ahead, newest = _settled(table_of(definition))
+        named = identity(definition) | {"since": since}
         with self.reading() as connection:
-            opened = connection.execute(oldest).scalar()
-            final = sa.select(sa.func.max(table.c.bucket_start)).where(from_there, table.c.final)
-            final = final if opened is None else final.where(table.c.bucket_start < opened)
-            newest = connection.execute(final).scalar()
-        return None if newest is None else int(newest) + width
+            if now is None:
+                until = connection.scalar(opened, named)
+            else:
+                until = connection.scalar(ahead, named | {"believed": now + CLOCK_TOLERANCE})
+            found = connection.scalar(newest, named | {"until": FARTHEST if until is None else until})
+        return None if found is None else int(found) + width
 
     def first_bucket_of(self, definition: Definition, dimension: str, value: str) -> int | None:
         """Start of the oldest stored bucket with a request of a slice, seconds; None if there is none."""
@@ -189,35 +177,32 @@ class Store(Connected):
             sa.select(sa.func.min(table.c.bucket_start))
             .join(series, series.c.id == table.c.series_id)
             .join(slices, slices.c.id == table.c.slice_id)
-            .where(*is_of(definition), slices.c.dimension == dimension, slices.c.value == value, table.c.requests > 0)
+            .where(*IS_NAMED, slices.c.dimension == dimension, slices.c.value == value, table.c.requests > 0)
         )
         with self.reading() as connection:
-            found: int | None = connection.scalar(query)
+            found: int | None = connection.scalar(query, identity(definition))
         return found
 
     def oldest_bucket(self, definition: Definition) -> int | None:
         """Start of the oldest bucket that is stored of a series."""
         table = table_of(definition)
-        query = sa.select(sa.func.min(table.c.bucket_start)).where(table.c.series_id == number_of(definition))
+        query = sa.select(sa.func.min(table.c.bucket_start)).where(table.c.series_id == NUMBER)
         with self.reading() as connection:
-            return connection.execute(query).scalar()
+            return connection.execute(query, identity(definition)).scalar()
 
     def known_slices(self, monitor: str) -> dict[str, set[str]]:
         """Dimension -> values that were admitted."""
         known: dict[str, set[str]] = {}
-        query = sa.select(slices.c.dimension, slices.c.value).where(slices.c.monitor == monitor)
         with self.reading() as connection:
-            for dimension, value in connection.execute(query):
+            for dimension, value in connection.execute(_VALUES, {"monitor": monitor}):
                 known.setdefault(dimension, set()).add(value)
         return known
 
     def places(self, monitor: str) -> Places:
         """Which values of each dimension have a place, and when they had none."""
         gaps: dict[tuple[str, str], list[Gap]] = {}
-        query = sa.select(slices.c.dimension, slices.c.value, slice_gaps.c.since, slice_gaps.c.until)
-        query = query.join(slice_gaps, slice_gaps.c.slice_id == slices.c.id).where(slices.c.monitor == monitor)
         with self.reading() as connection:
-            for dimension, value, since, until in connection.execute(query):
+            for dimension, value, since, until in connection.execute(_GAPS, {"monitor": monitor}):
                 gaps.setdefault((dimension, value), []).append((since, until))
         return Places(self.known_slices(monitor), gaps)
 
@@ -257,26 +242,15 @@ class Store(Connected):
         self, definition: Definition, since: int, until: int, overall_only: bool = False, most: int | None = None
     ) -> list[list[Any]]:
         """The same as columns of rows in any order: start, final, dimension, value, and all or `most` fields."""
-        table = table_of(definition)
         fields = (TRAFFIC_FIELDS if definition.kernel == TRAFFIC else FIELDS)[:most]
-        query = (
-            sa.select(
-                table.c.bucket_start, table.c.final, slices.c.dimension, slices.c.value, *(table.c[f] for f in fields)
-            )
-            .join(series, series.c.id == table.c.series_id)
-            .join(slices, slices.c.id == table.c.slice_id)
-            .where(*is_of(definition), table.c.bucket_start >= since, table.c.bucket_start < until)
-        )
-        if overall_only:
-            query = query.where(slices.c.dimension == OVERALL[0])
-        return self.columns(query) or [[] for _ in range(4 + len(fields))]
+        query, span = _partials(table_of(definition), fields, overall_only), {"since": since, "until": until}
+        return self.columns(query, identity(definition) | span) or [[] for _ in range(4 + len(fields))]
 
     def row_counts(self, definition: Definition, since: int) -> dict[int, int]:
         """Start -> rows that the source had of the buckets from `since` on when they were read as final, if known."""
-        c = row_counts.c
-        query = sa.select(c.bucket_start, c.rows).where(c.series_id == number_of(definition), c.bucket_start >= since)
         with self.reading() as connection:
-            return {start: int(rows) for start, rows in connection.execute(query)}
+            found = connection.execute(_ROW_COUNTS, identity(definition) | {"since": since})
+            return {start: int(rows) for start, rows in found}
 
     def refused_by_bucket(self, definition: Definition, since: int, until: int) -> dict[int, int]:
         """Start -> refused rows (overall) of the buckets that start in [since, until); events are no rows."""
@@ -284,12 +258,12 @@ class Store(Connected):
             sa.select(refusals.c.bucket_start, sa.func.sum(refusals.c.rows))
             .join(series, series.c.id == refusals.c.series_id)
             .join(slices, slices.c.id == refusals.c.slice_id)
-            .where(*is_of(definition), slices.c.dimension == OVERALL[0], refusals.c.reason.not_in(HARMLESS))
+            .where(*IS_NAMED, slices.c.dimension == OVERALL[0], refusals.c.reason.not_in(HARMLESS))
             .where(refusals.c.bucket_start >= since, refusals.c.bucket_start < until)
             .group_by(refusals.c.bucket_start)
         )
         with self.reading() as connection:
-            return {start: int(rows) for start, rows in connection.execute(query)}
+            return {start: int(rows) for start, rows in connection.execute(query, identity(definition))}
 
     def refused(self, definition: Definition, since: int, until: int) -> dict[str, int]:
         """Reason -> refused rows (overall) of the buckets that start in [since, until)."""
@@ -297,12 +271,12 @@ class Store(Connected):
             sa.select(refusals.c.reason, sa.func.sum(refusals.c.rows))
             .join(series, series.c.id == refusals.c.series_id)
             .join(slices, slices.c.id == refusals.c.slice_id)
-            .where(*is_of(definition), slices.c.dimension == OVERALL[0])
+            .where(*IS_NAMED, slices.c.dimension == OVERALL[0])
             .where(refusals.c.bucket_start >= since, refusals.c.bucket_start < until)
             .group_by(refusals.c.reason)
         )
         with self.reading() as connection:
-            return {reason: int(rows) for reason, rows in connection.execute(query)}
+            return {reason: int(rows) for reason, rows in connection.execute(query, identity(definition))}
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
@@ -390,9 +364,8 @@ class Store(Connected):
 
     def progress(self, monitor: str) -> Progress:
         """What is known of a monitor's runs."""
-        columns = [monitors.c[f] for f in Progress.__dataclass_fields__]
         with self.reading() as connection:
-            row = connection.execute(sa.select(*columns).where(monitors.c.monitor == monitor)).one_or_none()
+            row = connection.execute(_PROGRESS, {"monitor": monitor}).one_or_none()
         return Progress(*row) if row is not None else Progress()
 
     def leave(self) -> None:
@@ -403,10 +376,72 @@ class Store(Connected):
 
     def record(self, monitor: str, **changes: float | str | None) -> None:
         """Note some fields of `Progress`; the others stay."""
-        row = {"monitor": monitor} | changes
         with self.writing() as connection:
-            added = upserting(self.dialect, monitors).values(row)
-            connection.execute(added.on_conflict_do_update(index_elements=[monitors.c.monitor], set_=changes))
+            connection.execute(_recording(self.dialect, tuple(changes)), {"monitor": monitor} | changes)
+
+
+_MARKS = sa.select(bucket_marks.c.bucket_start, bucket_marks.c.mark, bucket_marks.c.noted_at).where(
+    bucket_marks.c.series_id == NUMBER
+)
+_ROW_COUNTS = sa.select(row_counts.c.bucket_start, row_counts.c.rows).where(
+    row_counts.c.series_id == NUMBER, row_counts.c.bucket_start >= sa.bindparam("since")
+)
+_VALUES = sa.select(slices.c.dimension, slices.c.value).where(slices.c.monitor == MONITOR)
+_GAPS = _VALUES.add_columns(slice_gaps.c.since, slice_gaps.c.until).join(slice_gaps)
+_PROGRESS = sa.select(*(monitors.c[f] for f in Progress.__dataclass_fields__)).where(monitors.c.monitor == MONITOR)
+
+
+@cache
+def _states(table: sa.Table) -> sa.CompoundSelect[Any]:
+    overall = (
+        sa.select(table.c.bucket_start, table.c.read_at, table.c.final)
+        .join(slices, slices.c.id == table.c.slice_id)
+        .where(table.c.series_id == NUMBER, slices.c.dimension == OVERALL[0])
+    )
+    awaited = sa.select(bucket_marks.c.bucket_start)
+    awaited = awaited.where(bucket_marks.c.series_id == NUMBER, bucket_marks.c.mark == "awaited")
+    # Three questions, for each of which there is an index.
+    recent = overall.where(table.c.bucket_start >= sa.bindparam("since"))
+    late = overall.where(table.c.bucket_start.in_(awaited))
+    return sa.union(recent, _by_open(overall, table).where(~table.c.final), late)
+
+
+@cache
+def _newest(table: sa.Table) -> sa.Select[Any]:
+    return sa.select(sa.func.max(table.c.bucket_start)).where(table.c.series_id == NUMBER)
+
+
+@cache
+def _settled(table: sa.Table) -> tuple[sa.Select[Any], sa.Select[Any], sa.Select[Any]]:
+    """The oldest open bucket; the oldest that is open or was read too far ahead; the newest final one before that."""
+    from_there = sa.and_(table.c.series_id == NUMBER, table.c.bucket_start >= sa.bindparam("since"))
+    oldest = sa.select(sa.func.min(table.c.bucket_start)).where(from_there)
+    newest = sa.select(sa.func.max(table.c.bucket_start)).where(from_there, table.c.final)
+    return (
+        _by_open(oldest, table).where(~table.c.final),
+        oldest.where(~table.c.final | (table.c.read_at > sa.bindparam("believed"))),
+        newest.where(table.c.bucket_start < sa.bindparam("until")),
+    )
+
+
+@cache
+def _partials(table: sa.Table, fields: tuple[str, ...], overall_only: bool) -> sa.Select[Any]:
+    query = (
+        sa.select(table.c.bucket_start, table.c.final, slices.c.dimension, slices.c.value)
+        .add_columns(*(table.c[f] for f in fields))
+        .join(series, series.c.id == table.c.series_id)
+        .join(slices, slices.c.id == table.c.slice_id)
+        .where(*IS_NAMED)
+        .where(table.c.bucket_start >= sa.bindparam("since"), table.c.bucket_start < sa.bindparam("until"))
+    )
+    return query.where(slices.c.dimension == OVERALL[0]) if overall_only else query
+
+
+@cache
+def _recording(dialect: str, fields: tuple[str, ...]) -> Any:
+    added = upserting(dialect, monitors)
+    news = {field: added.excluded[field] for field in fields}
+    return added.on_conflict_do_update(index_elements=[monitors.c.monitor], set_=news)
 
 
 def _by_open(query: sa.Select[Any], table: sa.Table) -> sa.Select[Any]:

@@ -18,6 +18,7 @@ from monitor.core.drift.verdicts import Drawn, Verdict
 from monitor.core.thresholds import Condition, ConditionName
 from monitor.schema import baselines, diagnoses, drift_borders, drift_states, verdicts
 from monitor.store.engine import Connected, upserting
+from monitor.store.naming import MONITOR
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,8 @@ class Verdicts(Connected):
 
     def standing(self, monitor: str) -> Standing | None:
         """Where the verdicts on a monitor stand; None if there are none, or of another version. Raises StoreError."""
-        query = sa.select(drift_states).where(drift_states.c.monitor == monitor)
         with self.reading() as connection:
-            row = connection.execute(query).one_or_none()
+            row = connection.execute(_STATE, {"monitor": monitor}).one_or_none()
         if row is None:
             return None
         try:
@@ -158,10 +158,9 @@ class Verdicts(Connected):
 
     def newest(self, monitor: str, kind: str | None = None) -> Verdict | None:
         """The newest verdict on a monitor, or the newest of a kind; None if there is none."""
-        query = sa.select(verdicts.c.document).where(verdicts.c.monitor == monitor)
-        query = query if kind is None else query.where(verdicts.c.kind == kind)
+        query = _NEWEST if kind is None else _NEWEST.where(verdicts.c.kind == kind)
         with self.reading() as connection:
-            document = connection.scalar(query.order_by(verdicts.c.at.desc()).limit(1))
+            document = connection.scalar(query, {"monitor": monitor})
         return None if document is None else _reader().validate_json(document)
 
     def drawn(self, monitor: str, since: int, until: int) -> list[Drawn]:
@@ -177,9 +176,9 @@ class Verdicts(Connected):
 
     def baselines(self, monitor: str) -> list[Baseline]:
         """Where somebody had the baseline of a monitor begin anew, oldest first."""
-        query = sa.select(baselines).where(baselines.c.monitor == monitor).order_by(baselines.c.since)
         with self.reading() as connection:
-            return [Baseline(row.since, row.author, row.note, row.judged_until) for row in connection.execute(query)]
+            rows = connection.execute(_BASELINES, {"monitor": monitor})
+            return [Baseline(row.since, row.author, row.note, row.judged_until) for row in rows]
 
     def begin_baseline(self, monitor: str, baseline: Baseline, now: float) -> None:
         """Have the baseline of a monitor begin anew; the verdicts follow with the next step. Raises StoreError.
@@ -245,6 +244,11 @@ class Verdicts(Connected):
         kept = added.on_conflict_do_update(index_elements=keys, set_=news, where=diagnoses.c.document == "")
         with self.writing() as connection:
             connection.execute(kept)
+
+
+_STATE = sa.select(drift_states).where(drift_states.c.monitor == MONITOR)
+_NEWEST = sa.select(verdicts.c.document).where(verdicts.c.monitor == MONITOR).order_by(verdicts.c.at.desc()).limit(1)
+_BASELINES = sa.select(baselines).where(baselines.c.monitor == MONITOR).order_by(baselines.c.since)
 
 
 def put(connection: sa.Connection, dialect: str, monitor: str, found: Judged) -> None:
