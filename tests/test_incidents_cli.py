@@ -165,13 +165,17 @@ def test_a_shorter_silence_within_a_longer_one_is_refused_and_says_why(
     assert run(filled, "incidents unsilence", "shop") == 0
 
 
-def test_where_prometheus_pages_a_silence_says_what_it_takes(
+def test_where_prometheus_pages_a_silence_and_a_test_say_what_they_do_not_reach(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (filled / "rankmon.yaml").read_text(encoding="utf-8")
     (tmp_path / "rankmon.yaml").write_text(text.replace("notify: [team]", "paging: prometheus"), encoding="utf-8")
     assert run(tmp_path, "incidents silence", "shop", "--for", "2h") == 0
     assert "rules that ask for rankmon_silenced_until_timestamp_seconds" in capsys.readouterr().out
+    assert run(tmp_path, "test-alert", "--channel", "log") == 0
+    assert "shop: Prometheus pages for it, which this does not test" in capsys.readouterr().err
+    assert run(filled, "test-alert", "--channel", "log") == 0
+    assert "Prometheus" not in capsys.readouterr().err
     assert run(filled, "incidents unsilence", "shop") == 0
 
 

@@ -45,6 +45,9 @@ def test_alert(
     if unknown := [n for n in names if n not in known]:
         raise InputError(f"there is no channel {unknown[0]!r}; known are {', '.join(known)}")
     notice, failed = _test(config, monitor or named, severity), None
+    if config.monitor(notice.monitor).paging == "prometheus":
+        text = "Prometheus pages for it, which this does not test; see that its RankmonWatchdog arrives"
+        click.echo(f"rankmon: {notice.monitor}: {text}", err=True)
     for receiver in receivers(config.channels):
         if names and receiver.channel not in names:
             continue
