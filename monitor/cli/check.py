@@ -16,8 +16,8 @@ from monitor.cli.common import config_option, load_config, missing_store, unwrit
 from monitor.config.remarks import remarks
 from monitor.core.types import format_duration
 from monitor.core.verdict_hours import judged
-from monitor.core.words import lasting
-from monitor.errors import RankmonError, SourceError, StoreError
+from monitor.core.words import counted, lasting
+from monitor.errors import ConfigError, RankmonError, SourceError, StoreError
 
 if TYPE_CHECKING:
     from monitor.config import Config
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from monitor.core.types import Monitor
     from monitor.cycle import Freshness
     from monitor.source.engine import Database
+
+
+NOT_ALL_ANSWERS = "configuration is valid, but not everything answers"
 
 
 @click.command("check-config")
@@ -36,7 +39,8 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
     """Check the configuration: its mistakes at once, each with file, line and remedy. FILE does as --config does.
 
     A monitor that lacks a key, or has a value of another kind there, is checked further when that is mended. With
-    --connect, what the data show of a mapping that cannot be meant so is warned of; the exit code stays 0.
+    --connect, what the data show of a mapping that cannot be meant so is warned of; the exit code stays 0. It is 2
+    where tables, columns or their types do not fit the mapping, and 3 where a source does not answer.
     """
     if file is not None and ctx.get_parameter_source("config_path") is ParameterSource.COMMANDLINE:
         raise click.UsageError("the configuration is named twice, by --config and by itself")
@@ -62,7 +66,8 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
     for problem in answers.problems:
         click.echo(f"rankmon: {problem}", err=True)
     if answers.problems:
-        click.echo("configuration is valid, but not everything answers")
+        mistakes = sum(isinstance(problem, ConfigError) for problem in answers.problems)
+        click.echo(f"{counted(mistakes, 'mistake')} in the mapping, see above" if mistakes else NOT_ALL_ANSWERS)
         return exit_code(answers.problems[0])
     but = ", but see the warnings" if answers.warnings else ""
     click.echo(f"configuration is valid and everything answers{but}")
@@ -110,17 +115,25 @@ def _connect(config: Config) -> _Answers:
 
 def _explained(config: Config, index: int, database: Database, error: SourceError) -> list[RankmonError]:
     """What does not fit of a mapping by which a source fails, all of it at once; else the error itself."""
-    from monitor.cli.faults import plainly
+    from monitor.cli.faults import key_of, plainly
     from monitor.source.misfits import TOLD, misfits
 
     monitor, found = config.monitors[index], []
     with suppress(SourceError):
         found = misfits(monitor, database) if error.reason in TOLD else []
     if not found:
-        return [SourceError(_located(config, index, str(error)), error.reason)]
+        text, is_of_mapping = _located(config, index, str(error)), bool(key_of(monitor, str(error)))
+        if is_of_mapping or error.lasting or error.reason == "query":
+            return [ConfigError([text])]
+        return [SourceError(text, error.reason)]
     by = f"{monitor.name}: source {database.name}"
     told = [f"{config.place('monitors', index, *r.key)}: {by}: {plainly(r.text)}" for r in found]
-    return [SourceError(text, error.reason) for text in told]
+    # What is damaged may be whole the next time, and is no mistake of the mapping.
+    may_be_damaged = error.reason == "data" and not error.lasting
+    is_damaged = [may_be_damaged and r.key[-1] in ("table", "select") and r.text in str(error) for r in found]
+    return [
+        SourceError(text, error.reason) if d else ConfigError([text]) for text, d in zip(told, is_damaged, strict=True)
+    ]
 
 
 def _located(config: Config, index: int, text: str) -> str:

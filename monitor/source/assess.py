@@ -15,7 +15,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from monitor.core.tally import Reading
-from monitor.core.types import Events, Judgments, Monitor, TimeColumn, format_duration
+from monitor.core.types import Events, Judgments, Monitor, Recipe, TimeColumn, format_duration
 from monitor.core.words import lasting
 from monitor.errors import SourceError, TooMany
 from monitor.source.again import OFTEN, OWN_ID, harm, look
@@ -101,7 +101,8 @@ def _assess(pull: Pull, end: int, now: float) -> Assessment:
     monitor, recipe = pull.monitor, pull.monitor.recipe
     reading = _sample(pull, end)
     with pull.reading() as (reader, queries):
-        found = [*on_lists(queries, reader, reading), *refusals(monitor, reading)]
+        cut = _cut_to_seconds(queries, reader, recipe) if "early_event" in reading.refusals.counts else ""
+        found = [*on_lists(queries, reader, reading), *refusals(monitor, reading, cut)]
         found += [*_on_labels(monitor, reading), *unfit(monitor, reading), *unseen(monitor, reading)]
         seen = _requests_in_words(reading)
         if isinstance(recipe, Events):
@@ -335,6 +336,27 @@ class _EventSample:
             if rule.type is not None and kinds.index(rule.type) not in seen:
                 text = f"no event of the type {rule.type!r} among the {every:,} looked at; there are {there}{more}"
                 yield Remark(("relevance", "events", "rules", index), text)
+
+
+def _cut_to_seconds(queries: Queries, reader: Reader, recipe: Recipe) -> str:
+    """That events are logged in whole seconds and requests are not, with what mends it; empty if it is not so."""
+    assert isinstance(recipe, Events)
+    served = queries.monitor.rankings.time
+    whole = [
+        bool((to_micros(how, reader.columns(queries.sample(of))[0]).micros % MICROS == 0).all())
+        for how, of in ((recipe.time, recipe), (served, None))
+    ]
+    if whole != [True, False]:
+        return ""
+    units = {"epoch_ms": 1_000, "epoch_us": MICROS}
+    example = f"{served.column} - {served.column} % {units.get(served.format)} AS {served.column}"
+    if served.format == "native":
+        example = f"date_trunc('second', {served.column}) AS {served.column}"
+    return (
+        "; times of events are cut to whole seconds and those of requests are not, so that what happens within the "
+        "second of its request comes before it: log fractions there too, or cut the requests' times in a `select:`"
+        + (f", as by {example}" if served.format == "native" or served.format in units else "")
+    )
 
 
 @dataclass(frozen=True)

@@ -120,10 +120,17 @@ _TOLD = (
         (),
         (
             *("no magic bytes found", "snappy decompression", "varint-decoding", "dictionary offset"),
-            *("zstd decompress", "file too small to be a parquet", "footer length error"),
+            *("zstd decompress", "too small to be a parquet", "footer length error"),
         ),
         "a Parquet file is damaged, or half written: let it be written under another name and renamed when it is "
         "whole; nothing of it was stored, and it is read again",
+    ),
+    Fault(
+        "data",
+        (),
+        ("schema mismatch in glob",),
+        "the files differ in their columns: read them by read_parquet('...', union_by_name=true)",
+        lasting=True,
     ),
     SILENT,
     Fault(

@@ -32,6 +32,7 @@ from monitor.core.types import MIXED, Column, Events, Judgments, Monitor
 from monitor.errors import InputError, SourceError, TooMany
 from monitor.source.again import servings
 from monitor.source.engine import Database, Reader
+from monitor.source.pull import has_enum_types
 from monitor.source.queries import Condition, Queries, between, kinds_of, untyped
 from monitor.source.requests import is_same
 from monitor.source.times import to_micros
@@ -59,6 +60,7 @@ def inspect(monitor: Monitor, database: Database, request: str, at: int | None =
     try:
         with database.reading(monitor.name) as reader:
             queries = Queries(monitor, (None,), reader.dialect)
+            queries = replace(queries, has_enum_types=has_enum_types(queries, reader))
             return _Look(monitor, queries, reader, request, at).inspection()
     except TooMany as error:
         raise SourceError(f"{_place(monitor)}: {request!r} has {error}; is it the id of a request?", "data") from error

@@ -86,7 +86,11 @@ def _of_side(queries: Queries, database: Database, side: _Side) -> Iterator[Rema
     wanted = [(key, name) for alias, key, name in columns_of(queries.monitor) if alias == side.alias and name]
     absent = [(key, name) for key, name in wanted if name not in there and not _has(database, of_it, name)]
     for key, name in absent:
-        yield Remark(key, f"there is no column {name!r} in {side.place}; {instead(name, there)}")
+        text = f"there is no column {name!r} in {side.place}; {instead(name, there)}"
+        files = side.relation.select
+        if database.dialect == "duckdb" and "*." in files and "union_by_name" not in files:
+            text += "; where only some of the files have it, add union_by_name=true to read_parquet(...)"
+        yield Remark(key, text)
     if side.time is not None and side.time.column not in [name for _, name in absent]:
         yield from _of_time(database, of_it, side.time, (*side.key, "time"))
 

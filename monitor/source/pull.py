@@ -269,6 +269,7 @@ class Pull:
             small_position=plain.position_kind in _SMALL.get(plain.dialect.name, ()),
             events_have_rowid=_have_rowid(plain, reader),
             collated=collated.intersection(s.column for s in self.monitor.slices),
+            has_enum_types=has_enum_types(plain, reader),
             has_collated_items=self.monitor.rankings.item in collated,
             varied=_varied(plain),
         )
@@ -337,6 +338,16 @@ def _have_rowid(queries: Queries, reader: Reader) -> bool:
     if queries.dialect.name != "sqlite" or not isinstance(recipe, Events):
         return False
     return reader.one(queries.rowid(recipe)) is not None
+
+
+def has_enum_types(queries: Queries, reader: Reader) -> bool:
+    """Whether the types of events are an enum of PostgreSQL; see `Queries`."""
+    recipe = queries.monitor.recipe
+    if queries.dialect.name != "postgresql" or not isinstance(recipe, Events) or recipe.type is None:
+        return False
+    (kind,) = reader.types(sa.select(queries.labels.c[recipe.type]))
+    of_kind = sa.text("SELECT typtype = 'e' FROM pg_type WHERE oid = :kind").bindparams(kind=kind)
+    return bool(reader.one(of_kind))
 
 
 def _graded(requests: Requests, sample: Sample) -> Graded:

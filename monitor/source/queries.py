@@ -141,6 +141,7 @@ class Queries:
             hold texts to be equal that are written in different ways, by case, accents or blanks at the end.
         varied: those of other types of PostgreSQL of which equal values may be written in different ways.
         has_collated_items: the same of the items.
+        has_enum_types: types of events are an enum of PostgreSQL, which is compared with none but its own values.
         kinds: the types of the columns, by which the others here were told.
     """
 
@@ -154,6 +155,7 @@ class Queries:
     collated: frozenset[str] = frozenset()
     varied: frozenset[str] = frozenset()
     has_collated_items: bool = False
+    has_enum_types: bool = False
     kinds: Kinds = field(default_factory=Kinds, compare=False)
 
     @cached_property
@@ -302,7 +304,11 @@ class Queries:
         inside = between(self.labels.c[recipe.time.column], recipe.time, since, until, self.dialect.name)
         if recipe.type is None or any(r.type is None for r in recipe.rules):
             return inside
-        return sa.and_(inside, self.labels.c[recipe.type].in_([untyped(kind) for kind in kinds_of(recipe)]))
+        return sa.and_(inside, self._type(recipe.type, self.labels).in_([untyped(kind) for kind in kinds_of(recipe)]))
+
+    def _type(self, name: str, events: sa.FromClause) -> ColumnElement[Any]:
+        """The type of an event, as something that is compared with any text."""
+        return sa.cast(events.c[name], sa.Text) if self.has_enum_types else events.c[name]
 
     def kind(self, recipe: Events, events: sa.FromClause) -> ColumnElement[Any] | None:
         """Which of `kinds_of` the type of an event is, NULL where it is none; None where the recipe has no types.
@@ -311,7 +317,7 @@ class Queries:
         """
         if recipe.type is None:
             return None
-        column, kinds = events.c[recipe.type], kinds_of(recipe)
+        column, kinds = self._type(recipe.type, events), kinds_of(recipe)
         cases: list[Any] = [(column == untyped(kind), sa.literal_column(str(i))) for i, kind in enumerate(kinds)]
         return sa.case(*cases) if cases else sa.null()
 

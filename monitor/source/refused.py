@@ -41,8 +41,9 @@ _BY_THEMSELVES = ("null_position", "bad_position", "mixed_slice")
 """Reasons that others look at: the positions, and the columns to slice by."""
 
 
-def refusals(monitor: Monitor, reading: Reading) -> Iterator[Remark]:
-    """Reasons for which much of the sample is refused."""
+def refusals(monitor: Monitor, reading: Reading, why_early: str = "") -> Iterator[Remark]:
+    """Reasons for which much of the sample is refused. `why_early`: that of events before their serving, if known."""
+    hints = _HINTS | ({"early_event": why_early} if why_early else {})
     counts = {reason: int(rows.sum()) for reason, rows in reading.refusals.counts.items()}
     for reason, strays in reading.strays.items():
         counts[reason] = counts.get(reason, 0) + len(strays)
@@ -53,7 +54,7 @@ def refusals(monitor: Monitor, reading: Reading) -> Iterator[Remark]:
         if reason == "mixed_query":
             every = len(reading.served)
         if reason not in _BY_THEMSELVES and refused >= FEWEST and refused > NOTABLE * every:
-            text = f"{refused:,} of {every:,} are refused as {reason}: {REASONS[reason]}{_HINTS.get(reason, '')}"
+            text = f"{refused:,} of {every:,} are refused as {reason}: {REASONS[reason]}{hints.get(reason, '')}"
             yield Remark(_KEYS.get(reason, ("relevance",)), text)
 
 
