@@ -18,7 +18,7 @@ from monitor.config import Config, load
 from monitor.config.channels import ChannelConfig, WebhookConfig
 from monitor.config.values import SourceConfig
 from monitor.core.types import Monitor
-from monitor.core.words import CALLED, counted, utc
+from monitor.core.words import CALLED, counted, lasting, utc
 from monitor.cycle import Source
 from monitor.errors import ConfigError, InputError, StoreError
 from monitor.exposition import registry
@@ -324,8 +324,14 @@ class App:
     # ---- what the web shows ------------------------------------------------------------------------------------
 
     def health(self) -> str:
-        """Empty if the process and its scheduler live; else what is wrong."""
-        return "" if self.scheduler.is_alive else "the scheduler gives no sign of life; restart rankmon"
+        """Empty if the process and its scheduler live, and no run hangs; else what is wrong."""
+        if not self.scheduler.is_alive:
+            return "the scheduler gives no sign of life; restart rankmon"
+        for name, runner in list(self.runners.items()):
+            allowed = self.config.source(runner.monitor.source).statement_timeout
+            if (seconds := runner.hangs_for(allowed)) > 0:
+                return f"a run of {name} has hung for {lasting(int(seconds))}; restart rankmon"
+        return ""
 
     def readiness(self) -> str:
         """Empty if every monitor has something to show; else what is missing."""

@@ -1,5 +1,7 @@
 """Everything that can go wrong on purpose, shaped by what the caller can do about it."""
 
+NO_MEMORY = "not enough memory; give this process more, or read a shorter time at once"
+
 
 class RankmonError(Exception):
     """Base of all errors with a message meant for a person: what, where, and the remedy."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -38,6 +40,33 @@ class TextFormatter(logging.Formatter):
         return plain(f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text)
 
 
+MOST_LINES = 500
+"""Lines that one place in the code may write in a minute: a loop that fails at once would fill a disk."""
+
+
+class Bounded(logging.Filter):
+    """Lets MOST_LINES of each place through in a minute, and says later how many it did not."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._counts: dict[tuple[str, int], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to write it."""
+        place, now = (record.pathname, record.lineno), self._clock()
+        since, count = self._counts.get(place, (now, 0))
+        if now - since >= 60:
+            if count > MOST_LINES:
+                record.msg, record.args = (
+                    f"{record.getMessage()} ({count - MOST_LINES:,} lines like this left out)",
+                    None,
+                )
+            since, count = now, 0
+        self._counts[place] = since, count + 1
+        return count < MOST_LINES
+
+
 REPEATING = (
     "clickhouse_connect.driver._backend.http_sync",
     "clickhouse_connect.driver.httputil",
@@ -60,6 +89,7 @@ def silence_drivers() -> None:
 def set_up(level: str, style: Literal["text", "json"]) -> None:
     """Log to standard error. Libraries speak up from `warning` on only."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(Bounded())
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

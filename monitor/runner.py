@@ -17,7 +17,7 @@ from monitor.core.watermark import final_age
 from monitor.core.words import counted, storable
 from monitor.cycle import Freshness, Outcome, Settled, Source, Stride, run_cycle
 from monitor.diagnosing import LONGEST, Diagnoser, OpenDetailed
-from monitor.errors import LeaseLost, SourceError, Stopped, StoreError
+from monitor.errors import NO_MEMORY, LeaseLost, SourceError, Stopped, StoreError
 from monitor.judging import Telling, judge
 from monitor.keeping import Keeping
 from monitor.snapshot import Board, MonitorSnapshot, renew, take_snapshot
@@ -33,6 +33,9 @@ FIRST_RETRY = 5.0
 
 REASONS = ("connect", "timeout", "permission", "missing", "driver", "resources", "query", "data", "store", "bug")
 """Why a cycle can fail: those of a SourceError, the store, or a fault in rankmon itself."""
+
+STATEMENTS = 6
+"""Of a source, for one stretch: a run ends after the one that it is at, and each may take as long as it is let."""
 
 LONGEST_ERROR = 2000
 
@@ -93,6 +96,7 @@ class Runner:
         self._settled = Settled()
         self._keeping = Keeping(monitor, self._store)
         self._turns = Turns(monitor, store, time.monotonic)
+        self._began: float | None = None
         self._failures = 0
         self._failed: tuple[float, str] | None = None
         self._is_store_away = False
@@ -134,6 +138,18 @@ class Runner:
         if self._is_over:
             return Run(None, Stopped(f"monitor {self.monitor.name}: stopped"))
         now, began = self._clock.now(), time.monotonic()
+        self._began = began
+        try:
+            return self._run(now, began, retry_in)
+        finally:
+            self._began = None
+
+    def hangs_for(self, statement_timeout: float) -> float:
+        """Seconds that a run has been going on for, if that is longer than any may take; else 0."""
+        going_on = 0.0 if (began := self._began) is None else time.monotonic() - began
+        return going_on if going_on > self.monitor.deadline + STATEMENTS * statement_timeout + LONGEST_RETRY else 0.0
+
+    def _run(self, now: float, began: float, retry_in: RetryIn | None) -> Run:
         try:
             with self._telemetry.stage(self.monitor.name, "cycle"), self._store.blaming_damage():
                 outcome = self._cycle(now, began)
@@ -267,7 +283,7 @@ class Runner:
             self._fail(error, _reason(error), now, retry_in)
 
     def _fail(self, error: Exception, reason: str, now: float, retry_in: RetryIn | None) -> None:
-        name, said = self.monitor.name, storable(str(error))
+        name, said = self.monitor.name, storable(str(NO_MEMORY if isinstance(error, MemoryError) else error))
         self._failures += 1
         self._telemetry.count("rankmon_evaluation_failures", name, reason)
         if reason == "bug":
@@ -356,6 +372,8 @@ class Runner:
 def _reason(error: Exception) -> str:
     if isinstance(error, SourceError):
         return error.reason
+    if isinstance(error, MemoryError):
+        return "resources"
     return "store" if isinstance(error, StoreError) else "bug"
 
 

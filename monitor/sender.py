@@ -30,7 +30,7 @@ LOOK_EVERY = 5.0
 
 FIRST_RETRY, LONGEST_RETRY = 5.0, 300.0
 LONGEST_WISH = 3600.0
-"""Seconds that a receiver may ask to be left alone for."""
+"""Seconds that a receiver may ask to be left alone for; who asks for more is mistaken, and no exception is made."""
 KEEP = 30 * 86_400
 """Seconds that sent notifications stay in the store."""
 
@@ -325,7 +325,7 @@ class _Worker:
             try:
                 receiver.send(waiting.notification, self._clock(), self._former(waiting))
             except Undelivered as error:
-                self._quiet_until = time.monotonic() + min(error.wait, LONGEST_WISH)
+                self._quiet_until = time.monotonic() + (error.wait if error.wait <= LONGEST_WISH else 0.0)
                 self._put_off(waiting, str(error))
                 return False
             except StoreError:

@@ -255,6 +255,10 @@ def test_the_unit_is_confined_reloads_and_starts_again() -> None:
         "StateDirectory": "rankmon",
         "ProtectSystem": "strict",
         "NoNewPrivileges": "yes",
+        "Type": "notify",
+        "WatchdogSec": "2min",
+        "MemoryMax": "2G",
+        "TasksMax": "256",
         "ExecReload": "/bin/kill -HUP $MAINPID",
         "Restart": "on-failure",
     }
@@ -271,6 +275,21 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", "--man=no", tmp_path / "rankmon.service"], capture_output=True, text=True
     )
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_systemd_finds_the_unit_well_confined() -> None:
+    """What is left are the network, which it serves and asks, a file system to be in, and code that NumPy may make."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not installed")
+    command = [
+        "systemd-analyze",
+        "security",
+        "--offline=true",
+        "--threshold=15",
+        DEPLOY / "systemd" / "rankmon.service",
+    ]
+    checked = subprocess.run(command, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
 
 
 STAND_IN = """\

@@ -1,7 +1,13 @@
 """`rankmon healthcheck` beside a daemon: whatever it speaks, whoever is let in, whatever its file says meanwhile."""
 
+import os
 import re
+import socket
+import subprocess
+import sys
+import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -14,6 +20,7 @@ from monitor import cli
 from monitor.app import App
 from monitor.config import load
 from monitor.config.values import AccessConfig, WebConfig
+from monitor.errors import StoreError
 from monitor.tls import TlsConfig
 from tests.support.postgres import free_port
 from tests.support.web import TLS, Site
@@ -110,3 +117,63 @@ def test_links_lead_to_an_address_that_can_be_reached(monkeypatch: pytest.Monkey
     assert WebConfig("::", 9184, tls).page_url() == "https://box:9184/"
     assert WebConfig("::1", 0).page_url(81) == "http://[::1]:81/"
     assert WebConfig("0.0.0.0", 9184, external_url="https://mon.test/x").page_url() == "https://mon.test/x/"
+
+
+def test_a_run_that_hangs_is_told_once_it_is_longer_than_any_may_take(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real run that waits for ever, on a clock of the process that has run on."""
+    is_going, may_end = threading.Event(), threading.Event()
+    with running(site, "{}") as app:
+        (runner,) = app.runners.values()
+
+        def hang(*_: object) -> None:
+            is_going.set()
+            may_end.wait(60)
+            raise StoreError("the end")
+
+        monkeypatch.setattr(runner, "_cycle", hang)
+        run = threading.Thread(target=runner.run)
+        run.start()
+        try:
+            assert is_going.wait(10)
+            assert app.health() == ""
+            allowed = 600 + 6 * 60 + 300  # its deadline, the statements of a stretch, and the store
+            for going_on, told in (
+                (allowed - 60, ""),
+                (allowed + 60, "a run of search has hung for 22 min; restart rankmon"),
+            ):
+                runner._began = time.monotonic() - going_on
+                assert app.health() == told
+        finally:
+            monkeypatch.undo()
+            may_end.set()
+            run.join()
+        assert app.health() == ""
+
+
+def test_systemd_hears_that_the_daemon_is_ready_and_lives(site: Site, tmp_path: Path) -> None:
+    site.write("{}")
+    site.path.write_text(site.path.read_text(encoding="utf-8").replace(":0", f":{free_port()}"), encoding="utf-8")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line, tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        line.bind(f"{folder}/notify")
+        line.settimeout(30)
+        environment = os.environ | {"NOTIFY_SOCKET": f"{folder}/notify"}
+        command = [sys.executable, "-c", "from monitor.cli import main; main()", "run", "-c", str(site.path)]
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+        try:
+            assert [line.recv(100), line.recv(100)] == [b"READY=1", b"WATCHDOG=1"]
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0
+
+
+def test_a_lack_of_memory_is_told_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("monitor.cli.version.platform.python_version", lambda: "x" * 2**62)
+    assert cli.run(["version"]) == 1
+    assert (
+        capsys.readouterr().err
+        == "rankmon: not enough memory; give this process more, or read a shorter time at once\n"
+    )

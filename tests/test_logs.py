@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from monitor.cli import run
 from monitor.database_url import parse_url
 from monitor.errors import TooMany
-from monitor.logs import REPEATING, silence_drivers
+from monitor.logs import MOST_LINES, REPEATING, Bounded, silence_drivers
 from monitor.source.engine import Database
 from tests.support.postgres import free_port
 
@@ -76,3 +76,17 @@ def test_a_connection_that_is_lost_before_its_answer_was_closed_leaves_no_trace_
     assert [(r.name, r.getMessage()) for r in caplog.records] == []
     database.close()
     other.dispose()
+
+
+def test_one_place_fills_no_disk_and_what_was_left_out_is_counted() -> None:
+    clock = iter([*[0.0] * 10_000, 61.0, 61.0])
+    bounded, said = Bounded(lambda: next(clock)), []
+    for _ in range(10_000):
+        record = logging.LogRecord("asyncio", logging.ERROR, "events.py", 7, "out of %s", ("files",), None)
+        said.append(bounded.filter(record))
+    assert sum(said) == MOST_LINES
+    assert bounded.filter(record)
+    assert record.getMessage() == f"out of files ({10_000 - MOST_LINES:,} lines like this left out)"
+    other = logging.LogRecord("asyncio", logging.ERROR, "events.py", 8, "else", (), None)
+    assert bounded.filter(other)
+    assert other.getMessage() == "else"

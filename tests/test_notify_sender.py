@@ -430,8 +430,8 @@ def test_who_asks_to_be_left_alone_for_a_while_is(post: Post, receiver: Receiver
     assert time.monotonic() - began > 1.5
 
 
-@pytest.mark.parametrize("asked", ["Wed, 21 Oct 2026 07:28:00 GMT", "-5", "soon"])
-def test_what_is_no_number_of_seconds_asks_for_nothing(post: Post, receiver: Receiver, asked: str) -> None:
+@pytest.mark.parametrize("asked", ["Wed, 21 Oct 2026 07:28:00 GMT", "-5", "soon", "9" * 23])
+def test_what_is_no_believable_number_of_seconds_asks_for_nothing(post: Post, receiver: Receiver, asked: str) -> None:
     receiver.behave = lambda _: Reply(429, headers={"Retry-After": asked})
     post.sender(webhook(receiver))
     post.put("inbox", FIRING)

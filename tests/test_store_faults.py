@@ -201,6 +201,15 @@ def test_a_postgresql_database_that_is_not_there_is_to_be_made(postgres_url: str
         Store(url).schema.migrate()
 
 
+def test_a_server_that_only_reads_is_to_be_replaced_by_the_one_that_is_written_to(postgres_url: str) -> None:
+    engine = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f'ALTER DATABASE "{engine.url.database}" SET default_transaction_read_only = on')
+    engine.dispose()
+    with pytest.raises(StoreError, match=r"this server is a standby, or only read; have store\.url name the one"):
+        Store(make_url(postgres_url)).schema.migrate()
+
+
 @pytest.mark.parametrize(
     ("said", "remedy"),
     [

@@ -11,6 +11,7 @@ import socket
 import ssl
 import statistics
 import subprocess
+import sys
 import threading
 import time
 import urllib.parse
@@ -38,6 +39,8 @@ from monitor.tls import TlsConfig
 from monitor.web import Access, WebServer
 from monitor.web.certificates import Certificates
 from monitor.web.passwords import MOST_REMEMBERED, MOST_WAITING, Passwords, TooManyChecks
+from tests.support.postgres import free_port
+from tests.support.prometheus import eventually
 from tests.support.requirements import missing
 from tests.support.web import TLS, Answer, Authority, Site, ask
 
@@ -220,11 +223,46 @@ def test_what_was_right_is_not_checked_again_and_what_was_wrong_is(site: Site, m
         assert len(checked) == 3
 
 
-def test_an_unknown_user_costs_a_check_as_dear_as_the_dearest(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["nobody", "ali", "bo"])
+def test_every_user_and_none_cost_checks_that_are_alike(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
     dear = bcrypt.hashpw(b"other", bcrypt.gensalt(6)).decode()
     with site.serving(f"{USERS}  bo: {dear}\n") as app, counted(monkeypatch) as checked:
-        assert ask(app.web.port, "/", Authorization=basic("nobody", "guess")).status == 401
-    assert [hashed[:7] for hashed in checked] == [b"$2b$06$"]
+        assert ask(app.web.port, "/", Authorization=basic(name, "guess")).status == 401
+    assert sorted(hashed[:7] for hashed in checked) == [b"$2b$04$", b"$2b$06$"]
+    assert "wrong user or password from 127.0.0.1 for /; answered 401" in caplog.text
+    assert "guess" not in caplog.text
+
+
+def answers(port: int) -> bool:
+    try:
+        return ask(port, "/-/healthy").status == 200
+    except OSError:
+        return False
+
+
+def test_a_process_that_may_open_few_files_serves_few_connections_and_says_little(tmp_path: Path) -> None:
+    """A real daemon with 64 files, held open by more clients than it can take."""
+    site, port = Site(tmp_path), free_port()
+    text = site.path.read_text(encoding="utf-8").replace(":0", f":{port}").replace(", config_file: web.yml", "")
+    site.path.write_text(text, encoding="utf-8")
+    code = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); from monitor.cli import main; main()"
+    command = [sys.executable, "-c", code, "run", "-c", str(site.path)]
+    clients = []
+    with (tmp_path / "log").open("w+b") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            eventually(lambda: answers(port), 30, "the site answers")
+            clients = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(100)]
+            time.sleep(3)
+            assert ask(port, "/-/healthy").status == 200, "who says nothing makes room"
+        finally:
+            for client in clients:
+                client.close()
+            process.terminate()
+            process.wait(30)
+    assert (tmp_path / "log").read_bytes().count(b"\n") < 100
 
 
 def test_what_is_remembered_is_bounded_and_holds_no_password() -> None:

@@ -20,6 +20,7 @@ from monitor import __version__
 from monitor.cli.listing import Listing
 from monitor.core.words import plain
 from monitor.errors import (
+    NO_MEMORY,
     ConfigError,
     InputError,
     LeaseLost,
@@ -181,6 +182,9 @@ def _run(arguments: list[str]) -> int:
     except RankmonError as error:
         click.echo(f"rankmon: {error}", err=True)
         return exit_code(error)
+    except MemoryError:
+        click.echo(f"rankmon: {NO_MEMORY}", err=True)
+        return 1
     return result if isinstance(result, int) else 0
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +30,10 @@ SEND_WITHIN = 30.0
 
 LOOK_EVERY = 1.0
 """Seconds after which it is looked for a signal that woke nobody."""
+
+
+ALIVE_EVERY = 10.0
+"""Seconds between two signs of life to systemd, far below the unit's WatchdogSec."""
 
 
 @click.command()
@@ -77,10 +83,11 @@ def serve(app: App, announce: bool = False, signals: SimpleQueue[int] | None = N
         _on_end(note)
         app.start()
         is_serving = True
+        watched = _Watched(app.health)
         log.info("serving on %s, %s", app.web.url, counted(len(app.runners), "monitor"))
         if announce:
             click.echo(f"Serving on {app.web.url} (and /metrics); Ctrl-C ends it.")
-        while _next(signals) == signal.SIGHUP:
+        while _next(signals, watched.look) == signal.SIGHUP:
             app.reload()
     except _EndedEarly:
         log.info("told to end before anything was served")
@@ -96,15 +103,39 @@ def serve(app: App, announce: bool = False, signals: SimpleQueue[int] | None = N
         os._exit(exit_code(StoreError("")))  # threads that hang in the store would keep the process
 
 
-def _next(signals: SimpleQueue[int]) -> int:
+def _next(signals: SimpleQueue[int], look: Callable[[], None]) -> int:
     """The next signal, once there is one.
 
     Python runs handlers in the main thread alone, when that does something. A signal that the system gave to another
-    thread, or that came just as this one began to wait, does not end the wait; so it ends by itself.
+    thread, or that came just as this one began to wait, does not end the wait; so it ends by itself, and `look`
+    is called.
     """
     while True:
+        look()
         with suppress(Empty):
             return signals.get(timeout=LOOK_EVERY)
+
+
+class _Watched:
+    """Tells systemd that the daemon is ready, and for as long as it is well that it lives (sd_notify's protocol)."""
+
+    def __init__(self, health: Callable[[], str]) -> None:
+        self._health = health
+        self._address = os.environ.get("NOTIFY_SOCKET", "")
+        self._last = 0.0
+        self._tell("READY=1")
+
+    def look(self) -> None:
+        """To be called every second or so."""
+        if self._address and time.monotonic() - self._last >= ALIVE_EVERY and not self._health():
+            self._last = time.monotonic()
+            self._tell("WATCHDOG=1")
+
+    def _tell(self, state: str) -> None:
+        if self._address:
+            with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+                line.connect(f"\0{self._address[1:]}" if self._address[0] == "@" else self._address)
+                line.send(state.encode())
 
 
 class _EndedEarly(BaseException):

@@ -284,6 +284,7 @@ _REMEDIES = (
     ((), "not permitted to log in", "let this user log in: ALTER ROLE ... LOGIN"),
     (("53300",), "too many connections", "allow this user more of them, or have others use fewer"),
     ((), "permission denied for database", "let this user connect: GRANT CONNECT ON DATABASE"),
+    (("25006",), "", "this server is a standby, or only read; have store.url name the one that is written to"),
     ((), "permission denied for table", _TABLES),
     ((), "permission denied for sequence", _TABLES),
     (("3D000",), 'FATAL: database "', "make this database, with this user as its owner, or change store.url"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
 import ssl
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from monitor.config import AccessConfig, WebConfig
 from monitor.web.certificates import Certificates
 from monitor.web.passwords import Passwords, TooManyChecks
+
+log = logging.getLogger(__name__)
 
 OPEN = frozenset({"/-/healthy", "/-/ready"})
 """Paths that need no password: who asks for them restarts rankmon, and need not know more."""
@@ -113,6 +116,8 @@ async def _refusal(passwords: Passwords, scope: Scope) -> Response | None:
             return None
     except TooManyChecks:
         return PlainTextResponse("too many passwords at once; try again later\n", 429, headers={"Retry-After": "5"})
+    if given:
+        log.warning("wrong user or password from %s for %s; answered 401", client, scope["path"])
     text = "wrong user or password\n" if given else "a user and a password are needed\n"
     return PlainTextResponse(text, 401, headers=_CHALLENGE)
 

@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 class Limits:
     """Bounds of a server: open connections, and seconds.
 
-    `waiting` are those that may wait to be accepted, which happens to all of them at once, before any is counted.
+    `waiting` are those that may wait to be accepted, which happens one by one.
     `request_time` is for a TLS handshake and the head of a request together, and for the head of each further request;
     `answer_time` is for the rest of a request and its answer.
     """

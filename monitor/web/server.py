@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import resource
 import socket
+import sys
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 
 import uvicorn
@@ -20,6 +23,15 @@ log = logging.getLogger(__name__)
 
 _LIMITS = Limits()
 
+LEAST_CONNECTIONS = 8
+"""That are served however few files this process may open."""
+
+
+def _files() -> int:
+    """How many files this process may have open; a quarter of them for the site leaves enough to databases."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
+
 
 class WebServer:
     """uvicorn in a thread of its own."""
@@ -28,6 +40,8 @@ class WebServer:
         self.host = host
         self.port = port
         self._access = access
+        self._waiting = limits.waiting
+        limits = replace(limits, connections=min(limits.connections, max(LEAST_CONNECTIONS, _files() // 4)))
         config = uvicorn.Config(
             site,
             http=partial(Connection, Door(access.context, limits)),  # type: ignore[arg-type]
@@ -38,7 +52,7 @@ class WebServer:
             lifespan="off",
             server_header=False,
             proxy_headers=False,  # who asks is the socket's other end, whatever a request says
-            backlog=limits.waiting,
+            backlog=1,  # accepted at once: out of files asyncio tries again for each, and for each of those
             timeout_graceful_shutdown=2,
         )
         self._server = uvicorn.Server(config)
@@ -79,6 +93,7 @@ class WebServer:
         self._thread.start()
         for _ in range(500):
             if self._server.started:
+                listener.listen(self._waiting)
                 return
             time.sleep(0.01)
         raise Unserved(f"the web server on {self.host}:{self.port} did not start")
