@@ -13,6 +13,7 @@ from weakref import ref
 
 from monitor.abandoned import Abandoned
 from monitor.attention import Attention
+from monitor.audit import Ways
 from monitor.clock import Clock, SystemClock
 from monitor.config import Config, load
 from monitor.config.channels import ChannelConfig, WebhookConfig
@@ -33,8 +34,9 @@ from monitor.runner import Runner
 from monitor.scheduler import Scheduler
 from monitor.sender import Sender
 from monitor.snapshot import Board, MonitorSnapshot
-from monitor.source.choice import open_reader
+from monitor.source.choice import open_both, open_reader
 from monitor.source.engine import Database
+from monitor.source.inspect import inspect
 from monitor.source.pull import Pull
 from monitor.store import Store
 from monitor.telemetry import Telemetry
@@ -294,11 +296,16 @@ class App:
     def _runner(self, monitor: Monitor, database: Database) -> Runner:
         source = open_reader(monitor, database)
         parts = (self.store, self.board, self.telemetry, self.clock, self.stopping, self)
-        return Runner(monitor, source, *parts, open_detailed=lambda detailed: Pull(detailed, database))
+        ways = _ways(monitor, database)
+        return Runner(monitor, source, *parts, open_detailed=lambda detailed: Pull(detailed, database), ways=ways)
 
     def source_of(self, monitor: Monitor) -> Source:
         """The reader of a monitor's source."""
         return open_reader(monitor, self._databases[monitor.source])
+
+    def ways_of(self, monitor: Monitor) -> Ways:
+        """The ways of reading a monitor, to hold them against each other."""
+        return _ways(monitor, self._databases[monitor.source])
 
     def _schedule(self, name: str) -> None:
         runner = self.runners[name]
@@ -383,3 +390,7 @@ def receivers(channels: Sequence[ChannelConfig]) -> list[Receiver]:
         else:
             found += [Alertmanager(channel, url) for url in channel.urls]
     return found
+
+
+def _ways(monitor: Monitor, database: Database) -> Ways:
+    return Ways(*open_both(monitor, database), lambda request, at: inspect(monitor, database, request, at))

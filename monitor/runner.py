@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from monitor.audit import RESULTS, Audit, Auditor, Ways
 from monitor.clock import Clock
 from monitor.core.summed import Answer
 from monitor.core.types import Monitor, format_duration
@@ -76,12 +77,14 @@ class Runner:
         stopping: threading.Event,
         desk: Desk,
         open_detailed: OpenDetailed | None = None,
+        ways: Ways | None = None,
     ) -> None:
         """Take the parts.
 
         Args:
             desk: where notifications are put; asked anew each time, for a new configuration may change it.
             open_detailed: opens what reads single requests, for diagnoses; None: there are none.
+            ways: of reading the monitor, for audits; None: there are none.
         """
         self.monitor = monitor
         self._source = _Timed(source, monitor.name, telemetry)
@@ -92,6 +95,7 @@ class Runner:
         self._stopping = stopping
         self._desk = desk
         self._diagnoser = None if open_detailed is None else Diagnoser(monitor, store, open_detailed)
+        self._auditor = None if ways is None else Auditor(monitor, store, ways)
         self._stride = Stride()
         self._settled = Settled()
         self._keeping = Keeping(monitor, self._store)
@@ -117,6 +121,8 @@ class Runner:
             self._telemetry.count(counter, name, by=0)
         for reason in REASONS:
             self._telemetry.count("rankmon_evaluation_failures", name, reason, by=0)
+        for result in RESULTS:
+            self._telemetry.count("rankmon_audits", name, result, by=0)
         self._telemetry.count("rankmon_skipped_runs", name, "other_writer", by=0)
 
     def retire(self) -> None:
@@ -179,6 +185,7 @@ class Runner:
                         break
             finally:
                 self._count(outcome)
+            self._audit(now, outcome)
             taken = self._judge(now, lease, outcome)
             newest = {"newest_source_at": outcome.arrived.request, "newest_label_at": outcome.arrived.label}
             self._store.record(name, last_success_at=now, **newest, **taken, last_error="")
@@ -211,6 +218,23 @@ class Runner:
         else:
             if found is not None:
                 log.info("monitor %s: incident %s is explained, see rankmon explain-incident %s", name, found, found)
+
+    def _audit(self, now: float, outcome: Outcome) -> Audit | None:
+        """Once a day, hold a bucket against the source. The run has ended well whatever becomes of it."""
+        if self._auditor is None or outcome.left or self._is_over:
+            return None
+        name, (_, reading) = self.monitor.name, self._telemetry.stages().get((self.monitor.name, "read"), (0, 0.0))
+        try:
+            with self._telemetry.stage(name, "audit"):
+                found = self._auditor.advance(now, reading, lambda: self._is_over)
+        except SourceError as error:
+            log.warning("monitor %s: audit failed: %s; the next one is made tomorrow", name, error)
+            return None
+        if found is not None:
+            self._telemetry.count("rankmon_audits", name, found.result)
+            level = {"agrees": logging.INFO, "changed": logging.WARNING, "differs": logging.ERROR}[found.result]
+            log.log(level, "monitor %s: audit: %s", name, found)
+        return found
 
     def _judge(self, now: float, lease: Lease, outcome: Outcome) -> dict[str, str | int]:
         """Judge what became final, unless another process does; what to note of that."""

@@ -158,9 +158,11 @@ monitors = sa.Table(
     sa.Column("judged_by", sa.Text),
     sa.Column("judged_as", sa.String(10)),
     sa.Column("judged_run", sa.BigInteger),
+    sa.Column("audited_at", sa.Double),
 )
 """What is known of a monitor's runs; `refresh` is the time between them, real seconds. `judged_by` held the lease,
-of the number `judged_run`, when it was judged last; `judged_as` is `Monitor.judged_as` of what it was judged by."""
+of the number `judged_run`, when it was judged last; `judged_as` is `Monitor.judged_as` of what it was judged by.
+`audited_at`: when its last self-audit began."""
 
 restatements = sa.Table(
     "restatements",

@@ -29,6 +29,10 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             "Final buckets that were read again because rankings of their time have come since.",
             ("monitor",),
         ),
+        "rankmon_audits": (
+            "Final buckets that were read again in other ways to check what is stored, by result.",
+            ("monitor", "result"),
+        ),
         "rankmon_notifications_sent": ("Notifications that their receiver has taken.", ("channel",)),
         "rankmon_notification_failures": ("Attempts to notify that failed.", ("channel",)),
         "rankmon_notifications_dropped": ("Notifications that were given up.", ("channel",)),

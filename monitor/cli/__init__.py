@@ -50,6 +50,10 @@ _COMMANDS = {
     "run": ("daemon:run", "Run the daemon: read, compute, store and serve until SIGTERM."),
     "once": ("daemon:once", "Run one cycle of each monitor in the foreground, send what there is to tell, and end."),
     "backfill": ("backfill:backfill", "Compute the past."),
+    "verify": (
+        "verify:verify",
+        "Read final buckets again in every way, and compare them with each other and with what is stored.",
+    ),
     "series": (
         "series:series",
         "Print or export the stored series: value, 95 % interval, requests, empty ratio, label coverage, completeness.",

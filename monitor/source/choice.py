@@ -55,6 +55,14 @@ def _but_for(monitor: Monitor) -> str:
     return f"; buckets with other grades than {counted} are read row by row, and for a day all where most are such"
 
 
+def open_both(monitor: Monitor, database: Database) -> tuple[Pull, PushDown | None]:
+    """(the pull, push-down where it is taken or was held against the pull on that dialect), to compare them."""
+    is_trusted = choose(monitor, database.dialect).way == "pushdown" or (
+        not why_not(monitor, database.dialect) and HABITS[family_of(database.dialect)].is_proven
+    )
+    return open_pull(monitor, database), PushDown(monitor, database, is_bound=True) if is_trusted else None
+
+
 def open_source(monitor: Monitor, database: Database) -> Pull | PushDown:
     """The reader of a monitor.
 

@@ -80,6 +80,7 @@ class Progress:
     judged_by: str | None = None
     judged_as: str | None = None
     judged_run: int | None = None
+    audited_at: float | None = None
 
 
 @dataclass(frozen=True)
