@@ -15,7 +15,7 @@ WORKERS ?= 3
 SPARK     := .venv-spark
 EVIDENTLY := .venv-evidently
 
-.PHONY: demo test test-engines spark check bench evaluate wheel clean setup
+.PHONY: demo test test-engines spark check audit bench evaluate wheel clean setup
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make test                 set up, lint, type-check, run the tests"
 	@echo "make test-engines         further engines, what takes long, benchmarks on a few rows, Spark (needs Java)"
 	@echo "make check                ruff and mypy only"
+	@echo "make audit                known vulnerabilities of what is installed, where osv.dev can be reached"
 	@echo "make bench                benchmarks, as ratios against floors and peers"
 	@echo "make evaluate             the long runs (many kills, larger data); results under tests/benchmarks"
 	@echo "make wheel                build dist/*.whl"
@@ -56,6 +57,11 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Of what is installed with rankmon and its extras. 1 means that something is known; else the advisories could not be had.
+audit: $(UV)
+	@$(UV) audit --quiet --frozen --no-dev --preview-features audit-command 2>$(VENV)/.audit || { \
+	    [ $$? = 1 ] && exit 1; echo "not audited: $$(grep -m 1 error $(VENV)/.audit)"; }
 
 test: check
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
