@@ -34,8 +34,8 @@ def test_what_a_slice_is_called_can_neither_forge_a_line_nor_steer_a_terminal() 
             "end": [pd.Timestamp("2026-01-01", tz="UTC")],
             "dimension": ["device"], "slice": [HOSTILE], "value": [0.5], "lower": [0.4], "upper": [0.6],
             "requests": [5],
-            "empty_ratio": [0.1], "label_coverage": [0.9], "completeness": [1.0], "final": [True], "method": ["history"],
-            "basis": [9],
+            "empty_ratio": [0.1], "label_coverage": [0.9], "completeness": [1.0], "final": [True],
+            "method": ["history"], "basis": [9],
         }
     )  # fmt: skip
     stand = SimpleNamespace(drift=Drift(parse("ndcg@10"), mix_by="device"))
