@@ -22,7 +22,7 @@ from monitor.core.types import Monitor
 from monitor.core.words import CALLED, counted, lasting, utc
 from monitor.cycle import Source
 from monitor.errors import ConfigError, InputError, StoreError
-from monitor.exposition import registry
+from monitor.exposition import Exposition
 from monitor.judging import Telling
 from monitor.keeping import doubt
 from monitor.logs import set_up
@@ -105,7 +105,7 @@ class App:
         self.attention = Attention(self.board, self.store, time.time)
         self._abandoned = Abandoned(self.store, lambda: self.runners)
         self._withdrawing = Withdrawing(self.store, lambda: self.runners, self, time.monotonic)
-        self.registry = registry(self.board, self.telemetry, self.clock)
+        self.exposition = Exposition(self.board, self.telemetry, self.clock)
         self.access = Access(config.web)
         self.web = WebServer(config.web.host, config.web.port, create_site(self, self.access), self.access)
         for result in ("applied", "refused"):
@@ -339,6 +339,10 @@ class App:
             if (seconds := runner.hangs_for(allowed)) > 0:
                 return f"a run of {name} has hung for {lasting(int(seconds))}; restart rankmon"
         return ""
+
+    def metrics(self, accept: str) -> tuple[bytes, str]:
+        """(text of `/metrics`, its content type) for what an Accept header asks for."""
+        return self.exposition.text(accept)
 
     def readiness(self) -> str:
         """Empty if every monitor has something to show; else what is missing."""

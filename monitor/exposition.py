@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import platform
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from monitor import __version__
@@ -39,17 +41,98 @@ class RankmonCollector(Collector):
         return _in_real_time(found, self._clock) if isinstance(self._clock, ReplayClock) else found
 
     def _families(self) -> Iterator[Metric]:
-        snapshots = [self._board.snapshots[n] for n in sorted(self._board.snapshots)]
-        yield from _quality(snapshots)
-        yield from _windows(snapshots)
-        yield from _alerts(snapshots)
-        yield from _verdicts(snapshots)
-        yield from _progress(snapshots)
-        yield from _own(self._telemetry)
-        yield from _queues(self._telemetry)
-        build = GaugeMetricFamily("rankmon_build_info", "Version of rankmon.", labels=["version", "python"])
-        build.add_metric([__version__, platform.python_version()], 1)
-        yield build
+        yield from _of_monitors([self._board.snapshots[n] for n in sorted(self._board.snapshots)])
+        yield from _of_process(self._telemetry)
+
+
+def _of_monitors(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
+    yield from _quality(snapshots)
+    yield from _windows(snapshots)
+    yield from _alerts(snapshots)
+    yield from _verdicts(snapshots)
+    yield from _progress(snapshots)
+
+
+def _of_process(telemetry: Telemetry) -> Iterator[Metric]:
+    yield from _own(telemetry)
+    yield from _queues(telemetry)
+    build = GaugeMetricFamily("rankmon_build_info", "Version of rankmon.", labels=["version", "python"])
+    build.add_metric([__version__, platform.python_version()], 1)
+    yield build
+
+
+class _Families(Collector):
+    """Some families, to be written out by themselves."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+Encoder = Callable[[Collector], bytes]
+_FAMILY = re.compile(rb"(^# HELP .*\n(?:^# (?:TYPE|UNIT) .*\n)*)((?:^[^#].*\n)*)", re.MULTILINE)
+_END = b"# EOF\n"
+MOST_KINDS = 4
+"""Formats of which texts are kept at the same time; one Prometheus asks for one."""
+
+
+class Exposition:
+    """The text of `/metrics`, as prometheus_client writes it; that of a monitor is kept until it has a new snapshot."""
+
+    def __init__(self, board: Board, telemetry: Telemetry, clock: Clock | None = None) -> None:
+        self.registry = registry(board, telemetry, clock)
+        self._board = board
+        self._telemetry = telemetry
+        self._is_replay = isinstance(clock, ReplayClock)
+        self._process = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._process)
+        PlatformCollector(registry=self._process)
+        self._kept: dict[str, dict[str, tuple[MonitorSnapshot, dict[bytes, bytes]]]] = {}
+
+    def text(self, accept: str) -> tuple[bytes, str]:
+        """(the text, its content type) for what an Accept header asks for."""
+        encode, kind = choose_encoder(accept)
+        if self._is_replay:  # whose instants move with each scrape
+            return encode(self.registry), kind
+        rest = [encode(_Families(_of_process(self._telemetry))), encode(self._process)]
+        families = _merged([_written(encode, []), *self._monitors(encode, kind)])
+        end = _END if rest[0].endswith(_END) else b""
+        return b"".join([*families, *(text.removesuffix(_END) for text in rest), end]), kind
+
+    def _monitors(self, encode: Encoder, kind: str) -> list[dict[bytes, bytes]]:
+        snapshots, former = self._board.snapshots, self._kept.get(kind, {})
+        kept = {
+            name: former[name]
+            if name in former and former[name][0] is snapshot
+            else (snapshot, _written(encode, [snapshot]))
+            for name, snapshot in sorted(snapshots.items())
+        }
+        others = [(k, v) for k, v in self._kept.items() if k != kind]
+        self._kept = dict([*others[1 - MOST_KINDS :], (kind, kept)])
+        return [families for _, families in kept.values()]
+
+
+def _written(encode: Encoder, snapshots: Sequence[MonitorSnapshot]) -> dict[bytes, bytes]:
+    """Head of each family of some monitors -> its samples."""
+    return dict(_FAMILY.findall(encode(_Families(_of_monitors(snapshots)))))
+
+
+def _merged(parts: Iterable[dict[bytes, bytes]]) -> Iterator[bytes]:
+    """Families of several parts, each once: its head, then its samples of all parts."""
+    order: list[bytes] = []
+    samples: dict[bytes, list[bytes]] = {}
+    for part in parts:
+        at = 0  # a family that no part before had comes after the one that it follows in this part
+        for head, lines in part.items():
+            if head not in samples:
+                order.insert(at, head)
+            at = order.index(head) + 1
+            samples.setdefault(head, []).append(lines)
+    for head in order:
+        yield head
+        yield from samples[head]
 
 
 REAL = ("rankmon_notification_oldest_timestamp_seconds", "rankmon_silenced_until_timestamp_seconds")

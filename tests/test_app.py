@@ -136,7 +136,7 @@ def has_run(app: App, name: str, times: int = 1) -> Callable[[], bool]:
 
 def exposed(app: App, *parts: str) -> list[str]:
     """The samples that hold all of these texts."""
-    lines = generate_latest(app.registry).decode().splitlines()
+    lines = generate_latest(app.exposition.registry).decode().splitlines()
     return [line for line in lines if not line.startswith("#") and all(part in line for part in parts)]
 
 

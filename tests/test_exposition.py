@@ -6,9 +6,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.parser import text_string_to_metric_families
 
 from monitor.clock import ReplayClock
 from monitor.config import RESERVED_LABELS
@@ -18,7 +21,7 @@ from monitor.core.rules import Baseline, Drop, Floor, Rule
 from monitor.core.thresholds import Condition, Evaluation, State
 from monitor.core.types import OVERALL, Column, Monitor, Rankings, Relation, Slice, TimeColumn
 from monitor.core.windows import Point
-from monitor.exposition import registry
+from monitor.exposition import MOST_KINDS, Exposition, registry
 from monitor.snapshot import Board, MonitorSnapshot, Reading, Series
 from monitor.store import Progress
 from monitor.store.alerts import StoredIncident
@@ -207,3 +210,74 @@ def test_no_label_of_a_metric_can_be_given_to_a_monitor(board: Board, telemetry:
     samples = [s for f in families for s in f.samples if s.name.startswith("rankmon_")]
     own = {name for s in samples for name in s.labels if s.name != "rankmon_monitor_info"}
     assert own <= RESERVED_LABELS
+
+
+# ---- text that is kept -----------------------------------------------------------------------------------------------
+
+ACCEPTS = [
+    "",
+    "text/plain;version=1.0.0;escaping=allow-utf-8",
+    "application/openmetrics-text",
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.3",
+]
+
+
+def families_of(text: bytes) -> list[str]:
+    """Each with its head and samples, but for those that change with every scrape."""
+    parts = ("\n" + text.decode().removesuffix("# EOF\n")).split("\n# HELP ")[1:]
+    return sorted(part.rstrip("\n") for part in parts if not part.startswith("process_"))
+
+
+@pytest.mark.parametrize("accept", ACCEPTS)
+def test_the_text_is_prometheus_clients_own_whichever_monitors_have_run_since(
+    board: Board, telemetry: Telemetry, accept: str
+) -> None:
+    encode, expected_kind = choose_encoder(accept)
+    kept = Exposition(board, telemetry)
+
+    def same() -> bytes:
+        text, kind = kept.text(accept)
+        expected = encode(registry(board, telemetry))
+        assert kind == expected_kind
+        assert families_of(text) == families_of(expected)
+        assert text.endswith(b"# EOF\n") == expected.endswith(b"# EOF\n")
+        return text
+
+    was = board.snapshots["search"]
+    board.keep_only(())
+    same()
+    board.publish(was)
+    same()
+    for name, measure in (("ads", "mrr@10"), ("zoo", "map@5")):  # kinds of measures that no other monitor has
+        other = replace(snapshot(series(measure, point())), monitor=replace(MONITOR, name=name, slices=()))
+        board.publish(other)
+        same()
+    board.publish(replace(was, future_rows=8, incident=None))
+    assert b'rankmon_source_future_rows{monitor="search"} 8' in same()
+    telemetry.count("rankmon_evaluations", "search", by=3)
+    same()
+    board.keep_only(["zoo"])
+    assert b'"search", measure' not in same()
+
+
+def test_a_monitor_without_a_new_snapshot_is_not_written_again(board: Board, telemetry: Telemetry) -> None:
+    kept = Exposition(board, telemetry)
+    board.publish(replace(board.snapshots["search"], monitor=replace(MONITOR, name="other")))
+    first = {name: families for name, (_, families) in _kept(kept).items()}
+    board.publish(replace(board.snapshots["other"], due_buckets=2))
+    again = {name: families for name, (_, families) in _kept(kept).items()}
+    assert again["search"] is first["search"]
+    assert again["other"] is not first["other"]
+
+
+def _kept(kept: Exposition) -> Any:
+    _, kind = kept.text("")
+    return kept._kept[kind]
+
+
+def test_formats_that_somebody_makes_up_fill_no_memory(board: Board, telemetry: Telemetry) -> None:
+    kept = Exposition(board, telemetry)
+    for number in range(1, 20):
+        text, _ = kept.text(f"application/openmetrics-text;version=1.0.{number}")
+    assert len(kept._kept) <= MOST_KINDS
+    assert list(text_string_to_metric_families(text.decode().removesuffix("# EOF\n")))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -29,7 +27,8 @@ _HEADERS = {
 class Served(Pictured, Protocol):
     """What the site shows."""
 
-    registry: CollectorRegistry
+    def metrics(self, accept: str) -> tuple[bytes, str]:
+        """(text of `/metrics`, its content type) for what an Accept header asks for."""
 
     def readiness(self) -> str:
         """Empty, or what is still missing."""
@@ -42,8 +41,8 @@ def create_site(served: Served, access: Access) -> Starlette:
     """The application. Handlers are plain functions, so a slow one holds up a thread and not the others."""
 
     def metrics(request: Request) -> Response:
-        encode, kind = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(served.registry), media_type=kind, headers={"Cache-Control": "no-store"})
+        text, kind = served.metrics(request.headers.get("accept", ""))
+        return Response(text, media_type=kind, headers={"Cache-Control": "no-store"})
 
     def healthy(_: Request) -> Response:
         return _verdict(served.health())
