@@ -231,7 +231,7 @@ def _readable(table: pd.DataFrame, least: Mapping[str, float]) -> str:
             "95 % interval": [
                 f"{number(lo)} – {number(hi)}" for lo, hi in zip(table["lower"], table["upper"], strict=True)
             ],
-            "by": [
+            "rests on": [
                 _BASIS.get(method, "–").format(f"{basis:,}")
                 for method, basis in zip(table["method"], table["basis"], strict=True)
             ],
