@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from monitor import __version__
 from monitor.clock import Clock, ReplayClock, SystemClock
+from monitor.core.arrivals import MISREAD
 from monitor.core.incidents import matter_of
 from monitor.core.measures import Measure
 from monitor.core.rules import Rule
@@ -327,7 +328,7 @@ def _verdicts(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
         labels=["monitor", "dimension", "value"],
     )
     for name, drift, verdict in judged:
-        for kind in sorted({*VERDICTS, "healthy", "not_enough_data"}):
+        for kind in sorted({*VERDICTS - {MISREAD}, "healthy", "not_enough_data"}):
             states.add_metric([name, kind], kind == holds[name])
         for alarm in verdict.alarms:
             effect.add_metric([name, (drift.mix_by or "") if alarm.unit else "", alarm.unit], alarm.effect)

@@ -10,8 +10,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from monitor.audit import RESULTS, Audit, Auditor, Ways
+from monitor.audit import RESULTS, Auditor, Ways
 from monitor.clock import Clock
+from monitor.core.arrivals import Misread
 from monitor.core.summed import Answer
 from monitor.core.types import Monitor, format_duration
 from monitor.core.watermark import final_age
@@ -185,7 +186,7 @@ class Runner:
                         break
             finally:
                 self._count(outcome)
-            self._audit(now, outcome)
+            outcome = self._audited(now, outcome)
             taken = self._judge(now, lease, outcome)
             newest = {"newest_source_at": outcome.arrived.request, "newest_label_at": outcome.arrived.label}
             self._store.record(name, last_success_at=now, **newest, **taken, last_error="")
@@ -219,22 +220,25 @@ class Runner:
             if found is not None:
                 log.info("monitor %s: incident %s is explained, see rankmon explain-incident %s", name, found, found)
 
-    def _audit(self, now: float, outcome: Outcome) -> Audit | None:
+    def _audited(self, now: float, outcome: Outcome) -> Outcome:
         """Once a day, hold a bucket against the source. The run has ended well whatever becomes of it."""
         if self._auditor is None or outcome.left or self._is_over:
-            return None
+            return outcome
         name, (_, reading) = self.monitor.name, self._telemetry.stages().get((self.monitor.name, "read"), (0, 0.0))
         try:
             with self._telemetry.stage(name, "audit"):
                 found = self._auditor.advance(now, reading, lambda: self._is_over)
         except SourceError as error:
             log.warning("monitor %s: audit failed: %s; the next one is made tomorrow", name, error)
-            return None
-        if found is not None:
-            self._telemetry.count("rankmon_audits", name, found.result)
-            level = {"agrees": logging.INFO, "changed": logging.WARNING, "differs": logging.ERROR}[found.result]
-            log.log(level, "monitor %s: audit: %s", name, found)
-        return found
+            return outcome
+        if found is None:
+            return outcome
+        self._telemetry.count("rankmon_audits", name, found.result)
+        level = {"agrees": logging.INFO, "changed": logging.WARNING, "differs": logging.ERROR}[found.result]
+        log.log(level, "monitor %s: audit: %s", name, found)
+        wrong = str(found.difference) if found.result == "differs" else ""
+        audited = Misread(found.start, found.start + self.monitor.bucket, wrong)
+        return replace(outcome, arrived=replace(outcome.arrived, audited=audited))
 
     def _judge(self, now: float, lease: Lease, outcome: Outcome) -> dict[str, str | int]:
         """Judge what became final, unless another process does; what to note of that."""

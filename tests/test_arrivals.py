@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from monitor.cli.status import verdict_of
-from monitor.core.arrivals import Arrived, late, stale
+from monitor.core.arrivals import Arrived, Misread, late, stale
 from monitor.core.drift.series import HOUR, Hours
 from monitor.core.types import Monitor
 from monitor.snapshot import take_snapshot
@@ -124,6 +124,27 @@ def test_stale(silence: float, is_stale: bool) -> None:
     assert (monitor.ingest_delay, monitor.max_quiet) == (300, 3 * HOUR)
     assert (stale(monitor, Arrived(END - silence), END) is not None) == is_stale
     assert stale(monitor, Arrived(None), END) is None
+
+
+# ---- ways of reading that disagree -----------------------------------------------------------------------------------
+
+
+def test_ways_of_reading_that_disagree_are_told_with_both_figures_until_an_audit_agrees(bench: Bench) -> None:
+    arrived, day = Arrived(END - 10.0, END - 20.0), 24 * HOUR
+    what = "ndcg@10 total of all traffic: 12.5 by pull, 0 by push-down"
+    bench.judge(END + 60, arrived=replace(arrived, audited=Misread(END - day, END - day + HOUR, what)))
+    assert told(bench) == [("data", "search: source misread")]
+    text = bench.notices[0][1].text
+    assert "read the bucket of 2022-01-27 00:00 UTC again in two ways" in text
+    assert f"they disagree: {what}. Stored values may be wrong." in text
+    assert "`rankmon verify`" in text
+    assert bench.incidents[0].incident.matter == "data"
+    assert take_snapshot(bench.monitor, bench.store, END + 60).verdict_kind == "healthy"
+    bench.judge(END + 600, arrived=arrived)  # no audit in that run
+    assert [s.incident.is_open for s in bench.incidents] == [True]
+    bench.judge(END + 1200, arrived=replace(arrived, audited=Misread(END - HOUR, END, "")))
+    assert told(bench)[1:] == [("data", "search: resolved, source misread no more")]
+    assert [s.incident.state for s in bench.incidents] == ["resolved"]
 
 
 # ---- whatever happens meanwhile --------------------------------------------------------------------------------------

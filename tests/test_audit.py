@@ -14,7 +14,8 @@ import sqlalchemy as sa
 
 from monitor.audit import DAY, PULL, PUSHDOWN, RESULTS, STORED, Audit, Auditor, Ways, audit, finals, is_due, pick
 from monitor.cli import run
-from monitor.core.types import Monitor
+from monitor.core.measures import parse
+from monitor.core.types import Drift, Monitor
 from monitor.cycle import Stride, run_backfill
 from monitor.database_url import parse_url
 from monitor.errors import Stopped
@@ -200,7 +201,7 @@ def test_audits_take_no_more_than_a_fiftieth_of_reading_and_end_when_told_to(log
 def test_a_run_audits_once_a_day_and_counts_and_logs_what_came_of_it(
     shop_url: str, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = replace(shop(["ndcg@10"]), engine="pull")
+    made = replace(shop(["ndcg@10"], drift=Drift(parse("ndcg@10"))), engine="pull")
     bench = Bench(made, Faulty(pull(made, shop_url)), store)
     database = bench.source.source.database
     ways = Ways(*open_both(made, database), lambda *which: inspect(made, database, *which))
@@ -218,6 +219,10 @@ def test_a_run_audits_once_a_day_and_counts_and_logs_what_came_of_it(
     assert [bench.count("audits", result) for result in RESULTS] == [1, 0, 1]
     assert "rankmon reads the source wrongly" in caplog.text
     assert "by push-down; please report it" in caplog.text
+    (incident,) = store.alerts.incidents("shop")
+    told = {found.rule: found for found in incident.findings}
+    assert incident.incident.matter == "data"
+    assert " by pull, " in told["misread"].compared_with
 
 
 CONFIG = """\

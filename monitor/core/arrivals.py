@@ -1,6 +1,6 @@
-"""What does not arrive: a source without new requests, labels that stay behind the requests.
+"""What does not arrive: a source without new requests, labels that stay behind the requests; and what is misread.
 
-Both are seen before any bucket suffers by it, and from the source as it is now, not from what is stored.
+All are seen before any bucket suffers by it, and from the source as it is now, not from what is stored.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from monitor.core.types import Monitor
 
-SOURCE_STALE, LABELS_LATE = "source_stale", "labels_late"
-ARRIVALS = frozenset({SOURCE_STALE, LABELS_LATE})
+SOURCE_STALE, LABELS_LATE, MISREAD = "source_stale", "labels_late", "misread"
+ARRIVALS = frozenset({SOURCE_STALE, LABELS_LATE, MISREAD})
 
 LEAST_LAG = 3600
 """Seconds beyond `lateness` by which labels may be behind the requests."""
@@ -19,11 +19,29 @@ LEAST_EVENTS = 20.0
 
 
 @dataclass(frozen=True)
+class Misread:
+    """What the self-audit found that two ways of reading disagree on.
+
+    Attributes:
+        since, until: of the bucket, seconds.
+        what: the figure, by each of the two ways; empty if they agree.
+    """
+
+    since: int
+    until: int
+    what: str
+
+
+@dataclass(frozen=True)
 class Arrived:
-    """The newest request and the newest event that a source has shown, seconds; None if none, or not looked for."""
+    """The newest request and the newest event that a source has shown, seconds; None if none, or not looked for.
+
+    `audited`: what a self-audit found; None if there was none.
+    """
 
     request: float | None
     label: float | None = None
+    audited: Misread | None = None
 
 
 NOTHING_YET = Arrived(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from monitor.core.arrivals import LABELS_LATE, SOURCE_STALE, Lack
+from monitor.core.arrivals import LABELS_LATE, MISREAD, SOURCE_STALE, Lack, Misread
 from monitor.core.drift.gates import LISTS_RATIO, MISSING_RATIO, TRAFFIC_AGAIN_RATIO
 from monitor.core.drift.judge import LEAST_VOLUME
 from monitor.core.drift.levels import LEFT_OUT_DAYS
@@ -203,7 +203,7 @@ def of_lack(drift: Drift, name: ConditionName, lack: Lack, now: int) -> Finding:
     return Finding(
         name[0],
         severity_of(drift, name),
-        {SOURCE_STALE: REQUESTS, LABELS_LATE: EVENTS}[name[0]],
+        {SOURCE_STALE: REQUESTS, LABELS_LATE: EVENTS, MISREAD: REQUESTS}[name[0]],
         "",
         "",
         now,
@@ -221,6 +221,11 @@ def of_lack(drift: Drift, name: ConditionName, lack: Lack, now: int) -> Finding:
         verdict=name[0],
         figures=(("newest", lack.since), ("allowed", lack.allowed)),
     )
+
+
+def of_misread(drift: Drift, name: ConditionName, misread: Misread, now: int) -> Finding:
+    """All that there is to say at `now`, seconds, of a bucket that two ways of reading disagree on."""
+    return replace(of_lack(drift, name, Lack(misread.since, 0), now), compared_with=misread.what)
 
 
 def with_reasons(found: Finding, reasons: Mapping[str, int]) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from monitor.core.arrivals import ARRIVALS, LABELS_LATE, SOURCE_STALE
+from monitor.core.arrivals import ARRIVALS, LABELS_LATE, MISREAD, SOURCE_STALE
 from monitor.core.drift.verdicts import SLICE_KINDS
 from monitor.core.findings import Finding, SliceFall
 from monitor.core.incidents import Incident
@@ -56,6 +56,7 @@ NAMES = {
     SHORT: "positions missing",
     SOURCE_STALE: "source stale",
     LABELS_LATE: "labels late",
+    MISREAD: "source misread",
     "healthy": "healthy",
     "not_enough_data": "not enough data",
 }
@@ -75,7 +76,7 @@ def headline(finding: Finding) -> str:
         return f"traffic low, {_count(finding.value)} requests where {_count(finding.before)} are usual"
     if finding.verdict == SHORT:
         return f"positions missing, {_items(finding.value)} items a request where {_items(finding.before)} are usual"
-    if finding.verdict in ARRIVALS:
+    if finding.verdict in _SUBJECTS:
         return f"{NAMES[finding.verdict]}, no {_SUBJECTS[finding.verdict]} for {lasting(finding.window)}"
     return topic(finding)
 
@@ -170,6 +171,11 @@ _SUBJECTS = {SOURCE_STALE: "request", LABELS_LATE: "event"}
 
 
 def _not_arrived(finding: Finding) -> str:
+    if finding.verdict == MISREAD:
+        return (
+            f"The daily self-audit read the bucket of {utc(finding.since)} again in two ways, and they disagree: "
+            f"{finding.compared_with}. Stored values may be wrong."
+        )
     newest, allowed = utc(finding.since), lasting(int(dict(finding.figures)["allowed"]))
     if finding.verdict == SOURCE_STALE:
         return f"The source shows no request since {newest}; up to {allowed} are usual (`max_quiet`, `ingest_delay`)."
@@ -241,6 +247,11 @@ def advice(finding: Finding) -> str:
         return f"see whether people stay away or rankings are not logged; {meanwhile}."
     if finding.verdict == SOURCE_STALE:
         return "see whether rankings are still logged, and loaded into this source; hours wait for theirs meanwhile."
+    if finding.verdict == MISREAD:
+        return (
+            "run `rankmon verify` over the last days to see how many hours are affected, and report it to whoever "
+            "maintains rankmon; it is over once an audit agrees again."
+        )
     if finding.verdict == LABELS_LATE:
         return "see the event pipeline; if labels take so long from now on, raise `lateness`, or hours close without."
     if finding.verdict == "slice_missing":
@@ -344,7 +355,8 @@ def reason(was: str, became: str, finding: Finding | None) -> str:
     assert finding is not None  # nothing changes without a verdict
     name = NAMES[finding.verdict]
     if finding.verdict in ARRIVALS:
-        return f"verdict {name}" if became == "firing" else f"{name} no longer: it came again"
+        over = "an audit agrees" if finding.verdict == MISREAD else "it came again"
+        return f"verdict {name}" if became == "firing" else f"{name} no longer: {over}"
     if finding.verdict != DEGRADED:
         if became == "firing":
             return f"verdict {name}"

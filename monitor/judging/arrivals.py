@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from monitor.core import arrivals as a
-from monitor.core.arrivals import Arrived, Lack
+from monitor.core.arrivals import Arrived, Lack, Misread
 from monitor.core.buckets import TRAFFIC_FIELDS
 from monitor.core.drift.levels import CROWD
 from monitor.core.findings import Finding
@@ -13,7 +13,7 @@ from monitor.core.incidents import matter_of
 from monitor.core.thresholds import Change, Condition, ConditionName
 from monitor.core.types import OVERALL, Drift, Monitor
 from monitor.core.verdict_conditions import severity_of
-from monitor.core.verdict_data import of_lack
+from monitor.core.verdict_data import of_lack, of_misread
 from monitor.judging.work import Followed, Work
 from monitor.store import Store
 from monitor.store.alerts import Kept
@@ -48,8 +48,10 @@ def follow_arrivals(work: Work, followed: Followed, store: Store, is_anew: bool)
             _end(work, followed, drift, name, was, _lacking(work, followed, store))
 
 
-def _fire(followed: Followed, drift: Drift, name: ConditionName, was: Condition | None, lack: Lack, now: int) -> None:
-    finding = of_lack(drift, name, lack, now)
+def _fire(
+    followed: Followed, drift: Drift, name: ConditionName, was: Condition | None, lack: Lack | Misread, now: int
+) -> None:
+    finding = of_lack(drift, name, lack, now) if isinstance(lack, Lack) else of_misread(drift, name, lack, now)
     followed.newest[name] = finding
     if was is None:
         change = Change(name, severity_of(drift, name), False, "ok", "firing", lack.since, now)
@@ -92,13 +94,17 @@ def _place_again(work: Work, followed: Followed, drift: Drift, name: ConditionNa
         followed.findings[change] = known
 
 
-def _lacks(work: Work, followed: Followed, store: Store) -> tuple[dict[str, Lack], set[str]]:
+def _lacks(work: Work, followed: Followed, store: Store) -> tuple[dict[str, Lack | Misread], set[str]]:
     """(what does not arrive, and of what it cannot be told)."""
     arrived, monitor = work.arrived, work.monitor
     if arrived is None:
         return {}, set(a.ARRIVALS)
-    found: dict[str, Lack] = {}
+    found: dict[str, Lack | Misread] = {}
     unknown = set[str]() if arrived.request is not None else {a.SOURCE_STALE}
+    if arrived.audited is None:
+        unknown.add(a.MISREAD)
+    elif arrived.audited.what:
+        found[a.MISREAD] = arrived.audited
     if (lack := a.stale(monitor, arrived, work.now)) is not None:
         found[a.SOURCE_STALE] = lack
     if a.is_behind(monitor, arrived):
