@@ -130,7 +130,7 @@ def test_what_was_removed_while_the_daemon_was_away_is_withdrawn_too(
 
 def test_a_reload_with_a_wrong_rule_changes_nothing(app: App, folder: Path, receiver: Receiver) -> None:
     eventually(lambda: kinds(receiver) == ["firing"])
-    change(folder, "measure: ndcg@10", "measure: ndgc@10")
+    change(folder, "measure: ndcg(empty=skip)@10", "measure: ndgc@10")
     (problem,) = app.reload({})
     assert "'ndgc@10' is no measure" in problem
     assert len(app.config.monitors[0].alerts) == 1
