@@ -315,7 +315,7 @@ class App:
             if self.runners.get(name) not in (runner, None):
                 self.scheduler.retry_in(name, SOON)  # its successor's first run was skipped for this one
 
-        self.scheduler.put(name, runner.monitor.refresh / self.clock.speed, run)
+        self.scheduler.put(name, runner.monitor.refresh / self.clock.speed, run, runner.monitor.source)
 
     def _clean(self) -> None:
         """Forget what is over for longer than it is kept: incidents, and the buckets of monitors that are gone."""
@@ -347,9 +347,11 @@ class App:
         return self.exposition.text(accept)
 
     def readiness(self) -> str:
-        """Empty if every monitor has something to show; else what is missing."""
+        """Empty if every monitor has something to show and none waits for a lock; else what is missing."""
         if not self._store_is_ready:
             return "the store is not ready"
+        if waiting := [name for name, runner in self.runners.items() if runner.waits]:
+            return f"another process holds the store locked, frozen perhaps; waiting for it: {', '.join(waiting)}"
         missing = [n for n in self.runners if not _has_something(self.board.snapshots.get(n))]
         return f"nothing to show yet of {', '.join(missing)}" if missing else ""
 

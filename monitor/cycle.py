@@ -18,13 +18,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from monitor.core.arrivals import NOTHING_YET, Arrived
+from monitor.core.arrivals import NOTHING_YET, Arrived, stale
 from monitor.core.buckets import bucket_of, runs, starts
 from monitor.core.summed import Answer, effort, tallied
 from monitor.core.tally import Tally
 from monitor.core.types import Definition, Monitor
-from monitor.core.watermark import BucketState, believed, due_buckets, final_age, is_final, is_over
-from monitor.errors import SourceError, TooMany
+from monitor.core.watermark import CLOCK_TOLERANCE, BucketState, believed, due_buckets, final_age, is_final, is_over
+from monitor.core.words import utc
+from monitor.errors import ClockError, SourceError, TooMany
 from monitor.keeping import refuse_what_is_gone
 from monitor.store import Lease, Store, Written
 
@@ -51,6 +52,10 @@ class Freshness(Protocol):
     @property
     def newest_label(self) -> float | None:
         """Seconds of its newest event; None if none was found, or looked for."""
+
+    @property
+    def clock(self) -> float | None:
+        """Seconds by the source's own clock; None if it has none, or nothing seems wrong with ours."""
 
 
 class Source(Protocol):
@@ -217,6 +222,7 @@ def run_cycle(
     lease: Lease,
     stride: Stride,
     settled: Settled | None = None,
+    is_real: bool = False,
 ) -> Iterator[Outcome]:
     """Read what is due of one monitor and store it; the outcome so far, before the first stretch and after each.
 
@@ -230,9 +236,11 @@ def run_cycle(
     Args:
         now: seconds; decides what is due and what is final.
         settled: what the process knows from the cycles before; None: it begins with this one.
+        is_real: `now` is the present, so that the source's clock should say the same.
 
     Raises:
         SourceError, StoreError: try again later; what was stored stays.
+        ClockError: `now` is wrong by far; nothing was read.
         LeaseLost: another process writes this monitor.
         Stopped: the process is to end.
     """
@@ -240,11 +248,13 @@ def run_cycle(
     since = settled.begin(lease, now, bucket_of(int(now) - monitor.history, monitor.bucket))
     with store.at_once():
         store.adopt(lease, monitor)
+        refuse_a_clock_behind(monitor, now, store)
         states = _stored(monitor, store, since, now)
-        noted = _noted(monitor, now, store, states)
+        noted, is_begun = _noted(monitor, now, store, states), store.retention.is_begun(monitor.name)
     settled.learn(since, states, monitor.bucket)
-    arrived, future_rows = _arrived(monitor, now - monitor.history, now, source, noted, states)
-    found = (due_buckets(monitor, series, now, arrived.request, settled.until) for series in states.values())
+    arrived, future_rows = _arrived(monitor, now - monitor.history, now, source, noted, states, is_real)
+    request = arrived.request
+    found = (due_buckets(monitor, s, now, request, settled.until, is_begun) for s in states.values())
     late = _late(monitor, settled.count_from(now, monitor), source, store)
     if len(late) == DAY // monitor.bucket:  # and there may be more
         settled.counted_at = settled.all_counted_at = 0.0
@@ -294,6 +304,23 @@ def _counted(plan: _Plan, since: int, until: int, source: Source) -> dict[int, i
     return dict(zip(final, rows, strict=True))
 
 
+def refuse_a_clock_behind(monitor: Monitor, now: float, store: Store) -> None:
+    """See that no buckets are read by a clock that is more than a day behind: nothing is wrong with what is stored.
+
+    Raises:
+        ClockError: it is.
+        StoreError: the store is out of reach.
+    """
+    newest = store.retention.behind(now, monitor.name)
+    if newest is not None and newest - now > DAY:
+        raise _doubted(monitor, now, f"requests up to {utc(newest)} are stored")
+
+
+def _doubted(monitor: Monitor, now: float, evidence: str) -> ClockError:
+    text = f"monitor {monitor.name}: this machine's clock is wrong: it says {utc(int(now))}, but {evidence}"
+    return ClockError(f"{text}; nothing is read or judged until they agree")
+
+
 def _without_rolled_up(monitor: Monitor, due: list[int], store: Store, now: float) -> list[int]:
     """Without buckets of a time that is stored in coarser ones: read once more, they would count twice."""
     if not due or due[0] > now - DAY:
@@ -327,6 +354,7 @@ def run_backfill(
         InputError: some of it was rolled up, or is too old to be kept.
         SourceError, StoreError, LeaseLost, Stopped: as of `run_cycle`.
     """
+    refuse_a_clock_behind(monitor, now, store)
     refuse_what_is_gone(monitor, store, span, now)
     ended = [start for start in starts(*span, monitor.bucket) if start + monitor.bucket + monitor.ingest_delay <= now]
     states = _stored(monitor, store, ended[0] if ended else int(now), now)
@@ -348,13 +376,24 @@ def _stored(monitor: Monitor, store: Store, since: int, now: float) -> States:
 
 
 def _arrived(
-    monitor: Monitor, since: float, now: float, source: Source, noted: Arrived, states: States
+    monitor: Monitor, since: float, now: float, source: Source, noted: Arrived, states: States, is_real: bool = False
 ) -> tuple[Arrived, int]:
-    """(the newest that the source has ever shown, its rows dated later than now)."""
+    """(the newest that the source has ever shown, its rows dated later than now).
+
+    Raises:
+        ClockError: by the source's clock, `is_real`, it is another day, and its requests are of that one.
+    """
     fresh = source.freshness(_look_from(monitor, since, noted, states), now)
     request = noted.request if fresh.newest is None else fresh.newest
     label = noted.label if fresh.newest_label is None else fresh.newest_label
-    return Arrived(request, label), fresh.future_rows
+    arrived, theirs = Arrived(request, label), fresh.clock
+    if is_real and theirs is not None:
+        is_behind = theirs - now >= DAY and fresh.future_rows > 0
+        is_empty = request is None and now - theirs >= DAY
+        is_silent, is_by_theirs = (stale(monitor, arrived, at) is not None for at in (now, theirs))
+        if is_behind or is_empty or (now - theirs > CLOCK_TOLERANCE and is_silent and not is_by_theirs):
+            raise _doubted(monitor, now, f"by the source's clock it is {utc(int(theirs))}")
+    return arrived, fresh.future_rows
 
 
 def _noted(monitor: Monitor, now: float, store: Store, states: States) -> Arrived:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
@@ -16,6 +17,26 @@ _DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "maria
 def how_to_install(extra: str) -> str:
     """The command that brings what an extra needs, be this rankmon of a wheel or of a checkout: it is there already."""
     return f"{sys.executable} -m pip install 'rankmon[{extra}]'"
+
+
+def postgresql_arguments(url: URL, program: str, connect_timeout: int, silence: int) -> dict[str, Any]:
+    """What a connection to PostgreSQL needs, be it to a source or to the store, but for what the URL says itself.
+
+    It may lead through a pooler that gives each transaction another connection: so nothing is prepared beyond one
+    (psycopg would name statements that the next connection lacks), and settings are made within each transaction.
+
+    Args:
+        program: the application's name, which poolers let through.
+        connect_timeout, silence: seconds; after the latter a machine that is gone is noticed.
+    """
+    if url.get_driver_name() not in ("psycopg", "psycopg2"):
+        return {}
+    wanted: dict[str, Any] = {"application_name": program, "connect_timeout": connect_timeout}
+    wanted |= {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+    wanted |= {"tcp_user_timeout": 1000 * silence}
+    if url.get_driver_name() == "psycopg":
+        wanted["prepare_threshold"] = None
+    return {name: value for name, value in wanted.items() if name not in url.query}
 
 
 def parse_url(text: str, password: str | None) -> URL:

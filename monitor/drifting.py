@@ -6,7 +6,7 @@ the past was read again, from the oldest bucket on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from monitor.border import ahead, beginning, identity_of, settings_of
@@ -29,6 +29,11 @@ from monitor.store import Store
 from monitor.store.alerts import AlertState, Kept
 from monitor.store.store import HARMLESS
 from monitor.store.verdicts import Baseline, Judged, Standing
+
+GoOn = Callable[[], None]
+
+AT_ONCE = 500
+"""Steps that are judged between two looks whether the process is to end; they take some tenths of a second."""
 
 
 @dataclass
@@ -55,28 +60,38 @@ def begun_anew(monitor: Monitor, drift: Drift, store: Store) -> list[Baseline]:
     return [said for said in store.verdicts.baselines(monitor.name) if said.since > least]
 
 
-def follow_drift(monitor: Monitor, drift: Drift, state: AlertState, end: int, store: Store) -> Drifted:
+def follow_drift(
+    monitor: Monitor, drift: Drift, state: AlertState, end: int, store: Store, go_on: GoOn = lambda: None
+) -> Drifted:
     """Judge the steps that ended by `end`, from where the verdicts stand.
+
+    Args:
+        go_on: called now and then; raises Stopped if the process is to end.
 
     Raises:
         StoreError: the store is out of reach.
+        Stopped: as of `go_on`.
     """
     begun = begun_anew(monitor, drift, store)
     standing = None if state.anew or state.until is None else store.verdicts.standing(monitor.name)
     is_known = standing is not None and standing.identity == identity_of(monitor, drift, begun)
-    return _follow(monitor, drift, state, end, store, begun, standing if is_known else None)
+    return _follow(monitor, drift, state, end, store, begun, standing if is_known else None, go_on)
 
 
-def live_through(monitor: Monitor, drift: Drift, end: int, store: Store, is_past: bool = False) -> Drifted:
+def live_through(
+    monitor: Monitor, drift: Drift, end: int, store: Store, is_past: bool = False, go_on: GoOn = lambda: None
+) -> Drifted:
     """Judge the steps that ended by `end` from the first on, as it was at the time.
 
     Where the baseline begins anew is known from when it was said: what was judged by then was judged without it.
 
     Args:
         is_past: `end` is in the past too. Else all that was said is known then, by whatever clock it was said.
+        go_on: called now and then; raises Stopped if the process is to end.
 
     Raises:
         StoreError: the store is out of reach.
+        Stopped: as of `go_on`.
     """
     begun, border = begun_anew(monitor, drift, store), store.verdicts.border(monitor.name)
     least = 0 if border is None else border.standing.until
@@ -86,7 +101,7 @@ def live_through(monitor: Monitor, drift: Drift, end: int, store: Store, is_past
     whole, state, heard = Drifted(), AlertState(), 0
     for until in (*sorted({at for at in late.values() if at < end}), end):
         known = [said for said in begun if late.get(said.since, 0) <= heard]
-        found, heard = _follow(monitor, drift, state, until, store, known, None), until
+        found, heard = _follow(monitor, drift, state, until, store, known, None, go_on), until
         if until == end or (found.judged is not None and found.judged.verdicts):
             lived, whole = whole, _gone_on(whole, found, state, known[-1] if known else None)
             if is_past:
@@ -136,6 +151,7 @@ def _follow(
     store: Store,
     begun: Sequence[Baseline],
     standing: Standing | None,
+    go_on: GoOn,
 ) -> Drifted:
     """Judge the steps that ended by `end`, from `standing` on; without one from the first on."""
     identity, step = identity_of(monitor, drift, begun), step_of(monitor.bucket)
@@ -149,7 +165,7 @@ def _follow(
     until = end - end % step
     if until <= standing.until:
         return Drifted(Judged(standing), {name: Kept(identity, c) for name, c in before.items()})
-    found, verdict_state = _verdicts(monitor, drift, begun, standing, until, store)
+    found, verdict_state = _verdicts(monitor, drift, begun, standing, until, store, go_on)
     spans = ahead(begun)
     after, changes = follow(drift, step, found, before, spans)
     after, gone = withdrawn_ahead(drift, found, after, until, spans)
@@ -175,14 +191,25 @@ def _before(state: AlertState, identity: str) -> dict[ConditionName, Condition]:
 
 
 def _verdicts(
-    monitor: Monitor, drift: Drift, begun: Sequence[Baseline], standing: Standing, until: int, store: Store
+    monitor: Monitor,
+    drift: Drift,
+    begun: Sequence[Baseline],
+    standing: Standing,
+    until: int,
+    store: Store,
+    go_on: GoOn,
 ) -> tuple[list[Verdict], State | None]:
     """The verdicts on the steps in [standing.until, until), and the state that they come to."""
     history = store.history(monitor.definition(drift.measure), standing.until, until)
     traffic = store.history(monitor.traffic, standing.until, until)
     refused = store.refused_by_bucket(monitor.traffic, standing.until, until)
     known = hours(drift, monitor.bucket, history, traffic, refused, monitor.has_events)
-    return judge(settings_of(monitor, drift, begun), standing.state, known)
+    settings, state, found = settings_of(monitor, drift, begun), standing.state, list[Verdict]()
+    for at in range(0, len(known.starts), AT_ONCE):
+        go_on()
+        some, state = judge(settings, state, known.rows(at, at + AT_ONCE))
+        found += some
+    return found, state
 
 
 def _now_only(changes: Sequence[Seen], since: int, at: int) -> list[Seen]:

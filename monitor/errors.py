@@ -49,8 +49,16 @@ class StoreError(RankmonError):
         self.may_pass = may_pass
 
 
+class StoreLocked(StoreError):
+    """Another process holds what was to be written locked, frozen perhaps; trying again later may help."""
+
+
 class LeaseLost(RankmonError):
     """Another process writes this monitor; this one steps aside and writes nothing."""
+
+
+class ClockError(RankmonError):
+    """This machine's clock is wrong, by what is stored or by a database's clock; nothing was read or judged."""
 
 
 class Undelivered(RankmonError):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from monitor.audit import RESULTS, Auditor, Ways
-from monitor.clock import Clock
+from monitor.clock import Clock, SystemClock
 from monitor.core.arrivals import Misread
 from monitor.core.summed import Answer
 from monitor.core.types import Monitor, format_duration
@@ -19,7 +19,7 @@ from monitor.core.watermark import final_age
 from monitor.core.words import counted, storable
 from monitor.cycle import Freshness, Outcome, Settled, Source, Stride, run_cycle
 from monitor.diagnosing import LONGEST, Diagnoser, OpenDetailed
-from monitor.errors import NO_MEMORY, LeaseLost, SourceError, Stopped, StoreError
+from monitor.errors import NO_MEMORY, ClockError, LeaseLost, SourceError, Stopped, StoreError, StoreLocked
 from monitor.judging import Telling, judge
 from monitor.keeping import Keeping
 from monitor.snapshot import Board, MonitorSnapshot, renew, take_snapshot
@@ -33,8 +33,12 @@ log = logging.getLogger(__name__)
 HOUR = 3600
 FIRST_RETRY = 5.0
 
-REASONS = ("connect", "timeout", "permission", "missing", "driver", "resources", "query", "data", "store", "bug")
-"""Why a cycle can fail: those of a SourceError, the store, or a fault in rankmon itself."""
+REASONS = (
+    *("connect", "timeout", "permission", "missing", "driver", "resources", "query", "data"),
+    *("store", "locked", "clock", "bug"),
+)
+"""Why a cycle can fail: those of a SourceError, the store, another process that holds it locked, this machine's clock,
+or a fault in rankmon itself."""
 
 STATEMENTS = 6
 """Of a source, for one stretch: a run ends after the one that it is at, and each may take as long as it is let."""
@@ -65,7 +69,10 @@ class Run:
 
 
 class Runner:
-    """Runs cycles of one monitor. Not meant to run twice at once; the scheduler sees to that."""
+    """Runs cycles of one monitor. Not meant to run twice at once; the scheduler sees to that.
+
+    `waits`: whether the last run ended because another process holds the store locked.
+    """
 
     def __init__(
         self,
@@ -104,7 +111,7 @@ class Runner:
         self._began: float | None = None
         self._failures = 0
         self._failed: tuple[float, str] | None = None
-        self._is_store_away = False
+        self._is_store_away = self.waits = False
         self._outcome: Outcome | None = None
         self._shown: MonitorSnapshot | None = None
         self._token = 0
@@ -162,10 +169,10 @@ class Runner:
                 outcome = self._cycle(now, began)
         except Exception as error:
             self._account_for(error, now, retry_in)
-            self._is_store_away = isinstance(error, StoreError)
+            self._is_store_away, self.waits = isinstance(error, StoreError), isinstance(error, StoreLocked)
             self._show(now)
             return Run(None, error)
-        self._is_store_away = False
+        self._is_store_away = self.waits = False
         self._succeed(outcome, time.monotonic() - began)
         self._show(now)
         if outcome.left == 0:
@@ -173,13 +180,15 @@ class Runner:
         return Run(outcome)
 
     def _cycle(self, now: float, began: float) -> Outcome:
-        name, outcome = self.monitor.name, Outcome()
+        name, outcome, is_real = self.monitor.name, Outcome(), isinstance(self._clock, SystemClock)
         with self._store.hold(name) as lease:
             self._note_others(lease)
-            self._store.record(name, last_attempt_at=now, refresh=self.monitor.refresh / (self._clock.speed or 1.0))
+            self._store.record(
+                name, lease, last_attempt_at=now, refresh=self.monitor.refresh / (self._clock.speed or 1.0)
+            )
             try:
                 for outcome in run_cycle(
-                    self.monitor, now, self._source, self._store, lease, self._stride, self._settled
+                    self.monitor, now, self._source, self._store, lease, self._stride, self._settled, is_real
                 ):
                     self._outcome = outcome
                     if self._leaves_off(outcome, time.monotonic() - began):
@@ -187,9 +196,9 @@ class Runner:
             finally:
                 self._count(outcome)
             outcome = self._audited(now, outcome)
-            taken = self._judge(now, lease, outcome)
+            taken = self._judge(now, began, lease, outcome)
             newest = {"newest_source_at": outcome.arrived.request, "newest_label_at": outcome.arrived.label}
-            self._store.record(name, last_success_at=now, **newest, **taken, last_error="")
+            self._store.record(name, lease, last_success_at=now, **newest, **taken, last_error="")
             self._keep(lease, now)
         return outcome
 
@@ -240,13 +249,22 @@ class Runner:
         audited = Misread(found.start, found.start + self.monitor.bucket, wrong)
         return replace(outcome, arrived=replace(outcome.arrived, audited=audited))
 
-    def _judge(self, now: float, lease: Lease, outcome: Outcome) -> dict[str, str | int]:
+    def _judge(self, now: float, began: float, lease: Lease, outcome: Outcome) -> dict[str, str | int]:
         """Judge what became final, unless another process does; what to note of that."""
         if not self._turns.is_mine(lease):
             return {}
         with self._telemetry.stage(self.monitor.name, "judge"):
             telling = replace(self._desk.telling(), is_current=outcome.left == 0, real_now=time.time())
-            judgement = judge(self.monitor, now, self._store, lease, telling, outcome.arrived)
+            judgement = judge(
+                self.monitor,
+                now,
+                self._store,
+                lease,
+                telling,
+                outcome.arrived,
+                is_over=lambda: self._is_over,
+                leaves_off=lambda: time.monotonic() - began >= self.monitor.deadline,
+            )
         if judgement is not None:
             self._is_outdated = True
             self._is_past_changed = self._is_past_changed or judgement.anew
@@ -317,7 +335,8 @@ class Runner:
         if reason == "bug":
             log.error("monitor %s: a fault in rankmon itself; please report it", name, exc_info=error)
         if retry_in is not None:
-            wait = min(FIRST_RETRY * 2 ** min(self._failures - 1, 20), max(self.monitor.refresh, LONGEST_RETRY))
+            most = max(self.monitor.refresh, 0.0 if reason == "clock" else LONGEST_RETRY)
+            wait = min(FIRST_RETRY * 2 ** min(self._failures - 1, 20), most)
             times = "once" if self._failures == 1 else f"{self._failures} times in a row"
             log.warning("monitor %s: failed %s, next try in %.0f s: %s", name, times, wait, said)
             retry_in(name, wait)
@@ -402,6 +421,10 @@ def _reason(error: Exception) -> str:
         return error.reason
     if isinstance(error, MemoryError):
         return "resources"
+    if isinstance(error, ClockError):
+        return "clock"
+    if isinstance(error, StoreLocked):
+        return "locked"
     return "store" if isinstance(error, StoreError) else "bug"
 
 

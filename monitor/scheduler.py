@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 HEARTBEAT = 5.0
 """Seconds between heartbeats of the scheduler's own thread."""
 
+HEART = "heartbeat"
+"""Pool of the heartbeat alone."""
+
 STALE = 60.0
 """Without a heartbeat for so many seconds the scheduler counts as dead."""
 
@@ -80,15 +83,17 @@ def offset_of(name: str, period: float) -> float:
 
 
 class Scheduler:
-    """Runs one job a monitor, each at most once at a time."""
+    """Runs one job a monitor, each at most once at a time; a job waits for the workers of its pool alone."""
 
     def __init__(self, workers: int, telemetry: Telemetry) -> None:
+        """`workers`: jobs of a pool that run at the same time."""
+        self._workers = workers
         self._telemetry = telemetry
         self._beat = time.monotonic()
         self._warned: set[str] = set()
         self._warned_at: dict[str, float] = {}
         self._ended = threading.Event()
-        self._pools = {"default": ThreadPoolExecutor(workers), "heartbeat": ThreadPoolExecutor(1)}
+        self._pools = {HEART: ThreadPoolExecutor(1)}
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
             executors=self._pools,
@@ -102,7 +107,7 @@ class Scheduler:
     def start(self) -> None:
         """Begin to fire. What was added before starts its first run at once, spread over a second."""
         self._scheduler.add_job(
-            self._heartbeat, AlignedTrigger(HEARTBEAT, 0), id="heartbeat:", executor="heartbeat", name="heartbeat"
+            self._heartbeat, AlignedTrigger(HEARTBEAT, 0), id="heartbeat:", executor=HEART, name="heartbeat"
         )
         self._heartbeat()
         self._scheduler.start()
@@ -117,14 +122,22 @@ class Scheduler:
             for pool in self._pools.values():
                 pool.shutdown(wait=True)
 
-    def put(self, name: str, period: float, run: Callable[[], None]) -> None:
-        """Run `run` every `period` real seconds, for the first time right away. Replaces the job of that name."""
+    def put(self, name: str, period: float, run: Callable[[], None], pool: str = "") -> None:
+        """Run `run` every `period` real seconds, for the first time right away. Replaces the job of that name.
+
+        `pool`: where it runs, such as the source's name: what waits there for a stuck database holds up no other.
+        """
         self._telemetry.count("rankmon_skipped_runs", name, "still_running", by=0)
+        executor = f"source:{pool}"
+        if executor not in self._pools:
+            self._pools[executor] = ThreadPoolExecutor(self._workers)
+            self._scheduler.add_executor(self._pools[executor], executor)
         self._scheduler.add_job(
             run,
             AlignedTrigger(period, offset_of(name, period)),
             id=_id(name),
             name=name,
+            executor=executor,
             replace_existing=True,
             next_run_time=datetime.now(UTC) + timedelta(seconds=offset_of(name, 1.0)),
         )

@@ -7,6 +7,7 @@ in between, what was written into the outbox is sent at least once, and always u
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -19,8 +20,8 @@ from monitor.core.messages import Notification
 from monitor.core.rules import Severity
 from monitor.errors import LeaseLost, StoreError, Undelivered
 from monitor.notify.receiver import Receiver
-from monitor.store import Store
-from monitor.store.outbox import ENDS, Waiting
+from monitor.store import Lease, Store
+from monitor.store.outbox import ENDS, TELLING, Waiting
 from monitor.telemetry import Queue, Telemetry
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,9 @@ STUCK = 600.0
 
 NEVER_GIVEN_UP = ENDS
 """For as long as somebody has the receiver; what nobody has is kept for whoever has it again, as long as `KEEP`."""
+
+ENDS_AGAIN = 3600.0
+"""Seconds for which an end is repeated to whoever is reminded: a process that stood still may tell of what is over."""
 
 LEAST_ATTEMPTS = 10
 """That have failed before anything is given up: age alone says nothing after a clock's jump or a night switched off."""
@@ -251,6 +255,7 @@ class _Worker:
         self._telemetry = telemetry
         self._clock = clock
         self._unmarked: set[int] = set()
+        self._lease: Lease | None = None
         self._ended = False
         self._quiet_until = 0.0
         self._awake = threading.Event()
@@ -294,7 +299,7 @@ class _Worker:
         if self._is_to_be_quiet or not (self._due() or self._must_remind()):
             return False
         try:
-            with self._store.hold(f"notifications to {self.receiver.target}"):
+            with self._store.hold(f"notifications to {self.receiver.target}") as self._lease:
                 # What was due before may be sent by now, by the process that held the lease.
                 delivered = [waiting.kind for waiting in self._due() if self._may_go_on and self._deliver(waiting)]
                 # An alert of an incident's successor looks the same; the end of the former was not its own.
@@ -304,6 +309,8 @@ class _Worker:
                     self._remind(self._clock() - (self.receiver.repeat or 0.0) if self._reminded is None else None)
         except LeaseLost:
             return False
+        finally:
+            self._lease = None
         return bool(delivered)
 
     @property
@@ -323,12 +330,14 @@ class _Worker:
         receiver = self.receiver
         if waiting.id not in self._unmarked:
             try:
-                receiver.send(waiting.notification, self._clock(), self._former(waiting))
+                if not self._store.outbox.is_waiting(waiting.id):
+                    return False
+                self._post(waiting.notification, self._former(waiting.kind, waiting.incident))
             except Undelivered as error:
                 self._quiet_until = time.monotonic() + (error.wait if error.wait <= LONGEST_WISH else 0.0)
                 self._put_off(waiting, str(error))
                 return False
-            except StoreError:
+            except (StoreError, LeaseLost):
                 raise
             except Exception as error:  # what one of them is broken by holds up no other
                 log.exception("%s: a fault in rankmon itself; please report it", _named(waiting))
@@ -342,10 +351,24 @@ class _Worker:
         self._unmarked.discard(waiting.id)
         return True
 
-    def _former(self, waiting: Waiting) -> Collection[Severity]:
+    def _post(self, notification: Notification, former: Collection[Severity] = ()) -> None:
+        """Send one while the lease is held. Whoever stood still in between takes back what is over by now.
+
+        Raises:
+            Undelivered: it was not taken.
+            LeaseLost: nothing was sent, for another process sends to this receiver now.
+        """
+        if self._lease is not None:
+            self._store.leases.check(self._lease)
+        self.receiver.send(notification, self._clock(), former)
+        if notification.kind in TELLING:
+            for end in self._store.outbox.ended(self.receiver.target, 0.0, math.inf, notification.incident):
+                self.receiver.send(end, self._clock(), self._former(end.kind, end.incident))
+
+    def _former(self, kind: str, incident: str) -> Collection[Severity]:
         """Under what severities the receiver knows what has changed or is over."""
-        if waiting.kind == "updated" or waiting.kind in NEVER_GIVEN_UP:
-            return self._store.outbox.severities(waiting.target, waiting.incident)
+        if kind == "updated" or kind in NEVER_GIVEN_UP:
+            return self._store.outbox.severities(self.receiver.target, incident)
         return ()
 
     def _put_off(self, waiting: Waiting, said: str) -> None:
@@ -390,7 +413,9 @@ class _Worker:
             sent_by: what it was sent later than that, real seconds since 1970, is left out.
         """
         try:
-            self._say_again(self._store.outbox.standing(self.receiver.target, sent_by))
+            until = self._clock() - (self.receiver.repeat or 0.0)
+            ended = self._store.outbox.ended(self.receiver.target, until - ENDS_AGAIN, until)
+            self._say_again([*ended, *self._store.outbox.standing(self.receiver.target, sent_by)])
         finally:
             self._reminded = time.monotonic()
 
@@ -398,9 +423,11 @@ class _Worker:
         for notification in notifications:
             if self._ended:
                 return
+            if notification.kind in TELLING and not self._store.outbox.is_open(notification.incident):
+                continue  # by now
             try:
                 # The end of its former severity was told once, and may have had a successor since.
-                self.receiver.send(replace(notification, former_severity=None), self._clock())
+                self._post(replace(notification, former_severity=None))
             except Undelivered as error:
                 self._telemetry.count(_counter("failures"), self.receiver.channel)
                 log.warning("reminder to %s: %s", self.receiver.target, error)

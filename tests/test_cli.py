@@ -261,6 +261,7 @@ def test_every_error_has_an_exit_code_and_a_fault_of_ours_is_1() -> None:
         "LeaseLost": 5,
         "Undelivered": 6,
         "Unserved": 7,
+        "ClockError": 8,
         "Stopped": 130,
     }
     assert codes == expected

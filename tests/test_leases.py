@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,9 @@ from monitor.store import Lease, Store
 from monitor.store.engine import NOW
 from monitor.store.lease import _Identity, _is_dead, _process_identity
 from tests.support.monitors import new_store
+from tests.support.pgbouncer import find_pooler, pooled
 from tests.support.postgres import PostgresServer
+from tests.support.requirements import missing
 from tests.support.tallies import HOUR, line, python, rows, tally, watched, write
 
 MONITOR = watched()
@@ -405,3 +408,64 @@ def test_a_server_that_is_down_at_the_end_hides_nothing_and_is_no_fault(
     with pytest.raises(StoreError), store.hold(MONITOR.name):
         pass
     store.close()
+
+
+# ---- frozen anywhere -----------------------------------------------------------------------------------------------
+
+BUSY = """
+import sys
+from itertools import count
+from sqlalchemy.engine import make_url
+from monitor.errors import LeaseLost, StoreError
+from monitor.store import Store
+from tests.support.tallies import tally, watched, write
+
+store = Store(make_url(sys.argv[1]), lease_seconds=2)
+try:
+    with store.hold("search") as lease:
+        for number in count(1):
+            write(store, lease, watched(), tally(watched(), {hour * 3600: {"tv": number} for hour in range(20)}))
+            store.record("search", lease, last_attempt_at=float(number))
+            if number == 3:
+                print("held", flush=True)
+except (LeaseLost, StoreError) as error:
+    print("lost", flush=True)
+"""
+
+FREEZES = int(os.environ.get("RANKMON_TEST_FREEZES", "4"))
+
+
+@pytest.mark.parametrize("way", ["straight", "pooled"])
+def test_wherever_a_holder_is_frozen_another_writes_within_two_leases_and_it_stores_nothing_on_waking(
+    postgres_url: str, way: str
+) -> None:
+    """What it holds locked in a transaction the server takes from it: so it is too behind a pooler."""
+    if way == "pooled" and find_pooler() is None:
+        missing("no pgbouncer: install Debian's pgbouncer")
+    rng = random.Random(29)
+    new_store(postgres_url).close()
+    with pooled(postgres_url) if way == "pooled" else nullcontext(postgres_url) as url:
+        for _ in range(FREEZES):
+            fail_over(url, rng.random())
+
+
+def fail_over(url: str, after: float) -> None:
+    process, other = python(BUSY, url), Store(make_url(url), lease_seconds=2)
+    assert line(process) == "held"
+    time.sleep(after)
+    process.send_signal(signal.SIGSTOP)
+    frozen, lease = time.monotonic(), None
+    while lease is None:
+        assert time.monotonic() - frozen < 4, "nobody else gets the lease"
+        lease = other.leases.acquire(MONITOR.name)
+        time.sleep(0.02)
+    write(other, lease, MONITOR, tally(MONITOR, {hour * HOUR: {"tv": 10**6} for hour in range(20)}))
+    other.record("search", last_attempt_at=0.0)
+    took, before = time.monotonic() - frozen, rows(other)
+    process.send_signal(signal.SIGCONT)
+    assert process.communicate(timeout=30)[0] == "lost\n"
+    assert rows(other) == before
+    other.leases.release(lease)
+    other.close()
+    print(f"fail-over within {took:.2f} s")
+    assert took < 4

@@ -1,5 +1,7 @@
 """Alertmanager: what is posted, and what a real one makes of it."""
 
+import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -23,6 +25,7 @@ from tests.support.prometheus import RESOLVE_TIMEOUT, Alertmanager, alertmanager
 from tests.support.prometheus import Receiver as Pager
 from tests.support.receiver import Receiver
 from tests.support.requirements import missing
+from tests.support.tallies import line, python
 
 NOW = FELL + 4.0 * HOUR
 HOLD = 7.0 * DAY
@@ -99,11 +102,12 @@ def test_the_names_of_alerts_tell_what_is_wanted() -> None:
 def test_it_shows_who_it_is(given: dict[str, str], sent: str | None) -> None:
     with Receiver() as receiver:
         config = AlertmanagerConfig("am", (receiver.url + "/prefix/",), **given)  # type: ignore[arg-type]
-        channel.Alertmanager(config, config.urls[0]).send(notice(), NOW)
+        now = time.time()
+        channel.Alertmanager(config, config.urls[0]).send(notice(), now)
         (got,) = receiver.taken
         assert got.headers.get("Authorization") == sent
         assert got.path == "/prefix/api/v2/alerts"
-        assert got.document == alerts(notice(), NOW, HOLD)
+        assert got.document == alerts(notice(), now, HOLD)
 
 
 def test_targets_tell_receivers_of_a_channel_apart_and_hold_no_secret() -> None:
@@ -272,3 +276,96 @@ def test_an_alertmanager_that_was_restarted_and_one_that_was_down_are_told(
     incident(desk.store, "again", "resolved")
     desk.tell(sender, targets, of("again", "resolved", 1))
     eventually(lambda: not known(server, "again") and not known(second, "again"))
+
+
+# ---- a process that stood still ------------------------------------------------------------------------------------
+
+ZOMBIE = """
+import os, signal, sys, time
+from sqlalchemy.engine import make_url
+from monitor.config.channels import AlertmanagerConfig
+from monitor.notify import alertmanager, http
+from monitor.sender import Sender
+from monitor.store import Store
+from monitor.telemetry import Telemetry
+
+store, url, mark = Store(make_url(sys.argv[1]), lease_seconds=1), sys.argv[2], sys.argv[3]
+post = http.Poster.post
+
+def stopped(*arguments):
+    if os.path.exists(mark):
+        os.remove(mark)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return post(*arguments)
+
+http.Poster.post = stopped
+receiver = alertmanager.Alertmanager(AlertmanagerConfig("am", (url,), timeout=2), url)
+receiver.repeat = 0.05
+sender = Sender(store, Telemetry())
+sender.use([receiver])
+sender.start()
+print("started", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("where", ["at the post", "anywhere"])
+def test_a_process_that_stood_still_while_it_reminded_leaves_no_alert_of_what_is_over(
+    desk: Desk, server: Alertmanager, where: str
+) -> None:
+    mark, name = desk.folder / "stop", f"zombie {where}"
+    incident(desk.store, name)
+    put(desk.store, "am", [of(name)], time.time())
+    zombie = python(ZOMBIE, desk.store.url.render_as_string(False), server.url, mark)
+    desk.ending.callback(zombie.kill)
+    assert line(zombie) == "started"
+    eventually(lambda: known(server, name))
+    if where == "at the post":
+        mark.touch()
+        eventually(lambda: Path(f"/proc/{zombie.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    else:
+        time.sleep(random.random())
+        zombie.send_signal(signal.SIGSTOP)
+    incident(desk.store, name, "resolved")
+    sender, targets = desk.send_to(server)
+    desk.tell(sender, targets, of(name, "resolved", 1))
+    eventually(lambda: not known(server, name), 30)
+    sender.stop()  # so that nobody but the process that stood still could take it back
+    zombie.send_signal(signal.SIGCONT)
+    time.sleep(2)
+    eventually(lambda: not known(server, name))
+    zombie.kill()
+    zombie.communicate()
+
+
+def test_an_end_is_repeated_for_a_while_but_not_where_the_like_of_it_is_open(desk: Desk, server: Alertmanager) -> None:
+    sender, targets = desk.send_to(server)
+    for name in ("first", "second"):
+        incident(desk.store, name)
+        desk.tell(sender, targets, notice("firing", name, monitor="again"))
+        eventually(lambda: known(server, "again"))
+        if name == "first":
+            incident(desk.store, name, "resolved")
+            desk.tell(sender, targets, notice("resolved", name, 1, monitor="again"))
+            eventually(lambda: not known(server, "again"))
+            config = AlertmanagerConfig("am", (server.url,), timeout=2)
+            channel.Alertmanager(config, server.url).send(notice("firing", name, monitor="again"), time.time())
+            eventually(lambda: not known(server, "again"))
+    time.sleep(1.5)
+    assert known(server, "again")
+
+
+@pytest.mark.parametrize("ahead", [-365 * DAY, -40 * DAY, 40 * DAY, 365 * DAY])
+def test_by_a_clock_that_is_far_off_an_alert_lasts_and_ends_as_it_should(
+    desk: Desk, server: Alertmanager, ahead: int
+) -> None:
+    name = f"off {ahead}"
+    incident(desk.store, name)
+    sender, targets = desk.send_to(server, ahead=ahead)
+    desk.tell(sender, targets, of(name))
+    eventually(lambda: known(server, name))
+    time.sleep(1)
+    assert instant(known(server, name)[0]["endsAt"]) > time.time() + HOLD - 120
+    incident(desk.store, name, "resolved")
+    desk.tell(sender, targets, of(name, "resolved", 1))
+    eventually(lambda: not known(server, name))

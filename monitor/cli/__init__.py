@@ -2,7 +2,7 @@
 
 Exit codes: 0 done; 1 a fault in rankmon itself; 2 wrong usage, configuration or input file; 3 a source did not answer
 as it must; 4 the store did not; 5 another process is writing the monitor; 6 a receiver did not take a notification;
-7 nothing can be served at the address; 130 interrupted.
+7 nothing can be served at the address; 8 this machine's clock is wrong; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from monitor.cli.listing import Listing
 from monitor.core.words import plain
 from monitor.errors import (
     NO_MEMORY,
+    ClockError,
     ConfigError,
     InputError,
     LeaseLost,
@@ -43,6 +44,7 @@ EXIT_CODES: tuple[tuple[type[RankmonError], int], ...] = (
     (LeaseLost, 5),
     (Undelivered, 6),
     (Unserved, 7),
+    (ClockError, 8),
     (Stopped, INTERRUPTED),
 )
 

@@ -160,7 +160,8 @@ def _read(
                         bar.update(task, total=outcome.due, completed=outcome.due - outcome.left)
                         if outcome.left and app.stopping.is_set():
                             raise Stopped
-                    judged = judge(monitor, now, app.store, lease, replace(app.telling(), real_now=time.time()))
+                    telling = replace(app.telling(), real_now=time.time())
+                    judged = judge(monitor, now, app.store, lease, telling, is_over=app.stopping.is_set)
                 return total.and_then(outcome), judged
             except Stopped as error:
                 stored = total.and_then(outcome).stored

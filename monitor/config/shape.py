@@ -109,7 +109,9 @@ class Log(Shape):
 class Scheduler(Shape):
     """How the monitors are run."""
 
-    workers: Count = Field(default=4, ge=1, le=64, description="Monitors that run at the same time. Default: 4.")
+    workers: Count = Field(
+        default=4, ge=1, le=64, description="Monitors of one source that run at the same time. Default: 4."
+    )
     lease: PositiveDuration = Field(
         default="30s",
         validate_default=True,

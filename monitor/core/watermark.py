@@ -89,7 +89,12 @@ def is_due(
 
 
 def due_buckets(
-    monitor: Monitor, states: Mapping[int, BucketState], now: float, newest: float | None, settled_until: int = 0
+    monitor: Monitor,
+    states: Mapping[int, BucketState],
+    now: float,
+    newest: float | None,
+    settled_until: int = 0,
+    is_begun: bool = True,
 ) -> list[int]:
     """Starts of the buckets of one series that are to be read at `now`, oldest first.
 
@@ -101,11 +106,13 @@ def due_buckets(
 
     Args:
         settled_until: seconds; what lies before is known to be settled, so `states` need not tell of it.
+        is_begun: whether any request is stored. If not, a clock that was years behind may have written all there is,
+            and what lies between is no gap.
     """
     ages = read_ages(monitor)
     since, until = bucket_of(int(now) - monitor.history, monitor.bucket), int(now)
     if newest is not None:
-        since = min(since, max(states) + monitor.bucket) if states else since
+        since = min(since, max(states) + monitor.bucket) if states and is_begun else since
         until = min(until, int(newest) + max(monitor.history, *monitor.windows))
     missing = (s for s in range(max(since, settled_until), until, monitor.bucket) if s not in states)
     open_ones = (s for s, state in states.items() if not state.is_settled)

@@ -20,6 +20,9 @@ from monitor.store import Store
 from monitor.store.alerts import Kept
 from monitor.store.verdicts import Baseline
 
+SOME = 500
+"""Windows that are followed between two looks whether the process is to end."""
+
 
 def follow_onward(work: Work, store: Store) -> Followed:
     """From where the last judgement left off."""
@@ -40,7 +43,7 @@ def follow_onward(work: Work, store: Store) -> Followed:
             before = _warm(work, rule, begin if rule.name in succeeded else begin + work.monitor.bucket, followed)
         _follow(work, rule, state.until or 0, before, followed)
     if work.monitor.drift is not None:
-        _note(follow_drift(work.monitor, work.monitor.drift, work.state, work.end, store), followed)
+        _note(follow_drift(work.monitor, work.monitor.drift, work.state, work.end, store, work.go_on), followed)
     _join_what_goes_on(followed)
     follow_arrivals(work, followed, store, is_anew=False)
     return followed
@@ -68,7 +71,7 @@ def follow_from_the_first(work: Work, store: Store) -> Followed:
     for rule in work.monitor.alerts if first is not None else ():
         _follow(work, rule, first or 0, {}, followed)
     if work.monitor.drift is not None:
-        _note(live_through(work.monitor, work.monitor.drift, work.end, store, work.is_past), followed)
+        _note(live_through(work.monitor, work.monitor.drift, work.end, store, work.is_past, work.go_on), followed)
     follow_arrivals(work, followed, store, is_anew=True)
     return followed
 
@@ -103,7 +106,10 @@ def _follow(
     after, changes = dict(before), list[Change]()
     if ends:
         view = _with_what_fires(work.views.of(rule, since, work.end), before)
-        after, changes = follow(rule, view, ends, before)
+        for at in range(0, len(ends), SOME):
+            work.go_on()
+            after, some = follow(rule, view, ends[at : at + SOME], after)
+            changes += some
         _describe(rule, view, since, after, changes, followed)
         followed.unjudged |= _unjudged(rule, view, after, ends[-1])
     followed.changes += changes

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from monitor.core.arrivals import Arrived
-from monitor.core.buckets import TRAFFIC_FIELDS, bucket_of
+from monitor.core.buckets import bucket_of
 from monitor.core.findings import Finding
 from monitor.core.incidents import Placed
 from monitor.core.thresholds import Change
-from monitor.core.types import OVERALL, Monitor
+from monitor.core.types import Monitor
 from monitor.core.words import utc
 from monitor.judging.incidents import anew, described, from_the_first, onward
 from monitor.judging.telling import Telling, tell
@@ -23,13 +23,21 @@ from monitor.store.verdicts import Judged
 
 log = logging.getLogger(__name__)
 
-REQUESTS = TRAFFIC_FIELDS.index("requests")
+MOST_AT_ONCE = 1000
+"""Windows that are judged and stored at once: of 1h they are six weeks, and take less than a second or two."""
 
 
 def judge(
-    monitor: Monitor, now: float, store: Store, lease: Lease, telling: Telling, arrived: Arrived | None = None
+    monitor: Monitor,
+    now: float,
+    store: Store,
+    lease: Lease,
+    telling: Telling,
+    arrived: Arrived | None = None,
+    is_over: Callable[[], bool] = bool,
+    leaves_off: Callable[[], bool] = bool,
 ) -> Judgement | None:
-    """Judge the windows that have become final since the last time; None if nothing came of it.
+    """Judge the windows that have become final since the last time, MOST_AT_ONCE at once; None if nothing came of it.
 
     1. Follow each rule over those windows; gather what fires into the monitor's incident.
     2. See who is to be told of what has changed.
@@ -38,46 +46,61 @@ def judge(
     Args:
         now: seconds of the data's clock.
         arrived: the newest that the source shows; None if it was not looked at.
+        is_over: whether the process is to end; then nothing more is stored.
+        leaves_off: asked before each further part; what is left is judged the next time.
+
+    Returns:
+        Of several parts the last, with the incidents and notices of all.
 
     Raises:
-        StoreError, LeaseLost: nothing was stored.
+        StoreError, LeaseLost, Stopped: of the part under way nothing was stored.
     """
-    with store.at_once():
-        judgement = _judged(monitor, now, store, telling, arrived)
-    if judgement is not None:
-        store.alerts.save(lease, judgement, telling.real_now)
-    return judgement
+    found = None
+    while True:
+        with store.at_once():
+            part, is_whole = _judged(monitor, now, store, telling, arrived, is_over)
+        if part is not None:
+            store.alerts.save(lease, part, telling.real_now)
+        found = _both(found, part) if found is not None and part is not None else part or found
+        if is_whole or leaves_off():
+            return found
 
 
-def _judged(monitor: Monitor, now: float, store: Store, telling: Telling, arrived: Arrived | None) -> Judgement | None:
+def _both(first: Judgement, then: Judgement) -> Judgement:
+    known = {s.incident.id: s for s in (*first.incidents, *then.incidents)}
+    notices, is_anew = [*first.notices, *then.notices], first.anew or then.anew
+    return replace(then, incidents=list(known.values()), notices=notices, anew=is_anew)
+
+
+def _judged(
+    monitor: Monitor,
+    now: float,
+    store: Store,
+    telling: Telling,
+    arrived: Arrived | None,
+    is_over: Callable[[], bool],
+) -> tuple[Judgement | None, bool]:
+    """(What came of the next windows, whether none are left)."""
     known = store.alerts.state(monitor.name)
-    if _runs_behind(known, monitor, now, store):
+    if (newest := store.retention.behind(now, monitor.name)) is not None:
         text = "monitor %s: nothing is judged by this clock: it is %s by it, but requests up to %s are stored"
-        log.warning(text, monitor.name, utc(int(now)), utc(known.until))
-        return None
+        log.warning(text, monitor.name, utc(int(now)), utc(newest))
+        return None, True
     state = _to_go_on_from(known, monitor, now)
     if not (monitor.alerts or monitor.drift or state.conditions or state.open):
-        return None
+        return None, True
     is_anew = state.until is None or state.anew
     settled = store.settled_end(monitor.traffic, monitor.bucket, 0 if is_anew else state.until or 0, now)
     if settled is None and state.until is None:
-        return None
-    work = Work(monitor, state, max(settled or 0, state.until or 0), Views(monitor, store), now, arrived)
+        return None, True
+    end = max(settled or 0, state.until or 0)
+    until = end if is_anew else min(end, (state.until or 0) + MOST_AT_ONCE * monitor.bucket)
+    if until < end:  # what does not arrive now says nothing of then
+        arrived, telling = None, replace(telling, is_current=False)
+    work = Work(monitor, state, until, Views(monitor, store), now, arrived, is_over=is_over)
     result = anew(work, store) if is_anew else onward(work, store)
     judgement = tell(work, result, now, store, telling)
-    return None if judgement is None else replace(judgement, since=result.since)
-
-
-def _runs_behind(state: AlertState, monitor: Monitor, now: float, store: Store) -> bool:
-    """Whether it is the present clock that is wrong where windows later than now were judged.
-
-    Most buckets since have requests then, which a clock that ran ahead would not have found.
-    """
-    if state.until is None or state.until <= now:
-        return False
-    since = bucket_of(int(now), monitor.bucket)
-    requests = store.history(monitor.traffic, since, state.until, overall_only=True).slice(OVERALL)[:, REQUESTS]
-    return 2 * int((requests > 0).sum()) * monitor.bucket >= state.until - since
+    return None if judgement is None else replace(judgement, since=result.since), until == end
 
 
 def _to_go_on_from(state: AlertState, monitor: Monitor, now: float) -> AlertState:

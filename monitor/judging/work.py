@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from monitor.core.arrivals import Arrived
@@ -10,6 +10,7 @@ from monitor.core.findings import Finding, Unjudged
 from monitor.core.incidents import Placed
 from monitor.core.thresholds import Change, ConditionName
 from monitor.core.types import Monitor
+from monitor.errors import Stopped
 from monitor.judging.views import Views
 from monitor.store.alerts import AlertState, Kept, StoredIncident
 from monitor.store.verdicts import Judged
@@ -29,6 +30,7 @@ class Work:
         now: seconds of the data's clock.
         arrived: the newest that the source shows; None if it was not looked at.
         is_past: a moment of the past is looked at, of which nothing is known that was said later.
+        is_over: whether the process is to end.
     """
 
     monitor: Monitor
@@ -38,6 +40,12 @@ class Work:
     now: float = 0.0
     arrived: Arrived | None = None
     is_past: bool = False
+    is_over: Callable[[], bool] = bool
+
+    def go_on(self) -> None:
+        """Raises Stopped if the process is to end."""
+        if self.is_over():
+            raise Stopped(f"monitor {self.monitor.name}: judging was stopped")
 
     def as_open(self, id_: str) -> StoredIncident | None:
         """What was stored of an incident that was open; None if it was not."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -48,21 +49,22 @@ class Poster:
         self._ca_file = ca_file
         self.place = place(url)
 
-    def post(self, body: bytes, headers: Mapping[str, str]) -> None:
-        """Post JSON. Raises Undelivered unless the answer is a 2xx."""
+    def post(self, body: bytes, headers: Mapping[str, str]) -> float | None:
+        """Post JSON; seconds by the receiver's clock, if it says so. Raises Undelivered unless the answer is a 2xx."""
         until = time.monotonic() + self._timeout
         headers = {**self._own, **headers}
         try:
-            status, said, wait = self._ask(body, headers, until)
+            status, said, wait, date = self._ask(body, headers, until)
         except (OSError, http.client.HTTPException, ValueError) as error:
             cause = "did not answer in time" if time.monotonic() >= until else _cause(error)
             raise Undelivered(f"{self.place}: {cause}") from None
         if not 200 <= status < 300:
             told = _harmless(said, self._path, headers)
             raise Undelivered(f"{self.place}: answered {status}" + (f": {told}" if told else ""), wait)
+        return date
 
-    def _ask(self, body: bytes, headers: Mapping[str, str], until: float) -> tuple[int, bytes, float]:
-        """(status, begin of what is said of an error, seconds after which one may come again)."""
+    def _ask(self, body: bytes, headers: Mapping[str, str], until: float) -> tuple[int, bytes, float, float | None]:
+        """(status, begin of what is said of an error, seconds after which one may come again, the receiver's clock)."""
         trust = self._trust()
         connection = self._connection(trust)
         line = _reach(self._addresses(connection.host, connection.port, until), until)
@@ -81,7 +83,8 @@ class Poster:
                 connection.request("POST", self._path, body, sent)
                 with closing(connection.getresponse()) as answer:
                     said = b"" if 200 <= answer.status < 300 else answer.read(10 * LONGEST_ANSWER)
-                    return answer.status, said, _seconds(answer.headers.get("Retry-After"))
+                    wait = _seconds(answer.headers.get("Retry-After"))
+                    return answer.status, said, wait, _instant(answer.headers.get("Date"))
             finally:
                 watch.cancel()
 
@@ -124,6 +127,13 @@ class Poster:
 def _seconds(retry_after: str | None) -> float:
     """What `Retry-After` says in seconds; 0 without it, or where it names a date by a clock that is not ours."""
     return float(retry_after) if retry_after is not None and retry_after.isascii() and retry_after.isdigit() else 0.0
+
+
+def _instant(date: str | None) -> float | None:
+    """What `Date` says in seconds since 1970; None without it."""
+    with suppress(TypeError, ValueError):
+        return parsedate_to_datetime(date or "").timestamp()
+    return None
 
 
 def basic(username: str, password: str) -> dict[str, str]:

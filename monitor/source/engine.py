@@ -366,6 +366,11 @@ class Reader:
         """Of the connected database."""
         return self._connection.dialect
 
+    def clock(self) -> float | None:
+        """Seconds since 1970 by the server's clock; None where there is no other than this machine's, or no telling."""
+        asked = session.CLOCKS.get(self.dialect.name)
+        return None if asked is None else float(self.one(sa.select(sa.literal_column(asked))) or 0.0) or None
+
     def rows_of(self, query: Statement | Ready, most: int) -> list[dict[str, Any]]:
         """The answer as one dict a row.
 

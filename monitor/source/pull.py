@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -78,11 +78,13 @@ class Freshness:
         newest: seconds of its newest request; None: none found.
         future_rows: rows dated later than now.
         newest_label: seconds of its newest event; None: none found, or not looked for, as there are no verdicts.
+        clock: seconds by the source's own clock; None: it has none, or its newest requests are those of now.
     """
 
     newest: float | None
     future_rows: int
     newest_label: float | None = None
+    clock: float | None = field(default=None, compare=False)
 
 
 class Pull:
@@ -114,10 +116,12 @@ class Pull:
             ahead = reader.one(queries.future(now + CLOCK_TOLERANCE))
             micros, unreadable, _ = to_micros(self.monitor.rankings.time, [latest])
             label = self._newest_label(reader, queries, since, now)
+            is_late = latest is None or now - float(micros[0] / MICROS) > self.monitor.ingest_delay
+            clock = reader.clock() if ahead or is_late else None
         if unreadable[0]:
             self.look_at_times(None)
         newest = None if latest is None else min(float(micros[0] / MICROS), now)
-        return Freshness(newest, int(ahead or 0), label)
+        return Freshness(newest, int(ahead or 0), label, clock)
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
         """How many rows of the rankings have their time in each of some spans [since, until) seconds.

@@ -14,6 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
+from monitor.database_url import postgresql_arguments
+
 PROGRAM = "rankmon"
 
 CONNECT_TIMEOUT = 5
@@ -25,11 +27,9 @@ GRACE = 30
 LONGEST_NAME = 63
 """Bytes of an application's name on PostgreSQL."""
 
-_LIBPQ = ("psycopg", "psycopg2")
-_KEEPALIVE = {  # a vanished server is noticed, after 60 s
-    **{"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3},
-    "tcp_user_timeout": 60_000,
-}
+SILENCE = 60
+"""Seconds after which a server that has vanished is noticed."""
+
 _CLICKHOUSE = {
     **{"join_use_nulls": "1", "aggregate_functions_null_for_empty": "1"},  # as everywhere else in SQL
     "readonly": "2",  # nothing is written, while settings may be changed
@@ -49,6 +49,14 @@ _NO_ROWID_FILTER = "SESSION optimizer_switch = 'rowid_filter=off'"
 _HAS_ROWID_FILTER = (10, 4, 3)
 """Version of MariaDB that brought it; older ones refuse the switch."""
 _IN_PROCESS = ("sqlite", "duckdb")  # where nobody else looks on
+
+CLOCKS = {
+    "postgresql": "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS double precision)",
+    "mysql": "UNIX_TIMESTAMP()",
+    "mariadb": "UNIX_TIMESTAMP()",
+    "clickhousedb": "toFloat64(now64(3))",
+}
+"""The server's clock in seconds since 1970, by dialect."""
 
 Options = dict[str, Any]
 
@@ -72,11 +80,8 @@ def arguments(url: URL, limit: float) -> Options:
     kind, driver, whole = url.get_backend_name(), driver_of(url), math.ceil(limit)
     make = _BY_DRIVER.get((kind, driver)) or _BY_DRIVER.get((kind, ""))
     options = make(whole) if make else {}
-    if driver in _LIBPQ:
-        options = {"application_name": PROGRAM, "connect_timeout": CONNECT_TIMEOUT} | _KEEPALIVE
-    if driver == "psycopg":
-        # A statement prepared for all times of day has a plan for none, and poolers may lose it.
-        options["prepare_threshold"] = None
+    if kind == "postgresql":
+        options = postgresql_arguments(url, PROGRAM, CONNECT_TIMEOUT, SILENCE)
     if kind == "duckdb" and url.database not in (None, "", ":memory:"):
         options = {"read_only": True}
     return {name: value for name, value in options.items() if name not in url.query}

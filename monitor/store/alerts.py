@@ -173,8 +173,7 @@ class Alerts(Connected):
 
     def save(self, lease: Lease, judgement: Judgement, now: float) -> None:
         """Store a judgement and the notifications that tell of it. Raises LeaseLost, StoreError."""
-        with self.writing() as connection:
-            self._leases.fence(connection, lease)
+        with self._leases.fenced(lease) as connection:
             row = {"monitor": judgement.monitor, "until": judgement.until, "anew": False}
             added = upserting(self.dialect, judged).values(row)
             connection.execute(added.on_conflict_do_update(index_elements=[judged.c.monitor], set_=row))

@@ -17,8 +17,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import monitor.store.files as files
 from monitor.core.words import on_one_line
-from monitor.database_url import how_to_install, without
-from monitor.errors import StoreError
+from monitor.database_url import how_to_install, postgresql_arguments, without
+from monitor.errors import StoreError, StoreLocked
 from monitor.store.waiting import limit_waits
 
 NOW = {
@@ -28,9 +28,13 @@ NOW = {
 """The database's own clock, in seconds since 1970, by dialect."""
 
 
+PROGRAM = "rankmon-store"
+"""What the store's connections are called on the server."""
+
 _LOCK_SECONDS = 30
 _READS: dict[str, dict[str, Any]] = {"sqlite": {"rankmon_reads": True}, "postgresql": {"isolation_level": "AUTOCOMMIT"}}
-_KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 30_000}
+_SILENCE = 30
+"""Seconds after which a server that has vanished is noticed."""
 
 _SHARED = threading.local()
 """The connection that a thread reads over within `Connected.at_once`."""
@@ -114,21 +118,32 @@ class Connected:
                 raise SQLAlchemyError(str(error)) from error
 
 
-def create(url: URL) -> sa.Engine:
-    """An engine for the store. Raises StoreError if its folder is missing, or the database is of another kind."""
+def create(url: URL, lease: float = 30) -> sa.Engine:
+    """An engine for the store. Raises StoreError if its folder is missing, or the database is of another kind.
+
+    `lease`: seconds; a process that is frozen in a transaction loses it, and its locks, after half of that.
+    """
     kind = url.get_backend_name()
     if kind not in NOW:
         raise StoreError(f"store: rankmon keeps its tables in SQLite or PostgreSQL, not in {kind}; change store.url")
     with explained(url):
-        return _sqlite_engine(url) if kind == "sqlite" else _postgresql_engine(url)
+        return _sqlite_engine(url) if kind == "sqlite" else _postgresql_engine(url, lease)
 
 
-def _postgresql_engine(url: URL) -> sa.Engine:
-    wanted = {"connect_timeout": 10, "application_name": "rankmon-store", **_KEEPALIVE}
-    arguments = {name: value for name, value in wanted.items() if name not in url.query}
+def _postgresql_engine(url: URL, lease: float) -> sa.Engine:
+    arguments = postgresql_arguments(url, PROGRAM, 10, _SILENCE)
     engine = sa.create_engine(url, pool_pre_ping=True, pool_recycle=3600, connect_args=arguments)
     if url.get_driver_name() == "psycopg":
         limit_waits(engine)
+    limits = {"idle_in_transaction_session_timeout": lease / 2, "lock_timeout": lease}
+    settings = (f"set_config('{name}', '{max(1, int(1000 * limit))}', true)" for name, limit in limits.items())
+    ask = f"SELECT {', '.join(settings)}"  # for this transaction: a pooler gives the next one another connection
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        if connection.get_isolation_level() != "AUTOCOMMIT":
+            connection.exec_driver_sql(ask)
+
     return engine
 
 
@@ -243,6 +258,8 @@ def explained(url: URL) -> Iterator[None]:
         if remedy := _remedy(error, said, url):
             said += f"; {remedy}"
         told = f"store {url.render_as_string(hide_password=True)}: {said}"
+        if _is_locked(error, said):
+            raise StoreLocked(told, may_pass=True) from error
         raise StoreError(told, may_pass=remedy in _OF_OUTAGES) from error
 
 
@@ -260,6 +277,10 @@ def blaming_damage(url: URL) -> Iterator[None]:
         if is_file and (found := files.damage_of(Path(str(url.database)))):
             raise StoreError(f"store {url.render_as_string()}: {on_one_line(found)}; {_DAMAGED}") from error
         raise
+
+
+def _is_locked(error: Exception, said: str) -> bool:
+    return getattr(getattr(error, "orig", None), "sqlstate", None) == "55P03" or "database is locked" in said
 
 
 def _remedy(error: Exception, said: str, url: URL) -> str:
@@ -294,7 +315,9 @@ _REMEDIES = (
         "let this user make tables: GRANT CREATE, USAGE ON SCHEMA public, or a database of which it is the owner",
     ),
     (("28P01", "28000"), "authentication failed", "may this user log in, with this password and from this machine?"),
+    (("55P03",), "", "another process holds what it needs locked; see rankmon-store in pg_stat_activity"),
     ((), "has not answered", "is the server stopped, or its disk, or does another hold what it needs locked?"),
+    ((), "unsupported startup parameter", "have pgbouncer ignore it: ignore_startup_parameters"),
     ((), "connection", "is the server up, and is store.url right?"),
 )
 """Of PostgreSQL: (SQL states, or else a word of what it says), and the remedy."""

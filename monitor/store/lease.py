@@ -17,10 +17,20 @@ from sqlalchemy.engine import URL
 
 from monitor.errors import LeaseLost, StoreError
 from monitor.schema import leases
-from monitor.store.engine import NOW, Connected, upserting
+from monitor.store.engine import NOW, PROGRAM, Connected, upserting
 
 LONGEST = 3600.0
 """Seconds that a lease has left at the most, if this process's own are shorter: a clock that ran ahead wrote more."""
+
+
+_CUT_OFF = sa.text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+    "AND datname = current_database() AND usename = current_user AND application_name = :program "
+    "AND xact_start IS NOT NULL AND wait_event_type = 'Client' "
+    "AND greatest(query_start, state_change) < clock_timestamp() - make_interval(secs => :seconds)"
+).bindparams(program=PROGRAM)
+"""Ends the transactions in which the store's PostgreSQL waits for a process that is frozen. It does so by itself only
+between two commands (`idle_in_transaction_session_timeout`), not within the rows of an INSERT or of an answer."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,8 @@ class Leases(Connected):
         self._now = sa.literal_column(NOW[self.dialect], sa.Double)
         values = {"holder": _HOLDER, "token": _TOKEN, "expires_at": self._now + self.seconds}
         self._taking = leases.update().where(leases.c.monitor == _MONITOR).values(**values)
+        expires_at = self._now + self.seconds
+        self._renewing = leases.update().where(*_IS, leases.c.expires_at > 0).values(expires_at=expires_at)
         self._held: dict[str, int] = {}
 
     @contextmanager
@@ -104,13 +116,15 @@ class Leases(Connected):
             row = connection.execute(
                 sa.select(leases, self._has_expired.label("expired"))
                 .where(leases.c.monitor == monitor)
-                .with_for_update()
+                .with_for_update(skip_locked=True)  # whoever has it locked renews it, or will be cut off
             ).one_or_none()
             lease = Lease(monitor, self.holder, row.token + 1 if row else 1)
             if row is None:
                 taken = self._insert(connection, lease)
             else:
                 taken = (row.expired or self._is_abandoned(row)) and self._take(connection, lease)
+            if taken and row is not None and self.dialect == "postgresql":
+                connection.execute(_CUT_OFF, {"seconds": self.seconds / 2})
             if taken:
                 self._held[monitor] = lease.token  # before others see the row
             return lease if taken else None
@@ -127,7 +141,7 @@ class Leases(Connected):
         return connection.execute(added.on_conflict_do_nothing(), execution_options=options).rowcount == 1
 
     def _take(self, connection: sa.Connection, lease: Lease) -> bool:
-        connection.execute(self._taking, _named(lease))
+        connection.execute(self._taking, named_in(lease))
         return True
 
     def _is_abandoned(self, row: sa.Row[Any]) -> bool:
@@ -141,33 +155,55 @@ class Leases(Connected):
 
     def renew(self, lease: Lease) -> None:
         """Keep the lease for another while. Raises LeaseLost if somebody took it over."""
-        with self.writing() as connection:
-            self.fence(connection, lease)
+        with self.fenced(lease):
+            pass
 
     def release(self, lease: Lease) -> None:
         """Let others in at once. Nothing happens if somebody took it over already."""
         if self._held.get(lease.monitor) == lease.token:
             del self._held[lease.monitor]
         with self.writing() as connection:
-            connection.execute(_RELEASING, _named(lease))
+            connection.execute(_RELEASING, named_in(lease))
 
-    def fence(self, connection: sa.Connection, lease: Lease) -> None:
-        """Renew the lease as part of a transaction. Raises LeaseLost if it was released or is another's now."""
-        mine = leases.update().where(*_is(lease), leases.c.expires_at > 0)
-        if connection.execute(mine.values(expires_at=self._now + self.seconds)).rowcount != 1:
-            raise LeaseLost(f"monitor {lease.monitor}: another process took over writing; this one stepped aside")
+    def check(self, lease: Lease) -> None:
+        """Raises LeaseLost if the lease is no longer held."""
+        with self.reading() as connection:
+            if not connection.execute(_HELD, named_in(lease)).scalar():
+                raise _lost(lease)
+
+    @contextmanager
+    def fenced(self, lease: Lease) -> Iterator[sa.Connection]:
+        """A transaction that is only committed while the lease is held, which it renews.
+
+        The lease is seen at the beginning, and locked for the commit alone: whoever is frozen in between holds up
+        nobody who would take over.
+
+        Raises:
+            LeaseLost: it was released or is another's now; nothing was stored.
+        """
+        with self.writing() as connection:
+            if not connection.execute(_HELD, named_in(lease)).scalar():
+                raise _lost(lease)
+            yield connection
+            if connection.execute(self._renewing, named_in(lease)).rowcount != 1:
+                raise _lost(lease)
+
+
+def _lost(lease: Lease) -> LeaseLost:
+    return LeaseLost(f"monitor {lease.monitor}: another process took over writing; this one stepped aside")
 
 
 _MONITOR, _HOLDER = sa.bindparam("of", type_=sa.Text), sa.bindparam("by", type_=sa.Text)
 _TOKEN = sa.bindparam("number", type_=sa.BigInteger)
-_RELEASING = (
-    leases.update()
-    .where(leases.c.monitor == _MONITOR, leases.c.holder == _HOLDER, leases.c.token == _TOKEN)
-    .values(expires_at=0.0)
-)
+_IS = (leases.c.monitor == _MONITOR, leases.c.holder == _HOLDER, leases.c.token == _TOKEN)
+_RELEASING = leases.update().where(*_IS).values(expires_at=0.0)
+IS_HELD = sa.exists().where(*_IS, leases.c.expires_at > 0)
+"""Whether a lease is still its holder's, as part of a statement with the parameters of `named_in`."""
+_HELD = sa.select(IS_HELD)
 
 
-def _named(lease: Lease) -> dict[str, str | int]:
+def named_in(lease: Lease) -> dict[str, str | int]:
+    """A lease as parameters of statements."""
     return {"of": lease.monitor, "by": lease.holder, "number": lease.token}
 
 
@@ -175,10 +211,6 @@ def named(holder: str) -> str:
     """A holder in words."""
     identity = _Identity.parse(holder)
     return f"process {identity.pid} on {identity.host}" if identity else "another process"
-
-
-def _is(lease: Lease) -> tuple[sa.ColumnElement[bool], ...]:
-    return leases.c.monitor == lease.monitor, leases.c.holder == lease.holder, leases.c.token == lease.token
 
 
 class _Identity(NamedTuple):

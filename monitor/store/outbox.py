@@ -133,6 +133,24 @@ class Outbox(Connected):
             documents = connection.execute(known).scalars()
             return [Notification.of(json.loads(document)) for document in documents]
 
+    def is_waiting(self, id_: int) -> bool:
+        """Whether it has not been sent or given up yet. Raises StoreError."""
+        with self.reading() as connection:
+            return connection.execute(sa.select(outbox.c.id).where(*_WAITING, outbox.c.id == id_)).first() is not None
+
+    def ended(self, target: str, since: float, until: float, incident: str | None = None) -> list[Notification]:
+        """The ends that a target got in [since, until], or that of one incident; but where the like of it is open.
+
+        An alert of an incident's successor looks the same, and must not end. Raises StoreError.
+        """
+        query = sa.select(outbox.c.document).where(outbox.c.target == target, outbox.c.kind.in_(ENDS))
+        query = query.where(outbox.c.sent_at.between(since, until))
+        query = query if incident is None else query.where(outbox.c.incident == incident)
+        with self.reading() as connection:
+            found = [Notification.of(json.loads(text)) for text in connection.execute(query).scalars()]
+        on = {(one.monitor, one.matter) for one in self.standing(target)} if found else set()
+        return [one for one in found if (one.monitor, one.matter) not in on]
+
     def severities(self, target: str, incident: str) -> set[Severity]:
         """Those under which an incident was told to a target, or may have been, for an answer can be lost."""
         query = sa.select(outbox.c.document).where(outbox.c.target == target, outbox.c.incident == incident, _TRIED)

@@ -16,6 +16,7 @@ from sqlalchemy.engine import URL
 from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS, bucket_of
 from monitor.core.retention import Span
 from monitor.core.types import TRAFFIC, Definition
+from monitor.core.watermark import CLOCK_TOLERANCE
 from monitor.core.windows import History, SliceKey
 from monitor.schema import (
     bucket_marks,
@@ -97,6 +98,27 @@ class Retention(Connected):
                 if found >= now - DAY:
                     break
         return found
+
+    def behind(self, now: float, monitor: str) -> int | None:
+        """End of the newest requests stored of a monitor, seconds, if they show that it is later than `now`; else None.
+
+        They do where most buckets since then have requests, or since the oldest bucket that has any, if that is later.
+        A clock that ran ahead would have found few requests, or none: they had not been made.
+
+        Raises:
+            StoreError: the store is out of reach.
+        """
+        with self.reading() as connection:
+            counted = [one for one in _series(connection, monitor) if one.is_traffic]
+            return max(
+                (end for one in counted if (end := _shown_later(connection, one, now)) is not None), default=None
+            )
+
+    def is_begun(self, monitor: str) -> bool:
+        """Whether any request of a monitor is stored. Raises StoreError."""
+        with self.reading() as connection:
+            counted = [one for one in _series(connection, monitor) if one.is_traffic]
+            return any(_newest_busy(connection, one, 1 << 62) is not None for one in counted)
 
     def newest(self, now: float) -> int:
         """End of the newest bucket with requests of any monitor, seconds, but for what is dated after the day of `now`.
@@ -191,8 +213,7 @@ class Retention(Connected):
         Raises:
             LeaseLost: another process writes this monitor now; nothing was forgotten.
         """
-        with self.writing() as connection:
-            self._leases.fence(connection, lease)
+        with self._leases.fenced(lease) as connection:
             ids = [one.id for one in _series(connection, lease.monitor)]
             for table in _FINE:
                 connection.execute(table.delete().where(table.c.series_id.in_(ids), *_within(table, stretch)))
@@ -258,8 +279,7 @@ class Retention(Connected):
             LeaseLost: another process writes this monitor now; nothing was changed.
         """
         span = start, start + seconds
-        with self.writing() as connection:
-            self._leases.fence(connection, lease)
+        with self._leases.fenced(lease) as connection:
             finer = _finer(connection, lease.monitor, seconds)
             done = {one.definition for one in finer if _roll_up(connection, one, span)}
             if border is not None and not done.isdisjoint(border.series):
@@ -363,6 +383,20 @@ def _borne_out(connection: sa.Connection, monitor: str, now: float) -> int:
             return 0
         newest, until = max(newest, *ends), bucket_of(max(ends) - 1, step)
     return min(newest, until + WITNESSES * step)
+
+
+def _shown_later(connection: sa.Connection, one: _Series, now: float) -> int | None:
+    """End of the newest bucket with requests of a series of traffic, if they show that it is later than `now`."""
+    table, since = traffic, bucket_of(int(now + CLOCK_TOLERANCE), one.width)
+    busy = sa.select(table.c.bucket_start).where(table.c.series_id == one.id, table.c.requests > 0)
+    newest = connection.scalar(busy.where(table.c.bucket_start >= since).order_by(table.c.bucket_start.desc()).limit(1))
+    if newest is None:
+        return None
+    since = max(since, connection.scalars(busy.order_by(table.c.bucket_start).limit(1)).one())
+    later = busy.where(table.c.bucket_start >= since).distinct().subquery()
+    number = connection.execute(sa.select(sa.func.count()).select_from(later)).scalar_one()
+    end = int(newest) + one.width
+    return end if 2 * number * one.width >= end - since else None
 
 
 def _newest_busy(connection: sa.Connection, one: _Series, before: int) -> int | None:

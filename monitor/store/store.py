@@ -37,7 +37,7 @@ from monitor.schema import (
 )
 from monitor.store.alerts import Alerts
 from monitor.store.engine import Connected, blaming_damage, create, upserting
-from monitor.store.lease import Lease, Leases
+from monitor.store.lease import IS_HELD, Lease, Leases, named_in
 from monitor.store.migrate import Schema
 from monitor.store.naming import (
     IS_NAMED,
@@ -116,7 +116,7 @@ class Store(Connected):
 
     def __init__(self, url: URL, lease_seconds: float = 30) -> None:
         """`lease_seconds`: how long a writer that has died keeps others out, at most. Raises StoreError."""
-        super().__init__(create(url), url)
+        super().__init__(create(url, lease_seconds), url)
         self.leases = Leases(self.engine, url, lease_seconds)
         self.schema = Schema(self.engine, url)
         self.alerts = Alerts(self.engine, url, self.leases)
@@ -309,8 +309,7 @@ class Store(Connected):
             LeaseLost: another process writes this monitor now; nothing was stored.
         """
         final = set(finals)
-        with self.writing() as connection:
-            self.leases.fence(connection, lease)
+        with self.leases.fenced(lease) as connection:
             numbers = slice_numbers(connection, monitor.name, tally)
             note_places(connection, monitor.name, tally, numbers)
             ids = {d: series_number(connection, monitor, d) for d in targets}
@@ -345,8 +344,7 @@ class Store(Connected):
             LeaseLost: another process writes this monitor now; nothing was changed.
         """
         wanted = sa.tuple_(slices.c.dimension, slices.c.value).in_(sorted(values))
-        with self.writing() as connection:
-            self.leases.fence(connection, lease)
+        with self.leases.fenced(lease) as connection:
             numbers = connection.scalars(sa.select(slices.c.id).where(slices.c.monitor == lease.monitor, wanted))
             rows = [{"slice_id": number, "since": since, "until": None} for number in numbers]
             if rows:
@@ -357,8 +355,7 @@ class Store(Connected):
         with self.reading() as connection:
             known = current_numbers(connection, monitor)
         if known[0] != known[1]:
-            with self.writing() as connection:
-                self.leases.fence(connection, lease)
+            with self.leases.fenced(lease) as connection:
                 note_current(connection, monitor)
 
     # ---- progress --------------------------------------------------------------------------------------------
@@ -375,10 +372,11 @@ class Store(Connected):
         with self.writing() as connection:
             connection.execute(mine.values(judged_by=""))
 
-    def record(self, monitor: str, **changes: float | str | None) -> None:
-        """Note some fields of `Progress`; the others stay."""
+    def record(self, monitor: str, lease: Lease | None = None, **changes: float | str | None) -> None:
+        """Note some fields of `Progress`; the others stay. With a lease that is no longer held nothing is noted."""
+        parameters = {"monitor": monitor} | changes | ({} if lease is None else named_in(lease))
         with self.writing() as connection:
-            connection.execute(_recording(self.dialect, tuple(changes)), {"monitor": monitor} | changes)
+            connection.execute(_recording(self.dialect, tuple(changes), lease is not None), parameters)
 
 
 _MARKS = sa.select(bucket_marks.c.bucket_start, bucket_marks.c.mark, bucket_marks.c.noted_at).where(
@@ -439,10 +437,12 @@ def _partials(table: sa.Table, fields: tuple[str, ...], overall_only: bool) -> s
 
 
 @cache
-def _recording(dialect: str, fields: tuple[str, ...]) -> Any:
+def _recording(dialect: str, fields: tuple[str, ...], is_fenced: bool) -> Any:
     added = upserting(dialect, monitors)
+    added = added.values({"monitor": sa.bindparam("monitor")} | {field: sa.bindparam(field) for field in fields})
     news = {field: added.excluded[field] for field in fields}
-    return added.on_conflict_do_update(index_elements=[monitors.c.monitor], set_=news)
+    where = IS_HELD if is_fenced else None
+    return added.on_conflict_do_update(index_elements=[monitors.c.monitor], set_=news, where=where)
 
 
 def _by_open(query: sa.Select[Any], table: sa.Table) -> sa.Select[Any]:

@@ -35,6 +35,7 @@ def at_leisure(connection: sa.Connection) -> Iterator[None]:
         yield
         return
     driver.longest_wait = math.inf
+    connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
     try:
         yield
     finally:
