@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.cli.explain_incident_versions import shown
 from monitor.cli.tables import count, number, percent, table
-from monitor.core.buckets import TRAFFIC_FIELDS, Floats, events_per_request, unmatched_share
+from monitor.core.buckets import TRAFFIC_FIELDS, Floats, events_per_request, unmatched_share, with_results
 from monitor.core.drift.verdicts import SLICE_KINDS
 from monitor.core.types import OVERALL, Monitor
 from monitor.core.verdict_hours import step_of
@@ -80,7 +80,7 @@ def _figures(monitor: Monitor, traffic: Floats, is_stored: bool, key: SliceKey) 
     came = dict(zip(TRAFFIC_FIELDS, traffic.tolist(), strict=True))
     return {
         "requests": int(came["requests"]) if is_stored else None,
-        "labelled": came["labelled"] / came["requests"] if came["requests"] else None,
+        "labelled": came["labelled"] / shown if (shown := float(with_results(traffic))) else None,
         "events": events_per_request(traffic) if monitor.has_events else None,
         "unmatched": unmatched_share(traffic) if monitor.counts_unmatched and key == OVERALL else None,
     }

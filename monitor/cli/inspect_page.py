@@ -275,6 +275,7 @@ _WORDS = {
     "rbp": ("relevant", "(1 - p) p^(rank - 1)", "sum", ""),
     "ctr": ("relevant", "", "relevant items", "items shown"),
     "click_position": ("relevant", "its rank", "sum of ranks", "relevant items shown"),
+    "no_results": ("relevant", "", "1 where the list is empty", ""),
 }
 
 _IDEALS = {

@@ -100,6 +100,7 @@ def _rankings(rankings: shape.Rankings) -> Rankings:
         position_base=rankings.position.base,
         query=rankings.query,
         model_version=rankings.model_version,
+        results=rankings.results,
     )
 
 

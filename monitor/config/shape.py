@@ -201,6 +201,11 @@ class Rankings(Relation):
         default=None,
         description="Column with the model's version; becomes a slice by itself (its first 200 versions).",
     )
+    results: Maybe[Text] = Field(
+        default=None,
+        description="Column with the number of results: a row without an item, and 0 in it, says that the list was "
+        "empty. Default: a row without an item and a position says so.",
+    )
 
 
 class Rule(Shape):

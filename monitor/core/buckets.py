@@ -31,12 +31,12 @@ FIELDS = (
 """Of one measure: requests with data, those of them without a value, sum and sum of squares of the per-request value
 (of the others), and sums, squares and cross products of numerator and denominator for the pooled reading."""
 
-TRAFFIC_FIELDS = ("requests", "labelled", "impressions", "judged", "events", "unmatched")
+TRAFFIC_FIELDS = ("requests", "labelled", "impressions", "judged", "events", "no_results", "unmatched")
 """Of the traffic: requests, those with a label, items shown within the depth and those of them with a label, events
-that count, and events that match no impression (these by their own time, for overall alone)."""
+that count, requests without results, and events that match no impression (by their own time, for overall alone)."""
 
 REQUESTS, EMPTY, TOTAL, SQUARES, NUM, DEN, NUM2, DEN2, NUM_DEN = range(len(FIELDS))
-_OF_EVENTS = tuple(TRAFFIC_FIELDS.index(name) for name in ("requests", "events", "unmatched"))
+_OF_EVENTS = tuple(TRAFFIC_FIELDS.index(name) for name in ("events", "unmatched"))
 
 
 def bucket_of(instant: int, width: int) -> int:
@@ -120,21 +120,37 @@ def read_as(measure: Measure, partials: Floats) -> Floats:
     return value(partials, measure.aggregate, measure.empty)
 
 
+def with_results(traffic: Floats) -> Floats:
+    """Requests that showed something, of (..., 7) sums of the traffic, shape (...,): only these can get a label."""
+    found: Floats = traffic[..., 0] - traffic[..., TRAFFIC_FIELDS.index("no_results")]
+    return found
+
+
+def label_coverage(traffic: Floats, by_judgments: bool) -> tuple[Floats, Floats]:
+    """(some, every) of (..., 7) sums of the traffic, shape (...,): label coverage is the one divided by the other.
+
+    Args:
+        by_judgments: it is the share of judged impressions, not of requests with a label.
+    """
+    labelled, impressions, judged = (traffic[..., i] for i in (1, 2, 3))
+    return (judged, impressions) if by_judgments else (labelled, with_results(traffic))
+
+
 def events_per_request(traffic: Floats) -> float | None:
-    """Events that came for each request, by (6,) sums of the traffic: those that match no impression too.
+    """Events that came for each request with results, by (7,) sums of the traffic: also those that match no impression.
 
     Of a slice they are those that match alone, for nothing tells whose the others were. None without a request.
 
-    >>> events_per_request(np.array([10, 4, 50, 0, 6, 2])), events_per_request(np.zeros(6))
+    >>> events_per_request(np.array([12, 4, 50, 0, 6, 2, 2])), events_per_request(np.zeros(7))
     (0.8, None)
     """
-    requests, events, unmatched = (float(traffic[i]) for i in _OF_EVENTS)
+    requests, (events, unmatched) = float(with_results(traffic)), (float(traffic[i]) for i in _OF_EVENTS)
     return (events + unmatched) / requests if requests else None
 
 
 def unmatched_share(traffic: Floats) -> float | None:
-    """Share of the events that match no impression, by (6,) sums of the traffic; None without an event."""
-    _, events, unmatched = (float(traffic[i]) for i in _OF_EVENTS)
+    """Share of the events that match no impression, by (7,) sums of the traffic; None without an event."""
+    events, unmatched = (float(traffic[i]) for i in _OF_EVENTS)
     return unmatched / (events + unmatched) if events + unmatched else None
 
 

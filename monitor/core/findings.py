@@ -350,9 +350,8 @@ def _sums(view: View, spans: Sequence[tuple[int, int]]) -> Floats:
 
 
 def _coverage(view: View, key: SliceKey, spans: Sequence[tuple[int, int]]) -> float | None:
-    some, every = view.coverage_fields
-    crowd = np.sum([view.traffic.between(*span).slice(key).sum(axis=0) for span in spans], axis=0)
-    return float(crowd[some] / crowd[every]) if crowd[every] else None
+    some, every = view.coverage(np.sum([view.traffic.between(*span).slice(key).sum(axis=0) for span in spans], axis=0))
+    return float(some / every) if every else None
 
 
 def _falls(rule: Rule, view: View, end: int, before: Floats) -> tuple[SliceFall, ...]:

@@ -32,6 +32,7 @@ def joined(readings: Sequence[Reading]) -> Reading:
         judged=_chained([r.judged for r in readings]),
         events=_chained([r.events for r in readings]),
         labelled=_chained([r.labelled for r in readings]),
+        no_results=_chained([r.no_results for r in readings]),
         slices={d: [value for r in readings for value in r.slices[d]] for d in dimensions},
         refusals=_refusals([r.refusals for r in readings]),
         strays=_times([r.strays for r in readings]),

@@ -45,7 +45,8 @@ class Rankings:
         rank: (n,) logged position from 1 on; at most one row a rank in a request.
         grade: (n,) relevance, 0 or more.
         sampled: (size,) whether the request has a label at all; the others are no data, not zeros.
-        shown: cut-off -> (size,) number of items shown down to it; needed for `ctr` and an uncut `precision`.
+        shown: cut-off -> (size,) number of items shown down to it; needed for `ctr`, an uncut `precision`, and
+            `no_results`.
         judged: needed for `ideal=global`.
     """
 
@@ -366,6 +367,10 @@ def _score_ctr(m: Measure, r: Rankings) -> Scores:
     return _ratio(_hits(m, r), r.shown[m.k].astype(float))
 
 
+def _score_no_results(m: Measure, r: Rankings) -> Scores:
+    return _plain((r.shown[None] == 0).astype(float), np.zeros(r.size, bool))
+
+
 def _score_click_position(m: Measure, r: Rankings) -> Scores:
     hit = _hit_rows(m, r)
     return _ratio(_sum(r.request[hit], r.rank[hit].astype(float), r.size), _hits(m, r))
@@ -384,4 +389,5 @@ _KERNELS: dict[str, Callable[[Measure, Rankings], Scores]] = {
     "rbp": _score_rbp,
     "ctr": _score_ctr,
     "click_position": _score_click_position,
+    "no_results": _score_no_results,
 }

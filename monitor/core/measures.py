@@ -38,6 +38,7 @@ class Spec:
     empties: tuple[Empty, ...] = ("skip", "zero")
     ideals: tuple[Ideal, ...] = ()
     list_length: Literal["never", "uncut", "always"] = "never"
+    is_of_lists: bool = False
 
 
 def _spec(title: str, unit: Unit, options: str, **more: object) -> Spec:
@@ -89,6 +90,7 @@ SPECS: dict[str, Spec] = {
         empties=("skip",),
         list_length="always",
     ),
+    "no_results": _spec("share of requests without results", "ratio", "", empties=("zero",), is_of_lists=True),
     "click_position": _spec(
         "mean position of the relevant (clicked) items",
         "position",
@@ -138,6 +140,11 @@ class Measure:
     def spec(self) -> Spec:
         """What this kind of measure accepts."""
         return SPECS[self.name]
+
+    @property
+    def is_of_lists(self) -> bool:
+        """Whether it is of what was served alone, whatever labels there are: it is better when it is lower."""
+        return self.spec.is_of_lists
 
     @property
     def kernel(self) -> Measure:
@@ -329,6 +336,8 @@ def _check(m: Measure, text: str) -> None:
 
     if m.name == "err" and m.max_grade is None:
         refuse("err needs the highest grade there can be, e.g. err(max_grade=4)@20")
+    if m.is_of_lists and m.k is not None:
+        refuse(f"{m.name} is of whole lists; leave @{m.k} out")
     if m.ideal == "max" and m.max_grade is None:
         refuse("ideal=max needs the highest grade there can be, e.g. ndcg(ideal=max,max_grade=3)@10")
     if m.ideal == "max" and m.k is None:

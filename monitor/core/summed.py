@@ -28,7 +28,7 @@ class Summed:
     Attributes:
         bucket: (C,) start of each cell's bucket, seconds.
         slices: dimension -> (C,) value of each cell.
-        traffic: (C, 6) as `buckets.TRAFFIC_FIELDS`; `unmatched` is left at 0.
+        traffic: (C, 7) as `buckets.TRAFFIC_FIELDS`; `unmatched` is left at 0.
         measures: kernel -> (C, 9) as `buckets.FIELDS`.
         refused: reason -> (C,) rows refused.
         strays: (bucket start, reason) -> refused rows that belong to no request.

@@ -36,6 +36,7 @@ class Reading:
         ids: (R,) of each request, as the source has it; empty where what read them tells none.
         impressions, judged, events: (R,) items shown within the depth, those with a label, events that count.
         labelled: (R,) whether the request has a label by the recipe's own meaning.
+        no_results: (R,) whether its list was empty.
         slices: dimension -> (R,) value of each request.
         refusals: refused rows by reason and request.
         strays: reason -> microseconds of the refused rows that belong to no request.
@@ -52,6 +53,7 @@ class Reading:
     judged: Ints
     events: Ints
     labelled: Bools
+    no_results: Bools
     slices: Mapping[str, Sequence[object]]
     refusals: Refusals
     strays: Mapping[str, Ints] = field(default_factory=dict)
@@ -75,7 +77,7 @@ class Tally:
     """Partials of the buckets in [since, until).
 
     Attributes:
-        traffic: cell -> (6,) as `buckets.TRAFFIC_FIELDS`. Every bucket has a row for overall, of zeros if need be.
+        traffic: cell -> (7,) as `buckets.TRAFFIC_FIELDS`. Every bucket has a row for overall, of zeros if need be.
         measures: kernel text -> cell -> (9,) as `buckets.FIELDS`.
         refused: (cell, reason) -> rows.
         admitted: slice values that are new, in the order in which they were admitted.
@@ -176,7 +178,7 @@ class _Cells:
 
 
 def _traffic(reading: Reading, cell: Ints, cells: int) -> Floats:
-    columns = [None, reading.labelled, reading.impressions, reading.judged, reading.events]
+    columns = [None, reading.labelled, reading.impressions, reading.judged, reading.events, reading.no_results]
     counted = [count(cell, c, cells) for c in columns]
     return np.stack([*counted, np.zeros(cells)], axis=1)
 

@@ -55,11 +55,9 @@ class View:
     by_judgments: bool = False
     personal: frozenset[str] = frozenset()
 
-    @property
-    def coverage_fields(self) -> tuple[int, int]:
-        """Indexes of the traffic's fields whose ratio is the label coverage."""
-        names = ("judged", "impressions") if self.by_judgments else ("labelled", "requests")
-        return b.TRAFFIC_FIELDS.index(names[0]), b.TRAFFIC_FIELDS.index(names[1])
+    def coverage(self, traffic: Floats) -> tuple[Floats, Floats]:
+        """(some, every) of sums of the traffic (..., 7), shape (...,), whose ratio is the label coverage."""
+        return b.label_coverage(traffic, self.by_judgments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +174,7 @@ def read(rule: Rule, view: View, sums: Floats) -> tuple[Floats, Floats]:
     """(value, requests) of (K, F) merged partials, (K,) each; nan where there is no value."""
     if rule.measure is not None:
         return b.read_as(rule.measure, sums), sums[:, b.REQUESTS]
-    some, every = (sums[:, field] for field in view.coverage_fields)
+    some, every = view.coverage(sums)
     share: Floats = np.divide(some, every, out=np.full(some.shape, np.nan), where=every > 0)
     return share, sums[:, b.TRAFFIC_FIELDS.index("requests")]
 

@@ -106,6 +106,7 @@ class Rankings:
     position_base: int = 1
     query: str | None = None
     model_version: str | None = None
+    results: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +293,8 @@ class Monitor:
     @property
     def depth(self) -> int | None:
         """The rank down to which traffic counts impressions: the largest cut-off, None (all) where one has none."""
-        cutoffs = [m.k for m in self.measures]
-        return None if None in cutoffs else max(k for k in cutoffs if k is not None)
+        cutoffs = [m.k for m in self.measures if not m.is_of_lists]
+        return None if None in cutoffs or not cutoffs else max(k for k in cutoffs if k is not None)
 
     def definition(self, measure: Measure) -> Definition:
         """Identity of the series of `measure`."""

@@ -91,8 +91,8 @@ class Evidence:
     def _labelled(self, key: SliceKey, ends: Sequence[int], step: int) -> float | None:
         """Label coverage of some steps; None if nothing is known of them."""
         sums = self._traffic(key, ends, step)
-        requests, labelled = (float(sums[b.TRAFFIC_FIELDS.index(name)]) for name in ("requests", "labelled"))
-        return labelled / requests if requests else None
+        labelled, every = b.label_coverage(sums, by_judgments=False)
+        return float(labelled / every) if every else None
 
     def _traffic(self, key: SliceKey, ends: Iterable[int], step: int) -> b.Floats:
         """The sums of what came in, of some steps."""
@@ -166,10 +166,10 @@ class Evidence:
         return round(float(inside.slice(key)[:, b.REQUESTS].sum())) if len(inside.starts) else None
 
     def items(self, since: int, until: int) -> float | None:
-        """Shown for each request in [since, until); None without any."""
+        """Shown for each request with results in [since, until); None without any."""
         sums = self.traffic.between(since, until).slice(OVERALL).sum(axis=0)
-        shown, requests = (float(sums[b.TRAFFIC_FIELDS.index(name)]) for name in ("impressions", "requests"))
-        return shown / requests if requests else None
+        shown, requests = sums[b.TRAFFIC_FIELDS.index("impressions")], b.with_results(sums)
+        return float(shown / requests) if requests else None
 
     def judged_for(self, key: SliceKey, since: int, until: int) -> int:
         """Seconds of the steps in [since, until) in which there were requests and the data were not bad."""

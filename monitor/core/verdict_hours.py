@@ -58,6 +58,14 @@ def hours(
     sums = partial(_sums, starts, at)
     lost = np.array([float(refused.get(int(start), 0)) for start in starts])
     requests = sums(history, dimension, names, b.REQUESTS)
+
+    def of_lists(dimension: str, names: Sequence[str], field: str) -> b.Floats:
+        """(T, S) as many as if requests without results had brought what the others did: those do not lack it."""
+        every, none = (sums(traffic, dimension, names, _FIELDS[name]) for name in ("requests", "no_results"))
+        some = sums(traffic, dimension, names, _FIELDS[field])
+        ratio = np.divide(every, every - none, out=np.ones(every.shape), where=every > none)
+        return np.where(every > none, some * ratio, np.where(none > 0, every, some))
+
     unlabelled = np.zeros(requests.shape)
     if not counts_unlabelled:
         unlabelled = np.maximum(sums(traffic, dimension, names, _FIELDS["requests"]) - requests, 0.0)
@@ -67,12 +75,12 @@ def hours(
         requests=requests,
         total=sums(history, dimension, names, b.TOTAL),
         squares=sums(history, dimension, names, b.SQUARES),
-        labelled=sums(traffic, dimension, names, _FIELDS["labelled"]),
+        labelled=of_lists(dimension, names, "labelled"),
         unlabelled=unlabelled,
-        events=sums(traffic, "", [""], _FIELDS["events"])[:, 0],
-        unmatched=sums(traffic, "", [""], _FIELDS["unmatched"])[:, 0],
+        events=of_lists("", [""], "events")[:, 0],
+        unmatched=of_lists("", [""], "unmatched")[:, 0],
         refused=np.add.reduceat(lost, at) if len(lost) else lost,
-        shown=sums(traffic, "", [""], _FIELDS["impressions"])[:, 0],
+        shown=of_lists("", [""], "impressions")[:, 0],
     )
 
 

@@ -254,8 +254,7 @@ def points(
 
 
 def _coverage(crowd: Floats, by_judgments: bool) -> float | None:
-    names = ("judged", "impressions") if by_judgments else ("labelled", "requests")
-    some, every = (crowd[b.TRAFFIC_FIELDS.index(n)] for n in names)
+    some, every = b.label_coverage(crowd, by_judgments)
     return float(some / every) if every else None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.core.kernels import discounts, gains, score
+from monitor.core.kernels import Scores, discounts, gains, score
 from monitor.core.measures import Measure
 from monitor.core.traced import Inspection
 
@@ -80,10 +80,16 @@ def work_out(measure: Measure, seen: Inspection) -> Working:
         None if scores.empty[0] else float(scores.value[0]),
         terms,
         len(all_terms) - len(terms),
-        float(scores.numerator[0]) if scores.numerator[0] else fsum(t.product for t in terms),
+        _numerator(measure, scores, terms),
         _found_at_best(measure, seen, terms) if measure.name == "map" else float(scores.denominator[0]) or None,
         _ideal(measure, seen) if measure.name == "ndcg" else (),
     )
+
+
+def _numerator(measure: Measure, scores: Scores, terms: Sequence[Term]) -> float:
+    if measure.is_of_lists:
+        return float(scores.value[0])
+    return float(scores.numerator[0]) if scores.numerator[0] else fsum(t.product for t in terms)
 
 
 def _gain_and_weight(m: Measure, rank: Floats, grade: Floats) -> tuple[Floats, Floats]:

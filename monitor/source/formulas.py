@@ -214,6 +214,11 @@ def _click_position(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
     return Formula(None, None, places, hits)
 
 
+def _no_results(f: Formulas, m: Measure, get: Getter, shown: Shown) -> Formula:
+    value = sa.case((shown(None) > written("0"), f.speech.number(0)), else_=f.speech.number(1))
+    return Formula(written("0") == written("1"), value)
+
+
 _MAKERS: dict[str, Callable[[Formulas, Measure, Getter, Shown], Formula]] = {
     "ndcg": _ndcg,
     "dcg": _dcg,
@@ -225,6 +230,7 @@ _MAKERS: dict[str, Callable[[Formulas, Measure, Getter, Shown], Formula]] = {
     "rbp": _rbp,
     "ctr": _ctr,
     "click_position": _click_position,
+    "no_results": _no_results,
 }
 
 

@@ -117,7 +117,7 @@ class _Look:
         rows = refuse(self.monitor, [replace(r, reasons=source.reasons(r)) for r in rows])
         rows = sorted(rows, key=lambda r: (isnan(r.rank), r.rank, str(r.item)))
         used = used_rows(self.monitor, rows, GradeLimits.of((), self.monitor.recipe.bound))
-        no_sample = labels.no_sample or source.no_sample
+        no_sample = source.no_sample if source.is_empty else labels.no_sample or source.no_sample
         if isinstance(self.monitor.recipe, Column) and not any(has_label(self.monitor, r) for r in rows):
             has_grades = any(r.grade is not None for r in rows)
             no_sample = no_sample or ("none of its grades counts" if has_grades else "none of its rows has a grade")
@@ -185,7 +185,7 @@ class _Look:
 
     def _rows(self) -> _Source:
         q, r = self.queries, self.monitor.rankings
-        names = [r.query, q.grade_column, *(s.column for s in self.monitor.slices)]
+        names = [r.query, r.results, q.grade_column, *(s.column for s in self.monitor.slices)]
         more = [q.rankings.c[name] for name in dict.fromkeys(names) if name is not None]
         columns = [q.request, q.item, q.position, q.time, *more]
         read = self.reader.columns(sa.select(*columns).where(*self._here), MOST_ROWS)
@@ -272,6 +272,11 @@ class _Source:
         self.bucket = bucket_of(self.served // MICROS, monitor.bucket)
         ranks = [as_number(p, np.inf) - monitor.rankings.position_base + 1 for p in columns[2]]
         self.rows = [Row(*row) for row in zip(columns[1], columns[2], ranks, at.tolist(), strict=True)]
+        results = monitor.rankings.results
+        of_none = [p is None for p in columns[2]] if results is None else [n == 0 for n in more[results]]
+        rows = zip(self.rows, of_none, strict=True)
+        self.nothing = [(row.position, row.at) for row, is_none in rows if is_none and row.item is None]
+        self.is_empty = bool(self.nothing) and all(row.item is None for row in self.rows)
         self.query = _one(more.get(monitor.rankings.query or ""))
         self.slices = {s.dimension: _one(more[s.column]) for s in monitor.slices}
         by_query = isinstance(monitor.recipe, Judgments) and self.query == MIXED
@@ -288,15 +293,17 @@ class _Source:
             return "the local time of its serving stands twice or never, where the clocks change"
         if self.is_long:
             return "its rows are farther apart than max_request_span; it is left out"
-        return "" if any(r.item is not None and r.is_placed for r in self.rows) else "it shows no item at a position"
+        shows = self.is_empty or any(r.item is not None and r.is_placed for r in self.rows)
+        return "" if shows else "it shows no item at a position"
 
     def reasons(self, row: Row) -> tuple[str, ...]:
         """What speaks against a row, whatever its label."""
+        says_empty = self.is_empty and (row.position, row.at) in self.nothing
         faults = {
             "long_request": self.is_long,
-            "null_item": row.item is None,
-            "null_position": row.position is None,
-            "bad_position": row.position is not None and not row.is_placed,
+            "null_item": row.item is None and not says_empty,
+            "null_position": row.position is None and not says_empty,
+            "bad_position": row.position is not None and not row.is_placed and not says_empty,
             "bad_time": self.is_unreadable,
             "ambiguous_time": self.is_ambiguous,
         }

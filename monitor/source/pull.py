@@ -199,12 +199,14 @@ class Pull:
             judged=labels.judged,
             events=labels.events,
             labelled=labels.labelled,
+            no_results=requests.is_empty,
             slices=requests.slices(monitor),
             refusals=refusals,
             strays={**requests.strays, **strays},
             unmatched=labels.unmatched,
             fingerprint=labels.fingerprint,
-            limited={kernel: _graded(requests, sample) for kernel, sample in labels.limited.items()},
+            limited={kernel: _graded(requests, sample) for kernel, sample in labels.limited.items()}
+            | {m.kernel: _lists(requests) for m in monitor.measures if m.is_of_lists},
             ids=requests.ids,
         )
         return reading, labels
@@ -356,9 +358,16 @@ def has_enum_types(queries: Queries, reader: Reader) -> bool:
 
 def _graded(requests: Requests, sample: Sample) -> Graded:
     rows = sample.rows
-    sampled = sample.sampled & (requests.shown[None] > 0) & requests.is_timed
+    sampled = ((sample.sampled & (requests.shown[None] > 0)) | requests.is_empty) & requests.is_timed
     rank = rows.position.astype(np.int64)
     return Graded(len(requests.ids), rows.request, rank, rows.grade, sampled, requests.listed, sample.pool)
+
+
+def _lists(requests: Requests) -> Graded:
+    """The requests whose lists are known, for measures that ask for no labels."""
+    none, shown = np.zeros(0, np.int64), requests.shown[None]
+    known = ((shown > 0) | requests.is_empty) & requests.is_timed
+    return Graded(len(requests.ids), none, none, none.astype(np.float64), known, {None: shown})
 
 
 def open_pull(monitor: Monitor, database: Database) -> Pull:

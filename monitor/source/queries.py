@@ -169,7 +169,7 @@ class Queries:
     def rankings(self) -> sa.FromClause:
         """The logged lists, named r."""
         r = self.monitor.rankings
-        wanted = [r.request, r.item, r.position, r.time.column, r.query, r.model_version, self.grade_column]
+        wanted = [r.request, r.item, r.position, r.time.column, r.query, r.model_version, r.results, self.grade_column]
         names = [w for w in (*wanted, *(s.column for s in self.monitor.slices)) if w is not None]
         return relation(r.relation, "r", list(dict.fromkeys(names)), self.dialect)
 
@@ -371,8 +371,8 @@ class Queries:
         """One row per request and set of slice values; requests without an id one per instant.
 
         Columns: request, earliest and latest time, rows, rows with an item, with a position, without an item but with a
-        usable position, shown with a grade in all and within the first cut-off, shown within each cut-off, different
-        items within each of `lengths`; then `keys`.
+        usable position, three as `nothing`, shown with a grade in all and within the first cut-off, shown within each
+        cut-off, different items within each of `lengths`; then `keys`.
         """
         keys = self.keys()
         columns = [
@@ -383,6 +383,7 @@ class Queries:
             sa.func.count(self.item),
             sa.func.count(self.position),
             counted(self.position, sa.and_(self.item.is_(None), self.placed()), self.dialect),
+            *self.nothing(),
             self.graded(None),
             self.graded(self.cutoffs[0]),
             *(counted(self.item, self.placed(k), self.dialect) for k in self.cutoffs),
@@ -395,6 +396,21 @@ class Queries:
             .where(self.served(since, until))
             .group_by(self.request, unnamed, *keys, *map(self.exactly, sorted(self.collated)))
         )
+
+    def nothing(self) -> list[ColumnElement[int]]:
+        """How many rows say that a list was empty; how many of them have a position all the same, and a usable one.
+
+        They have no item, and no position either, or 0 in the column of the number of results where there is one.
+        """
+        column = self.monitor.rankings.results
+        zero: ColumnElement[int] = sa.literal_column("0")
+        of_none = self.position.is_(None) if column is None else self._r(column) == zero
+        empty = sa.and_(self.item.is_(None), of_none)
+        rows = counted(sa.literal_column("1"), empty, self.dialect)
+        if column is None:
+            return [rows, zero, zero]
+        both = empty, sa.and_(empty, self.placed())
+        return [rows, *(counted(self.position, condition, self.dialect) for condition in both)]
 
     def listed(self, k: int | None) -> ColumnElement[int]:
         """How many different items stand at one of the first k positions: a row that was delivered twice is one."""

@@ -23,7 +23,8 @@ from monitor.source.times import to_micros
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-COUNTS = ("rows", "items", "positions", "placed_only", "graded", "judged")
+_NOTHING = ("nothing", "nothing_at", "nothing_placed")
+COUNTS = ("rows", "items", "positions", "placed_only", *_NOTHING, "graded", "judged")
 """What is counted of each request before the items shown; see `Queries.requests`."""
 
 
@@ -152,6 +153,12 @@ class Requests:
         )
 
     @property
+    def is_empty(self) -> Bools:
+        """(R,) whether the request is of an empty list: a row says so, and none has an item."""
+        found: Bools = (self.counts["nothing"] > 0) & (self.counts["items"] == 0)
+        return found
+
+    @property
     def is_timed(self) -> Bools:
         """(R,) whether it is known when the request was served."""
         return ~(self.unreadable | self.doubtful)
@@ -164,10 +171,11 @@ class Requests:
     def refusals(self, monitor: Monitor) -> Refusals:
         """The rows that the summary shows to be unusable."""
         refusals, counts = Refusals(len(self.ids)), self.counts
-        refusals.add_counts("null_item", counts["rows"] - counts["items"])
-        refusals.add_counts("null_position", counts["rows"] - counts["positions"])
+        nothing, at, well_placed = (np.where(self.is_empty, counts[name], 0) for name in _NOTHING)
+        refusals.add_counts("null_item", counts["rows"] - counts["items"] - nothing)
+        refusals.add_counts("null_position", counts["rows"] - counts["positions"] - (nothing - at))
         placed = self.shown[None] + counts["placed_only"]
-        refusals.add_counts("bad_position", counts["positions"] - placed)
+        refusals.add_counts("bad_position", counts["positions"] - placed - (at - well_placed))
         refusals.add_counts("bad_time", np.where(self.unreadable, counts["rows"], 0))
         refusals.add_counts("ambiguous_time", np.where(self.doubtful, counts["rows"], 0))
         for i, mixed in enumerate(self.mixed):

@@ -13,6 +13,8 @@ from monitor.source.relevant import Relevant
 from monitor.source.speech import Condition, Expression, Speech, written
 
 _ZERO, _ONE = written("0"), written("1")
+NOTHING = ("n_nothing", "n_nothing_at", "n_nothing_placed")
+"""Names of the columns that are as `Queries.nothing`."""
 
 
 class Place(NamedTuple):
@@ -75,6 +77,7 @@ class Served:
             sa.func.count(q.item).label("n_items"),
             sa.func.count(q.position).label("n_positions"),
             counted(q.position, q.placed(), q.dialect).label("placed"),
+            *(count.label(name) for count, name in zip(q.nothing(), NOTHING, strict=True)),
             *self._shown,
         ]
         if q.grade_column is not None:
@@ -97,8 +100,8 @@ class Served:
     def plain(self, since: int, until: int) -> sa.CTE:
         """The same in fewer columns, supposing that the log is plain; see `contrary`.
 
-        All rows of a request have one time and the same slices, and each of them has an item and a position. Those
-        served a little before and after stand here too.
+        All rows of a request have one time and the same slices, and each of them has an item and a position, or says
+        that the list was empty. Those served a little before and after stand here too.
         """
         q = self.queries
         slices = zip(self.monitor.slices, self.places.values(), strict=True)
@@ -107,13 +110,13 @@ class Served:
         columns: list[Expression] = [key.label(name) for key, name in zip(keys, names, strict=True)]
         for dimension, place in zip(self.monitor.slices, self.places.values(), strict=True):
             columns += [sa.func.min(q.rankings.c[dimension.column]).label(place.value)] if place.exact else []
-        columns += [sa.func.count().label("n_rows"), *self._shown]
+        columns += [sa.func.count().label("n_rows"), q.nothing()[0].label(NOTHING[0]), *self._shown]
         return sa.select(*columns).where(q.served(*self.relevant.wide(since, until))).group_by(*keys).cte("rankmon_q")
 
     def contrary(self, requests: sa.FromClause) -> Expression:
         """Of how many requests `plain` was mistaken."""
         q, everywhere = requests.c, self.queries.cutoffs.index(None)
-        lacks = q.n_rows > q[f"shown_{everywhere}"]
+        lacks = sa.and_(q.n_rows > q[f"shown_{everywhere}"], q.n_rows > q[NOTHING[0]])
         found = sa.or_(sa.func.count() > _ONE, sa.func.sum(sa.case((lacks, _ONE), else_=_ZERO)) > _ZERO)
         strange = sa.select(q.request).where(q.request.isnot(None)).group_by(q.request).having(found).subquery("s")
         return sa.select(sa.func.count()).select_from(strange).scalar_subquery()
@@ -145,6 +148,12 @@ class Served:
             found += [] if plain is None else [sa.not_(plain)]
         return found
 
+    def is_empty(self, q: sa.FromClause) -> Condition:
+        """Whether a request is of an empty list: a row says so, and none has an item."""
+        items = q.c.get("n_items")
+        nothing = q.c[NOTHING[0]]
+        return sa.and_(nothing > _ZERO, q.c.n_rows == nothing if items is None else items == _ZERO)
+
     # ---- what there is of a request ----------------------------------------------------------------------------
 
     def asked(self, q: sa.FromClause, since: int, until: int) -> Condition | None:
@@ -169,8 +178,10 @@ class Served:
         """Reason -> rows; nothing where there are none."""
         if "placed" not in q.c:
             return {}
+        empty = self.is_empty(q)
+        nothing, at, well_placed = (sa.case((empty, q.c[name]), else_=_ZERO) for name in NOTHING)
         return {
-            "null_item": q.c.n_rows - q.c["n_items"],
-            "null_position": q.c.n_rows - q.c.n_positions,
-            "bad_position": q.c.n_positions - q.c.placed,
+            "null_item": q.c.n_rows - q.c["n_items"] - nothing,
+            "null_position": q.c.n_rows - q.c.n_positions - (nothing - at),
+            "bad_position": q.c.n_positions - q.c.placed - (at - well_placed),
         }

@@ -42,6 +42,7 @@ COUNTS = (
     "impressions",
     "judged",
     "events",
+    "no_results",
     "null_item",
     "null_position",
     "bad_position",
@@ -247,7 +248,8 @@ class Summing:
 
     def _formulas(self, formulas: Formulas, q: sa.FromClause, get: Callable[[str], Expression]) -> dict[str, Formula]:
         """Each kernel's formula under the beginning of its columns' names."""
-        shown = {k: q.c[f"listed_{i}"] for i, k in enumerate(self.queries.lengths)}
+        shown: dict[int | None, Expression] = {None: q.c[f"shown_{self.queries.cutoffs.index(None)}"]}
+        shown |= {k: q.c[f"listed_{i}"] for i, k in enumerate(self.queries.lengths)}
         return {name: formulas.of(kernel, get, shown.__getitem__) for kernel, name in self.kernels.items()}
 
     def _per_request(self, formulas: Formulas, h: sa.FromClause) -> sa.FromClause:
@@ -295,6 +297,7 @@ class Summing:
         last = sa.case((sa.or_(*untimely), q.c.last_at)) if "last_at" in q.c else sa.null()
         columns.append(last.label(LAST))
         columns.append(sa.case((self._is_sampled(q), _ONE), else_=_ZERO).label("sampled"))
+        columns.append(sa.case((self._is_known(q), _ONE), else_=_ZERO).label("known"))
         for name, formula in found.items():
             columns += [part.label(f"{name}_{ending}") for ending, part in self._ingredients(formula).items()]
         each = sa.select(*columns).select_from(q.outerjoin(p, p.c.request == q.c.request))
@@ -302,7 +305,12 @@ class Summing:
             each = each.where(asked)
         one = self.speech.fenced(each).subquery("w")
         kept = [c for c in one.c if c.name in self._kept]
-        measured = [c for name, formula in found.items() for c in self._of_measure(name, formula, one)]
+        lists = {name for kernel, name in self.kernels.items() if kernel.is_of_lists}
+        measured = [
+            c
+            for name, formula in found.items()
+            for c in self._of_measure(name, formula, one, one.c.known if name in lists else one.c.sampled)
+        ]
         return self.speech.fenced(sa.select(*kept, *measured)).subquery("v")
 
     @property
@@ -328,6 +336,7 @@ class Summing:
             "impressions": q.c.shown_0,
             "judged": graded if is_event else q.c.judged,
             "events": events,
+            "no_results": sa.case((self.served.is_empty(q), _ONE), else_=_ZERO),
             **self.served.refused(q),
             "early_event": _or_zero(p.c.early),
             "late_event": _or_zero(p.c.late),
@@ -342,12 +351,17 @@ class Summing:
 
     def _is_sampled(self, q: sa.FromClause) -> Condition:
         everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > _ZERO
-        return everywhere if isinstance(self.monitor.recipe, Events) else sa.and_(everywhere, q.c.graded > _ZERO)
+        has_data = everywhere if isinstance(self.monitor.recipe, Events) else sa.and_(everywhere, q.c.graded > _ZERO)
+        return sa.or_(has_data, self.served.is_empty(q))
 
-    def _of_measure(self, name: str, formula: Formula, one: sa.FromClause) -> Sequence[Any]:
+    def _is_known(self, q: sa.FromClause) -> Condition:
+        everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > _ZERO
+        return sa.or_(everywhere, self.served.is_empty(q))
+
+    def _of_measure(self, name: str, formula: Formula, one: sa.FromClause, is_data: Expression) -> Sequence[Any]:
         """Columns of one measure of a request, of its ingredients."""
         zero = self.speech.number(0)
-        sampled = one.c.sampled > _ZERO
+        sampled = is_data > _ZERO
         num, den = one.c.get(f"{name}_num"), one.c.get(f"{name}_den")
         if formula.value is None:
             assert num is not None

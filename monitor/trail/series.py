@@ -251,7 +251,7 @@ def _point(trail: Trail, view: View, end: int) -> TrailPoint:
 def _reading(trail: Trail, view: View, end: int) -> tuple[float | None, float | None]:
     """(value, label coverage) of the window that ends at `end`; no value where too little was read."""
     traffic, seen = merged(view.traffic, view.width, end - trail.window, end)
-    some, every = traffic[0, view.coverage_fields[0]], traffic[0, view.coverage_fields[1]]
+    some, every = view.coverage(traffic[0])
     coverage = float(some / every) if every else None
     if trail.measure is None:
         return (coverage if seen >= view.least else None), coverage
@@ -279,9 +279,9 @@ def _readings(trail: Trail, view: View, ends: b.Ints) -> tuple[b.Floats, b.Float
         lo, hi = np.searchsorted(of.starts, ends - trail.window), np.searchsorted(of.starts, ends)
         return until[hi] - until[lo], (hi - lo) * view.width / trail.window
 
-    (traffic, seen), (some, every) = summed(view.traffic), view.coverage_fields
-    nothing = np.full(len(ends), np.nan)
-    coverage = np.divide(traffic[:, some], traffic[:, every], out=nothing, where=traffic[:, every] > 0)
+    traffic, seen = summed(view.traffic)
+    some, every = view.coverage(traffic)
+    coverage = np.divide(some, every, out=np.full(len(ends), np.nan), where=every > 0)
     if trail.measure is None:
         return np.where(seen >= view.least, coverage, np.nan), coverage
     sums, share = summed(view.history)

@@ -52,7 +52,7 @@ class Dense:
             for cells in self.measures.values():
                 cells.setdefault(cell, [0.0] * 9)
         for at in self._unmatched():
-            self.traffic[self._overall(at)][5] += 1
+            self.traffic[self._overall(at)][6] += 1
 
     @cached_property
     def events(self) -> dict[Any, list[Row]]:
@@ -88,7 +88,7 @@ class Dense:
     # ---- sums --------------------------------------------------------------------------------------------------
 
     def _traffic(self, cell: Cell) -> list[float]:
-        return self.traffic.setdefault(cell, [0.0] * 6)
+        return self.traffic.setdefault(cell, [0.0] * 7)
 
     def _requests(self) -> Iterator[One]:
         rows = defaultdict(list)
@@ -105,7 +105,8 @@ class Dense:
         labels = one.labels
         sums = {str(k): list(_sums(k, one, sample)) for k in kernels if (sample := one.sample(k))}
         for cell in cells:
-            counts = [1, labels.labelled, one.shown(self.monitor.depth), labels.judged, labels.events, 0]
+            counts = [1, labels.labelled, one.shown(self.monitor.depth), labels.judged, labels.events]
+            counts += [one.is_empty, 0]
             self.traffic[cell] = [a + b for a, b in zip(self._traffic(cell), counts, strict=True)]
             for reason, rows in one.refused.items():
                 self.refused[cell, reason] += rows if reason in REASONS else 0
@@ -166,9 +167,17 @@ class One:
         self.is_timed = not isinstance(first["at"], str)
         self.refused: Counter[str] = Counter()
         self.refused["bad_time"] += 0 if self.is_timed else len(rows)
+        nothing = [row for row in rows if self._says_nothing(row)]
+        self.is_empty = bool(nothing) and all(row["item"] is None for row in rows)
+        rows = [row for row in rows if not (self.is_empty and row in nothing)]
         self.refused["null_item"] += sum(row["item"] is None for row in rows)
         self.refused["null_position"] += sum(row["position"] is None for row in rows)
         self.refused["bad_position"] += sum(row["position"] is not None and not self.rank(row) for row in rows)
+
+    def _says_nothing(self, row: Row) -> bool:
+        """Whether a row says that the list was empty."""
+        results = self.monitor.rankings.results
+        return row["item"] is None and (row["position"] is None if results is None else row[results] == 0)
 
     def rank(self, row: Row) -> int:
         """Rank from 1 on; 0 where the row has none."""
@@ -211,7 +220,10 @@ class One:
         usable = [row for row in self.labels.usable if not self._unfit(row[2], [kernel])]
         pool = [grade for grade in self.labels.pool if not self._unfit(grade, [kernel])]
         is_data = {"Column": bool(usable), "Judgments": bool(pool)}.get(type(self.monitor.recipe).__name__, True)
-        return Sample(self._once(usable), pool) if is_data and self.is_timed and self.shown(None) > 0 else None
+        if kernel.name == "no_results":
+            is_data = True
+        has_data = (is_data and self.shown(None) > 0) or self.is_empty
+        return Sample(self._once(usable), pool) if has_data and self.is_timed else None
 
     # ---- recipes -----------------------------------------------------------------------------------------------
 
@@ -346,6 +358,9 @@ def _number(value: Any) -> float | None:
 
 def _sums(measure: Measure, one: One, sample: Sample) -> list[float]:
     """The nine sums of one request."""
+    if measure.name == "no_results":
+        empty = float(one.is_empty)
+        return [1, 0, empty, empty, 0, 0, 0, 0, 0]
     q = Request({rank: grade for _, rank, grade in sample.rows}, _unseen(sample))
     by_length = measure.name == "ctr" or (measure.name == "precision" and measure.k is None)
     part = (len(hits(measure, q)), one.listed(measure.k)) if by_length else ORACLE[measure.name](measure, q)

@@ -215,6 +215,7 @@ class Soiled:
     def __init__(self, seed: int, first: int, dirt: Dirt, boolean: bool = False) -> None:
         self.random = random.Random(seed)
         self.again = random.Random(f"again {seed}")
+        self.nothing = random.Random(f"nothing {seed}")
         self.first = first
         self.dirt = dirt
         self.boolean = boolean
@@ -230,10 +231,22 @@ class Soiled:
         for _ in range(self.random.randint(0, 60)):
             grade = self._grade(missing=0.1)
             self.log.judge(self._maybe(self.random.choice("abcdx"), 0.05), self._maybe(self._item(), 0.05), grade)
+        self._find_nothing()
         self._deliver_again()
         self.random.shuffle(self.log.rankings)
         self.random.shuffle(self.log.events)
         return self.log
+
+    def _find_nothing(self) -> None:
+        """In every other log: lists that a row without an item and a position calls empty, be there adverts or not."""
+        if self.nothing.random() < 0.5:
+            return
+        for n in range(self.nothing.randint(1, 12)):
+            at = (START + self.nothing.randint(-1, BUCKETS * BUCKET)) * MICROS
+            row = dict.fromkeys(RANKINGS) | {"request": f"n{n}", "at": at, "query": self.nothing.choice("abcd")}
+            row |= {"device": self.nothing.choice(("tv", "pc", None)), "country": self.nothing.choice("xyz")}
+            more = self.nothing.choice(([], [], [{}], [{"position": self.first}], [{"position": 2, "item": 3}]))
+            self.log.rankings += [row, *(row | other for other in more)]
 
     def _deliver_again(self) -> None:
         """In one log of four: rows that were delivered twice, or by a second server at other places or as page two."""
