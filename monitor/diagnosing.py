@@ -196,7 +196,7 @@ def _order(one: Fired, incident: StoredIncident) -> tuple[object, ...]:
     if found is None:
         return is_over, True
     grave = -SEVERITIES.index(found.severity)
-    fell = (found.is_recovering, grave, bool(found.dimension), found.change or 0.0, one.at, one.name)
+    fell = (found.is_recovering, grave, bool(found.dimension), -found.loss, one.at, one.name)
     return is_over, found.judged == COVERAGE, *fell
 
 

@@ -355,7 +355,7 @@ def _limits(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     for unit, suffix in (("ratio", "_ratio"), ("gain", "")):
         for name, field, text in (
             ("baseline", "baseline", "What the newest judged window is compared with."),
-            ("alert_threshold", "fires_below", "Below which value an alert rule fires."),
+            ("alert_threshold", "fires_below", "Where an alert rule fires: below, or above if lower is better."),
         ):
             of_rule = ("rule",) if name == "baseline" else ("rule", "severity")
             overall = GaugeMetricFamily(f"rankmon_{name}{suffix}", text, labels=(*LABELS, *of_rule))
@@ -376,7 +376,8 @@ def _limits(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
 
 
 def _unit(rule: Rule) -> str:
-    return "ratio" if rule.measure is None else rule.measure.spec.unit
+    unit = "ratio" if rule.measure is None else rule.measure.spec.unit
+    return "gain" if unit == "position" else unit  # neither has a suffix
 
 
 def _limit_labels(snapshot: MonitorSnapshot, rule: Rule) -> list[str]:

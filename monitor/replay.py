@@ -305,9 +305,10 @@ def _method(monitor: Monitor, name: str, what: str, changes: Iterable[Change], s
 
 def _says(rule: Rule) -> str:
     if not isinstance(rule.limit, Drop):
-        return f"{rule.judged} over {format_duration(rule.window)} below {rule.limit.at:g}"
+        side = "above" if rule.rises else "below"
+        return f"{rule.judged} over {format_duration(rule.window)} {side} {rule.limit.at:g}"
     by = f"{100 * rule.limit.by:g} %" if rule.limit.relative else f"{rule.limit.by:g}"
-    return f"{rule.judged} over {format_duration(rule.window)} down by {by}"
+    return f"{rule.judged} over {format_duration(rule.window)} {'up' if rule.rises else 'down'} by {by}"
 
 
 def _plain(monitor: Monitor, span: tuple[int, int], first: int) -> Iterator[tuple[Rule, str, int]]:
@@ -392,7 +393,8 @@ def _tried(monitor: Monitor, rule: Rule, view: View, since: int, until: int) -> 
         level = seen.value if seen.baseline is None else seen.baseline
         if seen.unknown or lower is None or upper is None or level is None or seen.fires_below is None:
             continue
-        margins[key] = (level - seen.fires_below, (upper - lower) / 2)
+        room = seen.fires_below - level if rule.rises else level - seen.fires_below
+        margins[key] = (room, (upper - lower) / 2)
     fired = Counter(c.key for c in changes if c.became == "firing")
     return Tried(rule, since, until, _method(monitor, rule.name, _says(rule), changes, (since, until)), fired, margins)
 

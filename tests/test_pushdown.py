@@ -61,6 +61,7 @@ MEASURES = (
     "rbp@2",
     "ctr@2",
     "click_position",
+    "no_results",
 )
 RULES = (CLICKS, (EventRule(1, "click"), EventRule(0, "purchase")), (EventRule(2),), (EventRule(1, "view", -5),))
 

@@ -220,10 +220,11 @@ def _noise(monitor: Monitor, tried: Tried, store: Store) -> str:
         return ""
     worst = max(unsure, key=lambda key: tried.margins[key][1] / tried.margins[key][0])
     drop, half = tried.margins[worst]
+    side, change = ("above", "rise") if tried.rule.rises else ("below", "drop")
     return (
         f"rule {tried.rule.name} can fire by chance on {len(unsure)} of its {len(tried.margins)} series: of "
-        f"{_series(worst)} the newest window is known to ± {half:.3g}, and the rule fires at {drop:.3g} below"
-        f"{_by_verdicts(monitor, store)}; take a larger drop, a longer window, a higher min_requests or fewer slices"
+        f"{_series(worst)} the newest window is known to ± {half:.3g}, and the rule fires at {drop:.3g} {side}"
+        f"{_by_verdicts(monitor, store)}; take a larger {change}, a longer window, more min_requests or fewer slices"
     )
 
 

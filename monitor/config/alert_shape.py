@@ -16,6 +16,7 @@ from monitor.config.fields import (
     Name,
     Number,
     PositiveDuration,
+    Rise,
     Text,
 )
 from monitor.config.mapping import Shape, just_one, not_both, one_required
@@ -52,20 +53,30 @@ class Resolve(Shape):
     drop: Maybe[Fall] = Field(
         default=None, description="Fall under the baseline that is well again, e.g. 4%. Default: the drop."
     )
+    ceiling: Maybe[Number] = Field(
+        default=None, description="Value down from which it is well again. Default: the ceiling."
+    )
+    rise: Maybe[Rise] = Field(
+        default=None, description="Rise over the baseline that is well again, e.g. 20%. Default: the rise."
+    )
     lasting: Maybe[Duration] = Field(
         default=None, alias="for", description="How long it must be well again. Default: as the rule's `for`."
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        not_both(self, "floor", "drop")
+        not_both(self, *LIMITS)
         return self
+
+
+LIMITS = ("floor", "drop", "ceiling", "rise")
+"""Keys that say where a rule fires, and where it is well again."""
 
 
 class Alert(Shape):
     """One alert rule. Every bucket that becomes final is one evaluation, over the window that it ends."""
 
-    model_config = ConfigDict(json_schema_extra=one_required("floor", "drop"))
+    model_config = ConfigDict(json_schema_extra=one_required(*LIMITS))
 
     name: Name = Field(description="Name of the rule, unique in its monitor.", examples=["quality-drop"])
     measure: Text = Field(
@@ -80,7 +91,13 @@ class Alert(Shape):
     drop: Maybe[Fall] = Field(
         default=None, description="Fires at a larger fall under the baseline: `7%` of it, or `0.05` as a difference."
     )
-    baseline: Maybe[Baseline] = Field(default=None, description="What the drop is measured against.")
+    ceiling: Maybe[Number] = Field(
+        default=None, description="Of a measure that is better when it is lower (no_results): fires above this value."
+    )
+    rise: Maybe[Rise] = Field(
+        default=None, description="Of such a measure: fires at a larger rise over the baseline: `50%` of it, or `0.05`."
+    )
+    baseline: Maybe[Baseline] = Field(default=None, description="What the drop or rise is measured against.")
     lasting: Duration = Field(
         default="0s",
         alias="for",
@@ -101,13 +118,21 @@ class Alert(Shape):
         description="Slices to judge too: `device` for each of its values, or `device=mobile`. Default: none.",
     )
 
+    @property
+    def keys(self) -> tuple[str, str]:
+        """The keys of its kind of limit: a fixed one, and one against a baseline."""
+        return ("ceiling", "rise") if self.given("ceiling", "rise") else ("floor", "drop")
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        just_one(self, "floor", "drop")
-        if self.drop is not None and self.baseline is None:
-            raise ValueError("has a `drop:` but no `baseline:`; say what it is measured against, e.g. {trailing: 21d}")
-        if self.floor is not None and self.baseline is not None:
-            raise ValueError("has a `baseline:`, which a floor is not compared with; take it away, or give a `drop:`")
+        just_one(self, *LIMITS)
+        fixed, change = self.keys
+        if getattr(self, change) is not None and self.baseline is None:
+            said = f"has a `{change}:` but no `baseline:`; say what it is measured against, e.g. {{trailing: 21d}}"
+            raise ValueError(said)
+        if getattr(self, fixed) is not None and self.baseline is not None:
+            said = f"has a `baseline:`, which a {fixed} is not compared with; take it away, or give a `{change}:`"
+            raise ValueError(said)
         return self
 
 

@@ -225,9 +225,13 @@ def _amount(value: Any) -> Amount:
         raise ValueError("must be a share such as 7%, or a difference such as 0.05; 0 or more")
     if not match[2]:  # a number that is text comes from a variable
         return Amount(float(match[1]), False)
-    if float(match[1]) >= 100:
-        raise ValueError("a fall of 100% or more cannot be; give less")
     return Amount(float(match[1]) / 100, True)
+
+
+def _fall(amount: Amount) -> Amount:
+    if amount.relative and amount.number >= 1:
+        raise ValueError("a fall of 100% or more cannot be; give less")
+    return amount
 
 
 def _instant(value: Any) -> int:
@@ -271,11 +275,11 @@ RuleGrade = Annotated[
 WebAddress = Annotated[str, AfterValidator(_web_address)]
 PageAddress = Annotated[str, AfterValidator(_page_address)]
 HttpAddress = Annotated[str, AfterValidator(http_address)]
-Fall = Annotated[
-    Amount,
-    BeforeValidator(_amount),
-    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": "^[0-9.]+\\s*%$"}]}),
-]
+_AMOUNT_SCHEMA = WithJsonSchema(
+    {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": "^[0-9.]+\\s*%$"}]}
+)
+Fall = Annotated[Amount, BeforeValidator(_amount), AfterValidator(_fall), _AMOUNT_SCHEMA]
+Rise = Annotated[Amount, BeforeValidator(_amount), _AMOUNT_SCHEMA]
 Instant = Annotated[int, BeforeValidator(_instant), WithJsonSchema({"type": "string", "examples": ["2026-01-31"]})]
 Table = Annotated[str, AfterValidator(_table)]
 Select = Annotated[str, AfterValidator(_select)]

@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 
 import monitor.config.alert_shape as shape
 from monitor.config.channels import AlertmanagerConfig, ChannelConfig, WebhookConfig
-from monitor.config.fields import http_address
+from monitor.config.fields import Amount, http_address
 from monitor.config.report import Report, Where, nearest
 from monitor.config.scope import Scope
 from monitor.config.urls import secret
 from monitor.core.measures import SPECS, Empty, Measure, parse
-from monitor.core.rules import COVERAGE, WEEK, Baseline, Drop, Floor, Rule
+from monitor.core.rules import COVERAGE, WEEK, Baseline, Drop, Floor, Rule, is_beyond
 from monitor.core.types import Judgments, Monitor, format_duration
 from monitor.core.verdict_conditions import VERDICTS
 
@@ -69,16 +69,21 @@ def _measure(monitor: Monitor, text: str) -> Measure | None:
 
 
 def _limit(alert: shape.Alert) -> Floor | Drop:
-    if alert.floor is not None:
-        back = alert.floor if alert.resolve.floor is None else alert.resolve.floor
-        return Floor(alert.floor, back)
-    assert alert.drop is not None  # the shape holds one of the two
+    (fixed, change), (fixed_back, change_back) = _limits_of(alert)
+    if fixed is not None:
+        return Floor(fixed, fixed if fixed_back is None else fixed_back)
+    assert change is not None  # the shape holds one of them
     assert alert.baseline is not None
-    drop, back_at = alert.drop, alert.resolve.drop or alert.drop
+    drop, back_at = change, change_back or change
     baseline = alert.baseline
     pinned = None if baseline.pinned is None else (baseline.pinned.since, baseline.pinned.until)
     compared = Baseline(baseline.trailing or 0, baseline.weeks or 0, pinned)
     return Drop(drop.number, back_at.number, drop.relative, compared)
+
+
+def _limits_of(alert: shape.Alert) -> list[tuple[float | None, Amount | None]]:
+    """The fixed limit and the change against a baseline, where it fires and where it is well again."""
+    return [tuple(getattr(one, key) for key in alert.keys) for one in (alert, alert.resolve)]
 
 
 def _slice(text: str) -> tuple[str, str | None]:
@@ -112,13 +117,16 @@ def _about_measure(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps
             ("measure",),
             f"{alert.measure!r} is not computed; add it to `measures`, or judge one of {known}",
         )
-    unit = SPECS[measure.name].unit
-    if unit == "position":
-        yield ("measure",), f"{alert.measure!r} is better when it is lower, which no rule judges; use e.g. mrr"
+    unit, rises = SPECS[measure.name].unit, alert.keys == ("ceiling", "rise")
+    if measure.is_better_lower != rises:
+        better, keys = ("higher", "`floor:` or `drop:`") if rises else ("lower", "`ceiling:` or `rise:`")
+        yield ("measure",), f"{alert.measure!r} is better when it is {better}; give the rule a {keys}"
     if unit == "ratio":
         yield from _about_fall(alert, measure.name)
-    if unit == "ratio" and alert.floor is not None and alert.floor > 1:
-        yield ("floor",), f"{alert.floor:g} is above 1, the most that {measure.name} can be; it would always fire"
+    fixed = getattr(alert, alert.keys[0])
+    if unit == "ratio" and fixed is not None and (fixed >= 1 if rises else fixed > 1):
+        when = "would never" if rises else "would always"
+        yield (alert.keys[0],), f"{fixed:g} is above 1, the most that {measure.name} can be; it {when} fire"
 
 
 def _about_fall(alert: shape.Alert, judged: str) -> Iterator[tuple[Steps, str]]:
@@ -126,10 +134,16 @@ def _about_fall(alert: shape.Alert, judged: str) -> Iterator[tuple[Steps, str]]:
     if alert.resolve.floor is not None and alert.resolve.floor > 1:
         text = f"{alert.resolve.floor:g} is above 1, the most that {judged} can be; it would never resolve"
         yield ("resolve", "floor"), text
-    for steps, fall in ((("drop",), alert.drop), (("resolve", "drop"), alert.resolve.drop)):
+    (_, change), (_, back) = _limits_of(alert)
+    key = alert.keys[1]
+    for steps, fall in (((key,), change), (("resolve", key), back)):
         if fall is not None and not fall.relative and fall.number >= 1:
             meant = f"did you mean {fall.number:g}%?" if fall.number < 100 else "give a share such as 7%, or 0.05"
-            yield steps, f"{fall.number:g} as a difference is more than {judged} can fall, it would never fire; {meant}"
+            way = "rise" if key == "rise" else "fall"
+            yield (
+                steps,
+                f"{fall.number:g} as a difference is more than {judged} can {way}, it would never fire; {meant}",
+            )
 
 
 def _about_times(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps, str]]:
@@ -143,25 +157,25 @@ def _about_times(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps, 
 
 
 def _about_limit(alert: shape.Alert) -> Iterator[tuple[Steps, str]]:
-    back = alert.resolve
+    (fixed, change), (fixed_back, change_back) = _limits_of(alert)
+    fixed_key, change_key = alert.keys
+    under, worse, way = ("over", "above", "lower") if change_key == "rise" else ("under", "below", "raise")
+    key, where = (fixed_key, "where it is") if fixed is not None else (change_key, f"how far {under} the baseline is")
+    for other in alert.resolve.given(*(k for k in shape.LIMITS if k != key)):
+        yield ("resolve", other), f"the rule has a {key}; say with `{key}:` {where} well again"
     if alert.floor is not None and alert.floor <= 0:
         yield ("floor",), f"nothing is below {alert.floor:g}, so it would never fire; give more than 0"
     if alert.measure == COVERAGE and alert.floor is not None and alert.floor > 1:
         yield ("floor",), f"{alert.floor:g} is above 1, the most that a share can be; it would always fire"
-    if alert.floor is not None and back.drop is not None:
-        yield ("resolve", "drop"), "the rule has a floor; say with `floor:` where it is well again"
-    if alert.drop is not None and back.floor is not None:
-        yield ("resolve", "floor"), "the rule has a drop; say with `drop:` how far under the baseline is well again"
-    if alert.floor is not None and back.floor is not None and back.floor < alert.floor:
-        yield ("resolve", "floor"), f"{back.floor:g} is below the floor ({alert.floor:g}), where it fires; raise it"
-    if alert.drop is not None and back.drop is not None:
-        if alert.drop.relative != back.drop.relative:
-            yield (
-                ("resolve", "drop"),
-                "the rule's drop is of the other kind; give both as a share (%) or as a difference",
-            )
-        elif back.drop.number > alert.drop.number:
-            yield ("resolve", "drop"), "is larger than the drop at which the rule fires; lower it"
+    if fixed is not None and fixed_back is not None and is_beyond(fixed_back, fixed, change_key == "rise"):
+        said = f"{fixed_back:g} is {worse} the {fixed_key} ({fixed:g}), where it fires; {way} it"
+        yield ("resolve", fixed_key), said
+    if change is not None and change_back is not None:
+        if change.relative != change_back.relative:
+            said = f"the rule's {change_key} is of the other kind; give both as a share (%) or as a difference"
+            yield ("resolve", change_key), said
+        elif change_back.number > change.number:
+            yield ("resolve", change_key), f"is larger than the {change_key} at which the rule fires; lower it"
 
 
 def _about_baseline(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps, str]]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monitor.core.beside_words import advice_on_beside
-from monitor.core.findings import Beside, Finding, NewVersion, Unjudged, weight
-from monitor.core.rules import COVERAGE
+from monitor.core.findings import AS_MUCH, Beside, Finding, NewVersion, Unjudged, weight
+from monitor.core.rules import COVERAGE, is_beyond
 from monitor.core.verdict_words import advice as advice_on_data
 from monitor.core.verdict_words import first_on_data
 from monitor.core.version_words import advice_on_version, advice_on_weak, first_on_version, first_on_weak
 
-AS_MUCH = 0.75
-"""Share of a fall, of its logarithm, that fewer labels make up from which on they may be all there is to it, as it is
-to verdicts. Worse lists cost labels too, but what is left of these is worth less as well."""
+NO_RESULTS = "no_results"
+"""Text of the measure that says how many requests find nothing."""
 
 
 def advice(findings: Sequence[Finding]) -> str:
@@ -24,7 +23,7 @@ def advice(findings: Sequence[Finding]) -> str:
     if findings and findings[0].is_recovering:
         if (held := next((f.unjudged for f in findings if f.unjudged is not None), None)) is not None:
             return _until_it_is_judged(held)
-        if any((f.value or 0.0) < (f.back_from or 0.0) for f in findings):
+        if any(is_beyond(f.value or 0.0, f.back_from or 0.0, f.rises) for f in findings):
             return (
                 "watch whether it goes on rising; if it stays there, see on the page what fell and what changed then."
             )
@@ -59,6 +58,8 @@ def _until_it_is_judged(held: Unjudged) -> str:
 
 def _steps(findings: Sequence[Finding]) -> str:
     """What to do next where labels are sound."""
+    if findings and findings[0].judged == NO_RESULTS:
+        return "see why searches find nothing: the index, the catalogue, filters, or how queries are read."
     if to_do := advised_on_version(findings):
         return to_do
     if any(_is_of_a_version(f) for f in findings):

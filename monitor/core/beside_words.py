@@ -11,6 +11,7 @@ _TOLD = {
     "items": "Lists{of} are of another length since: {value:.1f} items a request, where {usual:.1f} are usual.",
     "events": "A request{of} brings more events that count since: {value:.3g}, where {usual:.3g} are usual. Worse "
     "lists alone mostly bring fewer.",
+    "no_results": "{share:.1f} % of requests{of} have no results, where {usual_share:.1f} % are usual.",
     "relevant": "More requests{of} have something relevant: {share:.1f} %, {usual_share:.1f} % before. {judged} also "
     "falls when people find more further down.",
     "gain": "A request{of} brings more gain: {value:.3g}, {usual:.3g} before. {judged} also falls when people find "
@@ -25,6 +26,7 @@ _ADVICE = {
     "requests": "see first who sends so many requests, for robots choose at random",
     "items": f"see first whether lists were changed on purpose: {_ANOTHER_MEASURE}",
     "events": f"see first whether other events count as labels than before, or lists are longer: {_ANOTHER_MEASURE}",
+    "no_results": "see first why searches find nothing: the index, the catalogue, filters, or how queries are read",
     "relevant": _FOUND_MORE,
     "gain": _FOUND_MORE,
 }
@@ -32,6 +34,7 @@ _SUBJECTS = {
     "requests": "far more requests",
     "items": "lists of another length",
     "events": "more events for each request",
+    "no_results": "more requests without results",
     "relevant": "more requests with something relevant",
     "gain": "more gain for each request",
 }

@@ -126,6 +126,11 @@ def with_results(traffic: Floats) -> Floats:
     return found
 
 
+def without_results(traffic: Floats) -> float:
+    """Share of the requests that showed nothing, by (7,) sums of the traffic; 0 without a request."""
+    return float(1 - with_results(traffic) / traffic[0]) if traffic[0] else 0.0
+
+
 def label_coverage(traffic: Floats, by_judgments: bool) -> tuple[Floats, Floats]:
     """(some, every) of (..., 7) sums of the traffic, shape (...,): label coverage is the one divided by the other.
 

@@ -111,7 +111,7 @@ def subject(monitor: Monitor, findings: Iterable[Finding], opened_at: int, first
 
 
 def _weight(finding: Finding) -> tuple[object, ...]:
-    return -SEVERITIES.index(finding.severity), finding.dimension, finding.change or 0.0, finding.rule, finding.slice
+    return -SEVERITIES.index(finding.severity), finding.dimension, -finding.loss, finding.rule, finding.slice
 
 
 def _measure(monitor: Monitor, finding: Finding | None) -> Measure:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from monitor.core.advice import fell_as_labels
 from monitor.core.findings import Finding
-from monitor.core.rules import COVERAGE
+from monitor.core.rules import COVERAGE, is_beyond
 from monitor.core.types import format_duration
 from monitor.core.verdict_words import first_on_data, named, sentences
 from monitor.core.words import counted, lasting, utc
@@ -41,7 +41,9 @@ def sentence(finding: Finding, is_over: bool = False, until: int = 0, is_doubted
     length = lasting(finding.window) if finding.verdict else format_duration(finding.window)
     subject = f"{subject_of(finding)} over {length}"
     fell = _has_fallen(finding) and not (is_over and finding.verdict)
-    told = f"fell {from_to(finding)}" if fell else f"is {written(finding, finding.value)}"
+    told = (
+        f"{'rose' if finding.rises else 'fell'} {from_to(finding)}" if fell else f"is {written(finding, finding.value)}"
+    )
     text = f"{subject} {told} ({_interval(finding)}{finding.requests:,} requests)"
     if finding.before is not None and finding.change is not None:
         way = "below" if finding.change < 0 else "above"
@@ -50,8 +52,8 @@ def sentence(finding: Finding, is_over: bool = False, until: int = 0, is_doubted
         sure = _sure(finding, is_doubted) if fires(finding) and not is_over else ""
         sure += " (Requests with nothing relevant count 0 here.)"
         return f"{text}.{sure}"
-    fires_below = f"Rule {finding.rule} fires below {written(finding, finding.threshold)}."
-    return f"{text}. {fires_below}{_by_chance(finding, is_over)}{_since(finding, is_over, until)}"
+    fires_at = f"Rule {finding.rule} fires {side_of(finding)} {written(finding, finding.threshold)}."
+    return f"{text}. {fires_at}{_by_chance(finding, is_over)}{_since(finding, is_over, until)}"
 
 
 def _by_chance(finding: Finding, is_over: bool) -> str:
@@ -85,8 +87,7 @@ def _still_down(down: Sequence[Finding]) -> str:
     if not down:
         return ""
     first, more = down[0], len(down) - 1
-    change = first.change
-    fell = "" if change is None or change >= 0 else f", {-100 * change:.1f} % down"
+    fell = "" if first.loss <= 0 else f", {100 * first.loss:.1f} % {'up' if first.rises else 'down'}"
     others = f", and {more} more" if more else ""
     return f", and {subject_of(first)} still fires{fell}{others}"
 
@@ -125,8 +126,10 @@ def recovery(finding: Finding) -> str:
     """How far it is on its way back, of what stands above where it fires."""
     if finding.well_for and finding.well_needed:
         return f"recovering: well for {lasting(finding.well_for)} of {lasting(finding.well_needed)}"
-    if finding.back_from is not None and finding.value is not None and finding.value < finding.back_from:
-        return f"above its threshold, well from {written(finding, finding.back_from)} on"
+    back, value = finding.back_from, finding.value
+    if back is not None and value is not None and is_beyond(value, back, finding.rises):
+        well = f"up to {written(finding, back)}" if finding.rises else f"from {written(finding, back)} on"
+        return f"{'below' if finding.rises else 'above'} its threshold, well {well}"
     return "recovering"
 
 
@@ -140,13 +143,20 @@ def _baselines(finding: Finding, is_said: bool) -> str:
 
 
 def fires(finding: Finding) -> bool:
-    """Whether its value is below where it fires."""
-    return finding.value is not None and finding.threshold is not None and finding.value < finding.threshold
+    """Whether its value is past where it fires."""
+    if finding.value is None or finding.threshold is None:
+        return False
+    return is_beyond(finding.value, finding.threshold, finding.rises)
+
+
+def side_of(finding: Finding) -> str:
+    """On which side of its threshold it fires."""
+    return "above" if finding.rises else "below"
 
 
 def _has_fallen(finding: Finding) -> bool:
-    """Whether it fires, and stands under what it is compared with."""
-    return fires(finding) and finding.change is not None and finding.change < 0
+    """Whether it fires, and stands on that side of what it is compared with."""
+    return fires(finding) and finding.loss > 0
 
 
 def from_to(finding: Finding) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from monitor.core import buckets as b
 from monitor.core.intervals import interval
 from monitor.core.measures import parse
-from monitor.core.rules import SEVERITIES, Drop, Rule, Severity
+from monitor.core.rules import SEVERITIES, Drop, Rule, Severity, is_beyond
 from monitor.core.thresholds import Evaluation, View, bounds, merged, read
 from monitor.core.types import OVERALL, format_duration
 from monitor.core.windows import SliceKey
@@ -21,6 +21,10 @@ Floats = NDArray[np.float64]
 
 _EACH = parse("dcg")
 """Reads partials as a mean over all requests that knows no upper bound."""
+
+AS_MUCH = 0.75
+"""Share of a fall, of its logarithm, that fewer labels or results make up from which on they may be all there is to it,
+as it is to verdicts. Worse lists cost labels too, but what is left of these is worth less as well."""
 
 MOST_SLICES = 3
 FEWEST_REQUESTS = 20
@@ -103,7 +107,7 @@ class WeakVersion:
         return self.share * (self.value - self.others)
 
 
-Changed = Literal["requests", "items", "events", "relevant", "gain"]
+Changed = Literal["requests", "items", "events", "no_results", "relevant", "gain"]
 Made = TypeVar("Made")
 
 
@@ -112,8 +116,9 @@ class Beside:
     """What changed when a fall began, and may be all there is to it.
 
     Attributes:
-        what: far more requests came; or for each request other numbers of items shown, or more events that count. Of a
-            rule: a larger share of the requests has something relevant, or each brings more gain.
+        what: far more requests came; or for each request with results other numbers of items shown, or more events that
+            count; or a larger share of the requests has no results. Of a rule: that too, or a larger share of the
+            requests has something relevant, or each brings more gain.
         value, usual: in the last day of the fall, and in the same hours of the last week before it; of a rule in its
             window, and where `before` was taken.
     """
@@ -168,6 +173,7 @@ class Finding:
         beside: what changed with a fall of the quality and may be all there is to it.
         counts_unlabelled: whether a request without a label counts 0, so that lost labels lower the measure.
         unjudged: of a rule, why it could not be judged since `end`; None if it was.
+        rises: of a rule, that it fires above its threshold: a rise is for the worse.
         by_items: of a rule, that its label coverage counts items with a judgment, and not requests with a label.
     """
 
@@ -206,6 +212,7 @@ class Finding:
     counts_unlabelled: bool = True
     unjudged: Unjudged | None = None
     by_items: bool = False
+    rises: bool = False
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -235,7 +242,15 @@ class Finding:
     @property
     def is_recovering(self) -> bool:
         """Whether it stands above where it fires, though it is not over yet."""
-        return self.value is not None and self.threshold is not None and self.value >= self.threshold
+        if self.value is None or self.threshold is None:
+            return False
+        return not is_beyond(self.value, self.threshold, self.rises)
+
+    @property
+    def loss(self) -> float:
+        """Relative change for the worse, above 0; 0 where nothing is known."""
+        change = self.change or 0.0
+        return change if self.rises else -change
 
     @property
     def where(self) -> str:
@@ -257,7 +272,7 @@ def _pair(plain: Sequence[int] | None) -> tuple[int, int] | None:
 def weight(finding: Finding) -> tuple[object, ...]:
     """What comes first in a message: what is still down, the gravest, overall before its slices, the largest fall."""
     grave, place = -SEVERITIES.index(finding.severity), (finding.dimension, finding.slice)
-    return finding.is_recovering, grave, bool(finding.dimension), finding.change or 0.0, finding.rule, place
+    return finding.is_recovering, grave, bool(finding.dimension), -finding.loss, finding.rule, place
 
 
 def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: int) -> Finding:
@@ -266,7 +281,10 @@ def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: i
     place, sums = view.history.slices.index(key), _sums(view, spans)
     before = float(read(rule, view, sums[[place]])[0][0]) if evaluation.baseline is None else evaluation.baseline
     lower, upper, method = bounds(rule, view, key, evaluation.end)
-    has_fallen = rule.measure is not None and evaluation.value is not None and evaluation.value < before
+    beside: tuple[Beside, ...] = ()
+    if rule.measure is not None and not rule.rises and evaluation.value is not None and evaluation.value < before:
+        beside = _without_results(view, key, evaluation.end, rule.window, spans, evaluation.value / before)
+        beside = beside or _rose(view, place, evaluation.end, rule.window, sums[place])
     return Finding(
         rule.name,
         rule.severity,
@@ -288,9 +306,30 @@ def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: i
         method,
         back_from=evaluation.back_from,
         well_needed=rule.resolve_lasting,
-        beside=_rose(view, place, evaluation.end, rule.window, sums[place]) if has_fallen else (),
+        beside=beside,
         by_items=view.by_judgments,
+        rises=rule.rises,
     )
+
+
+def accounts_for(now: float, before: float, left: float) -> bool:
+    """Whether a larger share of requests without results may be all there is to a fall.
+
+    Args:
+        now, before: that share.
+        left: what the value is of the value before.
+    """
+    return before < now < 1 and left > 0 and (1 - now) / (1 - before) <= left**AS_MUCH
+
+
+def _without_results(
+    view: View, key: SliceKey, end: int, window: int, spans: Sequence[tuple[int, int]], left: float
+) -> tuple[Beside, ...]:
+    now, before = (
+        b.without_results(np.sum([view.traffic.between(*span).slice(key).sum(axis=0) for span in asked], axis=0))
+        for asked in ([(end - window, end)], spans)
+    )
+    return (Beside("no_results", now, before),) if accounts_for(now, before, left) else ()
 
 
 def _rose(view: View, place: int, end: int, window: int, before: Floats) -> tuple[Beside, ...]:
@@ -362,7 +401,7 @@ def _falls(rule: Rule, view: View, end: int, before: Floats) -> tuple[SliceFall,
     former, past = read(rule, view, before)
     are_new = _are_new(names, requests, past)
     former = np.where(are_new, former[0], former)
-    lost = (former - values) * requests / max(requests[0], 1)
+    lost = (values - former if rule.rises else former - values) * requests / max(requests[0], 1)
     enough = (requests >= max(rule.min_requests, FEWEST_REQUESTS)) & (lost > 0)
     enough &= [bool(dimension) and dimension not in view.personal for dimension, _ in names]
     order = [i for i in np.argsort(np.where(enough, -lost, np.inf), kind="stable") if enough[i]]
@@ -393,4 +432,4 @@ def reason(was: str, became: str, finding: Finding | None) -> str:
     if became == "ok":
         return f"{value}: well again" if was == "firing" else f"{value}: did not last"
     lasted = "" if became == "pending" else " for as long as the rule says"
-    return f"{value} is below {finding.threshold:.4g}{lasted}"
+    return f"{value} is {'above' if finding.rises else 'below'} {finding.threshold:.4g}{lasted}"

@@ -147,6 +147,15 @@ class Measure:
         return self.spec.is_of_lists
 
     @property
+    def is_better_lower(self) -> bool:
+        """Whether a rise is for the worse.
+
+        >>> [name for name in SPECS if parse(name if name != "err" else "err(max_grade=1)").is_better_lower]
+        ['no_results', 'click_position']
+        """
+        return self.is_of_lists or self.spec.unit == "position"
+
+    @property
     def kernel(self) -> Measure:
         """The half that is stored: this measure with the reading set back to its defaults.
 

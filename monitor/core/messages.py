@@ -20,6 +20,7 @@ from monitor.core.finding_words import (
     from_to,
     may_be_well,
     recovery,
+    side_of,
     subject_of,
     written,
 )
@@ -212,10 +213,10 @@ def _worst(findings: Sequence[Finding]) -> str:
     if first.dimension or first.change is None or first.is_recovering:
         return ""
     of_slices = [f for f in findings if f.dimension and f.judged == first.judged and not f.is_recovering]
-    worst = min(of_slices, key=lambda f: f.change or 0.0, default=first)
-    if worst.change is None or worst.change > 1.5 * min(first.change, 0.0):
+    worst = max(of_slices, key=lambda f: f.loss, default=first)
+    if worst.change is None or worst.loss < 1.5 * max(first.loss, 0.0):
         return ""
-    return f"; {named(worst.dimension, worst.slice)} by {-100 * worst.change:.1f} %"
+    return f"; {named(worst.dimension, worst.slice)} by {100 * worst.loss:.1f} %"
 
 
 def _headline(finding: Finding) -> str:
@@ -223,9 +224,10 @@ def _headline(finding: Finding) -> str:
         return f"{subject_of(finding)} was at {written(finding, finding.value)}, {recovery(finding)}; not judged since"
     if finding.is_recovering:
         return f"{subject_of(finding)} is at {written(finding, finding.value)}, {recovery(finding)}"
-    if finding.change is not None and finding.change < 0:
-        return f"{subject_of(finding)} fell {-100 * finding.change:.1f} %, {from_to(finding)}"
-    below = f", below {written(finding, finding.threshold)}" if fires(finding) else ""
+    if finding.loss > 0:
+        moved = "rose" if finding.rises else "fell"
+        return f"{subject_of(finding)} {moved} {100 * finding.loss:.1f} %, {from_to(finding)}"
+    below = f", {side_of(finding)} {written(finding, finding.threshold)}" if fires(finding) else ""
     return f"{subject_of(finding)} is {written(finding, finding.value)}{below}"
 
 
@@ -285,7 +287,7 @@ def _not_recovered(lost: Sequence[Finding]) -> list[str]:
     """Of what is over only because the baseline followed it down: that it is no recovery."""
     return [
         f"It is over because the baseline has moved, and no recovery: {subject_of(f)} at {written(f, f.value)} is still"
-        f" below {written(f, f.still_below)}, where it fired."
+        f" {side_of(f)} {written(f, f.still_below)}, where it fired."
         for f in lost[:MOST_TOLD]
     ]
 

@@ -49,7 +49,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Fallen below `at`; over again from `back_at` on."""
+    """Fallen below `at`; over again from `back_at` on. Of a measure that is better when it is lower, risen above it."""
 
     at: float
     back_at: float
@@ -59,7 +59,8 @@ class Floor:
 class Drop:
     """Fallen by more than `by` under the baseline; over again at no more than `back_at` under it.
 
-    Both are shares of the baseline if `relative`, else differences.
+    Both are shares of the baseline if `relative`, else differences. Of a measure that is better when it is lower they
+    are rises.
     """
 
     by: float
@@ -96,6 +97,11 @@ class Rule:
     slices: tuple[tuple[str, str | None], ...] = ()
 
     @property
+    def rises(self) -> bool:
+        """Whether it fires at a rise, and not at a fall."""
+        return self.measure is not None and self.measure.is_better_lower
+
+    @property
     def judged(self) -> str:
         """Text of what is judged: the measure's, or `label_coverage`."""
         return COVERAGE if self.measure is None else str(self.measure)
@@ -109,6 +115,15 @@ class Rule:
     def reach(self) -> int:
         """Seconds before a window's end that an evaluation looks at; a pinned period left aside."""
         return self.limit.baseline.reach(self.window) if isinstance(self.limit, Drop) else self.window
+
+
+def is_beyond(value: float, limit: float, rises: bool) -> bool:
+    """Whether a value is past a limit, on the side on which a rule fires.
+
+    >>> is_beyond(1, 2, rises=False), is_beyond(2, 2, rises=False), is_beyond(3, 2, rises=True)
+    (True, False, True)
+    """
+    return value > limit if rises else value < limit
 
 
 def worst(severities: list[Severity]) -> Severity:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from monitor.core import buckets as b
 from monitor.core.intervals import DAY, Interval, interval
-from monitor.core.rules import Floor, Rule, Severity
+from monitor.core.rules import Floor, Rule, Severity, is_beyond
 from monitor.core.types import OVERALL
 from monitor.core.windows import History, SliceKey
 
@@ -71,6 +71,7 @@ class Evaluation:
         value: None where there is no data.
         baseline: that it was compared with; None without one.
         fires_below, back_from: where the rule fires, and from where on it is well again; None if unknown.
+        rises: the rule fires above the one, and it is well again down from the other.
     """
 
     end: int
@@ -80,16 +81,21 @@ class Evaluation:
     baseline: float | None = None
     fires_below: float | None = None
     back_from: float | None = None
+    rises: bool = False
 
     @property
     def has_fallen(self) -> bool:
         """Whether the rule's condition holds."""
-        return not self.unknown and self.value is not None and self.value < (self.fires_below or 0.0)
+        return (
+            not self.unknown and self.value is not None and is_beyond(self.value, self.fires_below or 0.0, self.rises)
+        )
 
     @property
     def is_well(self) -> bool:
         """Whether it counts towards the end of an incident."""
-        return not self.unknown and self.value is not None and self.value >= (self.back_from or 0.0)
+        if self.unknown or self.value is None:
+            return False
+        return not is_beyond(self.value, self.back_from or 0.0, self.rises)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +162,10 @@ def evaluate(rule: Rule, view: View, keys: Sequence[SliceKey], end: int) -> list
     for i in range(len(keys)):
         is_left = bool(everybody) and not requests[i]
         unknown = _unknown(rule, is_left, bool(shares[i] >= view.least), requests[i], values[i], bool(enough[i]))
-        limits = (None, None) if unknown == "baseline too short" else (float(fires[i]), float(back[i]))
+        fires_at, back_at = (None, None) if unknown == "baseline too short" else (float(fires[i]), float(back[i]))
         base = None if np.isnan(baseline[i]) or not enough[i] else float(baseline[i])
         value = None if np.isnan(values[i]) else float(values[i])
-        found.append(Evaluation(end, unknown, int(requests[i]), value, base, *limits))
+        found.append(Evaluation(end, unknown, int(requests[i]), value, base, fires_at, back_at, rule.rises))
     return found
 
 
@@ -209,12 +215,12 @@ def _shares_of_days(history: History, since: int, until: int) -> Floats:
 
 def _limits(rule: Rule, baseline: Floats) -> tuple[Floats, Floats]:
     """(below which it fires, from which on it is well), (K,) each."""
-    limit = rule.limit
+    limit, sign = rule.limit, -1 if rule.rises else 1
     if isinstance(limit, Floor):
         return np.full(baseline.shape, limit.at), np.full(baseline.shape, limit.back_at)
     if limit.relative:
-        return baseline * (1 - limit.by), baseline * (1 - limit.back_at)
-    return baseline - limit.by, baseline - limit.back_at
+        return baseline * (1 - sign * limit.by), baseline * (1 - sign * limit.back_at)
+    return baseline - sign * limit.by, baseline - sign * limit.back_at
 
 
 def fires_below(rule: Rule, baseline: float) -> float:

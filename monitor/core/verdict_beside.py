@@ -13,7 +13,7 @@ import numpy as np
 from monitor.core import buckets as b
 from monitor.core.drift.series import DAY
 from monitor.core.drift.verdicts import Alarm
-from monitor.core.findings import Beside, Changed
+from monitor.core.findings import Beside, Changed, accounts_for
 from monitor.core.types import OVERALL
 from monitor.core.verdict_data import FLOOD
 from monitor.core.verdict_evidence import WEEK, Evidence
@@ -27,7 +27,9 @@ OTHER_LISTS = 1.25
 MORE_EVENTS, LEAST_EVENTS = 1.1, 1000.0
 """Times the usual events for each request from which on they are more; of fewer events that may be chance."""
 
-_REQUESTS, _EVENTS, _ITEMS = (b.TRAFFIC_FIELDS.index(name) for name in ("requests", "events", "impressions"))
+_REQUESTS, _EVENTS, _ITEMS, _NO_RESULTS = (
+    b.TRAFFIC_FIELDS.index(name) for name in ("requests", "events", "impressions", "no_results")
+)
 
 
 class _Span(NamedTuple):
@@ -44,13 +46,23 @@ class _Span(NamedTuple):
         return bool(min(self.came[_REQUESTS], self.usual[_REQUESTS]) >= LEAST_REQUESTS)
 
     def ratio(self, field: int) -> float:
-        """What came, of what is usual; 1 where none is."""
-        return float(self.came[field] / self.usual[field]) if self.usual[field] > 0 else 1.0
+        """What came, of what is usual; 1 where none is. Of all but requests: for each of these with results."""
+        found = float(self.came[field] / self.usual[field]) if self.usual[field] > 0 else 1.0
+        return found if field == _REQUESTS else found * (1 - self.without_results[1]) / (1 - self.without_results[0])
+
+    @property
+    def without_results(self) -> tuple[float, float]:
+        """Share of the requests without results, that came and usually; all of them count as none."""
+        size = float(self.came[_REQUESTS])
+        found = (float(sums[_NO_RESULTS]) / size if size else 0.0 for sums in (self.came, self.usual))
+        now, usual = (share if share < 1 else 0.0 for share in found)
+        return now, usual
 
     def told(self, what: Changed, field: int) -> Beside:
-        """What came and what is usual, for each request unless it is these."""
+        """What came and what is usual, for each request with results unless it is these."""
         size = 1.0 if field == _REQUESTS else float(self.came[_REQUESTS])
-        return Beside(what, float(self.came[field]) / size, float(self.usual[field]) / size)
+        now, usual = (1.0, 1.0) if field == _REQUESTS else (1 - share for share in self.without_results)
+        return Beside(what, float(self.came[field]) / size / now, float(self.usual[field]) / size / usual)
 
 
 def changed_beside(seen: Evidence, key: SliceKey, alarm: Alarm, end: int) -> tuple[Beside, ...]:
@@ -72,6 +84,8 @@ def changed_beside(seen: Evidence, key: SliceKey, alarm: Alarm, end: int) -> tup
         return week.ratio(field) <= 1 / factor and day.ratio(field) <= 1 / factor**0.5
 
     found = list[Beside]()
+    if accounts_for(*week.without_results, 1 + alarm.effect):
+        found.append(Beside("no_results", *week.without_results))
     if rose(_REQUESTS, FLOOD) and (1 + alarm.effect) * week.ratio(_REQUESTS) >= 1:
         found.append(week.told("requests", _REQUESTS))
     if rose(_ITEMS, OTHER_LISTS) or fell(_ITEMS, OTHER_LISTS):

@@ -9,7 +9,7 @@ from monitor.border import beginning
 from monitor.core.drift.verdicts import SLICE_KINDS
 from monitor.core.findings import Finding
 from monitor.core.incidents import MATTERS, Firing, Incident, Matter, Placed, by_matter, gather, matter_of
-from monitor.core.rules import Drop, worst
+from monitor.core.rules import Drop, is_beyond, worst
 from monitor.core.thresholds import Change, ConditionName, fires_below
 from monitor.core.types import Monitor
 from monitor.core.verdict_conditions import DEGRADED, severity_of
@@ -170,7 +170,7 @@ def _still_below(monitor: Monitor, finding: Finding) -> float | None:
     if rule is None or then is None or not (isinstance(rule.limit, Drop) and rule.limit.baseline.trailing):
         return None
     below = fires_below(rule, then)
-    return below if finding.value is not None and finding.value < below else None
+    return below if finding.value is not None and is_beyond(finding.value, below, rule.rises) else None
 
 
 def _of_slices(was: Finding | None, now: Finding) -> Finding:

@@ -90,7 +90,7 @@ def _rule_words(rule: Rule, limits: tuple[float | None, float | None]) -> str:
     if threshold is None:
         return f"Rule {rule.name}: not enough known to judge"
     lasts = f" for {lasting(rule.lasting)}" if rule.lasting else ""
-    return f"Rule {rule.name} fires below {number(threshold)}{lasts}{against}"
+    return f"Rule {rule.name} fires {'above' if rule.rises else 'below'} {number(threshold)}{lasts}{against}"
 
 
 # ---- the plots -------------------------------------------------------------------------------------------------------
