@@ -66,8 +66,21 @@ def _per_bucket(name: str, *columns: sa.Column[int] | sa.Column[float]) -> sa.Ta
     )
 
 
+_NO_RESULTS = "no_results"
+"""Of the traffic, counted from 0014 on; in older buckets it is 0."""
+
+
+def _of_traffic() -> list[sa.Column[int]]:
+    return [sa.Column(f, sa.BigInteger, nullable=False) for f in TRAFFIC_FIELDS if f != _NO_RESULTS]
+
+
+def _no_results() -> sa.Column[int]:
+    return sa.Column(_NO_RESULTS, sa.BigInteger, nullable=False, server_default="0")
+
+
 partials = _per_bucket("partials", *(sa.Column(f, sa.Double, nullable=False) for f in FIELDS))
-traffic = _per_bucket("traffic", *(sa.Column(f, sa.BigInteger, nullable=False) for f in TRAFFIC_FIELDS))
+traffic = _per_bucket("traffic", *_of_traffic())
+traffic.append_column(_no_results())
 
 refusals = sa.Table(
     "refusals",
@@ -124,10 +137,9 @@ def _per_coarse_bucket(name: str, *columns: sa.Column[int] | sa.Column[float]) -
 
 
 coarse_partials = _per_coarse_bucket("coarse_partials", *(sa.Column(f, sa.Double, nullable=False) for f in FIELDS))
-coarse_traffic = _per_coarse_bucket(
-    "coarse_traffic", *(sa.Column(f, sa.BigInteger, nullable=False) for f in TRAFFIC_FIELDS)
-)
+coarse_traffic = _per_coarse_bucket("coarse_traffic", *_of_traffic())
 """Buckets that were rolled up: every bucket in such a span was read and final, and is no more in the fine tables."""
+coarse_traffic.append_column(_no_results())
 
 current_series = sa.Table(
     "current_series",

@@ -31,9 +31,10 @@ FIELDS = (
 """Of one measure: requests with data, those of them without a value, sum and sum of squares of the per-request value
 (of the others), and sums, squares and cross products of numerator and denominator for the pooled reading."""
 
-TRAFFIC_FIELDS = ("requests", "labelled", "impressions", "judged", "events", "no_results", "unmatched")
+TRAFFIC_FIELDS = ("requests", "labelled", "impressions", "judged", "events", "unmatched", "no_results")
 """Of the traffic: requests, those with a label, items shown within the depth and those of them with a label, events
-that count, requests without results, and events that match no impression (by their own time, for overall alone)."""
+that count, events that match no impression (these by their own time, for overall alone), and requests without
+results."""
 
 REQUESTS, EMPTY, TOTAL, SQUARES, NUM, DEN, NUM2, DEN2, NUM_DEN = range(len(FIELDS))
 _OF_EVENTS = tuple(TRAFFIC_FIELDS.index(name) for name in ("events", "unmatched"))

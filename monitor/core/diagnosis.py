@@ -352,9 +352,9 @@ def coverage(stored: Stored) -> dict[str, float | None]:
     for suffix, parts in (("", now), ("_before", before)):
         sums = sum((_labelled(stored, p) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
         whole = sum((p.slice(("", "")).sum(axis=0) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
-        requests, labelled, impressions, judged, _, _, unmatched = sums.tolist()
+        requests, labelled, impressions, judged, _, _, _ = sums.tolist()
         if stored.unlabelled:  # those of the slices that are left out are among them
-            sums[-1] -= unmatched
+            sums[b.TRAFFIC_FIELDS.index("unmatched")] = 0.0
         found[f"labelled{suffix}"] = _share(labelled, float(b.with_results(sums)))
         found[f"judged{suffix}"] = _share(judged, impressions)
         found[f"events{suffix}"] = b.events_per_request(sums)

@@ -178,9 +178,9 @@ class _Cells:
 
 
 def _traffic(reading: Reading, cell: Ints, cells: int) -> Floats:
-    columns = [None, reading.labelled, reading.impressions, reading.judged, reading.events, reading.no_results]
+    columns = [None, reading.labelled, reading.impressions, reading.judged, reading.events]
     counted = [count(cell, c, cells) for c in columns]
-    return np.stack([*counted, np.zeros(cells)], axis=1)
+    return np.stack([*counted, np.zeros(cells), count(cell, reading.no_results, cells)], axis=1)
 
 
 def _by_bucket(micros: Ints, first: int, width: int, total: int) -> Floats:

@@ -417,7 +417,7 @@ class _Found:
             self.edges[-1],
             bucket=np.array([self._start(row["bucket"]) for row in cells], np.int64),
             slices=self._slices(cells),
-            traffic=self._floats(cells, TRAFFIC_FIELDS[:-1], zeros=1),
+            traffic=self._floats(cells, TRAFFIC_FIELDS),
             measures={k: self._floats(cells, [f"{n}_{p}" for p in PARTS]) for k, n in self.summing.kernels.items()},
             refused={name: self._floats(cells, [name])[:, 0].astype(np.int64) for name in _REFUSED},
             strays={(self._start(row["bucket"]), "null_request"): int(row["n_rows"]) for row in self.strays},
@@ -439,7 +439,7 @@ class _Found:
         return found
 
     @staticmethod
-    def _floats(cells: Sequence[Mapping[str, Any]], names: Sequence[str], zeros: int = 0) -> Floats:
-        """(cells, columns) of these names, and so many columns of zeros."""
-        found = [[float(row[name]) for name in names] + [0.0] * zeros for row in cells]
-        return np.array(found, np.float64).reshape(len(cells), len(names) + zeros)
+    def _floats(cells: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Floats:
+        """(cells, columns) of these names."""
+        found = [[float(row[name]) for name in names] for row in cells]
+        return np.array(found, np.float64).reshape(len(cells), len(names))

@@ -61,7 +61,9 @@ def stored(
     history = history.after(partials(past, rates[0], means[0], seed, waves))
     window = (END - DAY, END)
     subject = d.Subject(measure, None, OVERALL, window, d.same_hours(window, window[0]))
-    traffic = History(history.starts, history.final, history.slices, history.sums[:, :, [0, 0, 0, 0, 0, 0]])
+    crowd = np.repeat(history.sums[:, :, :1], len(b.TRAFFIC_FIELDS), axis=2)
+    crowd[:, :, b.TRAFFIC_FIELDS.index("no_results")] = 0
+    traffic = History(history.starts, history.final, history.slices, crowd)
     return d.Stored(subject, history, traffic, HOUR)
 
 
@@ -287,7 +289,7 @@ def test_when_a_version_served_is_by_the_buckets_that_have_it() -> None:
     rankings = replace(RANKINGS, model_version="model")
     made = replace(monitor(), rankings=rankings, slices=(Slice("model_version", "model"),), bucket=HOUR)
     starts = np.arange(0, 10 * HOUR, HOUR)
-    sums = np.zeros((10, 3, 6))
+    sums = np.zeros((10, 3, 7))
     sums[:, 0, 0], sums[:6, 1, 0], sums[6:, 2, 0] = 5, 5, 5
     traffic = History(starts, np.ones(10, bool), (OVERALL, ("model_version", "v1"), ("model_version", "v2")), sums)
     first = {"v1": -50 * HOUR, "v2": 6 * HOUR, "v3": 0}

@@ -18,8 +18,8 @@ from sklearn.metrics import dcg_score, ndcg_score
 
 from monitor.core import kernels
 from monitor.core.kernels import Judged, Scores, score
-from monitor.core.measures import SPECS, Measure, parse
-from tests.core.oracle import ORACLE, Request, cases, is_empty, listed, measures, rankings
+from monitor.core.measures import Measure, parse
+from tests.core.oracle import OF_LABELS, ORACLE, Request, cases, is_empty, listed, measures, rankings
 from tests.support.examples import examples
 
 TOLERANCE = 1e-12
@@ -54,7 +54,7 @@ def empty(text: str, request: Request) -> bool:
 # The plain loop.
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", OF_LABELS)
 @briefly
 @given(data=st.data())
 def test_every_measure_equals_a_plain_loop(name: str, data: st.DataObject) -> None:

@@ -99,7 +99,8 @@ def test_only_a_gain_for_grade_0_makes_a_measure_dense() -> None:
         assert parse(text).is_sparse
 
 
-KNOWN = "known are ndcg, dcg, cg, precision, recall, map, mrr, hit_rate, err, rbp, ctr, click_position, e.g. ndcg@10"
+_NAMES = "ndcg, dcg, cg, precision, recall, map, mrr, hit_rate, err, rbp, ctr, no_results, click_position"
+KNOWN = f"known are {_NAMES}, e.g. ndcg@10"
 CUT = "the cut-off must be a whole number from 1 to 999999"
 OF_NDCG = "is no option of ndcg; it has aggregate, discount, empty, gain, ideal, max_grade"
 GAIN = "gain must be linear, exp2 or a table like {0:0,1:1,2:3}"

@@ -52,7 +52,7 @@ class Dense:
             for cells in self.measures.values():
                 cells.setdefault(cell, [0.0] * 9)
         for at in self._unmatched():
-            self.traffic[self._overall(at)][6] += 1
+            self.traffic[self._overall(at)][5] += 1
 
     @cached_property
     def events(self) -> dict[Any, list[Row]]:
@@ -106,7 +106,7 @@ class Dense:
         sums = {str(k): list(_sums(k, one, sample)) for k in kernels if (sample := one.sample(k))}
         for cell in cells:
             counts = [1, labels.labelled, one.shown(self.monitor.depth), labels.judged, labels.events]
-            counts += [one.is_empty, 0]
+            counts += [0, one.is_empty]
             self.traffic[cell] = [a + b for a, b in zip(self._traffic(cell), counts, strict=True)]
             for reason, rows in one.refused.items():
                 self.refused[cell, reason] += rows if reason in REASONS else 0

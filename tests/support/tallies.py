@@ -42,7 +42,8 @@ def tally(
         counts = {OVERALL: sum(devices.values())} | {("device", d): n for d, n in devices.items() if n}
         for key, count in counts.items():
             cell: Cell = (start, *key)
-            found.traffic[cell] = np.array([count, int(count * labelled), 10 * count, 7 * count, count, 0], dtype=float)
+            crowd = [count, int(count * labelled), 10 * count, 7 * count, count, 0, 0]
+            found.traffic[cell] = np.array(crowd, dtype=float)
             for number, measure in enumerate(monitor.measures, start=1):
                 sums = np.array([count, 0, *(count * number / d for d in (3, 7, 9, 11, 13, 17, 19))])
                 found.measures.setdefault(str(measure.kernel), {})[cell] = sums
