@@ -67,7 +67,7 @@ def _per_bucket(name: str, *columns: sa.Column[int] | sa.Column[float]) -> sa.Ta
 
 
 _NO_RESULTS = "no_results"
-"""Of the traffic, counted from 0014 on; in older buckets it is 0."""
+"""Of the traffic, counted from 0015 on; in older buckets it is 0."""
 
 
 def _of_traffic() -> list[sa.Column[int]]:

@@ -30,7 +30,7 @@ from monitor.store.verdicts import Diagnosis
 from tests.support.postgres import PostgresServer
 from tests.support.tallies import HOUR, line, python, rows, tally, watched, write
 
-HEAD = "0014"
+HEAD = "0015"
 MONITOR = watched()
 
 
