@@ -334,9 +334,8 @@ class App:
         """Empty if the process and its scheduler live, and no run hangs; else what is wrong."""
         if not self.scheduler.is_alive:
             return "the scheduler gives no sign of life; restart rankmon"
-        allowed = max(
-            (s.statement_timeout for s in self.config.sources), default=0.0
-        )  # a reload may swap them meanwhile
+        # Of all sources, for a reload may take one away meanwhile.
+        allowed = max((s.statement_timeout for s in self.config.sources), default=0.0)
         for name, runner in list(self.runners.items()):
             if (seconds := runner.hangs_for(allowed)) > 0:
                 return f"a run of {name} has hung for {lasting(int(seconds))}; restart rankmon"
