@@ -1,27 +1,33 @@
 """Rules on the label coverage are about the data: an incident of their own, other receivers, another alert."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
+import yaml
 
 from monitor.cli import run
 from monitor.cli.explain_incident_hours import hours_of
 from monitor.cli.incidents import line, steps_of
+from monitor.config import load
+from monitor.core.buckets import TRAFFIC_FIELDS
 from monitor.core.incidents import MATTERS, Firing, Incident, by_matter
 from monitor.core.messages import Notification
 from monitor.core.rules import Floor, Rule
-from monitor.core.thresholds import Change
-from monitor.core.types import Monitor
+from monitor.core.thresholds import Change, View, follow
+from monitor.core.types import OVERALL, Monitor
+from monitor.core.windows import History
 from monitor.notify.alertmanager import alerts
 from monitor.schema import outbox
 from monitor.store import Store
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
 from tests.support.pages import DAY, RULE, START, fell, fill, shown, watched
-from tests.support.tallies import HOUR
+from tests.support.tallies import HOUR, ROOT
 
 CONFIG = """\
 store: {url: "sqlite:///store.db"}
@@ -67,6 +73,46 @@ def open_(store: Store) -> dict[str, list[str]]:
     """Matter -> names of the rules that fire in its open incident."""
     found = (s.incident for s in store.alerts.incidents(state="firing"))
     return {i.matter: sorted({name[0] for name in i.firing or {}}) for i in found}
+
+
+def log(rng: np.random.Generator, days: int, outage: int | None = None) -> History:
+    """Hours of traffic with quiet nights, whose labels wander by the hour and the day; none for 12 h of an outage."""
+    hours = np.arange(24 * days)
+    requests = rng.poisson(40 + 360 * np.clip(np.sin((hours % 24 - 6) / 12 * np.pi), 0, 1))
+    wander = 0.08 * np.repeat(rng.standard_normal(days), 24) + 0.15 * rng.standard_normal(len(hours))
+    share = 0.4 * np.exp(wander) * np.where(hours % 24 < 7, 0.8, 1)
+    traffic = np.zeros((len(hours), 1, len(TRAFFIC_FIELDS)))
+    traffic[:, 0, 0], traffic[:, 0, 1] = requests, rng.binomial(requests, share)
+    if outage is not None:
+        traffic[outage : outage + 12, 0, 1] = 0
+    return History(hours * HOUR, np.ones(len(hours), bool), (OVERALL,), traffic)
+
+
+def fired(rule: Rule, history: History, hours: range) -> list[int]:
+    """Hours in which a rule on the label coverage began to fire."""
+    _, changes = follow(rule, View(history, history, HOUR, 0.9), [h * HOUR for h in hours], {})
+    return [change.at // HOUR for change in changes if change.became == "firing"]
+
+
+def test_the_rule_of_the_documents_fires_in_an_outage_of_12_hours_and_in_no_normal_night() -> None:
+    examples = {"SHOP_PASSWORD": "x", "RETRAIN_SECRET": "x", "SLACK_URL": "x"}
+    (rule,) = (
+        rule
+        for monitor in load(ROOT / "config/examples/search-events.yaml", examples).monitors
+        for rule in monitor.alerts
+        if rule.name == "labels-missing"
+    )
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"^ +- name: labels-missing.*?severity: warning", readme, re.DOTALL | re.MULTILINE)
+    (read,) = yaml.safe_load(lines)
+    assert (read["window"], read["drop"], read["for"]) == ("6h", "50%", "3h")
+    assert (rule.window, rule.lasting, rule.min_requests) == (6 * HOUR, 3 * HOUR, 100)
+    for seed in range(8):
+        began = 24 * 28 + 7 * seed
+        outage = log(np.random.default_rng(seed), 35, began)
+        assert fired(rule, outage, range(24 * 14, began + 1)) == [], "five weeks of normal nights"
+        (at, *_) = fired(rule, outage, range(began - 24, began + 13))
+        assert at - began <= 8
 
 
 def test_it_has_an_incident_of_its_own_beside_that_on_the_quality(store: Store) -> None:

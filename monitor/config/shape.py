@@ -235,7 +235,10 @@ class Events(Relation):
         default="max",
         description="Of several events on one item: the highest grade (max, default), or all of them added.",
     )
-    attribution: PositiveDuration = Field(description="How long after serving an event still counts.", examples=["24h"])
+    attribution: PositiveDuration = Field(
+        description="An event counts from its serving until this much later; just then it no longer does.",
+        examples=["24h"],
+    )
     max_grade: Maybe[HighestGrade] = Field(
         default=None,
         description="Highest grade there can be. Default: the highest of the rules, where they set a limit.",
