@@ -49,7 +49,7 @@ MONITOR: dict[str, Any] = {
         }
     },
     "measures": ["ndcg@10", "mrr@10"],
-    "windows": ["24h"],
+    "windows": ["6h", "24h"],
     "drift": {},
     "retrain": {"notify": ["log"], "after": "24h"},
 }
