@@ -604,6 +604,18 @@ def test_requests_that_come_all_the_time_and_are_whole_hours_old_are_told(
         assert "is 'local_at' written in Asia/Dhaka? If not, name its zone as `timezone`" in said[0]
 
 
+def test_requests_that_come_a_minute_late_and_are_hours_old_by_both_times_are_a_hint(
+    check: Check, database_url: str
+) -> None:
+    execute(database_url, "DELETE FROM search_log")
+    dhaka = in_zone("Asia/Dhaka")  # an hour ahead of where both are written
+    with written(database_url, 60):
+        time.sleep(0.5)
+        err = check((SERVED, dhaka), (HAPPENED, dhaka))[2]
+    (said,) = (line for line in err if "newest request" in line)
+    assert re.search(r"the newest request is 1 h 1 min old while they come all the time: unless the log lags by", said)
+
+
 LAGOS = in_zone("Africa/Lagos")  # an hour ahead of UTC all year
 LATE = ("attribution: 1h", "attribution: 24h")
 

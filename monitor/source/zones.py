@@ -89,17 +89,22 @@ def behind(how: TimeColumn, now: float, newest: Callable[[], float | None]) -> s
     """
     began = time.monotonic()
 
-    def look() -> tuple[int, float]:
+    def look() -> tuple[int, float, float]:
         found = newest()
-        return (0, 0.0) if found is None else (_hours(now + time.monotonic() - began - found), found)
+        return (0, 0.0, 0.0) if found is None else (*_hours(now + time.monotonic() - began - found), found)
 
-    hours, was = look()
+    hours, _, was = look()
     if not hours:
         return ""
     time.sleep(LOOK_AGAIN)
-    still, found = look()
+    still, over, found = look()
     if still != hours or found <= was:
         return ""
+    if over > EXACT:
+        return (
+            f"the newest request is {lasting(round(hours * HOUR + over))} old while they come all the time: unless the "
+            f"log lags by that, they are read as {hours} h too old; {_remedy(how)}"
+        )
     return (
         f"the newest request is {hours} h old to the second while they come all the time, so they are read as "
         f"{hours} h too old; {_remedy(how)}"
@@ -192,10 +197,10 @@ def _after(seconds: float) -> str:
     return f"{lasting(round(abs(seconds)))} {'before' if seconds < 0 else 'after'}"
 
 
-def _hours(age: float) -> int:
-    """Of how many hours an age in seconds is; 0 where it is not as good as whole ones, or more than any zone's."""
+def _hours(age: float) -> tuple[int, float]:
+    """Of how many hours an age in seconds is, and how much more; 0 where that is much, or more than any zone's."""
     hours, over = divmod(age, HOUR)
-    return int(hours) if hours < FARTHEST and over <= EXACT else 0
+    return int(hours) if hours < FARTHEST and over <= CLOCK_ERROR else 0, over
 
 
 def _many(rows: int) -> str:
