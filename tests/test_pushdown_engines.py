@@ -16,11 +16,12 @@ from monitor.database_url import parse_url
 from monitor.errors import SourceError
 from monitor.source.choice import explained
 from monitor.source.engine import Database
+from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
 from tests.support.ending import raised_at_the_end
 from tests.support.engines import Kind, clickhouse, duckdb_over_parquet, mariadb
 from tests.support.examples import times
-from tests.support.logs import BUCKET, END, START, Dirt, Log, Soiled, Style, column, events, moment, monitor
+from tests.support.logs import BUCKET, END, MICROS, START, Dirt, Log, Soiled, Style, column, events, moment, monitor
 from tests.support.mariadb import MariaServer
 from tests.support.requirements import missing
 from tests.test_pushdown import Mild, assert_however_it_is_read, both, measures, recipe_of, recurring
@@ -200,6 +201,19 @@ def test_a_missing_driver_is_named_with_what_brings_it(url: str, remedy: str) ->
         pass
     assert caught.value.reason == "driver"
     assert remedy in str(caught.value)
+
+
+def test_the_rows_of_any_spans_are_counted(engine: Kind) -> None:
+    for style in engine.styles.values():
+        log = Log()
+        for number in range(40):
+            log.show(f"r{number}", [1, 2, 3], START + 60 * number)
+        engine.write(log, style, "whole", "number")
+        database = Database("s", parse_url(engine.url, None), 60)
+        spans = [(START, END), *((START + 60 * i, START + 60 * i + 60) for i in range(30)), (END, END + BUCKET)]
+        counts = Pull(monitor(column(), style), database).row_counts(spans)
+        assert counts == [sum(s * MICROS <= row["at"] < u * MICROS for row in log.rankings) for s, u in spans]
+        database.close()
 
 
 def test_an_empty_source_has_nothing_new(engine: Kind) -> None:
