@@ -163,3 +163,22 @@ def test_a_daemon_with_another_configuration_closes_nothing_at_its_start(bench: 
     app.start()
     app.stop()
     assert [s.incident.state for s in bench.incidents] == ["firing"]
+
+
+def test_a_daemon_with_other_channels_has_those_told_that_were_told(bench: Bench) -> None:
+    """Else the alert of what it withdrew went on at the receiver, which only the other daemon has."""
+    daemon = Daemon(bench, "other")
+    bench.channels = {"log": ("log",)}
+    daemon.look()
+    assert daemon.look(LONG) == ["withdrawn"]
+    assert bench.notices == [("team", "firing"), ("team", "withdrawn")]
+
+
+def test_two_daemons_that_watch_at_once_withdraw_it_when_it_is_time(bench: Bench) -> None:
+    first, second = Daemon(bench, "a"), Daemon(bench, "b")
+    for _ in range(int(LONG // 5)):
+        first.look(5)
+        assert second.look(5) == ["firing"]
+    first.look(5)
+    assert second.look(5) == ["withdrawn"]
+    assert bench.notices == [("team", "firing"), ("team", "withdrawn")]

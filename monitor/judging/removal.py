@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from monitor.core.messages import About, notification
 from monitor.judging.incidents import closed, ended
-from monitor.judging.telling import Telling, as_told, told_targets, transition
+from monitor.judging.telling import Telling, as_told, transition
 from monitor.judging.work import REMOVED
 from monitor.store import Lease, Store
 from monitor.store.alerts import Judgement
@@ -25,6 +25,7 @@ def withdraw(monitor: str, store: Store, lease: Lease, telling: Telling) -> None
         if stored.told and last is not None:
             about = as_told(About(monitor), last)
             notice = notification("withdrawn", about, stored.incident, (), number, reason=REMOVED)
-            notices += [(target, notice) for target in told_targets(stored.incident.id, store, telling)]
+            # Another daemon may have the receivers, and not this one: what nobody has is given up in the outbox.
+            notices += [(target, notice) for target in store.alerts.told(stored.incident.id)]
     judgement = Judgement(monitor, state.until, {}, incidents, transitions=steps, notices=notices)
     store.alerts.save(lease, judgement, telling.real_now)
