@@ -40,6 +40,9 @@ QUERY, VERSION = "rankmon_query", "rankmon_version"
 LONGEST = 60.0
 """Seconds that a cycle may spend on diagnoses, but for the step that is under way."""
 
+MOST_OWED = 3
+"""Attempts on an incident that is over: its requests may be gone."""
+
 MOST_SKIPPED = 12
 """Cycles that are let pass at most between two attempts."""
 
@@ -376,9 +379,12 @@ class Diagnoser:
     _of: tuple[str, ConditionName] | None = None
     _failed: dict[tuple[str, ConditionName], int] = field(default_factory=dict, repr=False)
     _steps: Generator[None, None, dict[str, Any]] | None = field(default=None, repr=False)
+    _owed: list[str] | None = field(default=None, repr=False)
 
     def advance(self, is_over: Callable[[], bool], longest: float = LONGEST) -> str | None:
         """Go on with the conditions of the open incident that have no diagnosis yet; its id if one more has.
+
+        Without an open one, with those that were told and are over without any: a process that ended owed them.
 
         Args:
             is_over: whether to leave off; it is asked after each step, of which one is taken in any case.
@@ -405,8 +411,25 @@ class Diagnoser:
             raise
 
     def _open(self) -> StoredIncident | None:
+        if self._owed is None:
+            self._owed = self._without_any()
         found = self.store.alerts.incidents(self.monitor.name, "firing")
-        return next((s for s in found if s.incident.matter == "quality"), None)
+        if (current := next((s for s in found if s.incident.matter == "quality"), None)) is not None:
+            return current
+        while self._owed:
+            owed = self.store.alerts.incident(self._owed[0])
+            if owed is not None and not self.store.verdicts.diagnosed(owed.incident.id) and self.failures < MOST_OWED:
+                return owed
+            del self._owed[0]
+            self.failures = self._skip = 0
+        return None
+
+    def _without_any(self) -> list[str]:
+        """Ids of the incidents that were told and are over, of the time that the source is read for, newest first."""
+        newest = self.store.newest_bucket(self.monitor.traffic) or 0
+        told = [s.incident for s in self.store.alerts.incidents(self.monitor.name) if s.told]
+        over = [i for i in told if i.matter == "quality" and i.state == "resolved"]
+        return [i.id for i in over if (i.closed_at or 0) >= newest - self.monitor.history]
 
     def _todo(self, incident: StoredIncident) -> list[Fired]:
         """The conditions that have no diagnosis yet: the one under way first, last what failed most often."""
@@ -415,7 +438,7 @@ class Diagnoser:
         first, *others = fired(incident, self.store) or [first_fired(incident, self.store)]
         # What is the gravest changes with time: it has a diagnosis however many others have one.
         todo = [one for one in others if one.name not in taken][: max(0, MOST - len(taken | {first.name}))]
-        todo = [*([] if first.name in taken else [first]), *todo]
+        todo = [*([] if first.name in taken else [first]), *todo] if incident.incident.is_open else [first]
         return sorted(todo, key=lambda one: (self._of != (id_, one.name), self._failed.get((id_, one.name), 0)))
 
     def _go_on(

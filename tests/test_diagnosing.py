@@ -711,3 +711,30 @@ def test_no_text_of_a_query_reaches_log_or_outbox(bench: Bench, filled: Path, ca
         sent = "".join(connection.execute(sa.text("SELECT document FROM outbox")).scalars())
     assert sent
     assert not any(text in caplog.text or text in sent for text in texts)
+
+
+def test_what_a_process_that_was_killed_owed_is_made_up_for_though_the_incident_is_over(bench: Bench) -> None:
+    """It opened, was told, and was over before any process came to look closer."""
+    name = bench.incident.incident.id
+    with bench.store.writing() as connection:
+        over = {"state": "resolved", "closed_at": LAST, "told": True}
+        connection.execute(incidents.update().where(incidents.c.id == name).values(over))
+    made = Diagnoser(bench.monitor, bench.store, bench.open)
+    assert [made.advance(lambda: False) for _ in range(2)] == [name, None]
+    assert bench.store.verdicts.diagnosis(name) is not None
+    asked = len(bench.source.asked)
+    assert Diagnoser(bench.monitor, bench.store, bench.open).advance(lambda: False) is None
+    assert len(bench.source.asked) == asked
+
+
+def test_what_is_owed_but_cannot_be_had_is_given_up(bench: Bench) -> None:
+    with bench.store.writing() as connection:
+        connection.execute(incidents.update().values(state="resolved", closed_at=LAST, told=True))
+    bench.source.fault = SourceError("gone", "missing")
+    made, failed = Diagnoser(bench.monitor, bench.store, bench.open), 0
+    for _ in range(30):
+        try:
+            assert made.advance(lambda: False) is None
+        except SourceError:
+            failed += 1
+    assert failed == 3
