@@ -94,6 +94,24 @@ def contents(path: Path) -> dict[str, dict[tuple[object, ...], tuple[object, ...
         store.close()
 
 
+def finely(path: Path) -> Path:
+    """The same with more buckets, so that it takes longer."""
+    path.write_text(path.read_text(encoding="utf-8") + "    bucket: 15m\n", encoding="utf-8")
+    return path
+
+
+def copy_shop(folder: Path, url: str) -> None:
+    """Put the shop into another database, row for row."""
+    one, other, tables = sa.create_engine(f"sqlite:///{folder}/shop.db"), sa.create_engine(url), sa.MetaData()
+    tables.reflect(one)
+    tables.create_all(other)
+    with one.connect() as source, other.begin() as target:
+        for table in tables.sorted_tables:
+            target.execute(table.insert(), [dict(row) for row in source.execute(table.select()).mappings()])
+    one.dispose()
+    other.dispose()
+
+
 def forget(path: Path, url: str) -> None:
     if url.startswith("sqlite"):
         for old in path.parent.glob(f"{path.stem}.db*"):
@@ -166,26 +184,28 @@ def test_backfilling_survives_being_killed_at_random_moments(
     assert differences(expected, contents(hit)) == []
 
 
-def test_backfilling_waits_for_a_store_that_restarts_in_the_middle(
-    zygote: Zygote, shop_folder: Path, postgres: PostgresServer
+@pytest.mark.parametrize("what", ["store", "source"])
+def test_backfilling_waits_for_what_restarts_in_the_middle(
+    zygote: Zygote, shop_folder: Path, postgres: PostgresServer, what: str
 ) -> None:
-    fine = "    bucket: 15m\n"
-    calm = configuration(shop_folder, "whole")
-    calm.write_text(calm.read_text(encoding="utf-8") + fine, encoding="utf-8")
+    calm = finely(configuration(shop_folder, f"whole-{what}"))
     began = time.monotonic()
     finish(zygote.start(*backfill(calm)))
     length, expected = time.monotonic() - began, contents(calm)
     rng, restarts, waited = random.Random(2), 0, 0
     with postgres.database() as url:
-        hit = configuration(shop_folder, "restarted", url)
-        hit.write_text(hit.read_text(encoding="utf-8") + fine, encoding="utf-8")
+        hit = finely(configuration(shop_folder, f"restarted-{what}", url if what == "store" else ""))
+        if what == "source":
+            copy_shop(shop_folder, url)
+            shop = f"sqlite:///{shop_folder}/shop.db"
+            hit.write_text(hit.read_text(encoding="utf-8").replace(shop, url), encoding="utf-8")
         for _ in range(5 * RESTARTS):
             if restarts >= RESTARTS:
                 break
-            forget(hit, url)
-            child = zygote.start(*backfill(hit))
-            while not has_tables(url) and child.is_running():  # one that nobody has reached yet is not waited for
-                time.sleep(0.02)
+            forget(hit, url if what == "store" else "sqlite")
+            child, store = zygote.start(*backfill(hit)), shop_folder / f"{hit.stem}.db"
+            while child.is_running() and not (has_tables(url) if what == "store" else has_partials(store)):
+                time.sleep(0.02)  # what nobody has reached yet is not waited for
             while child.is_running() and restarts < RESTARTS:
                 time.sleep(rng.uniform(0, 0.4 * length))
                 if child.is_running():
@@ -196,7 +216,7 @@ def test_backfilling_waits_for_a_store_that_restarts_in_the_middle(
             waited += finish(child).count("; trying again in ")
             assert differences(expected, contents(hit)) == []
     assert restarts == RESTARTS
-    assert waited, "some came while it wrote"
+    assert waited, "some came while it worked"
 
 
 def test_running_survives_being_killed_at_random_moments(zygote: Zygote, shop_folder: Path) -> None:

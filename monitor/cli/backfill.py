@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from monitor.store.alerts import Judgement
 
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 PASSING = ("connect", "timeout", "resources", "permission")
@@ -88,7 +90,7 @@ def _try_to_fill(
     try:
         with app.store.blaming_damage():
             fill(app, monitor, span, again, force)
-        for _, line, _ in rule_lines(monitor, app.store):
+        for _, line, _ in _Outages(app, has_answered=True).through(lambda: list(rule_lines(monitor, app.store))):
             click.echo(f"{monitor.name}: {line}")
     except (InputError, SourceError, LeaseLost) as error:
         click.echo(f"rankmon: {error}", err=True)
@@ -120,11 +122,12 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
         )
     name = monitor.name
     before = {s.incident.id for s in app.store.alerts.incidents(name, most=100_000)}
-    outcome, judgement = _read(app, monitor, span, again, force)
+    outages = _Outages(app)
+    outcome, judgement = _read(app, monitor, span, again, force, outages)
     kept = f", {outcome.kept} final ones kept" if outcome.kept else ""
     kept += f", {outcome.held} kept of which the source has no request any more" if outcome.held else ""
     click.echo(f"{name}: {counted(outcome.stored, 'bucket')} stored{kept}")
-    if outcome.stored and (refused := _refused(app, monitor, span)):
+    if outcome.stored and (refused := outages.through(lambda: _refused(app, monitor, span))):
         click.echo(f"{name}: left out of that time: {refused}")
     if judgement is not None and judgement.incidents:
         every, new = len(judgement.incidents), sum(s.incident.id not in before for s in judgement.incidents)
@@ -136,7 +139,7 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
 
 
 def _read(
-    app: App, monitor: Monitor, span: tuple[int, int], again: bool, force: bool
+    app: App, monitor: Monitor, span: tuple[int, int], again: bool, force: bool, outages: _Outages
 ) -> tuple[Outcome, Judgement | None]:
     """Read, store and judge, with a progress bar; outages of what has answered before are waited out."""
     from rich.console import Console
@@ -147,7 +150,7 @@ def _read(
     from monitor.judging import judge
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    name, total, outages = monitor.name, Outcome(), _Outages(app)
+    name, total = monitor.name, Outcome()
     now, source, stride = app.clock.now(), app.source_of(monitor), Stride()
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(f"{name}: buckets", total=None)
@@ -176,15 +179,23 @@ def _read(
 class _Outages:
     """Waits for a source or a store that has answered before, as the daemon would: some seconds, then longer."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, has_answered: bool = False) -> None:
         self._app = app
-        self._has_answered = False
+        self._has_answered = has_answered
         self._began: float | None = None
         self._pause = 1.0
 
     def end(self) -> None:
         """Both have answered."""
         self._has_answered, self._began, self._pause = True, None, 1.0
+
+    def through(self, ask: Callable[[], T]) -> T:
+        """What is answered, if not at once. Raises what `wait` does."""
+        while True:
+            try:
+                return ask()
+            except (SourceError, StoreError) as error:
+                self.wait(error)
 
     def wait(self, error: SourceError | StoreError) -> None:
         """Wait a while.
