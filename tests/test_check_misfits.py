@@ -168,7 +168,7 @@ def test_times_in_another_format_are_told_at_their_keys(check: Check, engine: st
     ]
     for line, column in zip(err, ("served_at", "occurred_at"), strict=True):
         assert f"time column '{column}' holds '2026-10-01 12:00:00" in line
-        remedy = "take its format away; it names no zone, so declare e.g. timezone: UTC"
+        remedy = "take its format away; it comes without a zone, so declare e.g. timezone: UTC"
         assert (remedy in line) == (engine != "sqlite")
 
 
@@ -180,7 +180,7 @@ def test_times_without_a_zone_are_told_at_their_key(check: Check, engine: str) -
     assert said.startswith(
         "12: monitors[0].rankings.time: home-recs: source lake: time column 'served_at' holds '2026-"
     )
-    assert said.endswith("it names no zone, so declare e.g. timezone: UTC")
+    assert said.endswith("it comes without a zone, so declare e.g. timezone: UTC")
 
 
 @pytest.mark.parametrize("engine", ["duckdb"], indirect=True)

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from monitor.core.types import Monitor, Relation
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
-from monitor.source.choice import explained
+from monitor.source.choice import choose, explained
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
@@ -115,6 +115,59 @@ def test_ids_that_cannot_be_compared_are_told_at_once_and_not_when_one_is_logged
     database = Database("s", parse_url(url, None), 60)
     with pytest.raises(SourceError, match="Cannot compare values of type BIGINT and VARCHAR"):
         PushDown(monitor(events(style), style, ("ndcg@3",)), database, is_bound=True).read(START, END)
+    database.close()
+
+
+def test_times_that_clickhouse_shows_in_two_zones_are_instants_all_the_same(tmp_path: Path) -> None:
+    if importlib.util.find_spec("chdb") is None:
+        missing("chdb is not installed")
+    engine = clickhouse(tmp_path / "data")
+    style, summed = engine.styles["datetime UTC"], 0
+    for seed in range(3):
+        engine.write(Mild(seed, 1, Dirt()).make(), style, "whole", "number")
+        writer = sa.create_engine(engine.url)
+        with writer.begin() as writing:
+            writing.exec_driver_sql("ALTER TABLE events MODIFY COLUMN at Nullable(DateTime64(6, 'America/New_York'))")
+        writer.dispose()
+        named = replace(events(style), time=replace(style.column(), timezone=None))
+        made, database = monitor(named, style, ("ndcg@3", "mrr")), Database("s", parse_url(engine.url, None), 60)
+        assert choose(made, database.dialect).way == "pushdown"
+        one, other, buckets = both(made, database, START, END)
+        assert_same(one, other, f"seed {seed}")
+        summed += buckets
+        database.close()
+    assert summed >= 3
+    same = replace(monitor(named, style), recipe=replace(named, time=replace(style.column(), timezone="Europe/Berlin")))
+    assert "written in different ways" in why_not(same, "clickhousedb")  # a clock's time, and no instant
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "told"),
+    [
+        ("VARCHAR[]", "item", "column 'item' holds arrays or other values with parts, and not one id a row; give each"),
+        ("STRUCT(id BIGINT)", "item", "column 'item' holds arrays"),
+        ("VARCHAR", "position", "column 'position' is text, and positions are numbers; take CAST"),
+    ],
+)
+def test_columns_of_the_wrong_kind_are_named_with_the_remedy_on_duckdb(
+    tmp_path: Path, kind: str, column: str, told: str
+) -> None:
+    url = f"duckdb:///{tmp_path}/kinds.duckdb"
+    writer = sa.create_engine(url)
+    kinds = {"item": "VARCHAR", "position": "BIGINT"} | {column: kind}
+    with writer.begin() as writing:
+        shown = f'request VARCHAR, item {kinds["item"]}, position {kinds["position"]}, "at" BIGINT'
+        writing.exec_driver_sql(f"CREATE TABLE rankings ({shown}, query VARCHAR, device VARCHAR, country VARCHAR)")
+        writing.exec_driver_sql(
+            'CREATE TABLE events (request VARCHAR, item VARCHAR, "at" BIGINT, type VARCHAR, value DOUBLE)'
+        )
+    writer.dispose()
+    style = Style("BIGINT", "epoch_ms", None, lambda micros: micros // 1000)
+    database, made = Database("s", parse_url(url, None), 60), monitor(events(style), style, ("ndcg@3",))
+    for way in (Pull(made, database), PushDown(made, database, is_bound=True)):
+        with pytest.raises(SourceError) as caught:
+            way.read(START, END)
+        assert told in str(caught.value)
     database.close()
 
 

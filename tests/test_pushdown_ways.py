@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mssql, mysql, oracle, postgresql, sqlite
 
 from monitor.cli import run
+from monitor.cli.faults import key_of
 from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
 from monitor.core.summable import grades, obstacle
 from monitor.core.summed import Summed, tallied
@@ -625,6 +626,24 @@ def test_ids_that_floats_cannot_tell_apart_are_refused(shared_url: str) -> None:
     assert sum(t[TRAFFIC_FIELDS.index("events")] for (_, d, _), t in found.traffic.items() if not d) == 3 * BUCKETS
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("position TYPE text", "column 'position' is text, and positions are numbers; take CAST(position AS integer)"),
+        ("item TYPE bigint[] USING ARRAY[item]", "column 'item' holds arrays or other values with parts, and not one"),
+    ],
+)
+def test_columns_of_the_wrong_kind_are_named_with_the_remedy(shared_url: str, change: str, told: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER {change}")
+    for way in ("pull", "pushdown"):
+        with pytest.raises(SourceError) as caught:
+            source(shared_url, small(engine=way)).read(START, END)
+        assert told in str(caught.value)
+        assert key_of(small(), str(caught.value)) == ("rankings", told.split("'")[1])
+
+
 def test_where_clocks_change_what_events_may_be_on_is_looked_at_as_far_back_as_that(shared_url: str) -> None:
     zone = "Europe/Berlin"
     with sa.create_engine(shared_url).begin() as connection:
@@ -918,8 +937,8 @@ def test_the_sql_is_shown_with_its_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "kind", "zone", "said"),
     [
-        ("rankings", "timestamp", None, "it names no zone, so declare e.g. timezone: UTC"),
-        ("events", "timestamp", None, "it names no zone, so declare e.g. timezone: UTC"),
+        ("rankings", "timestamp", None, "it comes without a zone, so declare e.g. timezone: UTC"),
+        ("events", "timestamp", None, "it comes without a zone, so declare e.g. timezone: UTC"),
         ("both", "timestamptz", "Europe/Berlin", "it names its zone, so take timezone: Europe/Berlin away"),
         ("events", "date", None, "name a column that has the time of day too"),
     ],

@@ -197,7 +197,7 @@ def test_a_source_that_is_mended_is_read_as_before(shared_url: str, way: str, ca
     before = added_up(made, running.read(START, END))
     for harm, remedy, told in (
         ('RENAME COLUMN "device" TO "gadget"', 'RENAME COLUMN "gadget" TO "device"', "looked for in the rankings"),
-        ('ALTER "at" TYPE timestamp', 'ALTER "at" TYPE timestamptz', "it names no zone"),
+        ('ALTER "at" TYPE timestamp', 'ALTER "at" TYPE timestamptz', "it comes without a zone"),
     ):
         change(shared_url, "SET TimeZone = 'UTC'", f"ALTER TABLE rankings {harm}")
         with pytest.raises(SourceError, match=told):
@@ -291,7 +291,7 @@ def test_what_does_not_fit_any_more_is_told_with_its_place_and_remedy_on_duckdb(
     running = reader(way, watched(column()), url)
     running.read(START, END)
     for harm, reason, told in (
-        (to("rankings", "position", "text"), "data", "another type than it is declared or used as"),
+        (to("rankings", "position", "text"), "data", "column 'position' is text, and positions are numbers"),
         ('ALTER TABLE rankings DROP "position"', "missing", "looked for in the rankings, rankings; compare the table"),
     ):
         change(url, harm)

@@ -15,6 +15,7 @@ _MISSING = (
 _STATEMENT = re.compile(r" LINE \d+: .*?\^+")
 _ALIAS = re.compile(r"(?<![\w.])([re])\.(?=[\w\"`])(?!g\.)")  # but not of an "e.g."
 _TIME = re.compile(r": time column '([^']+)' ")
+_WRONG_KIND = re.compile(r": column '([^']+)' (?:is text, and positions|holds arrays)")
 _UNLIKE = re.compile(r": (request|item|query) of rankings and labels cannot be compared")
 _NO_FILES = re.compile(r"No files found that match the pattern \"(.+?)\"")
 _NOT_READ = re.compile(r"invalid input syntax for type [\w ]+: \"(.*?)\"")
@@ -40,6 +41,8 @@ def key_of(monitor: Monitor, text: str) -> Key:
         return ("rankings", "position")
     if found := _UNLIKE.search(text):
         return ("relevance", "judgments" if isinstance(monitor.recipe, Judgments) else "events", found[1])
+    if found := _WRONG_KIND.search(text):
+        return next((key for _, key, held in columns_of(monitor) if held == found[1]), ())
     if found := _TIME.search(text):
         times = (key for _, key, held in columns_of(monitor) if key[-1] == "time" and held == found[1])
         return next(times, ())

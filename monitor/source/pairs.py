@@ -12,7 +12,8 @@ from monitor.core.types import Column, Judgments, Relation
 from monitor.errors import SourceError
 from monitor.source.engine import Reader
 from monitor.source.kinds import MYSQL_TEXTS
-from monitor.source.queries import Queries
+from monitor.source.queries import PADDED, Queries
+from monitor.source.requests import of_parts
 from monitor.source.speech import Expression, family_of
 
 _NO_OPERATOR = "operator does not exist: "
@@ -31,6 +32,32 @@ _FLOATS: dict[str, dict[Any, tuple[str, int]]] = {
     "mysql": {4: ("FLOAT", 24), 5: ("DOUBLE", 53)},
 }
 """Dialect -> type code of whole and of floating-point numbers -> (name, bits that it tells apart)."""
+
+
+_PARTS = re.compile(r"\[\d*\]$|^(array|list|map|struct|tuple|nested)\b", re.IGNORECASE)
+"""Names of types whose values have parts."""
+_PG_ARRAYS = ("1005", "1007", "1009", "1014", "1015", "1016", "1231", "2951")
+"""PostgreSQL's type codes of arrays of whole numbers, texts, numeric and UUIDs."""
+_STRICT_TEXTS = {"postgresql": (25, PADDED, 1043), "duckdb": ("VARCHAR",)}
+"""Dialect -> types of texts, where these are not compared with numbers."""
+
+
+def check_columns(queries: Queries) -> None:
+    """See whether ids are single values, and positions numbers.
+
+    Raises:
+        SourceError: one is not, with its column and the remedy.
+    """
+    r, recipe, dialect = queries.monitor.rankings, queries.monitor.recipe, queries.dialect.name
+    ids = [(name, queries.kinds.rankings[name]) for name in (r.request, r.item)]
+    if not isinstance(recipe, Column):
+        ids.append((recipe.item, queries.kinds.labels[recipe.item]))
+    for name, kind in ids:
+        if _PARTS.search(str(kind)) or (dialect == "postgresql" and str(kind) in _PG_ARRAYS):
+            raise of_parts(name)
+    if queries.position_kind in _STRICT_TEXTS.get(dialect, ()):
+        told = f"column {r.position!r} is text, and positions are numbers; take CAST({r.position} AS integer)"
+        raise SourceError(f"{told} in a `select:`", "data", lasting=True)
 
 
 def check_pairs(queries: Queries, reader: Reader) -> None:

@@ -25,7 +25,7 @@ from monitor.source.again import Noticing
 from monitor.source.engine import Database, Reader
 from monitor.source.kinds import MYSQL_TEXTS, Kinds
 from monitor.source.labels import Labelling, Labels, Sample
-from monitor.source.pairs import check_pairs
+from monitor.source.pairs import check_columns, check_pairs
 from monitor.source.queries import PADDED, Queries
 from monitor.source.recurring import Recurring, apart
 from monitor.source.requests import Requests
@@ -265,6 +265,7 @@ class Pull:
 
     def _made(self, reader: Reader, kinds: Kinds) -> Queries:
         plain = replace(self._plain(reader), kinds=kinds)
+        check_columns(plain)
         check_pairs(plain, reader)
         _check_zones(plain)
         collated = _collated(plain, _POSTGRES_TEXTS if _has_lax_collations(plain, reader) else ())

@@ -196,9 +196,14 @@ def ids_in(column: str) -> Iterator[None]:
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
-        told = f"column {column!r} holds arrays or other values with parts, and not one id a row"
-        remedy = "give each item a row of its own in a `select:`, as by unnest(...), or take the value's text"
-        raise SourceError(f"{told}; {remedy}", "data", lasting=True) from error
+        raise of_parts(column) from error
+
+
+def of_parts(column: str) -> SourceError:
+    """That the values of a column of ids are arrays or the like."""
+    told = f"column {column!r} holds arrays or other values with parts, and not one id a row"
+    remedy = "give each item a row of its own in a `select:`, as by unnest(...), or take the value's text"
+    return SourceError(f"{told}; {remedy}", "data", lasting=True)
 
 
 def is_same(one: Any, other: Any) -> bool:

@@ -247,7 +247,9 @@ class Speech:
 
     def obstacle(self, column: TimeColumn, other: TimeColumn | None = None) -> str:
         """Why times of a column cannot be reckoned with, or not beside those of another one; empty if they can."""
-        if other is not None and not _alike(column, other):
+        # ClickHouse's times are instants whatever zone they are shown in.
+        are_instants = self.family == "clickhouse" and {column.timezone, other and other.timezone} <= {None, "UTC"}
+        if other is not None and not _alike(column, other) and not (are_instants and column.format == other.format):
             return f"times of {column.column!r} and {other.column!r} are written in different ways"
         if column.format in _EPOCHS:
             return ""
