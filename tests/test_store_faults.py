@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -346,6 +347,8 @@ def test_a_fault_over_what_is_stored_is_the_files_where_that_is_damaged(tmp_path
     store = new_store(url)
     with pytest.raises(KeyError), store.blaming_damage():
         raise KeyError("requests")
+    with pytest.raises(StoreError, match=r"no JSON any more.*bring back a copy of it"), store.blaming_damage():
+        json.loads('{"requests": 1')  # bytes within a text are no damage to SQLite
     store.alerts.silence("search", 0.0, 4e9, "ada", "a holiday")
     store.close()
     path = Path(str(url.database))

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +275,8 @@ def blaming_damage(url: URL) -> Iterator[None]:
         yield
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError) as error:
         is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
-        if is_file and (found := files.damage_of(Path(str(url.database)))):
+        unread = f"a document is no JSON any more: {error}" if isinstance(error, JSONDecodeError) else ""
+        if is_file and (found := unread or files.damage_of(Path(str(url.database)))):
             raise StoreError(f"store {url.render_as_string()}: {on_one_line(found)}; {_DAMAGED}") from error
         raise
 
