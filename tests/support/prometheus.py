@@ -156,9 +156,13 @@ class Prometheus(Server):
 
 
 def hurried(rules: str) -> str:
-    """The rules at the speed of a test: evaluated each second, minutes made to seconds, days and hours left alone."""
+    """The rules at the speed of a test: evaluated each second, minutes made to seconds, days and hours left alone.
+
+    A quarter of an hour that is written in seconds becomes 20 of them.
+    """
     text = re.sub(r"^( *)interval: 1m$", r"\1interval: 1s", rules, flags=re.MULTILINE)
     text = re.sub(r"^( *)for: (\d+)m$", r"\1for: \2s", text, flags=re.MULTILINE)
+    text = re.sub(r"\b900\b", "20", text)
     return re.sub(r"\[(\d+)m\]", r"[\1s]", text)
 
 
