@@ -139,3 +139,10 @@ def test_small_data_are_held_against_no_aim() -> None:
     assert section.lines[0].met == "no"
     assert without_aims(section).lines[0].met == ""
     assert "## Title" in markdown([section])
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is only measured on Linux")
+def test_what_is_called_often_is_timed_beside_a_daemon_that_waits(tmp_path: Path) -> None:
+    found = figures(memory.resting(tmp_path, 1))
+    assert len(found) == 4
+    assert found["a daemon that waits: memory"].endswith(" MB")

@@ -428,6 +428,24 @@ def test_what_is_old_enough_is_taken_also_from_the_defaults(tmp_path: Path) -> N
     assert monitor.retention == Retention(400 * DAY, 80 * DAY, 7 * DAY)
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("", Retention(roll_up_after=400 * DAY)),
+        ("    retention: {}\n", Retention()),
+        ("    retention: {keep: 500d}\n", Retention(500 * DAY)),
+        ("    windows: [380d]\n", Retention(roll_up_after=459 * DAY)),
+    ],
+)
+def test_where_nothing_is_said_old_buckets_become_days_once_no_cycle_looks_at_them(
+    tmp_path: Path, said: str, expected: Retention
+) -> None:
+    path = tmp_path / "rankmon.yaml"
+    path.write_text(CONFIG.format(folder=tmp_path) + said, encoding="utf-8")
+    (monitor,) = load(path, {}).monitors
+    assert monitor.retention == expected
+
+
 LONG_RULE = Rule("r", parse("ndcg@10"), 7 * DAY, Drop(0.1, 0.1, True, Baseline(trailing=60 * DAY)))
 
 

@@ -9,7 +9,7 @@ import monitor.config.shape as shape
 from monitor.config.report import Report
 from monitor.config.scope import Scope
 from monitor.core.retention import least_age, least_kept, needed
-from monitor.core.types import Monitor, Retention, format_duration
+from monitor.core.types import FINE_FOR, Monitor, Retention, format_duration
 
 DAY = 86_400
 
@@ -18,7 +18,7 @@ def build_retention(scope: Scope, monitor: Monitor) -> Monitor:
     """The monitor with what it says of its buckets; what is wrong with that is reported."""
     said: shape.Retention | None = scope.setting("retention")
     if said is None:
-        return monitor
+        return replace(monitor, retention=Retention(roll_up_after=max(FINE_FOR, least_age(monitor))))
     for steps, text in _problems(monitor, said):
         scope.refuse_setting("retention", text, *steps)
     if said.roll_up is None:

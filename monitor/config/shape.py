@@ -375,7 +375,9 @@ class Settings(Shape):
         default=None, description="Who is asked to retrain, and how often at most. Default: nobody."
     )
     retention: Maybe[Retention] = Field(
-        default=None, description="How long buckets are kept. Default: for good, as they are."
+        default=None,
+        description="How long buckets are kept. Default: for good; those older than 400 days (or than cycles look "
+        "back, if that is more) as days. `{}` keeps all of them as they are.",
     )
 
 

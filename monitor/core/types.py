@@ -210,6 +210,10 @@ class Drift:
     show_queries: bool = False
 
 
+FINE_FOR = 400 * 86_400
+"""Seconds for which buckets stay as they are where nothing is said: the same month of the year before is among them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Retention:
     """How long buckets are kept as they are; None: for good. Seconds.
@@ -273,7 +277,7 @@ class Monitor:
     retrain_cooldown: int = 604800
     retrain_after: int = 86400
     engine: Literal["auto", "pull", "pushdown"] = "auto"
-    retention: Retention = Retention()
+    retention: Retention = Retention(roll_up_after=FINE_FOR)
 
     @property
     def label_delay(self) -> int:

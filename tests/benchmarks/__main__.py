@@ -31,6 +31,7 @@ def sections(folder: Path, quick: bool, is_large: bool = False) -> Iterator[Sect
             yield from postgres.sections(copied, folder, rounds)
             yield peers.section(copied, folder, rounds, is_quick=quick)
     yield memory.section(folder, requests)
+    yield memory.resting(folder, rounds)
     yield from incremental.sections(folder, *((5, 3) if quick else ()))
     yield from scrape.sections(folder, *((5, 3, 5, 1) if quick else ()))
     yield from verdicts.sections(folder, *((20, 5, 1) if quick else ()))

@@ -32,7 +32,7 @@ from tests.support.simulated import configured, put
 SLICES, REQUESTS, ITEMS = 20, 200, 10
 HISTORY_DAYS, ROUNDS, WARM, STARTS = 90, 50, 30, 5
 """Days of history; cycles that are timed, those before them in which a daemon comes to its stride, and starts."""
-AIM = 1.3
+AIM, IDLE_AIM = 1.3, 0.3
 AT_FOURTH = 0.3
 """Share of fourth among fourth and fifth positions, by which their mean is LOW."""
 
@@ -51,7 +51,8 @@ Times of the processor, cycles of the two in turn, each in one process that has 
 storing, judging by an alert rule and by verdicts, the new snapshot and the page's curves. Source and store are SQLite;
 an hour has {REQUESTS} requests of {ITEMS} items in {SLICES} slices. Both have the same windows of 1, 7 and 90 days; of
 the one there are {HISTORY_DAYS} days of hours, of the other there is one, so that its baselines know nothing yet. The
-first cycle after a start reads once what the windows rest on and draws the curves; a later one reads what is new."""
+first cycle after a start reads once what the windows rest on and draws the curves; a later one reads what is new. That
+with nothing new is compared with that with one."""
 
 
 def sections(folder: Path, days: int = HISTORY_DAYS, rounds: int = ROUNDS) -> Iterator[Section]:
@@ -63,7 +64,8 @@ def sections(folder: Path, days: int = HISTORY_DAYS, rounds: int = ROUNDS) -> It
     short, long = (Daemon.after(past, drawn, days, folder / str(past), log) for past in (1, days))
     for _ in range(warm):
         short.cycle(), long.cycle()
-    taken = interleaved([("short", short.cycle), ("long", long.cycle)], rounds, time.process_time)
+    calls = [("short", short.cycle), ("long", long.cycle), ("idle", long.idle)]
+    taken = interleaved(calls, rounds, time.process_time)
     first: dict[str, list[float]] = {"short": [], "long": []}
     for _ in range(STARTS):
         for name, one in (("short", short), ("long", long)):
@@ -79,6 +81,7 @@ def sections(folder: Path, days: int = HISTORY_DAYS, rounds: int = ROUNDS) -> It
         [
             Line("after a day of history", duration(floor), 1.0),
             Line(f"after {days} days of history, {kind}", duration(full), full / floor, AIM, "at most"),
+            Line("the same with nothing new", duration(taken["idle"]), taken["idle"] / full, IDLE_AIM, "at most"),
             Line("the first after a start, a day of history", duration(begun["short"]), begun["short"] / floor),
             Line(f"the first after a start, {days} days", duration(begun["long"]), begun["long"] / floor),
         ],
@@ -133,6 +136,18 @@ class Daemon:
         outcome = self.runner.run().outcome
         if outcome is None or outcome.stored != 1 or outcome.left:
             raise RuntimeError(f"not a cycle with one new bucket: {outcome}")
+
+    def idle(self) -> None:
+        """A second later, a cycle.
+
+        Raises:
+            RuntimeError: it stored something.
+        """
+        self.clock.at += 1
+        outcome = self.runner.run().outcome
+        if outcome is None or outcome.stored:
+            raise RuntimeError(f"not a cycle with nothing new: {outcome}")
+        self.clock.at -= 1
 
     def monitor_with(self, **changes: object) -> None:
         """Start anew with another configuration of the same series."""

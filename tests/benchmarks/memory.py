@@ -5,13 +5,17 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+from statistics import median
 
 from tests.benchmarks.cycle import DENSITY, backfill
 from tests.benchmarks.data import LENGTH, Log, write_log
 from tests.benchmarks.report import Line, Section
+from tests.support.postgres import free_port
 
 ROOT = Path(__file__).parents[2]
 SIZES = (0.2, 1.0, 4.0)
@@ -50,6 +54,77 @@ REMARKS = f"""\
 The job of the tables above in a process of its own, over more and more hours of {DENSITY} requests of {LENGTH} items,
 and over a fifth of the hours with five times the requests; less what a process holds that has imported and opened the
 same and reads nothing. Ratios are to the line of ratio 1. A log that is shorter than one read needs less."""
+
+
+RESTING = """\
+store: {{url: "sqlite:///{folder}/resting.db"}}
+web: {{listen: "127.0.0.1:{port}"}}
+sources: {{shop: {{url: "sqlite:///{log}"}}}}
+monitors:
+  - name: shop
+    source: shop
+    rankings: {{table: rankings, request: request_id, item: item_id, position: position,
+               time: {{column: served_at, format: "%Y-%m-%dT%H:%M:%SZ"}}}}
+    relevance: {{events: {{table: events, request: request_id, item: item_id, type: type, attribution: 30m,
+                time: {{column: occurred_at, format: "%Y-%m-%dT%H:%M:%SZ"}}, rules: [{{type: click, grade: 1}}]}}}}
+    measures: [ndcg@10]
+    drift: {{}}
+"""
+RANKMON = """
+import sys
+from monitor.cli import run
+code = run(sys.argv[1:])
+print(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
+sys.exit(code)
+"""
+RESTS = 5.0
+"""Seconds after which a daemon that answers has run and waits."""
+
+
+def resting(folder: Path, rounds: int) -> Section:
+    """A table of what is called often, and of a daemon that waits."""
+    log = write_log(folder / "resting-log.db", 100, 1, "number")
+    path, port = folder / "resting.yaml", free_port()
+    path.write_text(RESTING.format(folder=folder, log=log.path, port=port), encoding="utf-8")
+    rankmon = [sys.executable, "-c", RANKMON]
+    subprocess.run([*rankmon, "migrate", "-c", path], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    daemon = subprocess.Popen([*rankmon, "run", "-c", path], cwd=ROOT, stderr=subprocess.DEVNULL)
+    try:
+        check, help_ = [[*rankmon, "healthcheck", "-c", path], [*rankmon, "--help"]]
+        deadline = time.monotonic() + 60
+        while subprocess.run(check, cwd=ROOT, capture_output=True).returncode and time.monotonic() < deadline:
+            time.sleep(0.2)
+        time.sleep(RESTS)
+        taken = {"check": list[tuple[float, float]](), "help": list[tuple[float, float]]()}
+        for _ in range(rounds):
+            taken["check"].append(_used(check))
+            taken["help"].append(_used(help_))
+        status = Path(f"/proc/{daemon.pid}/status").read_text()
+    finally:
+        daemon.terminate()
+        daemon.wait(60)
+    resident = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+    check_time, help_time = (median(seconds for seconds, _ in taken[name]) for name in ("check", "help"))
+    size = median(megabytes for _, megabytes in taken["check"])
+    lines = [
+        Line("rankmon healthcheck: processor", f"{check_time * 1000:.0f} ms", check_time, 0.15, "at most"),
+        Line("rankmon healthcheck: memory", f"{size:.0f} MB", size, 30, "at most"),
+        Line("rankmon --help: processor", f"{help_time * 1000:.0f} ms", help_time, 0.15, "at most"),
+        Line("a daemon that waits: memory", f"{resident:.0f} MB", resident, 110, "at most"),
+    ]
+    return Section("What is called often, and what waits", ("what", "figure", "s or MB", "aim", "met"), lines, WAITING)
+
+
+WAITING = "Each in a process of its own, medians; a daemon of one monitor on SQLite, some seconds after its first run."
+
+
+def _used(command: Sequence[str | Path]) -> tuple[float, float]:
+    """(seconds of the processor, megabytes) of a command in a process of its own, which ends well."""
+    before = getrusage(RUSAGE_CHILDREN)
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    after = getrusage(RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, int(done.stdout.split()[-1]) / 1024
 
 
 def _lines(folder: Path, requests: int, sizes: tuple[float, ...]) -> Iterator[Line]:
