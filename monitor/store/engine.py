@@ -317,6 +317,7 @@ _REMEDIES = (
         "let this user make tables: GRANT CREATE, USAGE ON SCHEMA public, or a database of which it is the owner",
     ),
     (("28P01", "28000"), "authentication failed", "may this user log in, with this password and from this machine?"),
+    (("25P03",), "idle-in-transaction", "this process stood still amid a write, which is undone and made again"),
     (("55P03",), "", "another process holds what it needs locked; see rankmon-store in pg_stat_activity"),
     ((), "has not answered", "is the server stopped, or its disk, or does another hold what it needs locked?"),
     ((), "unsupported startup parameter", "have pgbouncer ignore it: ignore_startup_parameters"),
@@ -325,7 +326,9 @@ _REMEDIES = (
 """Of PostgreSQL: (SQL states, or else a word of what it says), and the remedy."""
 
 _OF_OUTAGES = [
-    remedy for _, word, remedy in _REMEDIES if word in ("connection", "has not answered", "too many connections")
+    remedy
+    for _, word, remedy in _REMEDIES
+    if word in ("connection", "has not answered", "too many connections", "idle-in-transaction")
 ]
 
 
