@@ -14,8 +14,9 @@ WORKERS ?= 3
 
 SPARK     := .venv-spark
 EVIDENTLY := .venv-evidently
+TOOLS := .venv-tools
 
-.PHONY: demo test test-engines spark check audit bench evaluate wheel clean setup
+.PHONY: demo test test-engines spark tools check audit bench evaluate wheel clean setup
 .DEFAULT_GOAL := help
 
 help:
@@ -74,7 +75,14 @@ $(SPARK)/.done: tests/support/spark-requirements.txt $(UV)
 
 spark: $(SPARK)/.done
 
-test-engines: $(VENV)/.dev spark
+$(TOOLS)/.done: tests/benchmarks/tools.txt $(UV)
+	$(BIN)/python -m venv --clear --without-pip $(TOOLS)
+	$(call pip,--python $(TOOLS)/bin/python -r $<)
+	@touch $@
+
+tools: $(TOOLS)/.done
+
+test-engines: $(VENV)/.dev spark tools
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m engines $(ARGS)
 	$(BIN)/python -m pytest -m spark $(ARGS) tests/test_spark.py
 
@@ -94,4 +102,4 @@ wheel: $(VENV)/.dev
 	$(UV) build --quiet --wheel
 
 clean:
-	rm -rf $(VENV) $(SPARK) $(EVIDENTLY) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SPARK) $(EVIDENTLY) $(TOOLS) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
