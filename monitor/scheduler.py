@@ -183,7 +183,7 @@ class Scheduler:
             self._bring_near()
 
     def _bring_near(self) -> None:
-        """Run now what is planned farther ahead than anything is: a clock was set forward and back between two looks."""
+        """Run now what is planned farther ahead than anything is: a clock went forward and back between two looks."""
         now = datetime.now(UTC)
         for job in self._scheduler.get_jobs():
             if job.next_run_time - now > timedelta(seconds=max(2 * job.trigger.period, FARTHEST)):
