@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,10 +56,16 @@ class Watched:
         engine.dispose()
 
 
-def watched(store: Store, folder: Path, kind: str = "events") -> Watched:
+def watched(store: Store, folder: Path, kind: str = "events", *changes: str, measures: Sequence[str] = ()) -> Watched:
     engine = sized.sqlite(folder)
     engine.write(ROWS, "whole", folder)
     made = replace(sized.monitored(kind, engine.style), engine="pull")
+    made = replace(made, measures=(*made.measures, *map(parse, measures)))
+    writer = sa.create_engine(engine.url)
+    with writer.begin() as connection:
+        for change in changes:
+            connection.exec_driver_sql(change)
+    writer.dispose()
     database = Database("s", parse_url(engine.url, None), 60)
     pull, pushdown = open_both(made, database)
     with store.hold(made.name) as lease:
@@ -131,6 +137,17 @@ def test_what_was_read_rightly_agrees_in_every_way(store: Store, tmp_path: Path,
         assert found.result == "agrees", found
         assert 1 <= found.requests <= 30
         assert found.ways == ((PULL,) if kind == "judgments" else (PULL, PUSHDOWN))
+
+
+@pytest.mark.parametrize("kind", sized.RECIPES)
+def test_lists_without_results_are_the_same_in_every_way(store: Store, tmp_path: Path, kind: str) -> None:
+    emptied = (
+        "UPDATE rankings SET item = NULL, position = NULL WHERE request % 3 = 0 AND position = 1",
+        "DELETE FROM rankings WHERE request % 3 = 0 AND position IS NOT NULL",
+    )
+    log = watched(store, tmp_path, kind, *emptied, measures=("no_results", "ndcg(empty=zero)@10"))
+    for start in finals(log.monitor, store, *sized.WHOLE):
+        assert log.audited(start).result == "agrees"
 
 
 @pytest.mark.parametrize(
