@@ -258,13 +258,17 @@ def _alerts(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     alone: a rule that judges slices is firing if any of them is."""
     yield from _limits(snapshots)
     names = ("monitor", "rule", "matter", "severity", "paging")
-    rules = GaugeMetricFamily("rankmon_alert_firing", "Whether an alert rule fires, on any slice.", labels=names)
-    slices = GaugeMetricFamily(
-        "rankmon_slice_alert_firing", "Whether an alert rule fires on one slice.", labels=(*names, "dimension", "value")
+    rules = GaugeMetricFamily(
+        "rankmon_alert_firing", "Whether an alert rule or verdict fires, on all traffic or any slice.", labels=names
     )
-    opened = GaugeMetricFamily("rankmon_incidents_open", "Incidents that are open.", labels=["monitor"])
+    slices = GaugeMetricFamily(
+        "rankmon_slice_alert_firing",
+        "Whether an alert rule or verdict fires on this slice.",
+        labels=(*names, "dimension", "value"),
+    )
+    opened = GaugeMetricFamily("rankmon_incidents_open", "Number of open incidents.", labels=["monitor"])
     retrain = GaugeMetricFamily(
-        "rankmon_retrain_recommended", "Whether the model should be retrained.", labels=["monitor", "paging"]
+        "rankmon_retrain_recommended", "Whether retraining is recommended.", labels=["monitor", "paging"]
     )
     for snapshot in snapshots:
         name = snapshot.monitor.name
@@ -334,12 +338,16 @@ def _verdicts(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
             effect.add_metric([name, (drift.mix_by or "") if alarm.unit else "", alarm.unit], alarm.effect)
     yield from (states, effect)
     for family, text, field in (
-        ("verdict_end_timestamp_seconds", "End of the time that the newest verdict is on.", "end"),
-        ("drift_observed_ratio", "What verdicts judge, over the last day.", "observed"),
-        ("drift_expected_ratio", "What its baseline expects of the same hours and mix.", "expected"),
+        ("verdict_end_timestamp_seconds", "End of the hour that the newest verdict is about.", "end"),
+        ("drift_observed_ratio", "Observed mean of the last day, as verdicts judge it.", "observed"),
+        ("drift_expected_ratio", "What the baseline expects for the same hours and mix.", "expected"),
         ("mix_shifted", "Whether the mix of slices has moved the mean.", "mix_shifted"),
-        ("mix_effect_ratio", "By how much, as a share of the mean.", "mix_effect"),
-        ("baseline_offered", "Whether a new baseline is on offer: the level has been above the old one.", "improved"),
+        ("mix_effect_ratio", "By how much the mix has moved the mean, as a share of it.", "mix_effect"),
+        (
+            "baseline_offered",
+            "Whether rankmon proposes a new baseline: the level has been above the old one for a week.",
+            "improved",
+        ),
         ("level_decayed", "Whether the level has fallen since the reference, too slowly for an alarm.", "decayed"),
         ("level_change_ratio", "Relative change of the mean in the last days against the reference.", "moved"),
     ):
@@ -354,7 +362,7 @@ def _limits(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     """Baselines and thresholds of the newest judged windows, by the unit of what they are compared with."""
     for unit, suffix in (("ratio", "_ratio"), ("gain", "")):
         for name, field, text in (
-            ("baseline", "baseline", "What the newest judged window is compared with."),
+            ("baseline", "baseline", "Baseline of the newest judged window."),
             ("alert_threshold", "fires_below", "Where an alert rule fires: below, or above if lower is better."),
         ):
             of_rule = ("rule",) if name == "baseline" else ("rule", "severity")
@@ -389,8 +397,8 @@ def _limit_labels(snapshot: MonitorSnapshot, rule: Rule) -> list[str]:
 def _progress(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     """Where each monitor stands."""
     for name, text, field in (
-        ("last_attempt_timestamp_seconds", "When a cycle last began.", "last_attempt_at"),
-        ("last_success_timestamp_seconds", "When a cycle last ended well.", "last_success_at"),
+        ("last_attempt_timestamp_seconds", "Start of the last cycle.", "last_attempt_at"),
+        ("last_success_timestamp_seconds", "End of the last successful cycle.", "last_success_at"),
         ("source_newest_timestamp_seconds", "Time of the newest request in the source.", "newest_source_at"),
     ):
         family = GaugeMetricFamily(f"rankmon_{name}", text, labels=["monitor"])
@@ -400,8 +408,8 @@ def _progress(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
         yield family
     for name, text, field in (
         ("source_future_rows", "Rows of the source dated later than now.", "future_rows"),
-        ("provisional_buckets", "Buckets read whose labels may still come in.", "provisional_buckets"),
-        ("due_buckets", "Buckets that were due and are left for the next cycle.", "due_buckets"),
+        ("provisional_buckets", "Buckets whose labels may still arrive.", "provisional_buckets"),
+        ("due_buckets", "Due buckets left for the next cycle.", "due_buckets"),
         (
             "unmatched_events",
             "Events of the longest window that match no impression within the attribution.",
@@ -414,7 +422,7 @@ def _progress(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
                 family.add_metric([snapshot.monitor.name], number)
         yield family
     refused = GaugeMetricFamily(
-        "rankmon_refused_rows", "Rows of the longest window that were left out.", labels=["monitor", "reason"]
+        "rankmon_refused_rows", "Refused rows in the longest window.", labels=["monitor", "reason"]
     )
     for snapshot in snapshots:
         for reason, rows in sorted(snapshot.refused.items()):
@@ -428,8 +436,10 @@ def _progress(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
 def _places(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     """How many values of each dimension have a series of their own, and how many can."""
     names = ["monitor", "dimension"]
-    most = GaugeMetricFamily("rankmon_slice_places", "Values that get a series of their own.", labels=names)
-    taken = GaugeMetricFamily("rankmon_slice_places_taken", "Values that have one, seen lately or not.", labels=names)
+    most = GaugeMetricFamily("rankmon_slice_places", "Values that can have a series of their own.", labels=names)
+    taken = GaugeMetricFamily(
+        "rankmon_slice_places_taken", "Values that have one, whether seen recently or not.", labels=names
+    )
     for snapshot in snapshots:
         for dimension in snapshot.monitor.slices:
             if (number := snapshot.places.get(dimension.dimension)) is not None:
@@ -442,9 +452,9 @@ def _places(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
 def _holdings(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     """How much the store holds of each monitor."""
     for name, text, field in (
-        ("stored_rows", "Rows of buckets in the store, by the last look at it.", "rows"),
-        ("stored_coarse_rows", "How many of them are of buckets that were rolled up.", "coarse_rows"),
-        ("oldest_bucket_timestamp_seconds", "Begin of the oldest bucket in the store.", "oldest"),
+        ("stored_rows", "Bucket rows in the store.", "rows"),
+        ("stored_coarse_rows", "Bucket rows in the store that were rolled up.", "coarse_rows"),
+        ("oldest_bucket_timestamp_seconds", "Start of the oldest bucket in the store.", "oldest"),
     ):
         family = GaugeMetricFamily(f"rankmon_{name}", text, labels=["monitor"])
         for snapshot in snapshots:
@@ -454,7 +464,7 @@ def _holdings(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
 
 
 def _info(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
-    info = GaugeMetricFamily("rankmon_monitor_info", "The labels that a monitor was given and its runbook, to join on.")
+    info = GaugeMetricFamily("rankmon_monitor_info", "Labels and runbook of a monitor, to join on.")
     for snapshot in snapshots:
         monitor = snapshot.monitor
         runbook = {"runbook_url": monitor.runbook_url} if monitor.runbook_url else {}
@@ -462,9 +472,9 @@ def _info(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
     yield info
     for name, text, field in (
         ("monitor_refresh_seconds", "Time between two runs of a monitor.", "refresh"),
-        ("monitor_deadline_seconds", "Longest that one run of a monitor may take.", "deadline"),
-        ("monitor_ingest_delay_seconds", "How long rankings of a monitor may be on their way.", "ingest_delay"),
-        ("monitor_max_quiet_seconds", "Longest time without a request that is no fault.", "max_quiet"),
+        ("monitor_deadline_seconds", "Time limit of one run of a monitor.", "deadline"),
+        ("monitor_ingest_delay_seconds", "How late rankings may arrive.", "ingest_delay"),
+        ("monitor_max_quiet_seconds", "Longest normal time without a request.", "max_quiet"),
     ):
         family = GaugeMetricFamily(f"rankmon_{name}", text, labels=["monitor"])
         for snapshot in snapshots:
@@ -481,7 +491,7 @@ def _own(telemetry: Telemetry) -> Iterator[Metric]:
                 family.add_metric(values, number)
         yield family
     stages = SummaryMetricFamily(
-        "rankmon_stage_duration_seconds", "Real time that the stages of a cycle took.", labels=["monitor", "stage"]
+        "rankmon_stage_duration_seconds", "Duration of the stages of a cycle, real time.", labels=["monitor", "stage"]
     )
     for labels_of, (runs, seconds) in sorted(telemetry.stages().items()):
         stages.add_metric(labels_of, runs, seconds)
@@ -494,12 +504,14 @@ def _queues(telemetry: Telemetry) -> Iterator[Metric]:
         "rankmon_notification_queue_length", "Notifications not delivered yet.", labels=["channel"]
     )
     oldest = GaugeMetricFamily(
-        "rankmon_notification_oldest_timestamp_seconds", "When the oldest of them was made.", labels=["channel"]
+        "rankmon_notification_oldest_timestamp_seconds",
+        "When the oldest queued notification was created.",
+        labels=["channel"],
     )
     receivers = GaugeMetricFamily("rankmon_notification_receivers", "Receivers of the channel.", labels=["channel"])
     stuck = GaugeMetricFamily(
         "rankmon_notification_receivers_stuck",
-        "Receivers that do not take what waits for them.",
+        "Receivers that do not accept what waits for them.",
         labels=["channel"],
     )
     for channel, queue in sorted(telemetry.queues.items()):

@@ -14,17 +14,17 @@ Key = tuple[str, ...]
 
 COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "rankmon_evaluations": ("Cycles that ended well.", ("monitor",)),
+        "rankmon_evaluations": ("Successful cycles.", ("monitor",)),
         "rankmon_evaluation_failures": (
-            "Cycles that failed, and faults in what follows one, by reason.",
+            "Failed cycles, and failures after a cycle, by reason.",
             ("monitor", "reason"),
         ),
         "rankmon_skipped_runs": ("Cycles that were due but did not run, by reason.", ("monitor", "reason")),
         "rankmon_source_rows": (
-            "Rows that the source sent, and those of the rankings that it went through to sum them up by itself.",
+            "Rows sent by the source and, for push-down, rows of the rankings that it summed.",
             ("monitor",),
         ),
-        "rankmon_buckets_stored": ("Buckets read and stored, again or for the first time.", ("monitor",)),
+        "rankmon_buckets_stored": ("Buckets read and stored, for the first time or again.", ("monitor",)),
         "rankmon_late_buckets": (
             "Final buckets that were read again because rankings of their time have come since.",
             ("monitor",),
@@ -33,10 +33,10 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             "Final buckets that were read again in other ways to check what is stored, by result.",
             ("monitor", "result"),
         ),
-        "rankmon_notifications_sent": ("Notifications that their receiver has taken.", ("channel",)),
-        "rankmon_notification_failures": ("Attempts to notify that failed.", ("channel",)),
+        "rankmon_notifications_sent": ("Notifications accepted by their receiver.", ("channel",)),
+        "rankmon_notification_failures": ("Failed attempts to notify.", ("channel",)),
         "rankmon_notifications_dropped": ("Notifications that were given up.", ("channel",)),
-        "rankmon_config_reloads": ("Attempts to load the configuration anew, by result.", ("result",)),
+        "rankmon_config_reloads": ("Reloads of the configuration, by result.", ("result",)),
     }
 )
 """Name (without `_total`) -> (help, labels)."""

@@ -443,7 +443,7 @@ def test_the_list_of_commands_cuts_no_sentence_short(rankmon: Rankmon) -> None:
     for command in ((), ("incidents",)):
         listed = rankmon(*command, "--help").out.partition("Commands:")[2]
         assert "..." not in listed
-    assert "every step on the way." in " ".join(listed.split())
+    assert "every transition." in " ".join(listed.split())
 
 
 def test_status_says_what_was_left_out_and_what_cannot_be_judged(rankmon: Rankmon, setting: Setting) -> None:
@@ -525,7 +525,7 @@ def test_connecting_tells_all_problems_at_once(
     assert ": monitors[1].rankings.table: lost: source shop: there is no table 'nowhere'; there are 'events'" in lost
     assert f"store.url: store: there is no folder {tmp_path}/missing" in store
     assert "well: source shop answers" in result.out
-    assert result.out.endswith("configuration is valid, but not everything answers\n")
+    assert result.out.endswith("1 mistake in the mapping, and not everything answers, see above\n")
 
 
 def test_a_store_without_its_folder_alone_exits_with_4(rankmon: Rankmon, setting: Setting, tmp_path: Path) -> None:

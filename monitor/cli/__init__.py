@@ -50,7 +50,7 @@ EXIT_CODES: tuple[tuple[type[RankmonError], int], ...] = (
 
 _COMMANDS = {
     "run": ("daemon:run", "Run the daemon: read, compute, store and serve until SIGTERM."),
-    "once": ("daemon:once", "Run one cycle of each monitor in the foreground, send what there is to tell, and end."),
+    "once": ("daemon:once", "Run one cycle of each monitor in the foreground, send notifications, and exit."),
     "backfill": ("backfill:backfill", "Compute the past."),
     "verify": (
         "verify:verify",
@@ -63,51 +63,50 @@ _COMMANDS = {
     "score": ("score:score", "Compute ranking measures on files."),
     "inspect": (
         "inspect:inspect",
-        "Print one request from the source: its rows, events, grades, and how each of its values comes about.",
+        "Print one request from the source: its rows, events, grades, and how each value is computed.",
     ),
     "explain": (
         "explain:explain",
-        "Say how each monitor is read, and why: row by row (pull), or by sums that its database makes (pushdown).",
+        "Show how each monitor is read, and why: row by row (pull), or as sums made by its database (pushdown).",
     ),
-    "status": ("status:status", "What the store knows of each monitor: last success, newest windows, verdict, alerts."),
+    "status": ("status:status", "Show each monitor as stored: last success, newest windows, verdict, alerts."),
     "incidents": ("incidents:incidents", "List, show and acknowledge incidents, and silence a monitor for a time."),
     "explain-incident": (
         "explain_incident:explain_incident",
-        "Say what an incident came from: what fell, where, by how much, and who lost most.",
+        "Explain an incident: what fell, where, by how much, and which requests lost most.",
     ),
     "versions": (
         "versions:versions",
-        "Compare two versions of a model that served in one period, and show all of them with their intervals.",
+        "Compare two model versions over one period, and show all versions with their intervals.",
     ),
-    "baseline": ("baseline:baseline", "Show what the verdicts on a monitor compare with, or have it begin anew."),
+    "baseline": ("baseline:baseline", "Show the baseline of a monitor's verdicts, or start a new one."),
     "slices": (
         "slices:slices",
-        "Show which values of the slices have a series of their own, or have some give back their place.",
+        "Show which slice values have a series of their own, or free places for other values.",
     ),
     "replay": (
         "replay:replay",
-        "Judge the stored past as if live: how often it would have paged, when, why, how long, beside plain "
-        "thresholds.",
+        "Replay the stored past: how often it would have paged, when, why and for how long, next to plain thresholds.",
     ),
     "power": (
         "power:power",
-        "Print the smallest drop that each series can show within 24 hours, at its traffic and noise.",
+        "Print the smallest drop that shows within 24 hours, for each series at its traffic and noise.",
     ),
     "test-alert": (
         "test_alert:test_alert",
-        "Send a test to the receivers of each channel, at once and past the outbox, and say what they answered.",
+        "Send a test notification to each channel's receivers, directly, and print their answers.",
     ),
     "healthcheck": (
         "healthcheck:healthcheck",
-        "Ask the daemon of this configuration, on this machine, whether it lives.",
+        "Ask the daemon on this machine whether it is healthy.",
     ),
     "check-config": (
         "check:check_config",
-        "Check the configuration: its mistakes at once, each with file, line and remedy.",
+        "Check the configuration: all mistakes at once, each with file, line and fix.",
     ),
-    "migrate": ("daemon:migrate", "Bring the store to this version's schema."),
+    "migrate": ("daemon:migrate", "Migrate the store to this version's schema."),
     "hash-password": ("hash_password:hash_password", "Print a line for basic_auth_users in web.config_file."),
-    "demo": ("demo:demo", "Fill a simulated shop with 35 days of searches, watch its ranking fall, and go on live."),
+    "demo": ("demo:demo", "Simulate a shop with 35 days of searches, watch its ranking fall, and go on live."),
     "version": ("version:version", "Print the version of rankmon and of Python."),
 }
 """Where a command is, and the first sentence of its docstring, so that `--help` imports none of them."""

@@ -51,14 +51,18 @@ MOST_AT_ONCE = 5_000_000
 @click.command()
 @config_option
 @monitors_option
-@click.option("--from", "since", type=Instant(), required=True, help="First moment, e.g. 2022-01-31.")
-@click.option("--to", "until", type=Instant(), help="Moment after the last; now without it.")
-@click.option("--again", is_flag=True, help="Read final buckets too; they are kept where the source holds less now.")
-@click.option("--force", is_flag=True, help="With --again: replace final buckets even by less.")
+@click.option("--from", "since", type=Instant(), required=True, help="Start, e.g. 2022-01-31.")
+@click.option("--to", "until", type=Instant(), help="End (default: now).")
+@click.option(
+    "--again", is_flag=True, help="Read final buckets again; those with fewer rows in the source now are kept."
+)
+@click.option(
+    "--force", is_flag=True, help="With --again: replace final buckets even if the source has fewer rows now."
+)
 def backfill(config_path: Path, names: tuple[str, ...], since: int, until: int | None, again: bool, force: bool) -> int:
-    """Compute the past. Interrupted and started again, it goes on where it was.
+    """Compute the past. After an interruption, run it again: it continues where it stopped.
 
-    A monitor that fails, or that another process is writing, is left out; the exit code is that of the first such one.
+    A monitor that fails, or that another process is writing, is skipped; the exit code is that of the first such one.
     """
     from monitor.app import App
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def baseline() -> None:
-    """Show what the verdicts on a monitor compare with, or have it begin anew."""
+    """Show the baseline of a monitor's verdicts, or start a new one."""
 
 
 @baseline.command()
@@ -33,7 +33,7 @@ def baseline() -> None:
 @click.argument("monitor")
 @format_option("table", "json")
 def show(config_path: Path, monitor: str, style: str) -> None:
-    """What the baseline was fitted on, what it lacks, and the level of each series."""
+    """Show what the baseline was fitted on, what it lacks, and the level of each series."""
     from monitor.standing import stand
 
     config = load_config(config_path, with_sources=False)
@@ -46,15 +46,15 @@ def show(config_path: Path, monitor: str, style: str) -> None:
 @baseline.command()
 @config_option
 @click.argument("monitor")
-@click.option("--from", "since", type=Instant(), help="First moment of the new one; this hour without it.")
-@click.option("--version", help="In place of it: where this version of the model began to serve most requests.")
+@click.option("--from", "since", type=Instant(), help="Start of the new baseline (default: this hour).")
+@click.option("--version", help="Start where this model version began to serve most requests.")
 @click.option("--note", default="", help="Why.")
 @by_option()
 def begin(config_path: Path, monitor: str, since: int | None, version: str | None, note: str, by: str) -> None:
-    """Have the baseline begin anew, after a change that is here to stay.
+    """Start a new baseline after a change that is here to stay.
 
-    The open alarm is withdrawn. The cycles of day and week hold on, and after two days the new level is known and
-    verdicts come again, with more tolerance until there are 28 days of it; alert rules go on as they are.
+    The open alarm is withdrawn. Daily and weekly patterns are kept. Judging resumes after two days, with more tolerance
+    until there are 28 days. Alert rules are not affected.
     """
     if since is not None and version is not None:
         raise InputError("--from and --version both say when; give one of them")
@@ -69,11 +69,11 @@ def begin(config_path: Path, monitor: str, since: int | None, version: str | Non
 @baseline.command()
 @config_option
 @click.argument("monitor")
-@click.option("--at", type=Instant(), required=True, help="Where it began anew, as `show` has it.")
+@click.option("--at", type=Instant(), required=True, help="Start of the baseline to undo, as `show` lists it.")
 def forget(config_path: Path, monitor: str, at: int) -> None:
-    """Take back a beginning that was a mistake: all is judged as if it had never been said.
+    """Undo a `baseline begin`: everything is judged as if it had never been said.
 
-    What was told of the time since stays in the records; what fires then and goes on is told with the next cycle.
+    Past notifications stay on record. What fires and is still open is notified with the next cycle.
     """
     config = load_config(config_path, with_sources=False)
     (wanted,) = pick_monitors(config, (monitor,))

@@ -33,10 +33,10 @@ NOT_ALL_ANSWERS = "configuration is valid, but not everything answers"
 @click.command("check-config")
 @config_option
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--connect", is_flag=True, help="Also look at a sample of every source's data, and at the store.")
+@click.option("--connect", is_flag=True, help="Also check a sample of every source's data, and the store.")
 @click.pass_context
 def check_config(ctx: click.Context, config_path: Path, file: Path | None, connect: bool) -> int:
-    """Check the configuration: its mistakes at once, each with file, line and remedy. FILE does as --config does.
+    """Check the configuration: all mistakes at once, each with file, line and fix. FILE is the same as --config.
 
     A monitor that lacks a key, or has a value of another kind there, is checked further when that is mended. With
     --connect, what the data show of a mapping that cannot be meant so is warned of; the exit code stays 0. It is 2
@@ -67,7 +67,8 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
         click.echo(f"rankmon: {problem}", err=True)
     if answers.problems:
         mistakes = sum(isinstance(problem, ConfigError) for problem in answers.problems)
-        click.echo(f"{counted(mistakes, 'mistake')} in the mapping, see above" if mistakes else NOT_ALL_ANSWERS)
+        others = ", and not everything answers" * (mistakes < len(answers.problems))
+        click.echo(f"{counted(mistakes, 'mistake')} in the mapping{others}, see above" if mistakes else NOT_ALL_ANSWERS)
         return exit_code(answers.problems[0])
     but = ", but see the warnings" if answers.warnings else ""
     click.echo(f"configuration is valid and everything answers{but}")

@@ -207,7 +207,7 @@ def monitors_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Monitors by name, as arguments or with `--monitor`: the command gets them as `names`, each once."""
 
     @click.argument("monitors", nargs=-1, metavar="[MONITOR]...")
-    @click.option("-m", "--monitor", "names", multiple=True, help="Does as MONITOR: names one; all without any.")
+    @click.option("-m", "--monitor", "names", multiple=True, help="Only this monitor (default: all).")
     @wraps(command)
     def named(*args: Any, monitors: tuple[str, ...], names: tuple[str, ...], **kwargs: Any) -> Any:
         return command(*args, names=tuple(dict.fromkeys((*monitors, *names))), **kwargs)
@@ -217,7 +217,7 @@ def monitors_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def by_option() -> Callable[[Any], Any]:
     """The option that says who does something, by default the user of the machine."""
-    return click.option("--by", default=_user, show_default="you", help="Who says so.")
+    return click.option("--by", default=_user, show_default="you", help="Your name.")
 
 
 def _user() -> str:

@@ -38,10 +38,10 @@ ALIVE_EVERY = 10.0
 
 @click.command()
 @config_option
-@click.option("--replay-from", type=Instant(), help="Pretend that it is this time now, and let the clock run on.")
+@click.option("--replay-from", type=Instant(), help="Start the clock at this time instead of now.")
 @click.option("--speed", type=click.FloatRange(min=0.001), default=1.0, show_default=True, help="With --replay-from.")
 def run(config_path: Path, replay_from: int | None, speed: float) -> None:
-    """Run the daemon: read, compute, store and serve until SIGTERM. SIGHUP loads the configuration anew."""
+    """Run the daemon: read, compute, store and serve until SIGTERM. SIGHUP reloads the configuration."""
     signals = _noted()
     from monitor.app import App
     from monitor.clock import ReplayClock, SystemClock
@@ -151,9 +151,9 @@ def _on_end(handler: Callable[[int, FrameType | None], object]) -> None:
 @config_option
 @monitors_option
 def once(config_path: Path, names: tuple[str, ...]) -> int:
-    """Run one cycle of each monitor in the foreground, send what there is to tell, and end.
+    """Run one cycle of each monitor in the foreground, send notifications, and exit.
 
-    Its exit code is that of the first monitor that failed.
+    The exit code is that of the first monitor that failed.
     """
     from monitor.app import App
 
@@ -186,7 +186,7 @@ def _cycle(app: App, name: str) -> Exception | None:
 @click.command()
 @config_option
 def migrate(config_path: Path) -> None:
-    """Bring the store to this version's schema. `run`, `once` and `backfill` do it by themselves."""
+    """Migrate the store to this version's schema. `run`, `once` and `backfill` do so by themselves."""
     from monitor.store import Store
 
     config = load_config(config_path, with_sources=False)

@@ -90,14 +90,14 @@ monitors:
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Tell the story to its end at once, and end.")
-@click.option("--speed", type=click.FloatRange(1, 100_000), default=600.0, show_default=True, help="Of the live shop.")
-@click.option("--listen", default="127.0.0.1:9184", show_default=True, help="Address of the page and of /metrics.")
+@click.option("--once", is_flag=True, help="Run the whole story at once, and exit.")
 @click.option(
-    "--folder", type=click.Path(path_type=Path, file_okay=False), help="New folder to keep both databases in."
+    "--speed", type=click.FloatRange(1, 100_000), default=600.0, show_default=True, help="Speed of the live shop."
 )
+@click.option("--listen", default="127.0.0.1:9184", show_default=True, help="Address of the page and of /metrics.")
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="New folder to keep both databases.")
 def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
-    """Fill a simulated shop with 35 days of searches, watch its ranking fall, and go on live."""
+    """Simulate a shop with 35 days of searches, watch its ranking fall, and go on live."""
     try:
         parse_listen(listen)
     except ValueError as error:

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 @click.command()
 @config_option
 @monitors_option
-@click.option("--sql/--no-sql", default=True, show_default=True, help="Print the SQL too; asks the source for types.")
+@click.option(
+    "--sql/--no-sql", default=True, show_default=True, help="Print the SQL too; asks the source for column types."
+)
 def explain(config_path: Path, names: tuple[str, ...], sql: bool) -> int:
-    """Say how each monitor is read, and why: row by row (pull), or by sums that its database makes (pushdown).
+    """Show how each monitor is read, and why: row by row (pull), or as sums made by its database (pushdown).
 
-    The SQL is that of the last whole bucket, with its values in place, so that it can be tried by hand. Of large
-    tables of PostgreSQL it is said where neither an index nor a partition bounds what is read.
+    The SQL is that of the last whole bucket, with its values filled in, so that you can run it by hand. For large
+    PostgreSQL tables it says where neither an index nor a partition limits what is read.
     """
     from monitor.source.engine import Database
 

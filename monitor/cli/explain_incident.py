@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 @config_option
 @click.argument("incident")
 @format_option("text", "json")
-@click.option("--capture", "now", is_flag=True, help="Read the source now for what nobody read when it began.")
+@click.option("--capture", "now", is_flag=True, help="Read the source now, if nothing was captured when it began.")
 def explain_incident(config_path: Path, incident: str, style: str, now: bool) -> None:
-    """Say what an incident came from: what fell, where, by how much, and who lost most.
+    """Explain an incident: what fell, where, by how much, and which requests lost most.
 
-    INCIDENT is its id, as `rankmon incidents list` has it. Single requests and queries were read from the source when
-    a condition began to fire; where that did not come about it says why, and shows what the store knows.
+    INCIDENT is its id, as `rankmon incidents list` shows it. Single requests and queries were read from the source when
+    a condition began to fire. If that failed, it says why and shows what the store knows.
     """
     config = load_config(config_path, with_sources=now)
     with stored(config) as store:

@@ -18,7 +18,7 @@ COST = 10
 def hash_password(name: str) -> None:
     """Print a line for basic_auth_users in web.config_file.
 
-    The password is asked for, or read from standard input: `rankmon hash-password prometheus <password.txt`.
+    Asks for the password, or reads it from standard input: `rankmon hash-password prometheus <password.txt`.
     """
     import bcrypt
 

@@ -17,10 +17,10 @@ TIMEOUT = 4.0
 @click.command()
 @config_option
 def healthcheck(config_path: Path) -> int:
-    """Ask the daemon of this configuration, on this machine, whether it lives. Exit code 0 if it says so, else 1.
+    """Ask the daemon on this machine whether it is healthy. Exit code 0 if it is, else 1.
 
-    It needs no password, and takes any certificate. Of a configuration that is wrong it needs web.listen only, for
-    the daemon goes on with the former one. Where nobody gets in without a certificate, a refusal is enough.
+    Needs no password and accepts any certificate. Of the configuration it reads `web` only, so it works while the rest
+    is wrong. If the server demands client certificates, a refusal counts as healthy.
     """
     from monitor.config.listening import listening
     from monitor.config.values import EVERYWHERE

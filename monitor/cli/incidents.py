@@ -38,9 +38,9 @@ def incidents() -> None:
 
 @incidents.command("list")
 @config_option
-@click.option("-m", "--monitor", help="Name of a monitor; all without it.")
-@click.option("--open", "only_open", is_flag=True, help="Only those that are open.")
-@click.option("--most", type=click.IntRange(1), default=50, show_default=True, help="How many, the newest first.")
+@click.option("-m", "--monitor", help="Only this monitor (default: all).")
+@click.option("--open", "only_open", is_flag=True, help="Only open incidents.")
+@click.option("--most", type=click.IntRange(1), default=50, show_default=True, help="How many to show.")
 @format_option("text", "json")
 def list_(config_path: Path, monitor: str | None, only_open: bool, most: int, style: str) -> None:
     """Incidents, the newest first."""
@@ -67,7 +67,7 @@ def list_(config_path: Path, monitor: str | None, only_open: bool, most: int, st
 @click.argument("incident")
 @format_option("text", "json")
 def show(config_path: Path, incident: str, style: str) -> None:
-    """One incident with its reason, its slices, and every step on the way."""
+    """Show one incident with its reason, its slices and every transition."""
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
         found = _find(store, incident)
@@ -91,10 +91,12 @@ def show(config_path: Path, incident: str, style: str) -> None:
 @config_option
 @click.argument("incident")
 @click.option("--note", default="", help="What is being done.")
-@click.option("--new-baseline", is_flag=True, help="What it found is here to stay: the baseline begins anew with it.")
+@click.option(
+    "--new-baseline", is_flag=True, help="Accept the new level: start a new baseline where the incident began."
+)
 @by_option()
 def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str) -> None:
-    """Say that somebody takes care of an incident."""
+    """Acknowledge an incident."""
     from monitor.cli.baseline import begin_anew
 
     config = load_config(config_path, with_sources=False)
@@ -123,7 +125,7 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
 @click.option("--note", default="", help="Why.")
 @by_option()
 def silence(config_path: Path, monitor: str, length: int, note: str, by: str) -> None:
-    """Tell nobody of a monitor's new incidents for a time; what is still open then is told."""
+    """Silence a monitor's new incidents for a time. What is still open at its end is notified then."""
     config, now = load_config(config_path, with_sources=False), time.time()
     (found,) = pick_monitors(config, (monitor,))
     if not length:

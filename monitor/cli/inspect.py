@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("request")
 @config_option
-@click.option("-m", "--monitor", "name", help="Whose request it is; can be left out where there is one monitor.")
-@click.option("--measure", "measures", multiple=True, help="One of the monitor's measures; all without it.")
+@click.option("-m", "--monitor", "name", help="Monitor of the request; required if several match.")
+@click.option("--measure", "measures", multiple=True, help="Only this measure (default: all).")
 @click.option(
-    "--at", type=Instant(), help="When it was served, to its bucket; makes the search quick without an index."
+    "--at", type=Instant(), help="When it was served (any time in its bucket); speeds up the search without an index."
 )
-@click.option("--show-query", is_flag=True, help="Print the query too. It may be personal data.")
+@click.option("--show-query", is_flag=True, help="Print the query text, which may be personal data.")
 @format_option("table", "json")
 def inspect(
     request: str,
@@ -42,9 +42,9 @@ def inspect(
     show_query: bool,
     style: str,
 ) -> None:
-    """Print one request from the source: its rows, events, grades, and how each of its values comes about.
+    """Print one request from the source: its rows, events, grades, and how each value is computed.
 
-    REQUEST is its id, as in the request column. What is refused is shown with the reason.
+    REQUEST is its id, as in the request column. Refused rows are shown with the reason.
     """
     from monitor.source.engine import Database
     from monitor.source.inspect import inspect as look

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 @monitors_option
 @format_option("table", "json")
 def power(config_path: Path, names: tuple[str, ...], style: str) -> None:
-    """Print the smallest drop that each series can show within 24 hours, at its traffic and noise.
+    """Print the smallest drop that shows within 24 hours, for each series at its traffic and noise.
 
-    That is the drop at which the verdict `degraded` comes in time in half of the cases or more; larger ones come
+    That is the drop that the verdict `degraded` finds in time in at least half of the cases. Larger drops are found
     sooner, smaller ones later or never.
     """
     from monitor.standing import stand

@@ -32,15 +32,15 @@ MOST_SERIES = 3
 @click.command()
 @config_option
 @monitors_option
-@click.option("--from", "since", type=Instant(), help="Windows after this moment; the first stored bucket without it.")
-@click.option("--to", "until", type=Instant(), help="Windows until this moment; the newest final bucket without it.")
+@click.option("--from", "since", type=Instant(), help="Start (default: the first stored bucket).")
+@click.option("--to", "until", type=Instant(), help="End (default: the newest final bucket).")
 @click.option(
     "--store-of",
     "store_path",
     type=click.Path(path_type=Path),
-    help="Configuration whose store holds the past; that of --config without it.",
+    help="Configuration whose store holds the past (default: --config).",
 )
-@click.option("--chart", type=click.Path(path_type=Path, dir_okay=False), help="File to draw one monitor into, as SVG.")
+@click.option("--chart", type=click.Path(path_type=Path, dir_okay=False), help="Draw one monitor into this SVG file.")
 @format_option("table", "json")
 def replay(
     config_path: Path,
@@ -51,11 +51,11 @@ def replay(
     chart: Path | None,
     style: str,
 ) -> int:
-    """Judge the stored past as if live: how often it would have paged, when, why, how long, beside plain thresholds.
+    """Replay the stored past: how often it would have paged, when, why and for how long, next to plain thresholds.
 
-    The daemon's own code judges each window by what was known then. Nothing is stored and nobody is told. With another
-    --config its alert rules and `drift` are tried; the series must be defined the same, or be backfilled first. A
-    monitor of which nothing is stored is left out, and the exit code says so.
+    The daemon's own code judges each window by what was known then. Nothing is stored and nobody is notified. With
+    another --config, its alert rules and `drift` are tried; series must have the same definition, or be backfilled
+    first. A monitor without stored data is skipped, and the exit code says so.
     """
     from monitor import replay as past
     from monitor.keeping import what_lacks

@@ -32,19 +32,23 @@ _BASIS = {"long_run": "{} days of it", "history": "{} windows before", "sampling
 @click.command()
 @config_option
 @monitors_option
-@click.option("--measure", "measures", multiple=True, help="One of the monitor's measures; all without it.")
-@click.option("--window", "windows", multiple=True, type=Span(), help="Length such as 24h; the monitor's without it.")
+@click.option("--measure", "measures", multiple=True, help="Only this measure (default: all).")
+@click.option(
+    "--window", "windows", multiple=True, type=Span(), help="Window length, e.g. 24h (default: the monitor's)."
+)
 @click.option(
     "--from",
     "since",
     type=Instant(),
     help="Ends after this moment; without it a table has the last 7 days, other formats all.",
 )
-@click.option("--to", "until", type=Instant(), help="Ends at this moment at the latest.")
+@click.option("--to", "until", type=Instant(), help="Latest window end.")
 @click.option("--step", type=Span(), help="Time between ends; the window's length, a day at most, without it.")
-@click.option("--slices", is_flag=True, help="Also a row for each slice.")
+@click.option("--slices", is_flag=True, help="Add a row for each slice.")
 @format_option(*FORMATS)
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File; needed for parquet.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Output file; required for parquet."
+)
 def series(
     config_path: Path,
     names: tuple[str, ...],
@@ -60,8 +64,8 @@ def series(
     """Print or export the stored series: value, 95 % interval, requests, empty ratio, label coverage, completeness.
 
     A provisional window is one whose labels may still come in. An interval rests on the days of its window (seven or
-    more), or on how far windows before it moved: few of them make it wide. By requests alone it is too narrow. Of a
-    measure that is new, or was defined anew, it is said from when on it is stored.
+    more), or on how far windows before it moved: few of them make it wide. By requests alone it is too narrow. For a
+    measure that is new or was redefined, it says since when it is stored.
     """
     import pandas as pd
 

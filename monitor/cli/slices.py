@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @click.group()
 def slices() -> None:
-    """Show which values of the slices have a series of their own, or have some give back their place.
+    """Show which slice values have a series of their own, or free places for other values.
 
-    The first `max_values` values of a column have one, the rest is `other`.
+    The first `max_values` values of a column have one; all others share `other`.
     """
 
 
@@ -30,7 +30,7 @@ def slices() -> None:
 @click.argument("monitor")
 @format_option("table", "json")
 def show(config_path: Path, monitor: str, style: str) -> None:
-    """Each value that has a place, when it was last seen, and how much is left for `other`."""
+    """Show each value that has a series, when it was last seen, and the share of `other`."""
     from monitor.releasing import dimensions, span_of
 
     config = load_config(config_path, with_sources=False)
@@ -49,18 +49,19 @@ def show(config_path: Path, monitor: str, style: str) -> None:
 @click.argument("monitor")
 @click.argument("dimension")
 @click.argument("values", nargs=-1)
-@click.option("--silent", is_flag=True, help="All values without a request for as long.")
-@click.option("--dry-run", is_flag=True, help="Only say which ones would go, and what keeps others.")
-@click.option("--force", is_flag=True, help="Values that do have requests too: these are `other` from then on.")
+@click.option("--silent", is_flag=True, help="All values without a request for that long.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be released, and why others would not.")
+@click.option(
+    "--force", is_flag=True, help="Also release values that have requests; these count as `other` from then on."
+)
 def release(
     config_path: Path, monitor: str, dimension: str, values: tuple[str, ...], silent: bool, dry_run: bool, force: bool
 ) -> None:
-    """Have values give back their places, for others to take.
+    """Free the places of values, for others to take.
 
-    It holds from the end of what is stored on: older buckets stay as they are, also when they are read again. Each
-    place goes to the next value that comes, the busier first. A value that comes back finds its old series if a place
-    is free.
-    Without --force, only values go that had no request for 28 days, or for the longest window if that is more.
+    Takes effect after the newest stored bucket; older buckets do not change, even if read again. Each place goes to the
+    next new value, the busiest first. A value that returns continues its old series if a place is free. Without
+    --force, only values without a request for 28 days (or the longest window) are released.
     """
     from monitor.releasing import Wish, release_places
 

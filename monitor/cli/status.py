@@ -37,7 +37,7 @@ MOST_SLICES = 3
 @monitors_option
 @format_option("text", "json")
 def status(config_path: Path, names: tuple[str, ...], style: str) -> None:
-    """What the store knows of each monitor: last success, newest windows, verdict, alerts. Needs no running daemon."""
+    """Show each monitor as stored: last success, newest windows, verdict, alerts. Needs no running daemon."""
     from monitor.keeping import baselines_gone, doubt
     from monitor.snapshot import take_snapshot
 

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 @click.command("test-alert")
 @config_option
-@click.option("--channel", "names", multiple=True, help="Name of a channel; all without it.")
+@click.option("--channel", "names", multiple=True, help="Only this channel (default: all).")
 @click.argument("monitor", required=False)
-@click.option("-m", "--monitor", "named", help="In whose name, and with whose labels; the first one without it.")
+@click.option("-m", "--monitor", "named", help="Monitor whose name and labels to use (default: the first).")
 @click.option(
     "--severity",
     type=click.Choice(SEVERITIES),
-    help="How grave, by which it may be routed. Default: as its gravest rule.",
+    help="Severity, for routing (default: that of its gravest rule).",
 )
 def test_alert(
     config_path: Path, names: tuple[str, ...], monitor: str | None, named: str | None, severity: Severity | None
 ) -> int:
-    """Send a test to the receivers of each channel, at once and past the outbox, and say what they answered.
+    """Send a test notification to each channel's receivers, directly, and print their answers.
 
-    MONITOR does as --monitor does.
+    MONITOR is the same as --monitor.
     """
     from monitor.app import receivers
 

@@ -27,7 +27,7 @@ DIFFERS = 1
 @config_option
 @monitors_option
 @click.option("--from", "since", type=Instant(), required=True, help="First moment, e.g. 2026-01-31.")
-@click.option("--to", "until", type=Instant(), help="Moment after the last; now without it.")
+@click.option("--to", "until", type=Instant(), help="End (default: now).")
 @format_option("table", "json")
 def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | None, style: str) -> int:
     """Read final buckets again in every way, and compare them with each other and with what is stored.

@@ -35,17 +35,17 @@ MOST = 200_000
 @click.command()
 @config_option
 @click.argument("monitor")
-@click.option("--from", "since", type=Instant(), help="Begin; a week before the end without it.")
-@click.option("--to", "until", type=Instant(), help="End; the newest final bucket without it.")
+@click.option("--from", "since", type=Instant(), help="Start (default: a week before the end).")
+@click.option("--to", "until", type=Instant(), help="End (default: the newest final bucket).")
 @click.option(
     "--versions",
     "pair",
     nargs=2,
     metavar="A B",
-    help="Compare B against A; without it the two busiest, the newer against the older.",
+    help="Compare B with A (default: the two busiest, the newer with the older).",
 )
-@click.option("--measure", "text", help="One of the monitor's measures; what verdicts judge without it, or the first.")
-@click.option("--by", "dimension", help="Slices in which they are compared too; the first dimension without it.")
+@click.option("--measure", "text", help="Measure to compare (default: the one that verdicts judge, or the first).")
+@click.option("--by", "dimension", help="Dimension within whose slices they are compared (default: the first).")
 @format_option("text", "json")
 def versions(
     config_path: Path,
@@ -57,12 +57,11 @@ def versions(
     dimension: str | None,
     style: str,
 ) -> None:
-    """Compare two versions of a model that served in one period, and show all of them with their intervals.
+    """Compare two model versions over one period, and show all versions with their intervals.
 
-    Single requests are read from the source, in bounded steps. Where both versions got the same queries, they are
-    compared query by query, else request against request; in the same slices either way. Of versions that served one
-    after the other, or no slice in common, it says so: the difference may be of the time, or of the slices. Then the
-    same in each slice.
+    Single requests are read from the source, in bounded steps. On common queries the versions are compared query by
+    query, otherwise request by request; within the same slices either way. If they served at different times or share
+    no slice, it says so: the difference may be due to that.
     """
     config = load_config(config_path)
     (wanted,) = pick_monitors(config, (monitor,))

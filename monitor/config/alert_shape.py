@@ -25,7 +25,7 @@ from monitor.config.mapping import Shape, just_one, not_both, one_required
 class Pinned(Shape):
     """A period that stays the baseline whatever comes."""
 
-    since: Instant = Field(alias="from", description="Begin of the period, UTC.", examples=["2026-01-01"])
+    since: Instant = Field(alias="from", description="Start of the period, UTC.", examples=["2026-01-01"])
     until: Instant = Field(alias="to", description="End of the period, UTC.", examples=["2026-01-15"])
 
 
@@ -38,7 +38,7 @@ class Baseline(Shape):
     weeks: Maybe[Count] = Field(
         default=None, ge=1, le=26, description="The same hours of so many weeks before, for a series with a rhythm."
     )
-    pinned: Maybe[Pinned] = Field(default=None, description="A fixed period that is known to have been good.")
+    pinned: Maybe[Pinned] = Field(default=None, description="A fixed period that was good.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -49,10 +49,8 @@ class Baseline(Shape):
 class Resolve(Shape):
     """When an incident is over."""
 
-    floor: Maybe[Number] = Field(default=None, description="Value from which on it is well again. Default: the floor.")
-    drop: Maybe[Fall] = Field(
-        default=None, description="Fall under the baseline that is well again, e.g. 4%. Default: the drop."
-    )
+    floor: Maybe[Number] = Field(default=None, description="Value at which it resolves. Default: the floor.")
+    drop: Maybe[Fall] = Field(default=None, description="Drop at which it resolves, e.g. 4%. Default: the drop.")
     ceiling: Maybe[Number] = Field(
         default=None, description="Value down from which it is well again. Default: the ceiling."
     )
@@ -60,7 +58,7 @@ class Resolve(Shape):
         default=None, description="Rise over the baseline that is well again, e.g. 20%. Default: the rise."
     )
     lasting: Maybe[Duration] = Field(
-        default=None, alias="for", description="How long it must be well again. Default: as the rule's `for`."
+        default=None, alias="for", description="How long it must stay resolved. Default: the rule's `for`."
     )
 
     @model_validator(mode="after")
@@ -89,7 +87,8 @@ class Alert(Shape):
     )
     floor: Maybe[Number] = Field(default=None, description="Fires below this value.")
     drop: Maybe[Fall] = Field(
-        default=None, description="Fires at a larger fall under the baseline: `7%` of it, or `0.05` as a difference."
+        default=None,
+        description="Fires if the value is this far below the baseline: `7%` of it, or `0.05` as a difference.",
     )
     ceiling: Maybe[Number] = Field(
         default=None, description="Of a measure that is better when it is lower (no_results): fires above this value."
@@ -102,20 +101,23 @@ class Alert(Shape):
         default="0s",
         alias="for",
         validate_default=True,
-        description="How long the fall must have lasted, in evaluations: 24h are 24 buckets of 1h. Default: 0s, once.",
+        description=(
+            "How long the condition must last before it fires, in evaluations: 24h are 24 buckets of 1h. "
+            "Default: 0s, once."
+        ),
     )
-    resolve: Resolve = Field(default_factory=Resolve, description="When it is over. Default: as it fires.")
+    resolve: Resolve = Field(default_factory=Resolve, description="When it resolves. Default: when it no longer fires.")
     min_requests: Count = Field(
         default=100, ge=1, description="Windows with fewer requests are not judged. Default: 100."
     )
     severity: Literal["info", "warning", "critical"] = Field(
-        default="critical", description="How grave it is. Default: critical."
+        default="critical", description="Severity. Default: critical."
     )
     retrain: bool = Field(default=False, description="Recommend to retrain the model while it fires. Default: false.")
     overall: bool = Field(default=True, description="Judge all traffic together. Default: true.")
     slices: list[Text] = Field(
         default=[],
-        description="Slices to judge too: `device` for each of its values, or `device=mobile`. Default: none.",
+        description="Slices to judge as well: `device` for each of its values, or `device=mobile`. Default: none.",
     )
 
     @property
@@ -151,18 +153,17 @@ class Drift(Shape):
         default=1.0,
         gt=0,
         le=90,
-        description="At most so many false alarms in 90 days, over all traffic and all slices together. Default: 1.0.",
+        description="Maximum number of false alarms in 90 days, over all traffic and all slices. Default: 1.0.",
     )
     baseline_from: Maybe[Instant] = Field(
         default=None,
-        description="Begin of the time that is taken for good, UTC; nothing older is looked at. Default: the oldest "
-        "stored.",
+        description="Since when the past is known to be good, UTC; older data are ignored. Default: the oldest stored.",
     )
     severity: Literal["info", "warning", "critical"] = Field(
-        default="critical", description="How grave a degradation is. Default: critical."
+        default="critical", description="Severity of a degradation. Default: critical."
     )
     data_severity: Literal["info", "warning", "critical"] = Field(
-        default="warning", description="How grave broken labels or traffic are. Default: warning."
+        default="warning", description="Severity of broken labels or traffic. Default: warning."
     )
     notify_data: Maybe[list[Name]] = Field(
         default=None, min_length=1, description="Channels of the owners of the data. Default: those of `notify`."
@@ -181,7 +182,7 @@ class RetrainRequests(Shape):
 
     notify: list[Name] = Field(min_length=1, description="Channels that are asked.", examples=["[pipeline]"])
     cooldown: Duration = Field(
-        default="7d", validate_default=True, description="Least time between two requests. Default: 7d."
+        default="7d", validate_default=True, description="Minimum time between two requests. Default: 7d."
     )
     after: Duration = Field(
         default="24h",
@@ -195,16 +196,18 @@ class _Receiving(Shape):
 
     ca_file: Maybe[Text] = Field(
         default=None,
-        description="Certificates to trust in place of the system's, relative to this file. Default: the system's.",
+        description="CA certificates to trust instead of the system's, relative to this file. Default: the system's.",
     )
     timeout: PositiveDuration = Field(
-        default="10s", validate_default=True, description="How long one attempt may take. Default: 10s."
+        default="10s", validate_default=True, description="Time limit of one attempt. Default: 10s."
     )
     give_up_after: PositiveDuration = Field(
         default="24h",
         validate_default=True,
-        description="How long it is tried to tell of an incident that is over meanwhile; of one that goes on, and of "
-        "its end, it is tried for as long as a daemon has the channel. Default: 24h.",
+        description=(
+            "How long to retry intermediate notifications of an incident. The newest one of an open incident, "
+            "and its end, are retried for as long as a daemon has the channel. Default: 24h."
+        ),
     )
 
 
@@ -218,7 +221,7 @@ class Webhook(_Receiving):
     secret: Maybe[Text] = Field(
         default=None,
         repr=False,
-        description="Key that the body is signed with; best written as ${NAME}. Default: none.",
+        description="Key to sign the body with; best written as ${NAME}. Default: none.",
     )
     secret_file: Maybe[Text] = Field(default=None, description="File that holds the key, relative to this file.")
 
@@ -243,7 +246,7 @@ class Alertmanager(_Receiving):
     hold: PositiveDuration = Field(
         default="7d",
         validate_default=True,
-        description="How long Alertmanager keeps an alert that it hears no more of. Default: 7d.",
+        description="How long Alertmanager keeps an alert that rankmon stopped repeating. Default: 7d.",
     )
 
     @model_validator(mode="after")
@@ -264,7 +267,7 @@ class Channel(Shape):
 
     model_config = ConfigDict(json_schema_extra=one_required("webhook", "alertmanager"))
 
-    webhook: Maybe[Webhook] = Field(default=None, description="To a URL, as JSON.")
+    webhook: Maybe[Webhook] = Field(default=None, description="POST as JSON to a URL.")
     alertmanager: Maybe[Alertmanager] = Field(default=None, description="To Alertmanager.")
 
     @model_validator(mode="after")

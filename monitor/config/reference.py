@@ -9,8 +9,8 @@ from monitor.config.schema import json_schema
 _HEAD = """\
 # Configuration reference
 
-One YAML file. Made from the schema by `python -m monitor.config --reference > config/README.md`; do not edit.
-Start from one of the [examples](examples); editors complete and check with [rankmon.schema.json](rankmon.schema.json).
+One YAML file. Start from one of the files in `config/examples`; editors complete and check with
+`config/rankmon.schema.json`. Made from the schema by `make docs`; do not edit.
 
 - Durations are text with a unit: `90s`, `15m`, `24h`, `7d`.
 - `${NAME}` is taken from the environment, `${NAME:-text}` falls back to the text, `$${` is a literal `${`.

@@ -59,8 +59,10 @@ class Store(Database):
     keep: PositiveDuration = Field(
         default="730d",
         validate_default=True,
-        description="How long incidents that are over stay, with their transitions, verdicts, and the buckets of "
-        "monitors that nobody runs any more; other buckets stay as `retention` of their monitor says. Default: 730d.",
+        description=(
+            "How long closed incidents, their transitions, verdicts, and the buckets of removed monitors are "
+            "kept. Other buckets follow their monitor's `retention`. Default: 730d."
+        ),
     )
 
 
@@ -68,14 +70,16 @@ class Source(Database):
     """A database of yours, read only."""
 
     statement_timeout: PositiveDuration = Field(
-        default="60s", validate_default=True, description="Longest that one query may run. Default: 60s."
+        default="60s", validate_default=True, description="Time limit of one query. Default: 60s."
     )
     max_concurrent: Count = Field(
         default=4,
         ge=1,
         le=64,
-        description="Queries that run on it at the same time, at most; the monitors take turns. Above 1, a long "
-        "read by push-down may be made in pieces, two at the same time. Default: 4.",
+        description=(
+            "Maximum number of concurrent queries; monitors take turns. Above 1, a long push-down read may run "
+            "as two queries at a time. Default: 4."
+        ),
     )
 
 
@@ -87,13 +91,14 @@ class Web(Shape):
     )
     external_url: Maybe[PageAddress] = Field(
         default=None,
-        description="Address under which people reach the page, for the links in notifications. "
-        "Default: the one listened on.",
+        description="Address by which people reach the page, for links in notifications. Default: the listen address.",
     )
     config_file: Maybe[Text] = Field(
         default=None,
-        description="File with TLS and passwords, as Prometheus' exporters take it, relative to this file. "
-        "Default: none, plain HTTP for everybody.",
+        description=(
+            "File with TLS and passwords in the format of Prometheus exporters, relative to this file. Default: "
+            "none, plain HTTP without passwords."
+        ),
     )
 
 
@@ -101,9 +106,11 @@ class Log(Shape):
     """What is logged to the standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least level. Default: info."
+        default="info", description="Minimum level. Default: info."
     )
-    format: Literal["text", "json"] = Field(default="text", description="For people or for machines. Default: text.")
+    format: Literal["text", "json"] = Field(
+        default="text", description="Text for people or JSON for machines. Default: text."
+    )
 
 
 class Scheduler(Shape):
@@ -115,7 +122,7 @@ class Scheduler(Shape):
     lease: PositiveDuration = Field(
         default="30s",
         validate_default=True,
-        description="How long a process that died keeps others from writing its monitors, at most. Default: 30s.",
+        description="How long a dead process can keep others from writing its monitors. Default: 30s.",
     )
 
 
@@ -127,7 +134,7 @@ class Relation(Shape):
     table: Maybe[Table] = Field(
         default=None, description="Name of the table or view, with its schema where it has one."
     )
-    select: Maybe[Select] = Field(default=None, description="A SELECT of your own in place of a table.")
+    select: Maybe[Select] = Field(default=None, description="A SELECT instead of a table.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -180,7 +187,7 @@ class SliceColumn(Shape):
         default=20,
         ge=1,
         le=1000,
-        description="Values that get a series of their own; the rest is `other`. Default: 20.",
+        description="Number of values with a series of their own; others share `other`. Default: 20.",
     )
 
 
@@ -214,8 +221,8 @@ class Rule(Shape):
     type: Maybe[str] = Field(
         default=None, min_length=1, description="Type of event, as in the type column. Default: any."
     )
-    minimum: Maybe[Number] = Field(default=None, description="Only events whose value is at least this. Default: all.")
-    grade: RuleGrade = Field(description="A number from 0 on, or `value` for the event's own.", examples=[1])
+    minimum: Maybe[Number] = Field(default=None, description="Minimum value of the event. Default: any.")
+    grade: RuleGrade = Field(description="A number from 0, or `value` for the event's own.", examples=[1])
 
 
 class Events(Relation):
@@ -228,12 +235,12 @@ class Events(Relation):
     value: Maybe[Text] = Field(default=None, description="Column with a number, such as seconds of dwell time.")
     rules: list[Rule] = Field(
         min_length=1,
-        description="What events are worth. Of several that fit, the highest grade counts.",
+        description="Grades of events. If several rules match, the highest grade counts.",
         examples=["[{type: click, grade: 1}]"],
     )
     combine: Literal["max", "sum"] = Field(
         default="max",
-        description="Of several events on one item: the highest grade (max, default), or all of them added.",
+        description="How several events on one item combine: the highest grade (max, default) or their sum.",
     )
     attribution: PositiveDuration = Field(
         description="An event counts from its serving until this much later; just then it no longer does.",
@@ -241,11 +248,11 @@ class Events(Relation):
     )
     max_grade: Maybe[HighestGrade] = Field(
         default=None,
-        description="Highest grade there can be. Default: the highest of the rules, where they set a limit.",
+        description="Highest possible grade. Default: the highest of the rules, if they set a limit.",
     )
     count_unmatched: bool = Field(
         default=True,
-        description="Count events that fit no ranking, which finds broken logging. Costs a query. Default: true.",
+        description="Count events that match no ranking, to find broken logging. Costs a query. Default: true.",
     )
 
 
@@ -255,22 +262,18 @@ class Judgments(Relation):
     query: Text = Field(description="Column with the query.", examples=["query"])
     item: Text = Field(description="Column with the id of the item.", examples=["item_id"])
     grade: Text = Field(description="Column with the grade.", examples=["grade"])
-    max_grade: Maybe[HighestGrade] = Field(
-        default=None, description="Highest grade there can be. Default: no limit is known."
-    )
+    max_grade: Maybe[HighestGrade] = Field(default=None, description="Highest possible grade. Default: unknown.")
 
 
 class LabelColumn(Shape):
     """Grades that stand in the rankings themselves."""
 
     grade: Text = Field(description="Column of the rankings with the grade; a boolean is 0 or 1.", examples=["label"])
-    max_grade: Maybe[HighestGrade] = Field(
-        default=None, description="Highest grade there can be. Default: no limit is known."
-    )
+    max_grade: Maybe[HighestGrade] = Field(default=None, description="Highest possible grade. Default: unknown.")
     attribution: Duration = Field(
         default="0s",
         validate_default=True,
-        description="How long after serving the grade may still arrive. Default: 0s.",
+        description="How late the grade may arrive after serving. Default: 0s.",
     )
 
 
@@ -279,7 +282,7 @@ class Relevance(Shape):
 
     model_config = ConfigDict(json_schema_extra=one_required("events", "judgments", "column"))
 
-    events: Maybe[Events] = Field(default=None, description="From clicks, purchases and the like.")
+    events: Maybe[Events] = Field(default=None, description="From clicks, purchases and other events.")
     judgments: Maybe[Judgments] = Field(default=None, description="From a table of judged queries.")
     column: Maybe[LabelColumn] = Field(default=None, description="From a column of the rankings.")
 
@@ -298,11 +301,11 @@ def _setting(default: Any, description: str, **limits: Any) -> Any:
 class RollUp(Shape):
     """When buckets become coarser."""
 
-    after: PositiveDuration = Field(description="Age from which on buckets become coarser.", examples=["180d"])
+    after: PositiveDuration = Field(description="Age at which buckets are merged.", examples=["180d"])
     to: PositiveDuration = Field(
         default="24h",
         validate_default=True,
-        description="Length of a coarser bucket, in whole buckets, that divides a day or is whole days. Default: 24h.",
+        description="Width of a merged bucket, in whole buckets; divides a day or is whole days. Default: 24h.",
     )
 
 
@@ -312,67 +315,61 @@ class Retention(Shape):
     keep: Maybe[PositiveDuration] = Field(
         default=None, description="Age from which on buckets are forgotten. Default: none, they stay for good."
     )
-    roll_up: Maybe[RollUp] = Field(
-        default=None, description="From which age on several buckets become one. Default: none do."
-    )
+    roll_up: Maybe[RollUp] = Field(default=None, description="Merge older buckets into coarser ones. Default: never.")
 
 
 class Settings(Shape):
     """What a monitor may leave to `defaults`, and that to what is built in."""
 
-    source: Maybe[Text] = Field(
-        default=None, description="Which of the sources is read. Default: none, it must be named."
-    )
+    source: Maybe[Text] = Field(default=None, description="Source to read. Required here or in `defaults`.")
     bucket: Maybe[PositiveDuration] = _setting(
-        "1h", "Grain of storage and of the series. It must divide a day evenly, or be whole days."
+        "1h", "Bucket width, the grain of storage. Must divide a day evenly or be whole days."
     )
     windows: Maybe[list[PositiveDuration]] = Field(
         default=None,
         min_length=1,
-        description="Lengths of time that a series' point covers, in whole buckets. Default: 24h, or a longer bucket.",
+        description="Window lengths, in whole buckets. Default: 24h, or a longer bucket.",
         examples=["[24h, 7d]"],
     )
     refresh: Maybe[PositiveDuration] = _setting("5m", "Time between two runs.")
-    deadline: Maybe[PositiveDuration] = _setting("10m", "Longest that one run may take.")
-    ingest_delay: Maybe[Duration] = _setting("5m", "How long after its end a bucket's rankings may be on their way.")
-    lateness: Maybe[Duration] = _setting("0s", "How long after the attribution labels may be on their way.")
+    deadline: Maybe[PositiveDuration] = _setting("10m", "Time limit of one run.")
+    ingest_delay: Maybe[Duration] = _setting("5m", "How late rankings may arrive after their bucket's end.")
+    lateness: Maybe[Duration] = _setting("0s", "How late labels may arrive after the attribution.")
     final_timeout: Maybe[Duration] = _setting(
         "24h", "How long after its labels' time a bucket becomes final even if the source shows nothing newer."
     )
     max_quiet: Maybe[PositiveDuration] = _setting(
         "3h",
-        "Longest time without a request that is no fault, such as the nights. From then on, and "
-        "`ingest_delay`, the source is stale: by the verdict, on the page, and by Prometheus' rule.",
+        "Longest normal time without a request, such as a quiet night. After this and "
+        "`ingest_delay` the source is stale: for the verdict, the page and the Prometheus rule.",
     )
-    max_request_span: Maybe[Duration] = _setting("1m", "Most time between the first and last row of one request.")
+    max_request_span: Maybe[Duration] = _setting("1m", "Longest time between the first and last row of one request.")
     history: Maybe[PositiveDuration] = Field(
         default=None,
-        description="How far back rankmon reads by itself. Default: the longest window, at least 24h and at least "
+        description="How far back rankmon reads on its own. Default: the longest window, at least 24h and at least "
         "attribution + lateness, or ingest_delay where that is more, + one bucket + refresh.",
     )
     min_completeness: Maybe[Number] = _setting(
-        0.9, "Least share of a window's buckets that must be there for a value to be shown.", gt=0, le=1
+        0.9, "Minimum share of a window's buckets for its value to be shown.", gt=0, le=1
     )
     labels: Maybe[dict[LabelName, str]] = Field(
         default=None,
-        description="Labels of the monitor, such as its team; joined with those in `defaults`. Default: none.",
+        description="Labels of the monitor, such as its team; merged with those in `defaults`. Default: none.",
     )
-    runbook_url: Maybe[WebAddress] = Field(
-        default=None, description="Page that tells on-call what to do. Default: none."
-    )
+    runbook_url: Maybe[WebAddress] = Field(default=None, description="Runbook for on-call. Default: none.")
     notify: Maybe[list[Name]] = Field(
-        default=None, min_length=1, description="Channels that are told of incidents. Default: [log]."
+        default=None, min_length=1, description="Channels to notify of incidents. Default: [log]."
     )
     paging: Maybe[Literal["push", "prometheus"]] = _setting(
         "push", "Who pages: rankmon by its channels, or Prometheus rules over its gauges."
     )
     engine: Maybe[Literal["auto", "pull", "pushdown"]] = _setting(
         "auto",
-        "How it is read: row by row (pull), or by sums that the database makes (pushdown); auto takes the faster one "
-        "of those that fit, and `rankmon explain` says which.",
+        "How the source is read: row by row (pull) or as sums made by the database (pushdown). auto takes "
+        "the faster one that fits; `rankmon explain` says which.",
     )
     retrain: Maybe[RetrainRequests] = Field(
-        default=None, description="Who is asked to retrain, and how often at most. Default: nobody."
+        default=None, description="Who is asked to retrain, and how often. Default: nobody."
     )
     retention: Maybe[Retention] = Field(
         default=None,
@@ -391,14 +388,14 @@ class Monitor(Settings):
     )
     slices: list[Slice] = Field(default=[], max_length=10, description="Dimensions to slice by. Default: none.")
     relevance: Relevance = Field(
-        description="How grades come about: just one of three ways.",
+        description="Where grades come from: exactly one of three.",
         examples=["{column: {grade: label, max_grade: 1}}"],
     )
-    measures: list[Text] = Field(min_length=1, description="What to compute.", examples=["[ndcg@10]"])
+    measures: list[Text] = Field(min_length=1, description="Measures to compute.", examples=["[ndcg@10]"])
     alerts: list[Alert] = Field(default=[], max_length=50, description="Alert rules. Default: none.")
     drift: Maybe[Drift] = Field(
         default=None,
-        description="Verdicts that need no threshold, beside the rules. Default: none; `drift: {}` has all defaults.",
+        description="Verdicts without thresholds, in addition to rules. Default: none; `drift: {}` has all defaults.",
     )
 
 
@@ -407,22 +404,20 @@ class Root(Shape):
 
     store: Store = Field(description="Where rankmon keeps its own tables.", examples=["{url: sqlite:///rankmon.db}"])
     web: Web = Field(default_factory=Web, description="Where metrics and pages are served.")
-    log: Log = Field(default_factory=Log, description="What is logged.")
-    scheduler: Scheduler = Field(
-        default_factory=Scheduler, description="How many monitors run at once, and under what lease."
-    )
+    log: Log = Field(default_factory=Log, description="Logging.")
+    scheduler: Scheduler = Field(default_factory=Scheduler, description="How many monitors run at once, and the lease.")
     sources: dict[Name, Source] = Field(
         min_length=1,
         description="Your databases, by name.",
         examples=["{shop: {url: postgresql+psycopg://reader@host/name}}"],
     )
     channels: dict[Name, Channel] = Field(
-        default={}, description="Where notifications go, by name; `log` is always there. Default: only that."
+        default={}, description="Where notifications go, by name; `log` always exists. Default: only `log`."
     )
-    defaults: Settings = Field(default_factory=Settings, description="Settings for monitors that do not make them.")
+    defaults: Settings = Field(default_factory=Settings, description="Defaults for all monitors.")
     monitors: list[Monitor] = Field(
         min_length=1,
-        description="The rankings to watch.",
+        description="The monitors.",
         examples=["[{name: search, ...}]"],
     )
 
