@@ -16,7 +16,7 @@ SPARK     := .venv-spark
 EVIDENTLY := .venv-evidently
 TOOLS := .venv-tools
 
-.PHONY: demo test test-engines spark tools check audit bench evaluate wheel clean setup
+.PHONY: demo test test-engines spark tools check audit docs same bench evaluate wheel clean setup
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,8 @@ help:
 	@echo "make test-engines         further engines, what takes long, benchmarks on a few rows, Spark (needs Java)"
 	@echo "make check                ruff and mypy only"
 	@echo "make audit                known vulnerabilities of what is installed, where osv.dev can be reached"
+	@echo "make docs                 make the references and build the documentation into site/"
+	@echo "make same                 does it behave as recorded? Minutes; needs the shared data for most of it"
 	@echo "make bench                benchmarks, as ratios against floors and peers"
 	@echo "make evaluate             the long runs (many kills, larger data); results under tests/benchmarks"
 	@echo "make wheel                build dist/*.whl"
@@ -64,6 +66,13 @@ audit: $(UV)
 	@$(UV) audit --quiet --frozen --no-dev --preview-features audit-command 2>$(VENV)/.audit || { \
 	    [ $$? = 1 ] && exit 1; echo "not audited: $$(grep -m 1 error $(VENV)/.audit)"; }
 
+docs: $(VENV)/.dev
+	$(BIN)/python -m tests.support.references
+	$(BIN)/zensical build --strict
+
+same: $(VENV)/.dev
+	$(BIN)/python -m tests.same $(or $(ARGS),compare)
+
 test: check
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
@@ -102,4 +111,4 @@ wheel: $(VENV)/.dev
 	$(UV) build --quiet --wheel
 
 clean:
-	rm -rf $(VENV) $(SPARK) $(EVIDENTLY) $(TOOLS) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SPARK) $(EVIDENTLY) $(TOOLS) dist build site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

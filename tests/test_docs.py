@@ -1,60 +1,71 @@
-"""What the documents say is so: every key, gauge, command and measure stands in them, and their examples work."""
+"""What the documents say is so: references match the code, commands can be called, configurations load, links work."""
 
 import re
-from dataclasses import replace
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 import yaml
 
-from monitor.cli import _COMMANDS
-from monitor.config import load
-from monitor.config.reference import reference
-from monitor.core.drift.verdicts import Alarm, Verdict
+from monitor.cli import _COMMANDS, cli
+from monitor.config import json_schema, load
 from monitor.core.measures import SPECS, parse
-from monitor.core.relevance import REASONS
-from monitor.core.types import Drift, format_duration
-from monitor.exposition import registry
-from monitor.snapshot import Board
-from monitor.store.retention import Holding
-from monitor.telemetry import Telemetry
-from tests import test_exposition
+from monitor.core.types import format_duration
+from tests.support import references
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 WIDEST = 130
 """Characters of a line that is no row of a table."""
+LONGEST_README = 250
+"""Lines: more belongs into docs/."""
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+MEASURES = (DOCS / "reference" / "measures.md").read_text(encoding="utf-8")
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "deploy" / "README.md",
+    *sorted(p for p in DOCS.rglob("*.md") if p.stem not in references.PAGES),
+]
+"""Documents that people write."""
 
 
-def test_the_reference_of_the_configuration_is_current() -> None:
-    assert reference() == (ROOT / "config" / "README.md").read_text(encoding="utf-8"), (
-        "run: python -m monitor.config --reference > config/README.md"
-    )
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
-def test_every_key_of_the_schema_has_its_line_in_the_reference() -> None:
-    from monitor.config import json_schema
+# ---- references ----------------------------------------------------------------------------------------------------
 
+
+@pytest.mark.parametrize("name", references.PAGES)
+def test_a_reference_is_what_the_code_says(name: str) -> None:
+    written = (references.FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    assert references.PAGES[name]() == written, "run: make docs"
+
+
+def test_the_references_are_whole() -> None:
     schema = json_schema()
     keys = {k for part in (schema, *schema["$defs"].values()) for k in part.get("properties", {})}
     assert len(keys) > 40
-    missing = {k for k in keys if f"| `{k}`" not in reference()}
-    assert missing == set()
+    assert {k for k in keys if f"| `{k}`" not in references.PAGES["configuration"]()} == set()
+    assert [c for c in _COMMANDS if f"## rankmon {c}\n" not in references.PAGES["commands"]()] == []
+    assert references.PAGES["metrics"]().count("| `rankmon_") > 40
 
 
-def test_every_command_is_in_the_readme() -> None:
-    assert [c for c in _COMMANDS if f"`{c}`" not in README] == []
+def test_every_measure_and_option_has_its_row() -> None:
+    assert [m for m in SPECS if f"`{m}" not in MEASURES] == []
+    assert {o for spec in SPECS.values() for o in spec.options if f"`{o}`" not in MEASURES} == set()
 
 
-def test_every_measure_and_option_is_in_the_readme() -> None:
-    assert [m for m in SPECS if f"`{m}" not in README] == []
-    options = {o for spec in SPECS.values() for o in spec.options}
-    assert {o for o in options if f"`{o}`" not in README} == set()
-
-
-def test_every_measure_written_in_the_readme_parses() -> None:
-    rows = [line for line in README.splitlines() if line.startswith("| `") or line.startswith("| ranx")]
+def test_every_measure_that_is_written_parses() -> None:
+    rows = [line for line in MEASURES.splitlines() if line.startswith("| ")]
     written = {t for row in rows for t in re.findall(r"`([a-z_]+(?:\([^`]*\))?@\d+|rbp\([^`]*\))`", row)}
     foreign = {t for t in written if t.startswith(("ndcg_", "ndcg_cut"))}
     assert len(written - foreign) > 12
@@ -62,39 +73,98 @@ def test_every_measure_written_in_the_readme_parses() -> None:
         assert parse(text)
 
 
-def test_every_gauge_is_in_the_readme() -> None:
-    families = {f.name for f in registry(_board(), Telemetry()).collect() if f.name.startswith("rankmon_")}
-    assert len(families) > 25
-    assert {"rankmon_verdict", "rankmon_drift_effect_ratio", "rankmon_stored_rows"} <= families
-    named = README.replace("`", " ")
-    missing = {f for f in families if not _is_named(f, named)}
-    assert missing == set()
+# ---- commands ------------------------------------------------------------------------------------------------------
 
 
-def _board() -> Board:
-    """A monitor with everything that has a family: rules, verdicts with an alarm, and a look at the store."""
-    made, found = Board(), test_exposition.snapshot(test_exposition.series("ndcg@10", test_exposition.point()))
-    alarm = Alarm("", 0, 0, -0.1, 2.0, 0.02, 0.5, 0.6, 100)
-    verdict = Verdict(0, "degraded", (alarm,), observed=0.5, expected=0.6)
-    monitor = replace(found.monitor, drift=Drift(parse("ndcg@10")))
-    made.publish(replace(found, monitor=monitor, verdict=verdict, holding=Holding(2, 1, 0)))
-    return made
+def calls() -> Iterator[Any]:
+    """Each call of rankmon in a block of code, with the document that has it."""
+    for page in PAGES:
+        blocks = re.findall(r"```(?:sh|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+        for line in "".join(blocks).replace("\\\n", " ").splitlines():
+            for part in re.sub(r"\s+#.*", "", line).removeprefix("$ ").split(" && "):
+                call = re.search(r"(?:^|\s)(?:\.venv/bin/)?rankmon (.+)", part.strip())
+                if call is not None and call[1].split()[0] in _COMMANDS:
+                    yield pytest.param(call[1], id=f"{named(page)}: {call[1]}")
 
 
-def _is_named(family: str, text: str) -> bool:
-    """By its own name, or as one of the families that every measure and slice has."""
-    name = family.removeprefix("rankmon_slice_")
-    plain = f"rankmon_{name.removeprefix('rankmon_')}"
-    return any(candidate in text for candidate in (family, f"{family}_total", plain))
+@pytest.mark.parametrize("call", list(calls()))
+def test_every_command_that_is_written_can_be_called(call: str) -> None:
+    words = shlex.split(call)
+    command: click.Command = cli
+    while isinstance(command, click.Group) and words:
+        found = command.get_command(click.Context(command), words[0])
+        assert found is not None, f"there is no command {words[0]}"
+        command, words = found, words[1:]
+    command.make_context("rankmon", words)  # raises on an unknown option or a wrong value
+
+
+# ---- configurations ------------------------------------------------------------------------------------------------
+
+
+def readme_configuration() -> dict[str, Any]:
+    block = next(b for b in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if "rankings:" in b)
+    found: dict[str, Any] = yaml.safe_load("\n".join(line[3:] for line in block.splitlines()))
+    return found
 
 
 def test_the_readmes_configuration_is_valid(tmp_path: Path) -> None:
-    block = next(b for b in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if "monitors:" in b)
-    path = tmp_path / "rankmon.yaml"
-    path.write_text("\n".join(line[3:] for line in block.splitlines()), encoding="utf-8")
-    config = load(path, {"SHOP_PASSWORD": "secret"})
+    config = load(written(tmp_path, readme_configuration()), SECRETS)
     assert [str(m) for m in config.monitor("search").measures] == ["ndcg@10", "mrr@10"]
     assert [format_duration(w) for w in config.monitor("search").windows] == ["24h", "7d"]
+
+
+SECRETS = {"SHOP_PASSWORD": "secret", "RETRAIN_SECRET": "secret"}
+
+
+def written(folder: Path, config: object) -> Path:
+    path = folder / "rankmon.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path
+
+
+def fragments() -> Iterator[Any]:
+    """Each piece of YAML in docs/, by itself."""
+    for page in PAGES:
+        if DOCS in page.parents:
+            for number, block in enumerate(
+                re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+            ):
+                yield pytest.param(block, id=f"{named(page)} {number}")
+
+
+@pytest.mark.parametrize("block", list(fragments()))
+def test_every_piece_of_yaml_is_part_of_a_valid_configuration(block: str, tmp_path: Path) -> None:
+    piece, whole = yaml.safe_load(block), readme_configuration()
+    if piece.keys() & {"scrape_configs", "tls_server_config"}:
+        return  # Prometheus' own; the file of passwords is tested by what reads it
+    monitor = whole["monitors"][0]
+    places = {"rankings": monitor["rankings"], "monitors": monitor, "channels": whole}
+    for key, value in piece.items():
+        if key == "monitors":
+            merge(monitor, value[0])
+        elif key in whole or key in {"channels", "defaults", "web", "log", "scheduler"}:
+            merge(whole, {key: value})
+        elif key in places["rankings"]:
+            merge(monitor["rankings"], {key: value})
+        else:
+            merge(monitor, {key: value})
+    if "select" in monitor["rankings"]:
+        del monitor["rankings"]["table"]
+    told = {name for key in ("notify", "notify_data") for name in drift_of(monitor).get(key, [])}
+    whole.setdefault("channels", {}).update({n: {"webhook": {"url": "http://localhost/"}} for n in told})
+    load(written(tmp_path, whole), SECRETS)
+
+
+def drift_of(monitor: dict[str, Any]) -> dict[str, Any]:
+    return monitor.get("drift") or {}
+
+
+def merge(into: dict[str, Any], piece: dict[str, Any]) -> None:
+    for key, value in piece.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict) and key != "time":
+            merge(into[key], value)
+        else:
+            into[key] = value
 
 
 def test_the_readmes_scrape_configuration_is_yaml() -> None:
@@ -102,17 +172,32 @@ def test_the_readmes_scrape_configuration_is_yaml() -> None:
     assert yaml.safe_load("\n".join(line[3:] for line in block.splitlines()))["scrape_configs"]
 
 
-@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))
+# ---- form ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_site_builds_without_a_dead_link(tmp_path: Path) -> None:
+    shutil.copytree(DOCS, tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    built = [Path(sys.executable).with_name("zensical"), "build", "--strict"]
+    done = subprocess.run(built, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", README))))
 def test_every_link_of_the_readme_leads_somewhere(link: str) -> None:
     assert link.startswith("https://") or (ROOT / link).exists()
 
 
-@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "deploy/README.md"])
-def test_no_line_of_a_document_is_left_unwrapped(name: str) -> None:
-    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [named(p) for p in DOCS.rglob("*.md") if str(p.relative_to(DOCS)) not in navigation] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert README.count("\n") <= LONGEST_README
+
+
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "CHANGELOG.md"], ids=named)
+def test_no_line_of_a_document_is_left_unwrapped(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if len(line) > WIDEST and not line.startswith("|")] == []
-
-
-@pytest.mark.parametrize("reason", REASONS)
-def test_every_reason_of_refusal_is_in_the_readme(reason: str) -> None:
-    assert f"`{reason}`" in README

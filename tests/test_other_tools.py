@@ -1,4 +1,4 @@
-"""README's table "Beside other tools": each row's measure comes to what the tool, or its formula, says."""
+"""The table of other tools in the reference of measures: each row gives what the tool, or its formula, gives."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.support.processes import ROOT
 from tests.support.requirements import missing
 
 PYTHON = ROOT / ".venv-tools" / "bin" / "python"
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-TABLE = README.partition("**Beside other tools.**")[2].partition("\n\n`rankmon")[0]
+PAGE = (ROOT / "docs" / "reference" / "measures.md").read_text(encoding="utf-8")
+TABLE = PAGE.partition("## The same number as other tools")[2].partition("\n\n`rankmon")[0]
 ROWS = dict(re.findall(r"^\| (.*?) \|.*\| `(ndcg.*?)`[^|]*\|$", TABLE, re.MULTILINE))
 BY = {
     "scikit-learn `ndcg_score(k=10)`": ["scikit_learn"],

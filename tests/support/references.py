@@ -1,0 +1,113 @@
+"""The reference pages of the documentation, made from the code: `make docs` writes them, a test holds them to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import click
+
+from monitor.cli import _COMMANDS, cli
+from monitor.config.reference import reference
+from monitor.core.drift.verdicts import Alarm, Verdict
+from monitor.core.measures import parse
+from monitor.core.relevance import REASONS
+from monitor.core.types import Drift
+from monitor.exposition import registry
+from monitor.snapshot import Board
+from monitor.store.retention import Holding
+from monitor.telemetry import COUNTERS, Telemetry
+from tests import test_exposition
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+
+METRICS = """\
+# Metrics
+
+Each measure has its own family: `rankmon_ndcg_ratio`, `rankmon_mrr_ratio`, `rankmon_dcg`, … With `_lower_` and
+`_upper_` they are the ends of the 95 % interval. `rankmon_provisional_…` shows windows whose labels still come in.
+`rankmon_slice_…` has the labels `dimension` and `value` too.
+
+A scrape queries nothing. Series of what is gone disappear. Samples carry no timestamps.
+"""
+REFUSED = """\
+# Refused rows
+
+Rows that cannot be used are refused, counted by reason in `rankmon_refused_rows`, and never repaired. Rows and events
+without a time are never read.
+"""
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Lines of a table in Markdown."""
+    titles = list(head)
+    yield f"\n| {' | '.join(titles)} |\n|{'---|' * len(titles)}"
+    for row in rows:
+        yield f"| {' | '.join(' '.join(cell.split()) for cell in row)} |"
+
+
+def commands() -> str:
+    """Every command with its options."""
+    parts = ["# Commands\n", " ".join((cli.epilog or "").split())]
+    for name in _COMMANDS:
+        found = cli.get_command(click.Context(cli), name)
+        assert found is not None
+        parts += _command(found, f"rankmon {name}")
+    return "\n".join(parts) + "\n"
+
+
+def _command(command: click.Command, call: str) -> Iterator[str]:
+    context = click.Context(command, info_name=call)
+    yield f"\n## {call}\n"
+    yield "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
+    yield f"\n```text\n{call} {' '.join(command.collect_usage_pieces(context))}\n```"
+    records = [option.get_help_record(context) for option in command.params if isinstance(option, click.Option)]
+    if shown := [(f"`{first}`", text) for first, text in filter(None, records) if first != "--help"]:
+        yield from table(("option", "meaning"), shown)
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from _command(child, f"{call} {name}")
+
+
+def metrics() -> str:
+    """Every family of `/metrics`; those of slices stand for themselves."""
+    rows: dict[str, tuple[str, str, str]] = {}
+    for family in registry(_everything(), Telemetry()).collect():
+        if family.name.startswith("rankmon_") and not family.name.startswith("rankmon_slice_"):
+            name = f"{family.name}_total" if family.name in COUNTERS else family.name
+            labels = ", ".join(f"`{label}`" for label in family._labelnames)  # type: ignore[attr-defined]
+            rows[name] = (f"`{name}`", labels, family.documentation)
+    return "\n".join([METRICS.rstrip("\n"), *table(("metric", "labels", "meaning"), rows.values())]) + "\n"
+
+
+def _everything() -> Board:
+    """A monitor with everything that has a family: rules, verdicts with an alarm, and a look at the store."""
+    made, found = Board(), test_exposition.snapshot(test_exposition.series("ndcg@10", test_exposition.point()))
+    alarm = Alarm("", 0, 0, -0.1, 2.0, 0.02, 0.5, 0.6, 100)
+    verdict = Verdict(0, "degraded", (alarm,), observed=0.5, expected=0.6)
+    monitor = replace(found.monitor, drift=Drift(parse("ndcg@10")))
+    made.publish(replace(found, monitor=monitor, verdict=verdict, holding=Holding(2, 1, 0)))
+    return made
+
+
+def refused_rows() -> str:
+    """Every reason to refuse a row."""
+    rows = ((f"`{reason}`", text) for reason, text in REASONS.items())
+    return "\n".join([REFUSED.rstrip("\n"), *table(("reason", "what is refused"), rows)]) + "\n"
+
+
+PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
+    {"configuration": reference, "commands": commands, "metrics": metrics, "refused-rows": refused_rows}
+)
+
+
+def main() -> None:
+    """Write all pages."""
+    for name, made in PAGES.items():
+        (FOLDER / f"{name}.md").write_text(made(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
