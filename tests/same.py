@@ -285,8 +285,6 @@ def _command(*arguments: str) -> str:
 
 def _cycles(log: Log, folder: Path, arriving: _Arriving) -> list[Fact]:
     """Run a cycle of each monitor at each step, and tell the metrics at the end."""
-    from prometheus_client import generate_latest
-
     from monitor.app import App
     from monitor.config import load
 
@@ -300,7 +298,7 @@ def _cycles(log: Log, folder: Path, arriving: _Arriving) -> list[Fact]:
             for name, runner in app.runners.items():
                 if (error := runner.run().error) is not None:
                     raise SystemExit(f"{name} at {_iso(at)}: {error!r}")
-        return list(metric_facts(generate_latest(app.registry).decode()))
+        return list(metric_facts(app.exposition.text("")[0].decode()))
     finally:
         app.sender.stop()
         app.close()
