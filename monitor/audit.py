@@ -265,6 +265,10 @@ class _Look:
                 continue
             compared += 1
             for kernel in kernels:
+                # Of a request by itself it is only known whether it is data for most measures: not for one that needs
+                # no labels, nor for one that cannot take some of the grades.
+                if (kernel.name == "no_results" and seen.no_sample) or kernel in part.limited:
+                    continue
                 mine = seen.taken_by(kernel).graded
                 has_data = bool(part.taken_by(kernel).sampled[i]), bool(mine.sampled[0])
                 by_pull = float(scored(place, kernel).value[i]) if has_data[0] else nan

@@ -41,6 +41,9 @@ Two runs are apart by so much more than a period at most. The alert rules that c
 ROUNDING = 1e-3
 """Seconds by which a time may be apart from its turn and still be it: a datetime has microseconds."""
 
+FARTHEST = 600.0
+"""Seconds ahead that nothing is planned beyond, but by twice its period: a run that failed is tried again before."""
+
 SET_BACK = 1.0
 """Seconds that the clock must be set back before what is planned is moved along with it."""
 
@@ -177,6 +180,15 @@ class Scheduler:
                         self._scheduler.modify_job(
                             job.id, next_run_time=job.next_run_time - timedelta(seconds=before - ahead)
                         )
+            self._bring_near()
+
+    def _bring_near(self) -> None:
+        """Run now what is planned farther ahead than anything is: a clock went forward and back between two looks."""
+        now = datetime.now(UTC)
+        for job in self._scheduler.get_jobs():
+            if job.next_run_time - now > timedelta(seconds=max(2 * job.trigger.period, FARTHEST)):
+                with suppress(JobLookupError):
+                    self._scheduler.modify_job(job.id, next_run_time=now)
 
     def _skipped(self, event: JobEvent) -> None:
         name = _name(event)

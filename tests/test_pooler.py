@@ -78,3 +78,22 @@ def test_runs_beside_each_other_share_the_poolers_connections(pooler: str, tmp_p
             assert [one.error for one in runs] == [None] * 3
             assert list(pool.map(lambda _: app.store.outbox.queues(), range(20))) == [{}] * 20
     app.close()
+
+
+def test_whoever_waits_for_a_lock_on_the_store_is_not_ready_and_says_so(
+    pooler: str, postgres_url: str, tmp_path: Path
+) -> None:
+    path = configuration(tmp_path, pooler, pooler)
+    path.write_text(path.read_text(encoding="utf-8") + "scheduler: {lease: 1s}\n", encoding="utf-8")
+    app, engine = App(load(path, {}), ReplayClock(STORY.start.timestamp() + 86_400)), sa.create_engine(postgres_url)
+    app.prepare()
+    runner = app.runners["shop0"]
+    with engine.connect() as other:
+        other.execute(sa.text("LOCK TABLE monitors IN SHARE MODE"))
+        assert "lock timeout" in str(runner.run().error)
+        assert app.readiness() == "another process holds the store locked, frozen perhaps; waiting for it: shop0"
+        assert app.telemetry.counts()["rankmon_evaluation_failures", ("shop0", "locked")] == 1
+    assert runner.run().error is None
+    assert "locked" not in app.readiness()
+    engine.dispose()
+    app.close()

@@ -208,6 +208,21 @@ def test_when_the_clock_is_set_back_what_is_planned_moves_along(
     scheduler.stop()
 
 
+def test_what_a_clock_that_went_forth_and_back_between_two_looks_left_far_ahead_runs_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("monitor.scheduler.HEARTBEAT", 0.1)
+    scheduler, ran = Scheduler(2, Telemetry()), threading.Semaphore(0)
+    scheduler.put("m", 300, ran.release)
+    scheduler.start()
+    assert ran.acquire(timeout=10)
+    scheduler.retry_in("m", 500)
+    assert not ran.acquire(timeout=1), "a run that failed is left for its time"
+    scheduler.retry_in("m", 40 * 86_400)
+    assert ran.acquire(timeout=10)
+    scheduler.stop()
+
+
 def test_a_broken_job_and_a_hanging_one_leave_the_others_alone(scheduler: Scheduler) -> None:
     release, fine = threading.Event(), threading.Event()
 

@@ -118,7 +118,11 @@ class _Look:
         rows = sorted(rows, key=lambda r: (isnan(r.rank), r.rank, str(r.item)))
         used = used_rows(self.monitor, rows, GradeLimits.of((), self.monitor.recipe.bound))
         no_sample = source.no_sample if source.is_empty else labels.no_sample or source.no_sample
-        if isinstance(self.monitor.recipe, Column) and not any(has_label(self.monitor, r) for r in rows):
+        if (
+            isinstance(self.monitor.recipe, Column)
+            and not source.is_empty
+            and not any(has_label(self.monitor, r) for r in rows)
+        ):
             has_grades = any(r.grade is not None for r in rows)
             no_sample = no_sample or ("none of its grades counts" if has_grades else "none of its rows has a grade")
         return Inspection(

@@ -33,7 +33,7 @@ from monitor.schema import (
 )
 from monitor.store.engine import Connected
 from monitor.store.lease import Lease, Leases
-from monitor.store.naming import IS_NAMED, identity, table_of
+from monitor.store.naming import IS_NAMED, MONITOR, identity, table_of
 from monitor.store.verdicts import Border, put_border
 
 DAY = 86_400
@@ -360,10 +360,33 @@ def _gather_refusals(connection: sa.Connection, series_id: int, span: Span) -> N
         connection.execute(refusals.insert(), rows)
 
 
+_SERIES = sa.select(series.c.id, series.c.bucket_seconds, series.c.kernel, series.c.definition).where(
+    series.c.monitor == MONITOR
+)
+_NEWEST_BUSY = [
+    sa.select(table.c.bucket_start + seconds)
+    .where(table.c.series_id == sa.bindparam("number"), table.c.bucket_start < sa.bindparam("before"))
+    .where(table.c.requests > 0)
+    .order_by(table.c.bucket_start.desc())
+    .limit(1)
+    for table, seconds in (
+        (traffic, sa.bindparam("width", type_=sa.BigInteger)),
+        (coarse_traffic, coarse_traffic.c.seconds),
+    )
+]
+
+_BUSY_SINCE = (
+    sa.select(traffic.c.bucket_start)
+    .where(traffic.c.series_id == sa.bindparam("number"), traffic.c.bucket_start >= sa.bindparam("since"))
+    .where(traffic.c.requests > 0)
+    .order_by(traffic.c.bucket_start.desc())
+    .limit(1)
+)
+
+
 def _series(connection: sa.Connection, monitor: str) -> list[_Series]:
     """All series of a monitor, those of former definitions too."""
-    query = sa.select(series.c.id, series.c.bucket_seconds, series.c.kernel, series.c.definition)
-    rows = connection.execute(query.where(series.c.monitor == monitor))
+    rows = connection.execute(_SERIES, {"monitor": monitor})
     return [_Series(number, width, kernel == TRAFFIC, definition) for number, width, kernel, definition in rows]
 
 
@@ -388,10 +411,10 @@ def _borne_out(connection: sa.Connection, monitor: str, now: float) -> int:
 def _shown_later(connection: sa.Connection, one: _Series, now: float) -> int | None:
     """End of the newest bucket with requests of a series of traffic, if they show that it is later than `now`."""
     table, since = traffic, bucket_of(int(now + CLOCK_TOLERANCE), one.width)
-    busy = sa.select(table.c.bucket_start).where(table.c.series_id == one.id, table.c.requests > 0)
-    newest = connection.scalar(busy.where(table.c.bucket_start >= since).order_by(table.c.bucket_start.desc()).limit(1))
+    newest = connection.scalar(_BUSY_SINCE, {"number": one.id, "since": since})
     if newest is None:
         return None
+    busy = sa.select(table.c.bucket_start).where(table.c.series_id == one.id, table.c.requests > 0)
     since = max(since, connection.scalars(busy.order_by(table.c.bucket_start).limit(1)).one())
     later = busy.where(table.c.bucket_start >= since).distinct().subquery()
     number = connection.execute(sa.select(sa.func.count()).select_from(later)).scalar_one()
@@ -401,11 +424,8 @@ def _shown_later(connection: sa.Connection, one: _Series, now: float) -> int | N
 
 def _newest_busy(connection: sa.Connection, one: _Series, before: int) -> int | None:
     """End of the newest bucket of a series of traffic that begins before then and has requests; None without one."""
-    ends = []
-    for table, seconds in ((traffic, sa.literal(one.width)), (coarse_traffic, coarse_traffic.c.seconds)):
-        start = table.c.bucket_start
-        query = sa.select(start + seconds).where(table.c.series_id == one.id, start < before, table.c.requests > 0)
-        ends.append(connection.scalar(query.order_by(start.desc()).limit(1)))
+    asked = {"number": one.id, "width": one.width, "before": before}
+    ends = [connection.scalar(query, asked) for query in _NEWEST_BUSY]
     return max((int(end) for end in ends if end is not None), default=None)
 
 
