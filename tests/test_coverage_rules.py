@@ -102,8 +102,8 @@ def test_the_rule_of_the_documents_fires_in_an_outage_of_12_hours_and_in_no_norm
         for rule in monitor.alerts
         if rule.name == "labels-missing"
     )
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (lines,) = re.findall(r"^ +- name: labels-missing.*?severity: warning", readme, re.DOTALL | re.MULTILINE)
+    page = (ROOT / "docs" / "how-to" / "alert-rules.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"^ +- name: labels-missing.*?severity: warning", page, re.DOTALL | re.MULTILINE)
     (read,) = yaml.safe_load(lines)
     assert (read["window"], read["drop"], read["for"]) == ("6h", "50%", "3h")
     assert (rule.window, rule.lasting, rule.min_requests) == (6 * HOUR, 3 * HOUR, 100)

@@ -398,6 +398,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
         {
             "join_use_nulls": "1",
             "aggregate_functions_null_for_empty": "1",
+            "readonly": "2",
             "max_execution_time": "12.5",
             "log_comment": "rankmon",
             "client_name": "rankmon",

@@ -269,6 +269,8 @@ def _is_probe(statement: str) -> bool:
         "set_config" in statement
         or "pg_locks" in statement
         or "FROM pg_collation" in statement
+        or "FROM pg_type" in statement
+        or "clock_timestamp()" in statement
         or "sqlite_master" in statement
         or "schema_version" in statement
         or re.search(r"LIMIT \S+( OFFSET \S+)?\s*$", statement) is not None

@@ -713,10 +713,9 @@ def test_access_without_a_file_is_open() -> None:
     assert (access.passwords, access.context(), access.is_restricted) == (None, None, False)
 
 
-def test_the_files_of_the_readme_are_valid(site: Site) -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-    section = readme.partition("## TLS and passwords")[2].partition("\n## ")[0]
-    web, scrape = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+def test_the_files_of_the_documentation_are_valid(site: Site) -> None:
+    page = Path(__file__).parent.parent / "docs" / "how-to" / "tls-and-passwords.md"
+    web, scrape = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     for name in ("clients-ca", "prometheus"):
         site.authority.issue(name)
     site.write(web)
