@@ -452,8 +452,10 @@ class Reader:
         try:
             return self._columns(query, most)
         except (SQLAlchemyError, sqlite3.OperationalError) as error:
+            if UNDECODABLE not in str(error):
+                raise  # the connection may be lost, and asking for the driver's would hide by what
             driver: Any = self._connection.connection.driver_connection
-            if UNDECODABLE not in str(error) or driver.text_factory is _any_text:
+            if driver.text_factory is _any_text:
                 raise
             driver.text_factory = _any_text  # only now, for it takes half as long again for each text
             self.has_undecodable = True
