@@ -44,6 +44,17 @@ def test_a_clock_that_is_far_behind_withdraws_nothing_and_judging_goes_on_at_onc
     assert told(bench)[:2] == (["resolved"], ["firing", "resolved"])
 
 
+def test_a_clock_hours_behind_judges_what_it_has_not_judged_though_later_requests_are_stored(bench: Bench) -> None:
+    bench.put(*[0.8] * 4, 0.4, 0.4, read_at=BASE + 6 * HOUR)
+    bench.put(*[0.4] * 12, 0.8, 0.8, read_at=BASE + 20 * HOUR)
+    bench.hour = 6
+    bench.judge()
+    assert told(bench) == (["firing"], ["firing"], BASE + 6 * HOUR)
+    bench.hour = 20
+    bench.judge()
+    assert told(bench) == (["resolved"], ["firing", "resolved"], BASE + 20 * HOUR)
+
+
 @pytest.mark.parametrize("clock", [YEAR_2000, BASE - 365 * DAY, BASE - 40 * DAY])
 def test_by_a_clock_that_is_far_behind_nothing_is_read(bench: Bench, clock: int, no_source: Pull) -> None:
     bench.live(*[0.8] * 30)

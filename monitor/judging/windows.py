@@ -82,7 +82,8 @@ def _judged(
 ) -> tuple[Judgement | None, bool]:
     """(What came of the next windows, whether none are left)."""
     known = store.alerts.state(monitor.name)
-    if (newest := store.retention.behind(now, monitor.name)) is not None:
+    went_back = known.until is not None and known.until > now
+    if went_back and (newest := store.retention.behind(now, monitor.name)) is not None:
         text = "monitor %s: nothing is judged by this clock: it is %s by it, but requests up to %s are stored"
         log.warning(text, monitor.name, utc(int(now)), utc(newest))
         return None, True
