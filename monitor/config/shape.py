@@ -321,7 +321,7 @@ class Retention(Shape):
 class Settings(Shape):
     """What a monitor may leave to `defaults`, and that to what is built in."""
 
-    source: Maybe[Text] = Field(default=None, description="Source to read. Required here or in `defaults`.")
+    source: Maybe[Text] = Field(default=None, description="Source to read. A monitor names it, or `defaults` does.")
     bucket: Maybe[PositiveDuration] = _setting(
         "1h", "Bucket width, the grain of storage. Must divide a day evenly or be whole days."
     )

@@ -61,7 +61,7 @@ def commands() -> str:
 def _command(command: click.Command, call: str) -> Iterator[str]:
     context = click.Context(command, info_name=call)
     yield f"\n## {call}\n"
-    yield "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
+    yield "\n\n".join(map(_paragraph, (command.help or "").split("\n\n")))
     yield f"\n```text\n{call} {' '.join(command.collect_usage_pieces(context))}\n```"
     records = [option.get_help_record(context) for option in command.params if isinstance(option, click.Option)]
     if shown := [(f"`{first}`", text) for first, text in filter(None, records) if first != "--help"]:
@@ -69,6 +69,12 @@ def _command(command: click.Command, call: str) -> Iterator[str]:
     if isinstance(command, click.Group):
         for name, child in command.commands.items():
             yield from _command(child, f"{call} {name}")
+
+
+def _paragraph(text: str) -> str:
+    """A paragraph of a help text; one that click leaves as it is written, after a \\b, as a block."""
+    head, mark, kept = text.partition("\b\n")
+    return f"```text\n{kept.rstrip()}\n```" if mark and not head.strip() else " ".join(text.split())
 
 
 def metrics() -> str:
