@@ -43,6 +43,7 @@ FURTHER = {
     "test_alert_quality.py",
     "test_benchmarks.py",
     "test_benchmarks_many.py",
+    "test_better_models.py",
     "test_clock_live.py",
     "test_dialects_run.py",
     "test_pushdown_engines.py",
