@@ -37,9 +37,11 @@ class MariaServer:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
+        # Its own: a server that starts deletes every `#sql*` there, those of other servers too.
+        self._temporary = f"--tmpdir={directory}"
         install = shutil.which("mariadb-install-db") or "mariadb-install-db"
         options = ["--no-defaults", f"--datadir={directory / 'data'}", "--auth-root-authentication-method=normal"]
-        more = ["--skip-test-db", "--skip-name-resolve"]
+        more = [self._temporary, "--skip-test-db", "--skip-name-resolve"]
         done = subprocess.run([install, *options, *more], capture_output=True, text=True, **confined(directory))
         if done.returncode:
             raise RuntimeError(f"mariadb-install-db failed:\n{done.stdout}{done.stderr}")
@@ -53,7 +55,7 @@ class MariaServer:
         data, socket = self._directory / "data", self._directory / "socket"
         options = ["--no-defaults", f"--datadir={data}", f"--socket={socket}", f"--port={self.port}"]
         options += ["--bind-address=127.0.0.1", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=0"]
-        options.append(f"--sql-mode={AS_MYSQL}")
+        options += [self._temporary, f"--sql-mode={AS_MYSQL}"]
         with (self._directory / "server.log").open("ab") as log:
             command = [self._program, *options]
             self._process = subprocess.Popen(command, stdout=log, stderr=log, **confined(self._directory))
