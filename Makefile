@@ -93,7 +93,7 @@ tools: $(TOOLS)/.done
 
 test-engines: $(VENV)/.dev spark tools
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m engines $(ARGS)
-	$(BIN)/python -m pytest -m spark $(ARGS) tests/test_spark.py
+	$(BIN)/python -m pytest -m spark $(ARGS) tests/source/test_spark.py
 
 # Evidently cannot be imported with the pandas that we have.
 $(EVIDENTLY)/.done: tests/benchmarks/evidently.txt $(UV)

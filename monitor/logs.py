@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
 
-from monitor.core.words import plain
+from monitor.messages.words import plain
 
 
 class JsonFormatter(logging.Formatter):
@@ -30,7 +30,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31T05:00:00.000Z warning monitor.runner: ...`; a line break in a message cannot forge a line."""
+    """`2026-01-31T05:00:00.000Z warning monitor.service.runner: ...`; a line break in a message cannot forge a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, and the exception below it if there is one."""

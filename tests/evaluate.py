@@ -41,13 +41,13 @@ def tests(name: str, files: str, **environment: str) -> Run:
     return Run(name, ("-m", "pytest", "-q", "-m", "not spark", *files.split()), environment)
 
 
-PROPERTIES = "tests/core/test_kernels.py tests/core/test_buckets.py tests/core/test_windows.py"
+PROPERTIES = "tests/measures/test_kernels.py tests/series/test_buckets.py tests/series/test_windows.py"
 SCORER = ("-m", "tests.support.alert_quality", str(SHARED))
 RUNS = (
-    tests("kills: 400 of backfilling and running", "tests/test_kill.py", RANKMON_TEST_KILLS="400"),
-    tests("kills: 400 with alerts", "tests/test_kill_alerts.py", RANKMON_TEST_KILLS="400"),
+    tests("kills: 400 of backfilling and running", "tests/service/test_kill.py", RANKMON_TEST_KILLS="400"),
+    tests("kills: 400 with alerts", "tests/service/test_kill_alerts.py", RANKMON_TEST_KILLS="400"),
     tests("properties: 20 times the examples", PROPERTIES, RANKMON_TEST_EXAMPLES="20"),
-    tests("parity: 20 times the examples", "tests/test_pushdown_engines.py", RANKMON_TEST_EXAMPLES="20"),
+    tests("parity: 20 times the examples", "tests/source/test_pushdown_engines.py", RANKMON_TEST_EXAMPLES="20"),
     Run("benchmarks at full size", ("-m", "tests.benchmarks", "--large", "--write")),
     Run("spark: 20 million rows", ("-m", "tests.benchmarks.spark_scale"), keeps=True),
     *([Run("alert quality", (*SCORER, *SEEDS), keeps=True)] if SHARED.is_dir() else []),

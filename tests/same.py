@@ -285,8 +285,8 @@ def _command(*arguments: str) -> str:
 
 def _cycles(log: Log, folder: Path, arriving: _Arriving) -> list[Fact]:
     """Run a cycle of each monitor at each step, and tell the metrics at the end."""
-    from monitor.app import App
     from monitor.config import load
+    from monitor.service.app import App
 
     clock = _Hand(log.live)
     app = App(load(folder / "rankmon.yaml", {}), clock)

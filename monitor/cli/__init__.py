@@ -18,7 +18,6 @@ import click
 
 from monitor import __version__
 from monitor.cli.listing import Listing
-from monitor.core.words import plain
 from monitor.errors import (
     NO_MEMORY,
     ClockError,
@@ -33,6 +32,7 @@ from monitor.errors import (
     Unserved,
 )
 from monitor.logs import silence_drivers
+from monitor.messages.words import plain
 
 INTERRUPTED = 130
 

@@ -21,15 +21,15 @@ from monitor.cli.common import (
     pick_monitors,
     refused_in_words,
 )
-from monitor.core.types import OVERALL, format_duration
-from monitor.core.words import utc
 from monitor.errors import InputError, LeaseLost, SourceError, Stopped, StoreError
+from monitor.messages.words import utc
+from monitor.types import OVERALL, format_duration
 
 if TYPE_CHECKING:
-    from monitor.app import App
-    from monitor.core.types import Monitor
-    from monitor.cycle import Outcome
+    from monitor.service.app import App
+    from monitor.service.cycle import Outcome
     from monitor.store.alerts import Judgement
+    from monitor.types import Monitor
 
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ def backfill(config_path: Path, names: tuple[str, ...], since: int, until: int |
 
     A monitor that fails, or that another process is writing, is skipped; the exit code is that of the first such one.
     """
-    from monitor.app import App
+    from monitor.service.app import App
 
     if force and not again:
         raise click.UsageError("--force goes with --again")
@@ -115,8 +115,8 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
         LeaseLost: the daemon, or another backfill, is writing this monitor.
         Stopped: interrupted before all was done; what was stored stays.
     """
-    from monitor.core.buckets import starts
-    from monitor.core.words import command, counted
+    from monitor.messages.words import command, counted
+    from monitor.series.partials import starts
 
     if (number := len(starts(*span, monitor.bucket))) > MOST_AT_ONCE:
         what = f"{counted(number, 'bucket')} of {format_duration(monitor.bucket)}"
@@ -149,9 +149,9 @@ def _read(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from monitor.core.buckets import starts
-    from monitor.cycle import Outcome, Stride, run_backfill
-    from monitor.judging import judge
+    from monitor.evaluation import judge
+    from monitor.series.partials import starts
+    from monitor.service.cycle import Outcome, Stride, run_backfill
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     name, total = monitor.name, Outcome()
@@ -220,7 +220,7 @@ class _Outages:
 
 def _refused(app: App, monitor: Monitor, span: tuple[int, int]) -> str:
     """What was refused of the buckets that begin in `span`, by reason, in words; empty if nothing was."""
-    from monitor.core.buckets import TRAFFIC_FIELDS
+    from monitor.series.partials import TRAFFIC_FIELDS
 
     crowd = app.store.history(monitor.traffic, *span, overall_only=True).slice(OVERALL)
     unmatched = int(crowd[:, TRAFFIC_FIELDS.index("unmatched")].sum())

@@ -13,14 +13,14 @@ from monitor.cli.common import Instant, by_option, config_option, level_of, load
 from monitor.cli.formats import format_option
 from monitor.cli.power import series_name, unit_plain
 from monitor.cli.tables import count, number, percent, table
-from monitor.core.words import utc
 from monitor.errors import InputError
+from monitor.messages.words import utc
 
 if TYPE_CHECKING:
-    from monitor.core.types import Monitor, Slice
-    from monitor.standing import Stand
+    from monitor.evaluation.baseline_status import Stand
     from monitor.store import Store
     from monitor.store.verdicts import Baseline
+    from monitor.types import Monitor, Slice
 
 
 @click.group()
@@ -34,7 +34,7 @@ def baseline() -> None:
 @format_option("table", "json")
 def show(config_path: Path, monitor: str, style: str) -> None:
     """Show what the baseline was fitted on, what it lacks, and the level of each series."""
-    from monitor.standing import stand
+    from monitor.evaluation.baseline_status import stand
 
     config = load_config(config_path, with_sources=False)
     (wanted,) = pick_monitors(config, (monitor,))
@@ -103,9 +103,9 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
     """
     import numpy as np
 
-    from monitor.core.diagnosis import version_slice
-    from monitor.core.drift.series import DAY
-    from monitor.core.types import OVERALL
+    from monitor.causes.diagnosis import version_slice
+    from monitor.drift.series import DAY
+    from monitor.types import OVERALL
 
     dimension = version_slice(monitor)
     if dimension is None:
@@ -132,7 +132,7 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
 
 def _unknown_version(monitor: Monitor, dimension: Slice, version: str, store: Store) -> str:
     """What there is to say of a version of which no request is stored under its own name."""
-    from monitor.core.tally import RESERVED
+    from monitor.series.requests import RESERVED
 
     known = store.places(monitor.name).present.get(dimension.dimension, set())
     if len(known - RESERVED) < dimension.max_values:
@@ -154,11 +154,11 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
     Raises:
         InputError: the monitor has no `drift`, or the moment is not past.
     """
-    from monitor.core.drift.beginning import SETTLING_DAYS
-    from monitor.core.drift.series import DAY
-    from monitor.core.drift.settings import Settings
-    from monitor.core.verdict_hours import step_of
-    from monitor.standing import drift_of
+    from monitor.conditions.verdict_hours import step_of
+    from monitor.drift.beginning import SETTLING_DAYS
+    from monitor.drift.series import DAY
+    from monitor.drift.settings import Settings
+    from monitor.evaluation.baseline_status import drift_of
     from monitor.store.verdicts import Baseline
 
     drift, now, step = drift_of(monitor), time.time(), step_of(monitor.bucket)
@@ -189,7 +189,7 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
 
 def plain(found: Stand) -> dict[str, Any]:
     """As JSON data; instants in seconds since 1970."""
-    from monitor.core.verdict_hours import judged
+    from monitor.conditions.verdict_hours import judged
 
     fitted, verdict = None if found.state is None else found.state.baseline, found.verdict
     return {
@@ -211,7 +211,7 @@ def plain(found: Stand) -> dict[str, Any]:
 
 
 def _lines(found: Stand) -> list[str]:
-    from monitor.core.verdict_words import decayed
+    from monitor.conditions.verdict_words import decayed
 
     told = plain(found)
     lines = [f"{found.monitor}: {told['measure']}" + (f" by {found.drift.mix_by}" if found.drift.mix_by else "")]

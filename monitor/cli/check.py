@@ -13,18 +13,18 @@ from click.core import ParameterSource
 
 from monitor.cli import exit_code
 from monitor.cli.common import config_option, load_config, missing_store, unwritable_store
+from monitor.conditions.verdict_hours import judged
 from monitor.config.remarks import remarks
-from monitor.core.types import format_duration
-from monitor.core.verdict_hours import judged
-from monitor.core.words import counted, lasting
 from monitor.errors import ConfigError, RankmonError, SourceError, StoreError
+from monitor.messages.words import counted, lasting
+from monitor.types import format_duration
 
 if TYPE_CHECKING:
+    from monitor.conditions.rules import Rule
     from monitor.config import Config
-    from monitor.core.rules import Rule
-    from monitor.core.types import Monitor
-    from monitor.cycle import Freshness
+    from monitor.service.cycle import Freshness
     from monitor.source.engine import Database
+    from monitor.types import Monitor
 
 
 NOT_ALL_ANSWERS = "configuration is valid, but not everything answers"
@@ -117,7 +117,7 @@ def _connect(config: Config) -> _Answers:
 def _explained(config: Config, index: int, database: Database, error: SourceError) -> list[RankmonError]:
     """What does not fit of a mapping by which a source fails, all of it at once; else the error itself."""
     from monitor.cli.faults import key_of, plainly
-    from monitor.source.misfits import TOLD, misfits
+    from monitor.source.mapping_checks import TOLD, misfits
 
     monitor, found = config.monitors[index], []
     with suppress(SourceError):
@@ -188,7 +188,7 @@ def _ask(monitor: Monitor, database: Database) -> Freshness:
 def _ask_store(config: Config, warnings: list[str]) -> str:
     """Look into the store; what alert rules need and it lacks goes to `warnings`. Raises StoreError."""
     from monitor.cli.replay import rule_lines
-    from monitor.keeping import baselines_gone
+    from monitor.service.retention import baselines_gone
     from monitor.store import Store
 
     if fault := unwritable_store(config):

@@ -19,11 +19,11 @@ import click
 from monitor.errors import InputError, StoreError
 
 if TYPE_CHECKING:
-    from monitor.app import App
     from monitor.config import Config
-    from monitor.core.drift.verdicts import Verdict
-    from monitor.core.types import Monitor
+    from monitor.drift.verdicts import Verdict
+    from monitor.service.app import App
     from monitor.store import Store
+    from monitor.types import Monitor
 
 INTERRUPT_EVERY = 0.2
 """Seconds between attempts to end what is being read."""
@@ -147,7 +147,7 @@ class Instant(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Seconds since 1970 UTC."""
-        from monitor.core.types import parse_instant
+        from monitor.types import parse_instant
 
         if isinstance(value, int) or (value.isdecimal() and len(value) in (9, 10)):
             return int(value)
@@ -164,7 +164,7 @@ class Span(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Seconds."""
-        from monitor.core.types import parse_duration
+        from monitor.types import parse_duration
 
         if isinstance(value, int):
             return value
@@ -185,7 +185,7 @@ def pick_monitors(config: Config, names: tuple[str, ...]) -> list[Monitor]:
 
 def refused_in_words(refused: Mapping[str, int], unmatched: int | None) -> str:
     """Counts of what was refused, by reason; empty if nothing was."""
-    from monitor.core.words import counted
+    from monitor.messages.words import counted
 
     told = [counted(rows, reason) for reason, rows in sorted(refused.items()) if rows]
     if unmatched:

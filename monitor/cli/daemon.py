@@ -21,7 +21,7 @@ from monitor.cli.common import Instant, config_option, interruptible, load_confi
 from monitor.errors import StoreError
 
 if TYPE_CHECKING:
-    from monitor.app import App
+    from monitor.service.app import App
 
 log = logging.getLogger("monitor.daemon")
 
@@ -43,8 +43,8 @@ ALIVE_EVERY = 10.0
 def run(config_path: Path, replay_from: int | None, speed: float) -> None:
     """Run the daemon: read, compute, store and serve until SIGTERM. SIGHUP reloads the configuration."""
     signals = _noted()
-    from monitor.app import App
     from monitor.clock import ReplayClock, SystemClock
+    from monitor.service.app import App
 
     if speed != 1.0 and replay_from is None:
         raise click.UsageError("--speed goes with --replay-from")
@@ -65,7 +65,7 @@ def serve(app: App, announce: bool = False, signals: SimpleQueue[int] | None = N
     Args:
         signals: that have come so far, as `_noted` has them.
     """
-    from monitor.core.words import counted
+    from monitor.messages.words import counted
 
     signals = _noted(signals)
 
@@ -155,7 +155,7 @@ def once(config_path: Path, names: tuple[str, ...]) -> int:
 
     The exit code is that of the first monitor that failed.
     """
-    from monitor.app import App
+    from monitor.service.app import App
 
     config = load_config(config_path, log=True)
     wanted = pick_monitors(config, names)

@@ -16,16 +16,16 @@ import click
 
 from monitor.cli.common import called
 from monitor.config import parse_listen
-from monitor.core.words import command
 from monitor.errors import InputError
+from monitor.messages.words import command
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from monitor.app import App
     from monitor.clock import ReplayClock
     from monitor.config import Config
     from monitor.demo.shop import Shop, Story
+    from monitor.service.app import App
 
 FILES = ("rankmon.yaml", "rankmon.db", "shop.db")
 """What a demo writes into its folder."""
@@ -149,11 +149,11 @@ class _Hand:
 
 def _demo(folder: Path, once: bool, speed: float, listen: str, call: str) -> None:
     """The demo in a folder; `call`: how rankmon is called on it, see `words.command`."""
-    from monitor.app import App
     from monitor.config import load
     from monitor.demo.pager import Pager
     from monitor.demo.shop import Shop
     from monitor.logs import set_up
+    from monitor.service.app import App
 
     click.echo("This is a SIMULATED shop: people with taste, a position-based click model, purchases. Nothing is real.")
     story = _story(datetime.now(UTC))
@@ -226,7 +226,7 @@ def _backfill(app: App, since: datetime, until: datetime) -> None:
 
 def _print_series(app: App, rolled_out: datetime) -> None:
     from monitor.cli.series import write
-    from monitor.series import series_table, stored_span
+    from monitor.cli.series_table import series_table, stored_span
 
     monitor = next(iter(app.runners.values())).monitor
     span = stored_span(app.store, monitor)
@@ -252,8 +252,8 @@ def _bars(days: list[str], values: list[float], rolled_out: datetime) -> list[st
 
 def _print_fall(app: App, rolled_out: datetime, end: int) -> None:
     """Quality before and after the new version, overall and by device, from the stored partials."""
-    from monitor.core.buckets import read_as
-    from monitor.core.types import OVERALL
+    from monitor.series.partials import read_as
+    from monitor.types import OVERALL
 
     monitor = next(iter(app.runners.values())).monitor
     measure, change = monitor.measures[0], int(rolled_out.timestamp())
@@ -339,7 +339,7 @@ def _acts(story: Story) -> list[_Act]:
 
 def _print_mix(app: App, campaign: _Act) -> None:
     """That the mean moved with the mix of devices, and that nobody was paged for it."""
-    from monitor.core.words import utc
+    from monitor.messages.words import utc
 
     (name,) = app.runners
     since, until = int(campaign.begins.timestamp()), int((campaign.ends + timedelta(days=1)).timestamp())
@@ -353,10 +353,10 @@ def _print_mix(app: App, campaign: _Act) -> None:
 
 
 def _go_live(config: Config, shop: Shop, engine: Engine, speed: float, call: str) -> None:
-    from monitor.app import App
     from monitor.cli.daemon import serve
     from monitor.clock import ReplayClock
     from monitor.logs import set_up
+    from monitor.service.app import App
 
     set_up(config.log.level, config.log.format)
     clock = ReplayClock(shop.story.history_end.timestamp(), speed)

@@ -13,8 +13,8 @@ from monitor.cli.common import config_option, load_config, monitors_option, pick
 from monitor.errors import SourceError
 
 if TYPE_CHECKING:
-    from monitor.core.types import Monitor
     from monitor.source.engine import Database
+    from monitor.types import Monitor
 
 
 @click.command()

@@ -17,14 +17,14 @@ from monitor.cli.explain_incident_hours import hours_of
 from monitor.cli.explain_incident_page import FAILED, Told, lines
 from monitor.cli.formats import format_option
 from monitor.cli.incidents import judged_until, plain, steps_of
-from monitor.core.types import Monitor
-from monitor.core.words import utc
 from monitor.errors import InputError
+from monitor.messages.words import utc
+from monitor.types import Monitor
 
 if TYPE_CHECKING:
+    from monitor.conditions.thresholds import ConditionName
     from monitor.config import Config
-    from monitor.core.thresholds import ConditionName
-    from monitor.diagnosing import Fired
+    from monitor.service.diagnosing import Fired
     from monitor.store import Store
     from monitor.store.alerts import StoredIncident
     from monitor.store.verdicts import Diagnosis
@@ -82,7 +82,7 @@ class _Teller:
 
     def all(self) -> list[Told]:
         """Of each condition that fired, at least of one: the gravest that still fires, then by when they fired."""
-        from monitor.diagnosing import MOST, fired, first_fired
+        from monitor.service.diagnosing import MOST, fired, first_fired
 
         first, began = first_fired(self.found, self.store), {f.name: f for f in fired(self.found, self.store)}
         if self.found.incident.matter == "data":
@@ -102,8 +102,8 @@ class _Teller:
         return hours_of(self._monitor, self.found, self.store)
 
     def _told(self, one: Fired, taken: Diagnosis | None, began: Mapping[ConditionName, Fired]) -> Told:
-        from monitor.core.diagnosis import moved
-        from monitor.diagnosing import is_over_by_now
+        from monitor.causes.diagnosis import moved
+        from monitor.service.diagnosing import is_over_by_now
 
         document, missing = self._document(one, taken)
         then = None if document is None or taken is None or taken.document is None else document["fell"]
@@ -114,7 +114,7 @@ class _Teller:
 
     def _document(self, one: Fired, taken: Diagnosis | None) -> tuple[Mapping[str, Any] | None, str]:
         """(the diagnosis, or what of it the store knows; why there is no more of it, empty if there is all)."""
-        from monitor.diagnosing import stored_part
+        from monitor.service.diagnosing import stored_part
 
         monitor = self._monitor
         if taken is not None and taken.document is not None:
@@ -138,7 +138,7 @@ class _Teller:
 
     def _captured(self, monitor: Monitor, one: Fired) -> Mapping[str, Any]:
         """Read the source, and keep what was found. Raises SourceError, StoreError."""
-        from monitor.diagnosing import capture, detailed
+        from monitor.service.diagnosing import capture, detailed
         from monitor.source.engine import Database
         from monitor.source.pull import Pull
         from monitor.store.verdicts import Diagnosis

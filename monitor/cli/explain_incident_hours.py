@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.cli.explain_incident_versions import shown
 from monitor.cli.tables import count, number, percent, table
-from monitor.core.buckets import TRAFFIC_FIELDS, Floats, events_per_request, unmatched_share, with_results
-from monitor.core.drift.verdicts import SLICE_KINDS
-from monitor.core.types import OVERALL, Monitor
-from monitor.core.verdict_hours import step_of
-from monitor.core.verdict_words import NAMES
-from monitor.core.words import lasting, utc
+from monitor.conditions.verdict_hours import step_of
+from monitor.conditions.verdict_words import NAMES
+from monitor.drift.verdicts import SLICE_KINDS
+from monitor.messages.words import lasting, utc
+from monitor.series.partials import TRAFFIC_FIELDS, Floats, events_per_request, unmatched_share, with_results
+from monitor.types import OVERALL, Monitor
 
 if TYPE_CHECKING:
-    from monitor.core.windows import SliceKey
+    from monitor.series.windows import SliceKey
     from monitor.store import Store
     from monitor.store.alerts import StoredIncident
 

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from monitor.causes.diagnosis import BASELINE, BEFORE
 from monitor.cli.explain_incident_hours import hour_by_hour
 from monitor.cli.explain_incident_versions import compared, shown, versions
 from monitor.cli.incidents import line
 from monitor.cli.tables import count, number, percent, table
-from monitor.core.diagnosis import BASELINE, BEFORE
-from monitor.core.finding_words import may_be_well, sentence
-from monitor.core.findings import Finding
-from monitor.core.thresholds import ConditionName
-from monitor.core.verdict_words import NAMES, beginning
-from monitor.core.version_words import new_version, weak_version, with_first_version
-from monitor.core.words import lasting, utc
+from monitor.conditions.finding_words import may_be_well, sentence
+from monitor.conditions.findings import Finding
+from monitor.conditions.thresholds import ConditionName
+from monitor.conditions.verdict_words import NAMES, beginning
+from monitor.conditions.version_words import new_version, weak_version, with_first_version
+from monitor.messages.words import lasting, utc
 
 if TYPE_CHECKING:
     from monitor.store.alerts import StoredIncident, Transition

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from monitor.causes.versions import ALL_THE_TIME, FEWEST_OF_PLACE
 from monitor.cli.tables import count, number, percent, table
-from monitor.core.types import NONE, format_duration
-from monitor.core.versions import ALL_THE_TIME, FEWEST_OF_PLACE
-from monitor.core.words import plain, utc
+from monitor.messages.words import plain, utc
+from monitor.types import NONE, format_duration
 
 Document = Mapping[str, Any]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from monitor.core.types import Events, Judgments, Monitor
 from monitor.source.mapped import columns_of, selects_of, tables_of
 from monitor.source.remark import Key
+from monitor.types import Events, Judgments, Monitor
 
 _MISSING = (
     (re.compile(r"no such column: (\S+?)(?=[;,]|\s|$)|column (\S+) does not exist|Unknown column '([^']+)'"), True),

@@ -13,14 +13,14 @@ import click
 from monitor.cli.common import Span, by_option, config_option, load_config, pick_monitors, stored
 from monitor.cli.formats import format_option
 from monitor.cli.listing import Listing
-from monitor.core.finding_words import sentence
-from monitor.core.incidents import Matter, matter_of
-from monitor.core.messages import About, notification
-from monitor.core.rules import COVERAGE
-from monitor.core.types import format_duration
-from monitor.core.verdict_words import named, topic
-from monitor.core.words import CALLED, lasting, utc
+from monitor.conditions.finding_words import sentence
+from monitor.conditions.incident import Matter, matter_of
+from monitor.conditions.rules import COVERAGE
+from monitor.conditions.verdict_words import named, topic
 from monitor.errors import InputError
+from monitor.messages.notification import About, notification
+from monitor.messages.words import CALLED, lasting, utc
+from monitor.types import format_duration
 
 if TYPE_CHECKING:
     from monitor.config import Config
@@ -200,7 +200,7 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
     Args:
         until: end of the last window of its monitor that was judged, seconds: an open incident lasts until there.
     """
-    from monitor.snapshot import bad_for
+    from monitor.service.snapshot import bad_for
 
     incident = stored_.incident
     seconds = bad_for(stored_, until)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from monitor.causes.traced import Inspection
+from monitor.causes.working import Working, work_out
 from monitor.cli.common import Instant, config_option, load_config, pick_monitors
 from monitor.cli.common import stored as open_store
 from monitor.cli.formats import format_option
 from monitor.cli.inspect_page import Page, Stored, document, show
-from monitor.core.measures import Measure, parse
-from monitor.core.traced import Inspection
-from monitor.core.types import Monitor
-from monitor.core.working import Working, work_out
 from monitor.errors import InputError, SourceError, StoreError
+from monitor.measures.measure import Measure, parse
+from monitor.types import Monitor
 
 if TYPE_CHECKING:
     from monitor.config import Config

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any
 
-from monitor.core.measures import Measure
-from monitor.core.relevance import REASONS
-from monitor.core.traced import EVENT_REASONS, MICROS, Event, Inspection
-from monitor.core.types import NONE, EventRule, Events, Judgments, Monitor, format_duration
-from monitor.core.watermark import BucketState
-from monitor.core.words import counted, plain
-from monitor.core.working import Term, Working
+from monitor.causes.traced import EVENT_REASONS, MICROS, Event, Inspection
+from monitor.causes.working import Term, Working
+from monitor.measures.measure import Measure
+from monitor.measures.relevance import REASONS
+from monitor.messages.words import counted, plain
+from monitor.series.finality import BucketState
+from monitor.types import NONE, EventRule, Events, Judgments, Monitor, format_duration
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

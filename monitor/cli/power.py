@@ -14,10 +14,10 @@ from monitor.cli.tables import count, number, percent, table
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
+    from monitor.conditions.verdict_units import Unit
     from monitor.config import Config
-    from monitor.core.types import Monitor
-    from monitor.core.verdict_units import Unit
-    from monitor.standing import Stand
+    from monitor.evaluation.baseline_status import Stand
+    from monitor.types import Monitor
 
 
 @click.command()
@@ -30,7 +30,7 @@ def power(config_path: Path, names: tuple[str, ...], style: str) -> None:
     That is the drop that the verdict `degraded` finds in time in at least half of the cases. Larger drops are found
     sooner, smaller ones later or never.
     """
-    from monitor.standing import stand
+    from monitor.evaluation.baseline_status import stand
 
     config = load_config(config_path, with_sources=False)
     wanted = with_drift(config, pick_monitors(config, names))
@@ -54,7 +54,7 @@ def with_drift(config: Config, wanted: list[Monitor]) -> list[Monitor]:
 
 def plain(found: Stand) -> dict[str, Any]:
     """As JSON data: requests a day, the level in the measure's unit, drops relative to it."""
-    from monitor.core.verdict_hours import judged
+    from monitor.conditions.verdict_hours import judged
 
     return {
         "monitor": found.monitor,
@@ -86,6 +86,6 @@ def _row(found: Stand, unit: Unit) -> tuple[str, ...]:
 
 def series_name(found: Stand, unit: Unit) -> str:
     """`overall` or `device=mobile`."""
-    from monitor.core.verdict_words import named
+    from monitor.conditions.verdict_words import named
 
     return named(found.drift.mix_by or "", unit.slice) if unit.slice else "overall"

@@ -12,17 +12,17 @@ from monitor.cli import exit_code
 from monitor.cli.common import Instant, config_option, load_config, monitors_option, pick_monitors, stored
 from monitor.cli.formats import format_option
 from monitor.cli.tables import table
-from monitor.core.verdict_words import NAMES, named
-from monitor.core.words import lasting, utc
+from monitor.conditions.verdict_words import NAMES, named
 from monitor.errors import InputError
+from monitor.messages.words import lasting, utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from monitor.config import Config
-    from monitor.core.types import Monitor
-    from monitor.replay import Found, Replay, Tried
+    from monitor.evaluation.replay import Found, Replay, Tried
     from monitor.store import Store
+    from monitor.types import Monitor
 
 DAY = 86_400
 MOST_SERIES = 3
@@ -57,8 +57,8 @@ def replay(
     another --config, its alert rules and `drift` are tried; series must have the same definition, or be backfilled
     first. A monitor without stored data is skipped, and the exit code says so.
     """
-    from monitor import replay as past
-    from monitor.keeping import what_lacks
+    from monitor.evaluation import replay as past
+    from monitor.service.retention import what_lacks
 
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--from must be before --to")
@@ -117,7 +117,7 @@ def _named(monitors: list[Monitor]) -> str:
 
 
 def _draw(found: Replay, path: Path) -> None:
-    from monitor.replay_chart import picture
+    from monitor.cli.replay_chart import picture
 
     try:
         path.write_text(picture(found), encoding="utf-8")
@@ -194,7 +194,7 @@ def _methods(found: Replay) -> list[str]:
 
 def rule_lines(monitor: Monitor, store: Store) -> Iterator[tuple[int, str, bool]]:
     """(place of an alert rule, what the stored past says of it, whether that is a warning). Raises StoreError."""
-    from monitor.replay import try_rules
+    from monitor.evaluation.replay import try_rules
 
     for number, tried in enumerate(try_rules(monitor, store) if monitor.alerts else ()):
         yield number, _tried(tried), False
@@ -230,7 +230,7 @@ def _noise(monitor: Monitor, tried: Tried, store: Store) -> str:
 
 def _by_verdicts(monitor: Monitor, store: Store) -> str:
     """What `rankmon power` says of the monitor, to follow what a rule cannot tell."""
-    from monitor.standing import stand
+    from monitor.evaluation.baseline_status import stand
 
     if monitor.drift is None:
         return ""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from monitor.cli.formats import format_option
-from monitor.core.measures import Measure, parse
-from monitor.core.words import counted, plain
+from monitor.measures.measure import Measure, parse
+from monitor.messages.words import counted, plain
 
 if TYPE_CHECKING:  # pandas and rich take a second to import, which no other command should wait for
     from rich.table import Table

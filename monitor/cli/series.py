@@ -12,11 +12,11 @@ import click
 
 from monitor.cli.common import Instant, Span, config_option, load_config, monitors_option, pick_monitors, stored
 from monitor.cli.formats import format_option
-from monitor.core.measures import Measure, parse
-from monitor.core.types import Monitor, format_duration
-from monitor.core.words import utc
 from monitor.database_url import how_to_install
 from monitor.errors import InputError
+from monitor.measures.measure import Measure, parse
+from monitor.messages.words import utc
+from monitor.types import Monitor, format_duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,7 +102,7 @@ def _table(
     Args:
         for_people: without a beginning, all but the newest windows are left out, and it is said.
     """
-    from monitor.series import series_table, stored_span
+    from monitor.cli.series_table import series_table, stored_span
 
     every = max(monitor.bucket, min(*lengths, 86400)) if step is None else step
     if every < monitor.bucket or every % monitor.bucket:
@@ -197,7 +197,7 @@ def _text(table: pd.DataFrame, style: str, least: Mapping[str, float]) -> str:
 
 def picture(table: pd.DataFrame) -> str:
     """One chart of one monitor, measure and window, overall first. Raises InputError if the table holds more."""
-    from monitor.chart import Line, draw
+    from monitor.page.chart import Line, draw
 
     kinds = table[["monitor", "measure", "window"]].drop_duplicates()
     if len(kinds) != 1:
@@ -216,7 +216,7 @@ def picture(table: pd.DataFrame) -> str:
 def _readable(table: pd.DataFrame, least: Mapping[str, float]) -> str:
     import pandas as pd
 
-    from monitor.core.verdict_words import named
+    from monitor.conditions.verdict_words import named
 
     def percent(share: float | None) -> str:
         return "–" if share is None or pd.isna(share) else f"{100 * share:.1f} %"

@@ -13,8 +13,8 @@ from monitor.cli.formats import format_option
 from monitor.cli.tables import count, percent, table
 
 if TYPE_CHECKING:
-    from monitor.core.types import Monitor
-    from monitor.releasing import Dimension
+    from monitor.service.slice_admission import Dimension
+    from monitor.types import Monitor
 
 
 @click.group()
@@ -31,7 +31,7 @@ def slices() -> None:
 @format_option("table", "json")
 def show(config_path: Path, monitor: str, style: str) -> None:
     """Show each value that has a series, when it was last seen, and the share of `other`."""
-    from monitor.releasing import dimensions, span_of
+    from monitor.service.slice_admission import dimensions, span_of
 
     config = load_config(config_path, with_sources=False)
     (wanted,) = pick_monitors(config, (monitor,))
@@ -63,7 +63,7 @@ def release(
     next new value, the busiest first. A value that returns continues its old series if a place is free. Without
     --force, only values without a request for 28 days (or the longest window) are released.
     """
-    from monitor.releasing import Wish, release_places
+    from monitor.service.slice_admission import Wish, release_places
 
     config = load_config(config_path, with_sources=False)
     (wanted,) = pick_monitors(config, (monitor,))
@@ -88,9 +88,9 @@ def _plain(found: Dimension) -> dict[str, Any]:
 
 
 def _lines(monitor: Monitor, found: Dimension, span: int) -> list[str]:
-    from monitor.core.types import format_duration
-    from monitor.core.verdict_words import named
-    from monitor.core.words import utc
+    from monitor.conditions.verdict_words import named
+    from monitor.messages.words import utc
+    from monitor.types import format_duration
 
     def share(requests: int) -> str:
         return percent(requests / found.requests if found.requests else None)

@@ -20,12 +20,12 @@ from monitor.cli.common import (
     stored,
 )
 from monitor.cli.formats import format_option
-from monitor.core.types import OVERALL, format_duration
+from monitor.types import OVERALL, format_duration
 
 if TYPE_CHECKING:
-    from monitor.core.types import Monitor
-    from monitor.snapshot import MonitorSnapshot
+    from monitor.service.snapshot import MonitorSnapshot
     from monitor.store import Store
+    from monitor.types import Monitor
 
 DAY = 86_400
 MOST_SLICES = 3
@@ -38,8 +38,8 @@ MOST_SLICES = 3
 @format_option("text", "json")
 def status(config_path: Path, names: tuple[str, ...], style: str) -> None:
     """Show each monitor as stored: last success, newest windows, verdict, alerts. Needs no running daemon."""
-    from monitor.keeping import baselines_gone, doubt
-    from monitor.snapshot import take_snapshot
+    from monitor.service.retention import baselines_gone, doubt
+    from monitor.service.snapshot import take_snapshot
 
     config, now = load_config(config_path, with_sources=False), time.time()
     wanted = pick_monitors(config, names)
@@ -115,8 +115,8 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
     Raises:
         StoreError: the store is out of reach.
     """
-    from monitor.core.verdict_conditions import DEGRADED
-    from monitor.core.verdict_hours import judged, step_of
+    from monitor.conditions.verdict_conditions import DEGRADED
+    from monitor.conditions.verdict_hours import judged, step_of
 
     monitor, verdict = snapshot.monitor, snapshot.verdict
     if monitor.drift is None:
@@ -157,8 +157,8 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
 
 
 def _show(found: dict[str, Any], now: float) -> None:
-    from monitor.core.places import Full
-    from monitor.core.words import utc
+    from monitor.messages.words import utc
+    from monitor.series.slices import Full
 
     _show_runs(found, now)
     for window in found["windows"]:
@@ -202,9 +202,9 @@ def _show_runs(found: dict[str, Any], now: float) -> None:
 
 
 def _progress(found: dict[str, Any], now: float) -> str:
-    from monitor.core.watermark import CLOCK_TOLERANCE
-    from monitor.core.words import utc
+    from monitor.messages.words import utc
     from monitor.page import ago
+    from monitor.series.finality import CLOCK_TOLERANCE
 
     def since(instant: float | None) -> str:
         if instant is not None and instant > now + CLOCK_TOLERANCE:
@@ -218,8 +218,8 @@ def _progress(found: dict[str, Any], now: float) -> str:
 
 def _ahead(found: dict[str, Any], now: float) -> str:
     """That the times of a monitor's runs lie ahead of this machine's clock, and what that may come from; or nothing."""
-    from monitor.core.watermark import CLOCK_TOLERANCE
-    from monitor.core.words import lasting, utc
+    from monitor.messages.words import lasting, utc
+    from monitor.series.finality import CLOCK_TOLERANCE
 
     newest = max(found["last_success_at"] or 0.0, found["last_attempt_at"] or 0.0)
     if newest <= now + CLOCK_TOLERANCE:
@@ -229,7 +229,7 @@ def _ahead(found: dict[str, Any], now: float) -> str:
 
 
 def _waiting(queue: dict[str, Any]) -> str:
-    from monitor.core.words import counted, utc
+    from monitor.messages.words import counted, utc
 
     said = f": {queue['said']}" if queue["said"] else ", not tried yet"
     wait = "waits" if queue["number"] == 1 else "wait"
@@ -246,7 +246,7 @@ def _value(window: dict[str, Any]) -> str:
 
 
 def _stored(told: dict[str, Any], oldest: int) -> str:
-    from monitor.core.words import utc
+    from monitor.messages.words import utc
 
     coarse = f", {told['coarse_rows']:,} of them rolled up" if told["coarse_rows"] else ""
     return f"stored: {told['rows']:,} rows of buckets{coarse}, the oldest of {utc(oldest)}"
@@ -254,8 +254,8 @@ def _stored(told: dict[str, Any], oldest: int) -> str:
 
 def _verdict(told: dict[str, Any]) -> str:
     """A verdict in a line: what, since when, where, the last day's mean against what is expected, until when."""
-    from monitor.core.verdict_words import NAMES, decayed, named, not_judged
-    from monitor.core.words import over_the_last, utc
+    from monitor.conditions.verdict_words import NAMES, decayed, named, not_judged
+    from monitor.messages.words import over_the_last, utc
 
     name = f"verdict on {told['measure']}"
     if told["kind"] is None:
@@ -287,8 +287,8 @@ def _verdict(told: dict[str, Any]) -> str:
 
 
 def _alert(alert: dict[str, Any]) -> str:
-    from monitor.core.verdict_words import named
-    from monitor.core.words import utc
+    from monitor.conditions.verdict_words import named
+    from monitor.messages.words import utc
 
     where = f" of {named(alert['dimension'], alert['value'])}" if alert["dimension"] else ""
     since = "" if alert["since"] is None else f", too low since {utc(alert['since'])}"

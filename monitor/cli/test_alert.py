@@ -10,13 +10,13 @@ import click
 
 from monitor.cli import exit_code
 from monitor.cli.common import config_option, load_config
-from monitor.core.rules import SEVERITIES, Severity, worst
+from monitor.conditions.rules import SEVERITIES, Severity, worst
 from monitor.errors import InputError, Undelivered
 
 if TYPE_CHECKING:
     from monitor.config import Config
-    from monitor.core.messages import Notification
-    from monitor.core.types import Monitor
+    from monitor.messages.notification import Notification
+    from monitor.types import Monitor
 
 
 @click.command("test-alert")
@@ -36,7 +36,7 @@ def test_alert(
 
     MONITOR is the same as --monitor.
     """
-    from monitor.app import receivers
+    from monitor.service.app import receivers
 
     if monitor is not None and named is not None:
         raise click.UsageError("the monitor is named twice, by --monitor and by itself")
@@ -62,8 +62,8 @@ def test_alert(
 
 def _test(config: Config, name: str | None, severity: Severity | None) -> Notification:
     """A notification that says it is a test, with the labels and the severity by which a real one would be routed."""
-    from monitor.core.incidents import Incident
-    from monitor.core.messages import About, notification
+    from monitor.conditions.incident import Incident
+    from monitor.messages.notification import About, notification
 
     monitor = config.monitors[0] if name is None else config.monitor(name)
     now = int(time.time())

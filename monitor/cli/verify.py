@@ -11,13 +11,13 @@ import click
 
 from monitor.cli.common import Instant, config_option, interruptible, load_config, monitors_option, pick_monitors
 from monitor.cli.formats import format_option
-from monitor.core.words import utc
 from monitor.errors import Stopped
+from monitor.messages.words import utc
 
 if TYPE_CHECKING:
-    from monitor.app import App
-    from monitor.audit import Audit
-    from monitor.core.types import Monitor
+    from monitor.service.app import App
+    from monitor.service.audit import Audit
+    from monitor.types import Monitor
 
 DIFFERS = 1
 """Exit code where the ways of reading disagree."""
@@ -36,7 +36,7 @@ def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | N
     `differs`: the ways disagree, which is a fault of rankmon or of the database, and the exit code is 1. No figure is
     changed.
     """
-    from monitor.app import App
+    from monitor.service.app import App
 
     config = load_config(config_path, log=True)
     wanted = pick_monitors(config, names)
@@ -57,7 +57,7 @@ def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | N
 
 def _audits(app: App, monitor: Monitor, since: int, until: int, tells: bool) -> list[Audit]:
     """One after another, oldest first; what is not as it should be is printed at once if `tells`."""
-    from monitor.audit import RESULTS, audit, finals
+    from monitor.service.audit import RESULTS, audit, finals
 
     ways, found = app.ways_of(monitor), list[Any]()
     for start in finals(monitor, app.store, since, until):

@@ -13,17 +13,17 @@ from monitor.cli.common import Instant, config_option, load_config, pick_monitor
 from monitor.cli.explain_incident_versions import compared, interval, shown
 from monitor.cli.formats import format_option
 from monitor.cli.tables import count, number, percent, table
-from monitor.core.measures import Measure, parse
-from monitor.core.types import Monitor, Slice
-from monitor.core.verdict_conditions import MASKED
-from monitor.core.verdict_hours import judged, step_of
-from monitor.core.verdict_words import NAMES
-from monitor.core.words import lasting, utc
+from monitor.conditions.verdict_conditions import MASKED
+from monitor.conditions.verdict_hours import judged, step_of
+from monitor.conditions.verdict_words import NAMES
 from monitor.errors import InputError
+from monitor.measures.measure import Measure, parse
+from monitor.messages.words import lasting, utc
+from monitor.types import Monitor, Slice
 
 if TYPE_CHECKING:
+    from monitor.causes.sample import Sample
     from monitor.config import Config
-    from monitor.core.sample import Sample
     from monitor.store import Store
 
 WEEK = 7 * 86_400
@@ -112,7 +112,7 @@ def _measure(monitor: Monitor, text: str | None) -> Measure:
 
 def _by(monitor: Monitor, dimension: str | None) -> Slice | None:
     """The dimension by whose slices versions are compared; None where there is none."""
-    from monitor.core.diagnosis import dimensions
+    from monitor.causes.diagnosis import dimensions
 
     known = {one.dimension: one for one in dimensions(monitor)}
     if dimension is None:
@@ -150,9 +150,9 @@ def _stored(
     monitor: Monitor, measure: Measure, span: tuple[int, int], bad: Mapping[int, str], store: Store
 ) -> list[dict[str, Any]]:
     """The versions by what is stored of their slices: means with intervals."""
-    from monitor.core import diagnosis as d
-    from monitor.core.intervals import REACH
-    from monitor.diagnosing import unsound
+    from monitor.causes import diagnosis as d
+    from monitor.series.intervals import REACH
+    from monitor.service.diagnosing import unsound
 
     dimension = d.version_slice(monitor)
     if dimension is None:
@@ -176,11 +176,11 @@ def _read(
     store: Store,
 ) -> tuple[Sample, int | None]:
     """(requests of the period, how many are stored). Raises SourceError, InputError if there are none."""
-    from monitor.core.sample import Wanted
-    from monitor.core.types import OVERALL
-    from monitor.diagnosing import QUERY, VERSION, detailed, read_sample, stock
+    from monitor.causes.sample import Wanted
+    from monitor.service.diagnosing import QUERY, VERSION, detailed, read_sample, stock
     from monitor.source.engine import Database
     from monitor.source.pull import Pull
+    from monitor.types import OVERALL
 
     traffic = store.history(monitor.traffic, *span, overall_only=True)
     known = stock(traffic, OVERALL)
@@ -214,8 +214,8 @@ def _nothing(monitor: Monitor, span: tuple[int, int], requests: int | None) -> s
 
 def _newer_against_older(monitor: Monitor, sample: Sample, store: Store) -> Sequence[str]:
     """The two busiest versions, that first which is first seen in the store; one, where one served."""
-    from monitor.core.versions import in_order, names
-    from monitor.diagnosing import first_served
+    from monitor.causes.versions import in_order, names
+    from monitor.service.diagnosing import first_served
 
     busiest = names(sample)[:2]
     return in_order(sample, busiest, monitor.bucket, first_served(monitor, busiest, store))
@@ -224,7 +224,7 @@ def _newer_against_older(monitor: Monitor, sample: Sample, store: Store) -> Sequ
 def _compare(
     monitor: Monitor, sample: Sample, two: Sequence[str], by: Slice | None, of: int | None
 ) -> dict[str, Any] | None:
-    from monitor.core.versions import compare, names
+    from monitor.causes.versions import compare, names
 
     known = names(sample)
     for version in two:
@@ -241,7 +241,7 @@ def _compare(
 
 
 def _slices(monitor: Monitor, sample: Sample, two: Sequence[str]) -> list[dict[str, Any]]:
-    from monitor.core.versions import by_place
+    from monitor.causes.versions import by_place
 
     found = by_place(sample, two[0], two[1], monitor.bucket)
     for one in found:  # when each served is told of all traffic

@@ -26,8 +26,8 @@ from monitor.config.scope import Scope
 from monitor.config.urls import database_url, store_url
 from monitor.config.values import AccessConfig, Config, LogConfig, SchedulerConfig, SourceConfig, StoreConfig, WebConfig
 from monitor.config.web_file import load_web_file
-from monitor.core.types import Monitor
 from monitor.errors import ConfigError
+from monitor.types import Monitor
 
 T = TypeVar("T", bound=Shape)
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import monitor.config.shape as shape
 from monitor.config.report import Report, Where, nearest
 from monitor.config.scope import Scope
-from monitor.core.measures import Measure
-from monitor.core.subquery import enclosed
-from monitor.core.summable import obstacle
-from monitor.core.types import EventRule, Events, Judgments, Monitor, Recipe, format_duration
-from monitor.core.watermark import final_age
+from monitor.config.subquery import enclosed
+from monitor.measures.measure import Measure
+from monitor.measures.summable import obstacle
+from monitor.series.finality import final_age
+from monitor.types import EventRule, Events, Judgments, Monitor, Recipe, format_duration
 
 HOUR, DAY = 3600, 86400
 MOST_DIMENSIONS = 10

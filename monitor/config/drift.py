@@ -8,9 +8,9 @@ from monitor.config.alert_shape import Drift
 from monitor.config.report import nearest
 from monitor.config.rules import channel_faults
 from monitor.config.scope import Scope
-from monitor.core.measures import SPECS, Measure, parse
-from monitor.core.types import Drift as Built
-from monitor.core.types import Monitor, format_duration
+from monitor.measures.measure import SPECS, Measure, parse
+from monitor.types import Drift as Built
+from monitor.types import Monitor, format_duration
 
 MODEL_VERSION = "model_version"
 HOUR = 3600

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from monitor.config.listening import parse_listen
-from monitor.core.measures import HIGHEST_GAIN
-from monitor.core.types import parse_duration, parse_instant
+from monitor.measures.measure import HIGHEST_GAIN
+from monitor.types import parse_duration, parse_instant
 
 T = TypeVar("T")
 

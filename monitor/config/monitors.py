@@ -11,8 +11,8 @@ from monitor.config.fields import table_parts
 from monitor.config.retention import build_retention
 from monitor.config.rules import LOG, build_rules, reach
 from monitor.config.scope import Scope
-from monitor.core.measures import Measure, parse
-from monitor.core.types import (
+from monitor.measures.measure import Measure, parse
+from monitor.types import (
     Column,
     EventRule,
     Events,

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address
 
+from monitor.conditions.rules import Drop
 from monitor.config.values import EVERYWHERE, Config
-from monitor.core.measures import Measure
-from monitor.core.rules import Drop
-from monitor.core.types import Judgments, Monitor
+from monitor.measures.measure import Measure
+from monitor.types import Judgments, Monitor
 
 
 def remarks(config: Config, now: float) -> Iterator[str]:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import monitor.config.shape as shape
 from monitor.config.report import Report
 from monitor.config.scope import Scope
-from monitor.core.retention import least_age, least_kept, needed
-from monitor.core.types import FINE_FOR, Monitor, Retention, format_duration
+from monitor.series.retention import least_age, least_kept, needed
+from monitor.types import FINE_FOR, Monitor, Retention, format_duration
 
 DAY = 86_400
 

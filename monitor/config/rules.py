@@ -7,15 +7,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 import monitor.config.alert_shape as shape
+from monitor.conditions.rules import COVERAGE, WEEK, Baseline, Drop, Floor, Rule, is_beyond
+from monitor.conditions.verdict_conditions import VERDICTS
 from monitor.config.channels import AlertmanagerConfig, ChannelConfig, WebhookConfig
 from monitor.config.fields import Amount, http_address
 from monitor.config.report import Report, Where, nearest
 from monitor.config.scope import Scope
 from monitor.config.urls import secret
-from monitor.core.measures import SPECS, Empty, Measure, parse
-from monitor.core.rules import COVERAGE, WEEK, Baseline, Drop, Floor, Rule, is_beyond
-from monitor.core.types import Judgments, Monitor, format_duration
-from monitor.core.verdict_conditions import VERDICTS
+from monitor.measures.measure import SPECS, Empty, Measure, parse
+from monitor.types import Judgments, Monitor, format_duration
 
 LOG = "log"
 LEAST_HOLD = 300

@@ -16,7 +16,7 @@ from monitor.tls import TlsConfig
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
-    from monitor.core.types import Monitor
+    from monitor.types import Monitor
 
 Level = Literal["debug", "info", "warning", "error"]
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}

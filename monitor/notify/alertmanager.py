@@ -13,9 +13,9 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
+from monitor.conditions.rules import SEVERITIES, Severity
 from monitor.config.channels import AlertmanagerConfig
-from monitor.core.messages import Notification
-from monitor.core.rules import SEVERITIES, Severity
+from monitor.messages.notification import Notification
 from monitor.notify.http import Poster, basic, place
 
 PATH = "/api/v2/alerts"

@@ -15,8 +15,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from monitor.core.words import plain
 from monitor.errors import Undelivered
+from monitor.messages.words import plain
 
 LONGEST_ANSWER = 200
 """Characters that are told of an answer; more of it is read, so that no half of a secret is left at the end."""

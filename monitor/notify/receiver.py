@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from monitor.core.messages import Notification
-from monitor.core.rules import Severity
+from monitor.conditions.rules import Severity
+from monitor.messages.notification import Notification
 
 
 class Receiver(Protocol):

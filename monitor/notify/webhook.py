@@ -11,9 +11,9 @@ import hmac
 import json
 from collections.abc import Collection
 
+from monitor.conditions.rules import Severity
 from monitor.config.channels import WebhookConfig
-from monitor.core.messages import Notification
-from monitor.core.rules import Severity
+from monitor.messages.notification import Notification
 from monitor.notify.http import Poster
 
 

@@ -8,16 +8,16 @@ from typing import Any
 
 from markupsafe import Markup
 
-from monitor.chart import Line, Plot, Stretch, plot, room_for_words, spark
-from monitor.core.measures import Measure
-from monitor.core.rules import Rule
-from monitor.core.types import OVERALL, format_duration
-from monitor.core.windows import Point, SliceKey
-from monitor.core.words import lasting
+from monitor.conditions.rules import Rule
+from monitor.measures.measure import Measure
+from monitor.messages.words import lasting
+from monitor.page.chart import Line, Plot, Stretch, plot, room_for_words, spark
 from monitor.page.state import overall_point
 from monitor.page.words import caption, change, number, percent, signed, utc
-from monitor.snapshot import MonitorSnapshot, Series, StoredIncident
-from monitor.trail import Compared, Trail, TrailPoint
+from monitor.series.windows import Point, SliceKey
+from monitor.service.history import Compared, Trail, TrailPoint
+from monitor.service.snapshot import MonitorSnapshot, Series, StoredIncident
+from monitor.types import OVERALL, format_duration
 
 FEWEST_POINTS = 60
 MOST_SLICES = 20

@@ -7,15 +7,15 @@ from typing import Any
 
 from markupsafe import Markup
 
-from monitor.chart import Line, Plot, Stretch, plot
-from monitor.core.drift.verdicts import Drawn
-from monitor.core.types import format_duration
-from monitor.core.verdict_hours import judged
-from monitor.core.verdict_words import NAMES
-from monitor.core.words import lasting
+from monitor.conditions.verdict_hours import judged
+from monitor.conditions.verdict_words import NAMES
+from monitor.drift.verdicts import Drawn
+from monitor.messages.words import lasting
+from monitor.page.chart import Line, Plot, Stretch, plot
 from monitor.page.words import caption, change, number, utc
-from monitor.snapshot import MonitorSnapshot
-from monitor.trail import JudgedTrail, Spell
+from monitor.service.history import JudgedTrail, Spell
+from monitor.service.snapshot import MonitorSnapshot
+from monitor.types import format_duration
 
 DAY = 86_400
 MOST_SPELLS = 10

@@ -11,23 +11,23 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from monitor import __version__
 from monitor.clock import Clock
-from monitor.core.advice import advice
-from monitor.core.beside_words import told_beside
-from monitor.core.finding_words import each_sentence, may_be_well
-from monitor.core.findings import Finding, SliceFall
-from monitor.core.incidents import Incident
-from monitor.core.messages import About, notification
-from monitor.core.rules import COVERAGE
-from monitor.core.types import OVERALL, format_duration
-from monitor.core.verdict_conditions import DEGRADED
-from monitor.core.verdict_hours import judged
-from monitor.core.verdict_words import NAMES, beginning, decayed, not_judged, topic
-from monitor.core.words import command, counted, lasting, over_the_last
+from monitor.conditions.advice import advice
+from monitor.conditions.concurrent_words import told_beside
+from monitor.conditions.finding_words import each_sentence, may_be_well
+from monitor.conditions.findings import Finding, SliceFall
+from monitor.conditions.incident import Incident
+from monitor.conditions.rules import COVERAGE
+from monitor.conditions.verdict_conditions import DEGRADED
+from monitor.conditions.verdict_hours import judged
+from monitor.conditions.verdict_words import NAMES, beginning, decayed, not_judged, topic
+from monitor.messages.notification import About, notification
+from monitor.messages.words import command, counted, lasting, over_the_last
 from monitor.page.figures import Budget, figures, overview_spark
 from monitor.page.judged import judged_figure
 from monitor.page.state import State, coverage_of, main_trail, overall_point, states_of
 from monitor.page.words import ago, change, number, percent, utc
-from monitor.snapshot import Board, MonitorSnapshot, Series, StoredIncident, bad_for
+from monitor.service.snapshot import Board, MonitorSnapshot, Series, StoredIncident, bad_for
+from monitor.types import OVERALL, format_duration
 
 MOST_FIGURES = 12
 """With more, the landing page is an overview, and each monitor has a page of its own."""
@@ -57,7 +57,11 @@ class Pictured(Protocol):
 
 
 _TEMPLATES = Environment(
-    loader=PackageLoader("monitor"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    loader=PackageLoader("monitor.page"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
 )
 _TEMPLATES.filters.update(ago=ago, utc=utc, duration=format_duration, number=number, percent=percent, lasting=lasting)
 _TEMPLATES.filters.update(counted=counted)

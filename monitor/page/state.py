@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from monitor.core.types import OVERALL, Judgments
-from monitor.core.verdict_conditions import DEGRADED
-from monitor.core.verdict_words import NAMES
-from monitor.core.windows import Point
+from monitor.conditions.verdict_conditions import DEGRADED
+from monitor.conditions.verdict_words import NAMES
 from monitor.page.words import change, percent, utc
-from monitor.snapshot import MonitorSnapshot, Series, shown
-from monitor.trail import Trail
+from monitor.series.windows import Point
+from monitor.service.history import Trail
+from monitor.service.snapshot import MonitorSnapshot, Series, shown
+from monitor.types import OVERALL, Judgments
 
 LABELS_FELL = 0.7
 """Share of the usual label coverage below which labels are said to be missing, as in notifications."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from monitor.core.incidents import Incident
-from monitor.core.words import lasting
+from monitor.conditions.incident import Incident
+from monitor.messages.words import lasting
 
 
 def ago(seconds: float | None) -> str:

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import pandas as pd
 
-from monitor.core.kernels import Floats, Ints
 from monitor.errors import InputError
+from monitor.measures.kernels import Floats, Ints
 from monitor.scoring.sheets import Series, Sheet, first_true, shown
 
 Index: TypeAlias = "pd.Index[Any]"

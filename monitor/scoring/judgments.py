@@ -9,8 +9,8 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from monitor.core.kernels import Floats, Ints, Judged
 from monitor.errors import InputError
+from monitor.measures.kernels import Floats, Ints, Judged
 from monitor.scoring.columns import Index, Texts, as_grades, as_text, refuse_twice
 from monitor.scoring.formats import read_sheet
 from monitor.scoring.names import Names

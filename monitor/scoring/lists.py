@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from monitor.core.kernels import Bools, Floats, Ints, Judged
 from monitor.errors import InputError
+from monitor.measures.kernels import Bools, Floats, Ints, Judged
 from monitor.scoring.columns import as_grades
 from monitor.scoring.formats import read_sheet
 from monitor.scoring.judgments import judged_levels, match_judgments, read_judgments, refuse_unjudged

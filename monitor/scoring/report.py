@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.core.buckets import EMPTY, REQUESTS, read_as, sums
-from monitor.core.kernels import Bools, Floats, Rankings, Scores, gains, score
-from monitor.core.measures import Measure
 from monitor.errors import InputError
+from monitor.measures.kernels import Bools, Floats, Rankings, Scores, gains, score
+from monitor.measures.measure import Measure
 from monitor.scoring.lists import Lists
 from monitor.scoring.sheets import first_true
+from monitor.series.partials import EMPTY, REQUESTS, read_as, sums
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from monitor.core.kernels import Floats, Ints
 from monitor.errors import InputError
+from monitor.measures.kernels import Floats, Ints
 from monitor.scoring.columns import Texts, as_positions, as_scores, as_text, refuse_twice
 from monitor.scoring.names import Names
 from monitor.scoring.sheets import Sheet

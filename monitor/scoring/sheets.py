@@ -11,8 +11,8 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 import pandas as pd
 
-from monitor.core.kernels import Bools
 from monitor.errors import InputError
+from monitor.measures.kernels import Bools
 from monitor.scoring.names import ALIASES, Names
 
 Series: TypeAlias = "pd.Series[Any]"

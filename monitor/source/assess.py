@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from monitor.core.tally import Reading
-from monitor.core.types import Events, Judgments, Monitor, Recipe, TimeColumn, format_duration
-from monitor.core.words import lasting
 from monitor.errors import SourceError, TooMany
-from monitor.source.again import OFTEN, OWN_ID, harm, look
+from monitor.messages.words import lasting
+from monitor.series.requests import Reading
 from monitor.source.blocks import Blocks
 from monitor.source.engine import Database, Reader
 from monitor.source.lists import on_lists
@@ -26,10 +24,12 @@ from monitor.source.pull import Pull
 from monitor.source.queries import Queries, between, kinds_of
 from monitor.source.refused import FEWEST_GRADES, OF_GRADES, refusals
 from monitor.source.remark import FEWEST, NOTABLE, TIME_OF_EVENTS, Key, Remark, percent, shown
-from monitor.source.ruled import unseen
+from monitor.source.reused_ids import OFTEN, OWN_ID, harm, look
+from monitor.source.rule_checks import unseen
 from monitor.source.sliced import unfit
 from monitor.source.times import CREDIBLE, to_micros
 from monitor.source.zones import FARTHEST, HOUR, Floats, ahead, apart, behind, lags_of, offset, perhaps_behind
+from monitor.types import Events, Judgments, Monitor, Recipe, TimeColumn, format_duration
 
 DAY = 86_400
 SPANS = (60, 600, 3600, DAY)

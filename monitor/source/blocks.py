@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.core.tally import MICROS
-from monitor.core.types import Events, Monitor
-from monitor.source.template import rounded_down, rounded_up
+from monitor.series.requests import MICROS
+from monitor.source.prepared import rounded_down, rounded_up
+from monitor.types import Events, Monitor
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -9,15 +9,15 @@ import sqlalchemy as sa
 from sqlalchemy.sql.elements import BindParameter
 from sqlalchemy.sql.visitors import replacement_traverse
 
-from monitor.core.summable import grades
-from monitor.core.types import Column, Events, Judgments, Monitor
 from monitor.errors import SourceError
-from monitor.source.again import Noticing
+from monitor.measures.summable import grades
+from monitor.source.dialect import HABITS, family_of
 from monitor.source.engine import Database, Statement
-from monitor.source.pieces import InPieces
+from monitor.source.parallel import InPieces
 from monitor.source.pull import Pull, open_pull
 from monitor.source.pushdown import PushDown, why_not
-from monitor.source.speech import HABITS, family_of
+from monitor.source.reused_ids import Noticing
+from monitor.types import Column, Events, Judgments, Monitor
 
 
 class Choice(NamedTuple):

@@ -17,9 +17,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 
-from monitor.core.words import on_one_line
 from monitor.database_url import without
 from monitor.errors import RankmonError, SourceError, Stopped, TooMany
+from monitor.messages.words import on_one_line
 from monitor.source import session
 from monitor.source.drivers import driver_help
 from monitor.source.duckdb_words import plainly
@@ -34,8 +34,8 @@ from monitor.source.faults import (
     looked_for,
 )
 from monitor.source.pooling import give_back, pooling, watched
+from monitor.source.prepared import Ready
 from monitor.source.session import CONNECT_TIMEOUT as CONNECT_TIMEOUT
-from monitor.source.template import Ready
 from monitor.source.turns import Turns
 from monitor.source.watch import ASKED_FOR, Watch
 

@@ -9,9 +9,9 @@ from math import log
 import numpy as np
 import sqlalchemy as sa
 
-from monitor.core.kernels import discounts, gains
-from monitor.core.measures import Measure
-from monitor.source.speech import Condition, Expression, Speech, written
+from monitor.measures.kernels import discounts, gains
+from monitor.measures.measure import Measure
+from monitor.source.dialect import Condition, Expression, Speech, written
 
 LONGEST = 60
 """Down to this rank a discount is looked up; below it is computed. So many relevant items of a request are counted

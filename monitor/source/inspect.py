@@ -1,4 +1,4 @@
-"""One request, straight from the source, for `rankmon inspect`; what becomes of it says `monitor.core.traced`."""
+"""One request, straight from the source, for `rankmon inspect`; what becomes of it says `monitor.causes.traced`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from monitor.core.buckets import bucket_of
-from monitor.core.relevance import GradeLimits
-from monitor.core.traced import (
+from monitor.causes.traced import (
     MICROS,
     Inspection,
     Labels,
@@ -28,14 +26,16 @@ from monitor.core.traced import (
     used_rows,
     weigh,
 )
-from monitor.core.types import MIXED, Column, Events, Judgments, Monitor
 from monitor.errors import InputError, SourceError, TooMany
-from monitor.source.again import servings
+from monitor.measures.relevance import GradeLimits
+from monitor.series.partials import bucket_of
 from monitor.source.engine import Database, Reader
 from monitor.source.pull import has_enum_types
 from monitor.source.queries import Condition, Queries, between, kinds_of, untyped
 from monitor.source.requests import is_same
+from monitor.source.reused_ids import servings
 from monitor.source.times import to_micros
+from monitor.types import MIXED, Column, Events, Judgments, Monitor
 
 MOST_ROWS = 1_000_000
 

@@ -11,9 +11,10 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.core.kernels import Judged
-from monitor.core.measures import Measure
-from monitor.core.relevance import (
+from monitor.errors import SourceError
+from monitor.measures.kernels import Judged
+from monitor.measures.measure import Measure
+from monitor.measures.relevance import (
     GradeLimits,
     Refusals,
     Rows,
@@ -24,14 +25,13 @@ from monitor.core.relevance import (
     once,
     placed,
 )
-from monitor.core.tally import MICROS
-from monitor.core.types import Column, Events, Judgments, Monitor
-from monitor.errors import SourceError
+from monitor.series.requests import MICROS
 from monitor.source.blocks import Blocks
 from monitor.source.engine import Reader
 from monitor.source.queries import Queries, kinds_of
 from monitor.source.requests import Requests, ids_in
 from monitor.source.times import Instants, to_micros
+from monitor.types import Column, Events, Judgments, Monitor
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

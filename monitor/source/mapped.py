@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from monitor.core.types import Events, Judgments, Monitor
 from monitor.source.remark import Key
+from monitor.types import Events, Judgments, Monitor
 
 
 def columns_of(monitor: Monitor) -> Iterator[tuple[str, Key, str | None]]:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from monitor.core.types import Events, Monitor
 from monitor.errors import SourceError
 from monitor.source.choice import in_full
 from monitor.source.engine import Database, Reader
 from monitor.source.queries import Queries
+from monitor.types import Events, Monitor
 
 LEAST = 2**20
 """Bytes of a table from which on it matters that all of it is read."""

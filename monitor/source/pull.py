@@ -16,20 +16,20 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from monitor.core.joining import joined
-from monitor.core.kernels import Rankings as Graded
-from monitor.core.tally import MICROS, Reading
-from monitor.core.types import Events, Monitor
 from monitor.errors import SourceError
-from monitor.source.again import Noticing
+from monitor.measures.kernels import Rankings as Graded
+from monitor.series.joining import joined
+from monitor.series.requests import MICROS, Reading
+from monitor.source.column_types import MYSQL_TEXTS, Kinds
 from monitor.source.engine import Database, Reader
-from monitor.source.kinds import MYSQL_TEXTS, Kinds
 from monitor.source.labels import Labelling, Labels, Sample
-from monitor.source.pairs import check_columns, check_pairs
 from monitor.source.queries import PADDED, Queries
 from monitor.source.recurring import Recurring, apart
 from monitor.source.requests import Requests
+from monitor.source.reused_ids import Noticing
 from monitor.source.times import check, to_micros
+from monitor.source.type_checks import check_columns, check_pairs
+from monitor.types import Events, Monitor
 
 log = logging.getLogger(__name__)
 

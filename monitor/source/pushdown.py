@@ -21,23 +21,23 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy.exc import ProgrammingError
 
-from monitor.core.buckets import TRAFFIC_FIELDS, runs
-from monitor.core.summable import obstacle
-from monitor.core.summed import Part, Summed
-from monitor.core.tally import MICROS, Reading
-from monitor.core.types import MIXED, Events, Monitor, TimeColumn
 from monitor.errors import SourceError, TooMany
+from monitor.measures.summable import obstacle
+from monitor.series.aggregates import Part, Summed
+from monitor.series.partials import TRAFFIC_FIELDS, runs
+from monitor.series.requests import MICROS, Reading
 from monitor.source.blocks import Blocks
+from monitor.source.column_types import MYSQL_TEXTS
+from monitor.source.dialect import HABITS, Speech, changes_clocks, family_of
 from monitor.source.engine import BIT, UNDECODABLE, Database, Reader, Statement, of_bits
 from monitor.source.faults import state_of
 from monitor.source.formulas import needs_logarithm
-from monitor.source.kinds import MYSQL_TEXTS
 from monitor.source.pull import MOST_ROWS, Freshness, Pull, is_boolean
 from monitor.source.queries import Queries
 from monitor.source.requests import unsigned
-from monitor.source.speech import HABITS, Speech, changes_clocks, family_of
 from monitor.source.summing import CONTRARY, LAST, NOWHERE, PARTS, Summing
 from monitor.source.times import check, to_micros
+from monitor.types import MIXED, Events, Monitor, TimeColumn
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.elements import ColumnElement
 
-from monitor.core.subquery import enclosed
-from monitor.core.types import Events, Judgments, Monitor, Relation, TimeColumn
+from monitor.config.subquery import enclosed
 from monitor.errors import SourceError
+from monitor.source.column_types import Kinds
 from monitor.source.engine import Reader
-from monitor.source.kinds import Kinds
-from monitor.source.template import Instant, Mark
+from monitor.source.prepared import Instant, Mark
 from monitor.source.times import CREDIBLE, bound, slack
+from monitor.types import Events, Judgments, Monitor, Relation, TimeColumn
 
 Condition = ColumnElement[bool]
 

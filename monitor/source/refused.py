@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from monitor.core.relevance import REASONS
-from monitor.core.tally import Reading
-from monitor.core.types import Events, Judgments, Monitor
+from monitor.measures.relevance import REASONS
+from monitor.series.requests import Reading
 from monitor.source.remark import FEWEST, NOTABLE, TIME_OF_EVENTS, Key, Remark, percent
+from monitor.types import Events, Judgments, Monitor
 
 NOTABLE_GRADES = 0.02
 """Share of grades refused for one reason, from which on it is told: sound ones are never refused, so that a few per

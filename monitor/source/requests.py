@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.core.relevance import Refusals
-from monitor.core.tally import MICROS
-from monitor.core.types import MIXED, Judgments, Monitor
 from monitor.errors import SourceError
+from monitor.measures.relevance import Refusals
+from monitor.series.requests import MICROS
 from monitor.source.engine import Undecodable
 from monitor.source.queries import Queries
 from monitor.source.recurring import Recurring
 from monitor.source.times import to_micros
+from monitor.types import MIXED, Judgments, Monitor
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from monitor.core.tally import Reading
-from monitor.core.types import MIXED, Monitor
+from monitor.series.requests import Reading
 from monitor.source.mapped import columns_of
 from monitor.source.remark import FEWEST, NOTABLE, Remark, percent
+from monitor.types import MIXED, Monitor
 
 ALONE = 0.5
 """Share of the requests as many of which have a value of their own, from which on slices by it say nothing."""

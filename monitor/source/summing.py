@@ -18,17 +18,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from monitor.core.measures import Measure
-from monitor.core.summable import grades
-from monitor.core.types import Events, Monitor
+from monitor.measures.measure import Measure
+from monitor.measures.summable import grades
 from monitor.source.blocks import Blocks
+from monitor.source.dialect import Condition, Expression, Speech, written
 from monitor.source.engine import Statement
 from monitor.source.formulas import Formula, Formulas
+from monitor.source.label_sql import Relevant, is_dirty
+from monitor.source.prepared import Ends, Ready, Template, Templates
 from monitor.source.queries import Queries
-from monitor.source.relevant import Relevant, is_dirty
-from monitor.source.served import Place, Served
-from monitor.source.speech import Condition, Expression, Speech, written
-from monitor.source.template import Ends, Ready, Template, Templates
+from monitor.source.ranking_sql import Place, Served
+from monitor.types import Events, Monitor
 
 NOWHERE = -1
 """Number of the bucket under which rows without a request stand."""

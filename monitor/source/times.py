@@ -14,9 +14,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.core.relevance import CLOCK_CHANGE
-from monitor.core.types import TimeColumn
 from monitor.errors import SourceError
+from monitor.measures.relevance import CLOCK_CHANGE
+from monitor.types import TimeColumn
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -12,11 +12,11 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from monitor.core.types import Events, TimeColumn
-from monitor.core.words import lasting
+from monitor.messages.words import lasting
 from monitor.source.engine import Reader
 from monitor.source.queries import MOST_COUNTED, Queries, between
 from monitor.source.times import slack, to_micros
+from monitor.types import Events, TimeColumn
 
 HOUR = 3600
 

@@ -1,7 +1,7 @@
 """rankmon's own database: partials per bucket and slice, progress, leases."""
 
+from monitor.store.history_cache import Remembering
 from monitor.store.lease import Lease
-from monitor.store.remembered import Remembering
 from monitor.store.retention import Holding
 from monitor.store.store import Progress, Store, Written
 

@@ -15,14 +15,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
-from monitor.core.findings import Finding
-from monitor.core.incidents import Firing, Incident, Matter
-from monitor.core.messages import Notification
-from monitor.core.thresholds import Condition, ConditionName
-from monitor.schema import conditions, diagnoses, incidents, judged, outbox, retrains, silences, transitions
+from monitor.conditions.findings import Finding
+from monitor.conditions.incident import Firing, Incident, Matter
+from monitor.conditions.thresholds import Condition, ConditionName
+from monitor.messages.notification import Notification
 from monitor.store.engine import Connected, upserting
 from monitor.store.lease import Lease, Leases
 from monitor.store.naming import MONITOR
+from monitor.store.schema import conditions, diagnoses, incidents, judged, outbox, retrains, silences, transitions
 from monitor.store.verdicts import Judged, forget, put
 
 

@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from monitor.errors import LeaseLost, StoreError
-from monitor.schema import leases
 from monitor.store.engine import NOW, PROGRAM, Connected, upserting
+from monitor.store.schema import leases
 
 LONGEST = 3600.0
 """Seconds that a lease has left at the most, if this process's own are shorter: a clock that ran ahead wrote more."""

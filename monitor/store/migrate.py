@@ -19,7 +19,7 @@ LOCK = 7_265_616
 
 
 class Schema(Connected):
-    """The tables of `monitor.schema` and the scripts that lead there."""
+    """The tables of `monitor.store.schema` and the scripts that lead there."""
 
     def migrate(self) -> tuple[str | None, str]:
         """Bring the tables to this version's schema; (revision before, revision now). Two at once wait in line.

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import sqlalchemy as sa
 
-from monitor.core.places import BEGINNING
-from monitor.core.tally import Tally
-from monitor.core.types import OVERALL, TRAFFIC, Definition, Monitor
-from monitor.schema import current_series, partials, series, slice_gaps, slices, traffic
+from monitor.series.requests import Tally
+from monitor.series.slices import BEGINNING
+from monitor.store.schema import current_series, partials, series, slice_gaps, slices, traffic
+from monitor.types import OVERALL, TRAFFIC, Definition, Monitor
 
 
 def table_of(definition: Definition) -> sa.Table:

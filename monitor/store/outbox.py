@@ -14,11 +14,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from monitor.core.messages import Notification
-from monitor.core.rules import Severity
-from monitor.core.words import storable
-from monitor.schema import incidents, outbox
+from monitor.conditions.rules import Severity
+from monitor.messages.notification import Notification
+from monitor.messages.words import storable
 from monitor.store.engine import Connected, upserting
+from monitor.store.schema import incidents, outbox
 
 LONGEST_ERROR = 500
 AT_ONCE = 100

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from monitor.schema import diagnoses, incidents, restatements, retrains, silences, transitions, verdicts
 from monitor.store.engine import Connected
+from monitor.store.schema import diagnoses, incidents, restatements, retrains, silences, transitions, verdicts
 
 AT_ONCE = 1000
 """Most incidents that are forgotten in one transaction."""

@@ -13,12 +13,14 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
-from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS, bucket_of
-from monitor.core.retention import Span
-from monitor.core.types import TRAFFIC, Definition
-from monitor.core.watermark import CLOCK_TOLERANCE
-from monitor.core.windows import History, SliceKey
-from monitor.schema import (
+from monitor.series.finality import CLOCK_TOLERANCE
+from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, bucket_of
+from monitor.series.retention import Span
+from monitor.series.windows import History, SliceKey
+from monitor.store.engine import Connected
+from monitor.store.lease import Lease, Leases
+from monitor.store.naming import IS_NAMED, MONITOR, identity, table_of
+from monitor.store.schema import (
     bucket_marks,
     coarse_partials,
     coarse_traffic,
@@ -31,10 +33,8 @@ from monitor.schema import (
     slices,
     traffic,
 )
-from monitor.store.engine import Connected
-from monitor.store.lease import Lease, Leases
-from monitor.store.naming import IS_NAMED, MONITOR, identity, table_of
 from monitor.store.verdicts import Border, put_border
+from monitor.types import TRAFFIC, Definition
 
 DAY = 86_400
 

@@ -17,25 +17,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
-from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
-from monitor.core.places import Gap, Places
-from monitor.core.tally import Tally
-from monitor.core.types import FARTHEST, OVERALL, TRAFFIC, Definition, Monitor
-from monitor.core.watermark import CLOCK_TOLERANCE, BucketState
-from monitor.core.windows import History
-from monitor.schema import (
-    bucket_marks,
-    judged,
-    monitors,
-    refusals,
-    restatements,
-    row_counts,
-    series,
-    slice_gaps,
-    slices,
-    traffic,
-)
+from monitor.series.finality import CLOCK_TOLERANCE, BucketState
+from monitor.series.partials import FIELDS, TRAFFIC_FIELDS
+from monitor.series.requests import Tally
+from monitor.series.slices import Gap, Places
+from monitor.series.windows import History
 from monitor.store.alerts import Alerts
+from monitor.store.bucket_writes import Replacing
 from monitor.store.engine import Connected, blaming_damage, create, upserting
 from monitor.store.lease import IS_HELD, Lease, Leases, named_in
 from monitor.store.migrate import Schema
@@ -53,10 +41,22 @@ from monitor.store.naming import (
 )
 from monitor.store.outbox import Outbox
 from monitor.store.records import Records
-from monitor.store.replacing import Replacing
 from monitor.store.retention import Retention
-from monitor.store.shrinking import gone, shrinking
+from monitor.store.schema import (
+    bucket_marks,
+    judged,
+    monitors,
+    refusals,
+    restatements,
+    row_counts,
+    series,
+    slice_gaps,
+    slices,
+    traffic,
+)
+from monitor.store.shrink_guard import gone, shrinking
 from monitor.store.verdicts import Verdicts
+from monitor.types import FARTHEST, OVERALL, TRAFFIC, Definition, Monitor
 
 DAY = 86_400
 
@@ -112,7 +112,7 @@ class Usage:
 
 
 class Store(Connected):
-    """The tables of `monitor.schema`. Safe to share between threads."""
+    """The tables of `monitor.store.schema`. Safe to share between threads."""
 
     def __init__(self, url: URL, lease_seconds: float = 30) -> None:
         """`lease_seconds`: how long a writer that has died keeps others out, at most. Raises StoreError."""

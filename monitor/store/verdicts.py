@@ -13,12 +13,12 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 from sqlalchemy.engine import URL
 
-from monitor.core.drift.state import State
-from monitor.core.drift.verdicts import Drawn, Verdict
-from monitor.core.thresholds import Condition, ConditionName
-from monitor.schema import baselines, diagnoses, drift_borders, drift_states, verdicts
+from monitor.conditions.thresholds import Condition, ConditionName
+from monitor.drift.state import State
+from monitor.drift.verdicts import Drawn, Verdict
 from monitor.store.engine import Connected, upserting
 from monitor.store.naming import MONITOR
+from monitor.store.schema import baselines, diagnoses, drift_borders, drift_states, verdicts
 
 
 @dataclass(frozen=True)

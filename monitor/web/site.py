@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from monitor.core.words import plain
+from monitor.messages.words import plain
 from monitor.page import Pictured, render, render_monitor
 from monitor.web.access import Access, Gate, is_loopback
 

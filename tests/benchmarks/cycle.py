@@ -14,14 +14,14 @@ from typing import Any
 import pandas as pd
 from sqlalchemy.engine import make_url
 
-from monitor.core.buckets import read_as
-from monitor.core.measures import parse
-from monitor.core.types import OVERALL, EventRule, Events, Monitor, Rankings, Relation, Slice, TimeColumn
-from monitor.cycle import Stride, run_backfill
 from monitor.database_url import parse_url
+from monitor.measures.measure import parse
+from monitor.series.partials import read_as
+from monitor.service.cycle import Stride, run_backfill
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.store import Store
+from monitor.types import OVERALL, EventRule, Events, Monitor, Rankings, Relation, Slice, TimeColumn
 from tests.benchmarks.data import ATTRIBUTION, LENGTH, Ids, Log, write_log
 from tests.benchmarks.kernel import ndcg
 from tests.benchmarks.report import Line, Section, duration

@@ -13,16 +13,16 @@ from statistics import median
 
 import numpy as np
 
-from monitor.core.drift.series import DAY, HOUR, Hours
-from monitor.core.types import Monitor, TimeColumn
 from monitor.database_url import parse_url
-from monitor.judging import Telling
-from monitor.runner import Runner
-from monitor.snapshot import Board, MonitorSnapshot
+from monitor.drift.series import DAY, HOUR, Hours
+from monitor.evaluation import Telling
+from monitor.service.runner import Runner
+from monitor.service.snapshot import Board, MonitorSnapshot
+from monitor.service.telemetry import Telemetry
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.store import Store
-from monitor.telemetry import Telemetry
+from monitor.types import Monitor, TimeColumn
 from tests.benchmarks.report import Line, Section, duration
 from tests.benchmarks.timing import interleaved, seconds
 from tests.support.drift import HIGH, LOW, Ranking, day

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from monitor.core.kernels import Rankings, score
-from monitor.core.measures import parse
+from monitor.measures.kernels import Rankings, score
+from monitor.measures.measure import parse
 from tests.benchmarks.data import LENGTH, Ids, lists
 from tests.benchmarks.report import Line, Section, duration
 from tests.benchmarks.timing import interleaved

@@ -20,13 +20,13 @@ import numpy as np
 import sqlalchemy as sa
 from apscheduler.events import EVENT_JOB_EXECUTED
 
-from monitor.app import App
 from monitor.config import load
 from monitor.config.values import Config
-from monitor.core.types import Monitor
 from monitor.errors import StoreError
-from monitor.schema import partials, series, slices, traffic
+from monitor.service.app import App
 from monitor.store import Store
+from monitor.store.schema import partials, series, slices, traffic
+from monitor.types import Monitor
 from tests.benchmarks.memory import peak_megabytes
 from tests.benchmarks.report import Line, Section, duration
 from tests.support.drift import Ranking, day

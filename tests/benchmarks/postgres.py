@@ -24,10 +24,10 @@ import psycopg
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from monitor.core.types import Monitor
 from monitor.source.engine import WORK_MEMORY, Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
+from monitor.types import Monitor
 from tests.benchmarks.cycle import DENSITY, mean_by_apply
 from tests.benchmarks.data import Log, write_log
 from tests.benchmarks.memory import AIM as GROWTH_AIM

@@ -14,10 +14,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Gauge, generate_latest, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
-from monitor.app import App
 from monitor.config import load
-from monitor.judging import judge
-from monitor.snapshot import MonitorSnapshot, take_snapshot
+from monitor.evaluation import judge
+from monitor.service.app import App
+from monitor.service.snapshot import MonitorSnapshot, take_snapshot
 from tests.benchmarks.report import Line, Section, duration
 from tests.benchmarks.timing import interleaved
 from tests.support.drift import Ranking, day

@@ -11,18 +11,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from monitor.core.summed import Summed, tallied
 from monitor.database_url import parse_url
+from monitor.series.aggregates import Summed, tallied
 from monitor.source.choice import explained
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
 from tests.benchmarks.report import duration
+from tests.source.test_source import assert_same
 from tests.support.large import HOUR, LENGTH, MONITOR
 from tests.support.plans import aggregated_before_exchange
 from tests.support.spark import MASTER, SparkServer, spark_server
 from tests.support.spark_logs import Large, write_large
-from tests.test_source import assert_same
 
 MOST_SENT = 10_000
 MOST_SECONDS = 3600

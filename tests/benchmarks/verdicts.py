@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from monitor.core.drift.judge import judge
-from monitor.core.drift.series import Floats, Hours
-from monitor.core.drift.settings import Settings
-from monitor.core.drift.state import State
-from monitor.replay import replay
+from monitor.drift.judge import judge
+from monitor.drift.series import Floats, Hours
+from monitor.drift.settings import Settings
+from monitor.drift.state import State
+from monitor.evaluation.replay import replay
 from tests.benchmarks.report import Line, Section, duration
 from tests.benchmarks.timing import interleaved
 from tests.support.drift import Ranking, day

@@ -13,14 +13,14 @@ from typing import Any
 import pandas as pd
 import sqlalchemy as sa
 
-from monitor.core.buckets import read_as
-from monitor.core.types import OVERALL, Events, Monitor, TimeColumn
-from monitor.cycle import Stride, run_backfill
 from monitor.database_url import parse_url
+from monitor.series.partials import read_as
+from monitor.service.cycle import Stride, run_backfill
 from monitor.source.engine import Database
-from monitor.source.pieces import InPieces
+from monitor.source.parallel import InPieces
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
+from monitor.types import OVERALL, Events, Monitor, TimeColumn
 from tests.benchmarks.cycle import BOUNDED, DAY, DENSITY, ISO, MONITOR, NDCG, SCAN, empty_store, scan
 from tests.benchmarks.data import Log, write_log
 from tests.benchmarks.report import Line, Section, duration

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from monitor.core.drift.judge import judge
-from monitor.core.drift.series import DAY, HOUR, Hours
-from monitor.core.drift.settings import Settings
-from monitor.core.drift.verdicts import Verdict
+from monitor.drift.judge import judge
+from monitor.drift.series import DAY, HOUR, Hours
+from monitor.drift.settings import Settings
+from monitor.drift.verdicts import Verdict
 
 FOLDER = "alert_quality"
 MONDAY = 4 * DAY

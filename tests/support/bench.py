@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from monitor.core import buckets as b
-from monitor.core.arrivals import Arrived
-from monitor.core.drift.series import HOUR, Hours
-from monitor.core.messages import Notification
-from monitor.core.tally import Tally
-from monitor.core.types import OVERALL, Drift, Monitor
-from monitor.judging import Telling, judge
+from monitor.conditions.arrivals import Arrived
+from monitor.drift.series import HOUR, Hours
+from monitor.evaluation import Telling, judge
+from monitor.messages.notification import Notification
+from monitor.series import partials as b
+from monitor.series.requests import Tally
 from monitor.store import Lease, Store
 from monitor.store.alerts import StoredIncident
+from monitor.types import OVERALL, Drift, Monitor
 from tests.support.monitors import new_store
 from tests.support.tallies import watched
 

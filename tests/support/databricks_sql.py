@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from sqlalchemy.engine import make_url
 
-from monitor.core.measures import parse
-from monitor.core.types import Column, Events
+from monitor.measures.measure import parse
 from monitor.source.choice import in_full
+from monitor.source.dialect import Speech
 from monitor.source.queries import Queries
-from monitor.source.speech import Speech
 from monitor.source.summing import Summing
+from monitor.types import Column, Events
 from tests.support.large import HOUR, MONITOR, START
 
 URL = "databricks://token:secret@host?http_path=/sql&catalog=main&schema=default"

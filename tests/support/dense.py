@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
-from monitor.core.measures import Measure
-from monitor.core.relevance import REASONS
-from monitor.core.types import Events, Judgments, Monitor
-from tests.core.oracle import ORACLE, Request, hits, is_empty
+from monitor.measures.measure import Measure
+from monitor.measures.relevance import REASONS
+from monitor.types import Events, Judgments, Monitor
 from tests.support.logs import END, MICROS, START, Log, Row, Style
+from tests.support.oracle import ORACLE, Request, hits, is_empty
 
 Cell = tuple[int, str, str]
 Graded = tuple[Any, int, float]

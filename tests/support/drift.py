@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from monitor.core.drift.judge import judge
-from monitor.core.drift.series import DAY, HOUR, Floats, Hours
-from monitor.core.drift.settings import Settings
-from monitor.core.drift.state import State
-from monitor.core.drift.verdicts import Verdict
+from monitor.drift.judge import judge
+from monitor.drift.series import DAY, HOUR, Floats, Hours
+from monitor.drift.settings import Settings
+from monitor.drift.state import State
+from monitor.drift.verdicts import Verdict
 
 START = 19_000 * DAY
 LOW, HIGH, UNLABELLED = 0.4, 1.0, 0.1

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from monitor.core.buckets import FIELDS, TRAFFIC_FIELDS
+from monitor.series.partials import FIELDS, TRAFFIC_FIELDS
 from monitor.store import Store
 
 _NAMES = """

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from monitor.core.measures import parse
-from monitor.core.types import EventRule, Events, Monitor, Rankings, Relation, Slice, TimeColumn
+from monitor.measures.measure import parse
+from monitor.types import EventRule, Events, Monitor, Rankings, Relation, Slice, TimeColumn
 
 LENGTH = 20
 """Items in each list."""

@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo
 
 import sqlalchemy as sa
 
-from monitor.core.measures import parse
-from monitor.core.types import (
+from monitor.measures.measure import parse
+from monitor.types import (
     Column,
     EventRule,
     Events,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from monitor.core.drift.verdicts import Verdict
+from monitor.drift.verdicts import Verdict
 from tests.support.drift import UNLABELLED, Ranking, on, verdicts
 
 WARM, LAST = 31, 10

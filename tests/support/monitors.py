@@ -10,12 +10,12 @@ from pathlib import Path
 from sqlalchemy.engine import URL, make_url
 
 from monitor.config.values import Config, SchedulerConfig, SourceConfig, StoreConfig, WebConfig
-from monitor.core.measures import Measure, parse
-from monitor.core.types import EventRule, Events, Monitor, Rankings, Relation, TimeColumn
 from monitor.database_url import parse_url
+from monitor.measures.measure import Measure, parse
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.store import Store
+from monitor.types import EventRule, Events, Monitor, Rankings, Relation, TimeColumn
 
 ISO = "%Y-%m-%dT%H:%M:%SZ"
 DAY = 86_400
@@ -51,7 +51,7 @@ def hacker_news(url: str, measures: Sequence[str] = ("ndcg@10",), windows: Seque
 
 def shop(measures: Sequence[Measure | str] = ("ndcg@10",), **changes: object) -> Monitor:
     """The simulated shop in SQLite."""
-    from monitor.core.types import Slice
+    from monitor.types import Slice
 
     settings: dict[str, object] = {
         "name": "shop",
@@ -83,7 +83,7 @@ def pull(monitor: Monitor, url: str) -> Pull:
 def new_store(url: str | URL, lease_seconds: float = 5) -> Store:
     """A store with its tables; in a new file of SQLite they are copied, for the scripts would take a fifth of a second.
 
-    That the scripts lead there is what tests/test_migrations.py is about.
+    That the scripts lead there is what tests/store/test_migrations.py is about.
     """
     url = make_url(url)
     if url.drivername == "sqlite" and url.database and not (path := Path(url.database)).exists():

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from monitor.core.findings import Finding, SliceFall
-from monitor.core.incidents import Firing, Incident
-from monitor.core.messages import About, Kind, Notification, notification
-from monitor.schema import incidents
+from monitor.conditions.findings import Finding, SliceFall
+from monitor.conditions.incident import Firing, Incident
+from monitor.messages.notification import About, Kind, Notification, notification
 from monitor.store import Store
 from monitor.store.alerts import enqueue
+from monitor.store.schema import incidents
 
 HOUR, DAY = 3600, 86_400
 FELL = 1_700_000_000 // HOUR * HOUR

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from monitor.clock import Clock, ReplayClock
-from monitor.core.measures import parse
-from monitor.core.rules import Baseline, Drop, Rule
-from monitor.core.tally import Tally
-from monitor.core.types import OVERALL, Column, Monitor, Slice
-from monitor.core.words import CALLED
-from monitor.judging import Telling, judge
-from monitor.snapshot import Board, MonitorSnapshot, take_snapshot
+from monitor.conditions.rules import Baseline, Drop, Rule
+from monitor.evaluation import Telling, judge
+from monitor.measures.measure import parse
+from monitor.messages.words import CALLED
+from monitor.series.requests import Tally
+from monitor.service.history import Trail, extended, judged_onward
+from monitor.service.snapshot import Board, MonitorSnapshot, take_snapshot
 from monitor.store import Store
-from monitor.trail import Trail, extended, judged_onward
+from monitor.types import OVERALL, Column, Monitor, Slice
 from tests.support.tallies import HOUR, RANKINGS
 
 DAY = 86_400

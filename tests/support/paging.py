@@ -8,16 +8,16 @@ from dataclasses import replace
 
 from sqlalchemy.engine import make_url
 
-from monitor import sender as sending
+from monitor.conditions.rules import Floor, Rule
 from monitor.config.channels import WebhookConfig
-from monitor.core.measures import parse
-from monitor.core.rules import Floor, Rule
+from monitor.measures.measure import parse
 from monitor.notify.webhook import Webhook
-from monitor.sender import Sender
+from monitor.service import sender as sending
+from monitor.service.sender import Sender
+from monitor.service.telemetry import Telemetry
 from monitor.store import Store
-from monitor.telemetry import Telemetry
+from tests.evaluation.test_judging import BASE, Bench
 from tests.support.tallies import HOUR, watched
-from tests.test_judging import BASE, Bench
 
 TARGETS = ("inbox", "pipeline")
 _MEASURE = parse("ndcg@10")

@@ -11,15 +11,15 @@ import click
 
 from monitor.cli import _COMMANDS, cli
 from monitor.config.reference import reference
-from monitor.core.drift.verdicts import Alarm, Verdict
-from monitor.core.measures import parse
-from monitor.core.relevance import REASONS
-from monitor.core.types import Drift
-from monitor.exposition import registry
-from monitor.snapshot import Board
+from monitor.drift.verdicts import Alarm, Verdict
+from monitor.measures.measure import parse
+from monitor.measures.relevance import REASONS
+from monitor.service.snapshot import Board
+from monitor.service.telemetry import COUNTERS, Telemetry
 from monitor.store.retention import Holding
-from monitor.telemetry import COUNTERS, Telemetry
-from tests import test_exposition
+from monitor.types import Drift
+from monitor.web.exposition import registry
+from tests.web import test_exposition
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from monitor.config import load
 from monitor.config.values import Config
-from monitor.core.buckets import FIELDS, REQUESTS, SQUARES, TOTAL, TRAFFIC_FIELDS
-from monitor.core.drift.series import HOUR, Hours
-from monitor.core.tally import Tally
-from monitor.core.types import OVERALL, Monitor
+from monitor.drift.series import HOUR, Hours
+from monitor.series.partials import FIELDS, REQUESTS, SQUARES, TOTAL, TRAFFIC_FIELDS
+from monitor.series.requests import Tally
 from monitor.store import Store
+from monitor.types import OVERALL, Monitor
 
 CONFIG = """\
 store: {{url: "sqlite:///{folder}/store.db"}}

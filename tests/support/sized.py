@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from monitor.core.types import Monitor, Recipe
+from monitor.types import Monitor, Recipe
 from tests.support.dense import Dense
 from tests.support.engines import _tables
 from tests.support.logs import ATTRIBUTION, START, Log, Row, Style, column, events, judgments, local, moment, monitor

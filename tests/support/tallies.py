@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from monitor.core.measures import parse
-from monitor.core.tally import Cell, Tally
-from monitor.core.types import OVERALL, Column, Definition, Monitor, Rankings, Relation, Slice, TimeColumn
-from monitor.schema import metadata
+from monitor.measures.measure import parse
+from monitor.series.requests import Cell, Tally
 from monitor.store import Lease, Store, Written
+from monitor.store.schema import metadata
+from monitor.types import OVERALL, Column, Definition, Monitor, Rankings, Relation, Slice, TimeColumn
 
 ROOT = Path(__file__).parent.parent.parent
 HOUR = 3600

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from monitor.app import App
 from monitor.config import load
 from monitor.errors import ConfigError
+from monitor.service.app import App
 
 TLS = "tls_server_config: {cert_file: server.crt, key_file: server.key}\n"
 MAIN = """\

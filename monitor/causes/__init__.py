@@ -1,0 +1,1 @@
+"""Where a fall comes from: slices, versions, lost requests. Pure."""

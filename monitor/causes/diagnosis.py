@@ -1,0 +1,460 @@
+"""What a fall came from: the fallen window beside the same hours of the weeks before, or else of the days before.
+
+This is worked out from stored partials: the drop split into worse-within-slices and another mix of them, the slices by
+what they add to it and by how sure their own fall is, the model versions side by side, the labels. Where a verdict
+found the fall, its split and its slices stand in place of these: they are against what it expected of the same hours.
+What single requests say of it, which only the source has, is in `losses`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.conditions.findings import Finding
+from monitor.conditions.rules import COVERAGE, SEVERITIES, WEEK
+from monitor.conditions.verdict_hours import judged
+from monitor.drift.diagnosis import Split, split
+from monitor.drift.verdicts import Verdict
+from monitor.measures.measure import Measure
+from monitor.series import partials as b
+from monitor.series.intervals import DAY
+from monitor.series.windows import History, SliceKey, points
+from monitor.types import Judgments, Monitor, Slice
+
+Floats = NDArray[np.float64]
+
+Span = tuple[int, int]
+"""[since, until) seconds."""
+
+VERSION = 4
+"""Of the document's form, raised when a field changes its meaning."""
+
+MOST_REQUESTS = 20_000
+"""Requests of one period that are looked at one by one."""
+
+MOST_WEEKS = 4
+LONGEST_WINDOW = WEEK
+"""Seconds of a fallen window that are looked at: its last ones."""
+
+MOST_SLICES = 20
+MODEL_VERSION = "model_version"
+
+BASELINE, BEFORE = "baseline", "before"
+"""What a slice is compared with: the verdict's baseline of the same hours, or the same hours of the weeks before."""
+
+SURELY = -2.0
+"""Standard errors by which a slice must have changed to count as fallen."""
+
+SAME = 1e-9
+"""Figures that differ by less are the same."""
+
+
+# ---- what is compared with what ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is diagnosed.
+
+    Attributes:
+        finding: what opened the incident; None where that is not known any more.
+        key: the slice that fell; overall is ("", "").
+        window: the fallen window.
+        before: what it is compared with, the latest first.
+        left_out: what it would be compared with, had all been well then.
+    """
+
+    measure: Measure
+    finding: Finding | None
+    key: SliceKey
+    window: Span
+    before: tuple[Span, ...]
+    left_out: tuple[Span, ...] = ()
+
+    def without(self, unsound: Collection[int], step: int) -> Subject:
+        """Compared with times alone in which all was well; if there are none, with the one in which most was.
+
+        Args:
+            unsound: ends of the steps in which the data were bad or an alarm was open, seconds.
+            step: seconds.
+        """
+        spoilt = {span: sum(span[0] < end < span[1] + step for end in unsound) for span in self.before}
+        least = min(spoilt.values(), default=0)
+        kept = [span for span in self.before if spoilt[span] == least][: len(self.before) if least == 0 else 1]
+        return replace(self, before=tuple(kept), left_out=tuple(span for span in self.before if span not in kept))
+
+
+def subject(monitor: Monitor, findings: Iterable[Finding], opened_at: int, first: int = 0) -> Subject:
+    """What to look at, from what is known of an incident's opening: the gravest, all traffic before its slices.
+
+    Where all that fell was the label coverage, the monitor's first measure is looked at beside it.
+
+    Args:
+        first: from when on anything is stored, seconds.
+    """
+    ordered = sorted(findings, key=lambda f: (f.judged == COVERAGE, *_weight(f)))
+    finding = ordered[0] if ordered else None
+    measure = _measure(monitor, finding)
+    length = max(monitor.windows[0] if finding is None else finding.window, monitor.bucket)
+    length = min(-(-length // monitor.bucket) * monitor.bucket, max(LONGEST_WINDOW, monitor.bucket))
+    end = opened_at if finding is None else min(finding.end, opened_at)
+    window = (end - length, end)
+    fell_at = window[0] if finding is None else min(window[0], finding.since - monitor.bucket)
+    key = ("", "") if finding is None else (finding.dimension, finding.slice)
+    return Subject(measure, finding, key, window, same_hours(window, fell_at, first))
+
+
+def _weight(finding: Finding) -> tuple[object, ...]:
+    return -SEVERITIES.index(finding.severity), finding.dimension, -finding.loss, finding.rule, finding.slice
+
+
+def _measure(monitor: Monitor, finding: Finding | None) -> Measure:
+    """The reading that a finding is on; verdicts have one of their own, whatever the measure is called."""
+    if finding is not None and finding.verdict and monitor.drift is not None:
+        return judged(monitor.drift.measure)
+    readings = [*monitor.measures, *(r.measure for r in monitor.alerts if r.measure is not None)]
+    by_text = {str(m): m for m in readings}
+    return monitor.measures[0] if finding is None else by_text.get(finding.judged, monitor.measures[0])
+
+
+@dataclass(frozen=True)
+class OfVerdict:
+    """The split that a verdict rests on, over the last day at most of what fell then."""
+
+    split: Split
+    window: Span
+
+    @classmethod
+    def of(cls, verdict: Verdict, step: int) -> OfVerdict | None:
+        """That of a verdict by which alarms opened, if there is one by several slices. `step` in seconds."""
+        if verdict.split is None or len(verdict.split.parts) < 2:
+            return None
+        since = min((a.fell_at for a in verdict.alarms if a.opened_at == verdict.end), default=verdict.end - step)
+        length = min(max(verdict.end - since, step), max(DAY, step))
+        return cls(verdict.split, (verdict.end - length, verdict.end))
+
+
+def moved(then: Mapping[str, Any], now: Finding | None) -> dict[str, Any] | None:
+    """What has become of a condition's figures since it was diagnosed, as JSON data; None if they are the same.
+
+    Args:
+        then: the finding of the diagnosis, as JSON data.
+        now: that by which it began to fire as it is known now; None if, as the data were read again, it did not.
+    """
+    was, fields = Finding.of(dict(then)), ("value", "before", "requests", "window", "end")
+    pairs = [(getattr(was, name), None if now is None else getattr(now, name)) for name in fields]
+    if now is not None and all(a == b or (None not in (a, b) and abs(a - b) < SAME) for a, b in pairs):
+        return None
+    return {name: a for name, (a, _) in zip(fields, pairs, strict=True)} | {
+        f"{name}_now": b for name, (_, b) in zip(fields, pairs, strict=True)
+    }
+
+
+def same_hours(window: Span, fell_at: int, first: int = 0) -> tuple[Span, ...]:
+    """The same hours of the weeks before, the latest first; where none is known, of the days before.
+
+    Args:
+        fell_at: seconds; what reaches into the fall is left out.
+        first: from when on anything is known, seconds.
+
+    >>> week = same_hours((10 * WEEK, 10 * WEEK + 3600), 10 * WEEK)[0]
+    >>> day = same_hours((10 * WEEK, 10 * WEEK + 3600), 10 * WEEK, 9 * WEEK + DAY)[0]
+    >>> [(10 * WEEK - since) // DAY for since, _ in (week, day)]
+    [7, 1]
+    """
+    since, until = window
+    for period, most in ((WEEK, MOST_WEEKS * WEEK), (DAY, WEEK)):
+        step = max(1, -(-(until - since) // period)) * period
+        shifts = [s for s in range(step, most + 1, step) if until - s <= fell_at and since - s >= first]
+        if shifts:
+            return tuple((since - shift, until - shift) for shift in shifts)
+    return ()
+
+
+# ---- from stored partials ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The partials of the window and of what it is compared with, of the measure and of the traffic.
+
+    Attributes:
+        unlabelled: slices that had lost their labels, so that what fell is not of them.
+    """
+
+    subject: Subject
+    history: History
+    traffic: History
+    width: int
+    unlabelled: tuple[SliceKey, ...] = ()
+
+    def window(self) -> History:
+        """Of the window."""
+        return self.history.between(*self.subject.window)
+
+    def before(self) -> list[History]:
+        """Of the weeks before, those of which anything is stored."""
+        found = [self.history.between(*span) for span in self.subject.before]
+        return [part for part in found if len(part.starts)]
+
+
+def dimensions(monitor: Monitor) -> list[Slice]:
+    """Those that a drop is split by: no query, whose values are personal, and no model version, which are new."""
+    hidden = {monitor.rankings.query, monitor.rankings.model_version} - {None}
+    mix_by = None if monitor.drift is None else monitor.drift.mix_by
+    found = [s for s in monitor.slices if s.column not in hidden and s.dimension != MODEL_VERSION]
+    return sorted(found, key=lambda s: s.dimension != mix_by)
+
+
+def version_slice(monitor: Monitor) -> Slice | None:
+    """The dimension of the model's version; None if the rankings have none."""
+    for one in monitor.slices:
+        if one.column == monitor.rankings.model_version or one.dimension == MODEL_VERSION:
+            return one
+    return None
+
+
+def when_served(first: Mapping[str, int], traffic: History, monitor: Monitor) -> dict[str, Span]:
+    """Version -> [start of its first stored bucket, as `first` has it; end of its last one in `traffic`), seconds."""
+    dimension, found = version_slice(monitor), {}
+    for version, since in first.items():
+        key = ("" if dimension is None else dimension.dimension, version)
+        busy = traffic.starts[traffic.slice(key)[:, 0] > 0]
+        if len(busy):
+            found[version] = since, int(busy[-1]) + monitor.bucket
+    return found
+
+
+def split_by(stored: Stored, dimension: str) -> Split | None:
+    """The drop of the whole, split by a dimension; None where one of the two has no data, or no such slices.
+
+    A slice without requests in one of the two is taken to be there as it was in the other.
+    """
+    keys = [key for key in stored.history.slices if key[0] == dimension]
+    past = stored.before()
+    if not keys or not past:
+        return None
+    measure = stored.subject.measure
+    parts = [_summed([stored.window()], keys), _summed(past, keys)]
+    (over, under), (over0, under0) = (b.parts(p, measure.aggregate, measure.empty) for p in parts)
+    some = (under > 0) | (under0 > 0)
+    if not under.sum() > 0 or not under0.sum() > 0:
+        return None
+    keys = [key for key, kept in zip(keys, some, strict=True) if kept]
+    over, under, over0, under0 = over[some], under[some], over0[some], under0[some]
+    mean, mean0 = _ratio(over, under), _ratio(over0, under0)
+    mean, mean0 = np.where(under > 0, mean, mean0), np.where(under0 > 0, mean0, mean)
+    shares = under0 / under0.sum(), under / under.sum()
+    error = np.array([_error(stored, key, past) for key in keys])
+    return split([value for _, value in keys], shares, (mean0, mean), error)
+
+
+def _summed(parts: Sequence[History], keys: Sequence[SliceKey]) -> Floats:
+    found: Floats = np.stack([sum((p.slice(k).sum(axis=0) for p in parts), np.zeros(len(b.FIELDS))) for k in keys])
+    return found
+
+
+def _ratio(over: Floats, under: Floats) -> Floats:
+    found: Floats = np.divide(over, under, out=np.zeros_like(over), where=under > 0)
+    return found
+
+
+def _error(stored: Stored, key: SliceKey, past: Sequence[History]) -> float:
+    """Standard error of the change of a slice's mean: that of sampling, or from hour to hour if that is larger.
+
+    0 where it is not known: a single request has no spread.
+    """
+    measure = stored.subject.measure
+    window = [(stored.window(), stored.subject.window[0])]
+    weeks = [(stored.history.between(*span), span[0]) for span in stored.subject.before]
+    residuals: dict[int, float] = {}
+    sampling = 0.0
+    for parts, sign in ((window, 1.0), (weeks, -1.0)):
+        merged = sum((p.slice(key).sum(axis=0) for p, _ in parts), np.zeros(len(b.FIELDS)))
+        over, under = b.parts(merged, measure.aggregate, measure.empty)
+        if not under > 0 or not b.parts(merged, "mean", measure.empty)[1] > 1:
+            return 0.0
+        level = over / under
+        sampling += float(b.sampling_variance(merged, measure.aggregate, measure.empty, level)) / float(under) ** 2
+        for part, since in parts:
+            o, u = b.parts(part.slice(key), measure.aggregate, measure.empty)
+            for start, one in zip((part.starts - since).tolist(), ((o - level * u) / under).tolist(), strict=True):
+                residuals[start] = residuals.get(start, 0.0) + sign * one
+    number = len(residuals)
+    apart = sum(r * r for r in residuals.values()) * number / (number - 1) if number > 1 else 0.0
+    return math.sqrt(max(sampling, apart))
+
+
+def slices(splits: Mapping[str, Split], by_verdict: str | None = None) -> list[dict[str, Any]]:
+    """Every slice of every split, the one that takes most from the whole by its own change first.
+
+    Args:
+        by_verdict: the dimension whose split is the verdict's.
+    """
+    found = [
+        {"dimension": dimension, "against": BASELINE if dimension == by_verdict else BEFORE, **asdict(part)}
+        for dimension, one in splits.items()
+        for part in one.parts
+    ]
+    return sorted(found, key=lambda part: (part["within"], part["dimension"], part["slice"]))
+
+
+def _with_new(found: Iterable[Mapping[str, Any]], stored: Stored) -> list[dict[str, Any]]:
+    """The same slices, of which those that had no request in the weeks before are new and have no past of their own.
+
+    `new_since` is the start of their first bucket, seconds, and `others` the value of all others of their dimension in
+    the window; both are None of a slice that is not new.
+    """
+    return [
+        {**part, **(_as_new(part, stored) if _is_new(part) else {"new_since": None, "others": None})} for part in found
+    ]
+
+
+def _is_new(part: Mapping[str, Any]) -> bool:
+    return bool(part["against"] == BEFORE and not part["share_before"] and part["share"])
+
+
+def _as_new(part: Mapping[str, Any], stored: Stored) -> dict[str, Any]:
+    key, history = (part["dimension"], part["slice"]), stored.history
+    busy = stored.traffic.starts[stored.traffic.slice(key)[:, 0] > 0]
+    rest = [other for other in history.slices if other[0] == key[0] and other != key]
+    others = _summed([stored.window()], rest).sum(axis=0) if rest else np.zeros(len(b.FIELDS))
+    since = int(busy[0]) if len(busy) else None
+    return {"before": None, "new_since": since, "others": _known(float(b.read_as(stored.subject.measure, others)))}
+
+
+def by_z(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The same with the surest fall first."""
+    return sorted(found, key=lambda part: (part["z"], part["dimension"], part["slice"]))
+
+
+def fallen(found: Iterable[Mapping[str, Any]], dimension: str) -> frozenset[str]:
+    """The slices of a dimension that surely fell, at least half as surely as the one that leads."""
+    here = [p for p in found if p["dimension"] == dimension and p["within"] < 0 and p["z"] <= SURELY]
+    lead = min((p["z"] for p in here), default=0.0)
+    return frozenset(p["slice"] for p in here if p["z"] <= lead / 2)
+
+
+def coverage(stored: Stored) -> dict[str, float | None]:
+    """Labels, events and requests with nothing relevant, in the window and before: shares, and events per request.
+
+    Of a slice, and where slices are left out, the events are those that match an impression.
+    """
+    now = [stored.traffic.between(*stored.subject.window)]
+    before = [stored.traffic.between(*span) for span in stored.subject.before]
+    found: dict[str, float | None] = {}
+    for suffix, parts in (("", now), ("_before", before)):
+        sums = sum((_labelled(stored, p) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
+        whole = sum((p.slice(("", "")).sum(axis=0) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
+        requests, labelled, impressions, judged, _, _, _ = sums.tolist()
+        if stored.unlabelled:  # those of the slices that are left out are among them
+            sums[b.TRAFFIC_FIELDS.index("unmatched")] = 0.0
+        found[f"labelled{suffix}"] = _share(labelled, float(b.with_results(sums)))
+        found[f"judged{suffix}"] = _share(judged, impressions)
+        found[f"events{suffix}"] = b.events_per_request(sums)
+        found[f"unmatched{suffix}"] = b.unmatched_share(whole)
+        found[f"requests{suffix}"] = requests
+    for suffix, own in (("", [stored.window()]), ("_before", stored.before())):
+        scored = sum((_labelled(stored, p) for p in own), np.zeros(len(b.FIELDS)))
+        found[f"empty{suffix}"] = _share(float(scored[b.EMPTY]), float(scored[b.REQUESTS]))
+    return found
+
+
+def _labelled(stored: Stored, part: History) -> Floats:
+    """The sums of what fell, without the slices that had lost their labels."""
+    found: Floats = part.slice(stored.subject.key).sum(axis=0)
+    return found - sum((part.slice(key).sum(axis=0) for key in stored.unlabelled), np.zeros(len(found)))
+
+
+def _share(some: float, every: float) -> float | None:
+    return some / every if every else None
+
+
+def versions(stored: Stored, dimension: str) -> list[dict[str, Any]]:
+    """The model versions by the partials of their slices, those with the most requests in the window first."""
+    since, until = stored.subject.window
+    keys = [key for key in stored.history.slices if key[0] == dimension]
+    measure, before = stored.subject.measure, stored.before()
+    shown = points(measure, stored.history, stored.traffic, stored.width, until - since, until, keys)
+    by_version = {point.slice: point for point in shown}
+    found: list[dict[str, Any]] = []
+    for key in keys:
+        point = by_version.get(key[1])
+        past = _summed(before, [key])[0] if before else np.zeros(len(b.FIELDS))
+        if point is None and not past[b.REQUESTS]:
+            continue
+        found.append(
+            {
+                "version": key[1],
+                "requests": 0 if point is None else point.requests,
+                "value": None if point is None else point.value,
+                "lower": None if point is None else point.lower,
+                "upper": None if point is None else point.upper,
+                "interval": "none" if point is None else point.method,
+                "requests_before": int(past[b.REQUESTS]),
+                "before": _known(float(b.read_as(measure, past))),
+                "coverage": None if point is None else point.label_coverage,
+                "empty": None if point is None else point.empty_ratio,
+            }
+        )
+    return sorted(found, key=lambda one: (-one["requests"], one["version"]))[:MOST_SLICES]
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def from_stored(monitor: Monitor, stored: Stored, of_verdict: OfVerdict | None) -> dict[str, Any]:
+    """All that the store knows of a fall, as JSON data; see README, "Explaining an incident".
+
+    Args:
+        of_verdict: what the verdict rests on that found it, by the monitor's `mix_by`.
+    """
+    fell, finding = stored.subject, stored.subject.finding
+    splits = {s.dimension: found for s in dimensions(monitor) if (found := split_by(stored, s.dimension)) is not None}
+    mix_by = None if monitor.drift is None or of_verdict is None else monitor.drift.mix_by
+    if mix_by is not None and of_verdict is not None:
+        splits = {mix_by: of_verdict.split} | {name: one for name, one in splits.items() if name != mix_by}
+    every, version, whole = _with_new(slices(splits, mix_by), stored), version_slice(monitor), None
+    if splits:
+        first = next(iter(splits))
+        origin = ("partials", fell.window) if of_verdict is None else ("verdict", of_verdict.window)
+        whole = {"by": first, "from": origin[0], "window": list(origin[1]), **_plain(splits[first])}
+        if of_verdict is None:
+            whole["parts"] = [part | ({"before": None} if not part["share_before"] else {}) for part in whole["parts"]]
+    return {
+        "version": VERSION,
+        "measure": str(fell.measure),
+        "definition": monitor.definition(fell.measure).id,
+        "dimension": fell.key[0],
+        "slice": fell.key[1],
+        "window": list(fell.window),
+        "compared": [list(span) for span in fell.before],
+        "left_out": [list(span) for span in fell.left_out],
+        "fell": None if finding is None else finding.plain(),
+        "split": whole,
+        "slices": every[:MOST_SLICES],
+        "slices_by_z": by_z(every)[:MOST_SLICES],
+        # A version's partials are of all slices.
+        "versions": [] if version is None or stored.unlabelled else versions(stored, version.dimension),
+        "unlabelled": [value for _, value in stored.unlabelled],
+        "coverage": {**coverage(stored), **dict.fromkeys(_uncounted(monitor))},
+        "by_judgments": isinstance(monitor.recipe, Judgments),
+    }
+
+
+def _uncounted(monitor: Monitor) -> list[str]:
+    """Figures of the coverage that say nothing of this monitor, for what they count it does not have."""
+    names = ["events"] * (not monitor.has_events) + ["unmatched"] * (not monitor.counts_unmatched)
+    return [name + suffix for name in names for suffix in ("", "_before")]
+
+
+def _plain(one: Split) -> dict[str, Any]:
+    """The parts of a split are named with the slices; here those that matter most."""
+    return {**asdict(one), "parts": [asdict(part) for part in one.parts[:MOST_SLICES]]}

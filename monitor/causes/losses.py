@@ -1,0 +1,212 @@
+"""Who lost in a fall: the requests and the queries that lost most, of the fallen window and of the time before."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.causes.sample import Sample, by_query
+from monitor.causes.versions import SAME, Comparison, compare, in_order, mean, names
+
+MOST = 20
+"""Requests and queries that are named."""
+
+
+def query_id(query: str) -> str:
+    """Short name of a query, twelve hexadecimal digits. Whoever guesses the text can check the guess by it."""
+    return hashlib.sha256(query.encode("utf-8", "backslashreplace")).hexdigest()[:12]
+
+
+def lost_requests(now: Sample, before: Sample) -> list[dict[str, Any]]:
+    """The requests that lost most against what is expected of them: their query's mean before.
+
+    Where a query was not seen before, its slice's mean is expected; of a new slice the whole's. Those with nothing
+    relevant are `bare`: where few have anything, these lost most, by no fault of their lists.
+    """
+    if not len(now) or before.mean is None:
+        return []
+    by_text, of_place = _means(before, by_query(before)), _means(before, _by_place(before))
+    whole, values = before.mean, now.values
+    seen = [(by_text.get(q) if q is not None else None) for q in now.queries]
+    expected = [of_place.get(p, whole) if e is None else e for e, p in zip(seen, now.places, strict=True)]
+    lost = np.array(expected) - values
+    order = sorted(np.flatnonzero(lost > 0).tolist(), key=lambda i: (-lost[i], now.ids[i]))[:MOST]
+    return [
+        {
+            "request": now.ids[i],
+            "served_at": int(now.served[i]),
+            "value": float(values[i]),
+            "expected": float(expected[i]),
+            "by_query": seen[i] is not None,
+            "slice": now.places[i],
+            "version": now.versions[i],
+            "bare": bool(now.is_bare[i]),
+        }
+        for i in order
+    ]
+
+
+def lost_by_slice(now: Sample, before: Sample, fallen: Collection[str] | None) -> dict[str, Any]:
+    """The same where requests have no query, as JSON data: `requests`, `why` there are none, and the share `left_out`.
+
+    One request is harder than another, and nothing tells which. So those of a slice that did not fall lost nothing, and
+    of one with nothing relevant it is not known whether it ever was otherwise.
+
+    Args:
+        fallen: the slices that fell; None: all are of one.
+    """
+    if fallen is not None:
+        now, before = (s.where(np.fromiter((p in fallen for p in s.places), bool, len(s))) for s in (now, before))
+    left_out = [float(s.is_bare.mean()) if len(s) else None for s in (now, before)]
+    now, before = now.where(~now.is_bare), before.where(~before.is_bare)
+    means, past = _means(now, _by_place(now)), _means(before, _by_place(before))
+    fell = [place for place, value in means.items() if place in past and value < past[place] - SAME]
+    why = ""
+    if fallen is not None and not fallen:
+        why = "no slice fell surely, and without queries nothing tells who lost"
+    elif means and past and not fell:
+        why = "requests with something relevant are ranked no worse than before; more of them have nothing relevant"
+    chosen = now.where(np.fromiter((p in fell for p in now.places), bool, len(now)))
+    return {"requests": lost_requests(chosen, before), "why": why, "left_out": left_out}
+
+
+def by_version(now: Sample, before: Sample, width: int) -> list[dict[str, Any]]:
+    """Each version's requests, in the window and before, as JSON data, the busiest first.
+
+    Args:
+        width: of a bucket, seconds.
+    """
+    found = []
+    for version in names(now + before)[:MOST]:
+        one, past = mean(now, version, width), mean(before, version, width)
+        found.append(
+            {
+                "version": version,
+                "requests": one.requests,
+                "value": one.value if one.requests else None,
+                "lower": one.lower,
+                "upper": one.upper,
+                "requests_before": past.requests,
+                "before": past.value if past.requests else None,
+            }
+        )
+    return found
+
+
+def _by_place(sample: Sample) -> dict[str, NDArray[np.int64]]:
+    places = np.array(sample.places, dtype=object)
+    return {place: np.flatnonzero(places == place) for place in dict.fromkeys(sample.places)}
+
+
+def _means(sample: Sample, rows: Mapping[str, NDArray[np.int64]]) -> dict[str, float]:
+    return {name: float(sample.over[at].sum() / sample.under[at].sum()) for name, at in rows.items()}
+
+
+def lost_queries(now: Sample, before: Sample, with_text: bool) -> dict[str, Any] | None:
+    """The queries that lost most, by what their own change adds to the change of the whole; None without queries.
+
+    Args:
+        with_text: give their texts too, not only the ids.
+    """
+    if all(query is None for query in now.queries):
+        return None
+    rows, past = by_query(now), by_query(before)
+    common = sorted(rows.keys() & past.keys())
+    total, total0 = float(now.under.sum()), float(before.under.sum())
+    here = {query: _part(now, rows[query]) for query in common}
+    there = {query: _part(before, past[query]) for query in common}
+    # A query alone has too few requests to tell how much they differ; all together tell it.
+    parts = [*here.values(), *there.values()]
+    freedom = sum(part.requests - 1 for part in parts)
+    spread = sum(part.squares for part in parts) / freedom if freedom else 0.0
+    found: list[dict[str, Any]] = []
+    for query in common:
+        one, other = here[query], there[query]
+        error = math.sqrt(spread * (one.requests / one.weight**2 + other.requests / other.weight**2))
+        found.append(
+            {
+                "query": query_id(query),
+                "requests": one.requests,
+                "requests_before": other.requests,
+                "value": one.mean,
+                "before": other.mean,
+                "within": (one.mean - other.mean) * (one.weight / total + other.weight / total0) / 2,
+                "z": (one.mean - other.mean) / error if error > 0 else None,
+                **({"text": query} if with_text else {}),
+            }
+        )
+    worst = sorted((q for q in found if q["within"] < 0), key=lambda q: (q["within"], q["query"]))
+    share = sum(float(now.under[rows[q]].sum()) for q in common) / total
+    return {"seen": len(rows), "common": len(common), "common_share": share, "worst": worst[:MOST]}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some requests: how many, their weight and mean, and the squares of what they are off it."""
+
+    requests: int
+    weight: float
+    mean: float
+    squares: float
+
+
+def _part(sample: Sample, at: NDArray[np.int64]) -> _Part:
+    over, under = sample.over[at], sample.under[at]
+    weight = float(under.sum())
+    mean = float(over.sum()) / weight
+    return _Part(len(at), weight, mean, float(((over - mean * under) ** 2).sum()))
+
+
+def losses(
+    now: Sample,
+    before: Sample,
+    width: int,
+    with_text: bool,
+    served: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+    fallen: Collection[str] | None = None,
+    dimension: str | None = None,
+) -> dict[str, Any]:
+    """What single requests say of a fall, as JSON data.
+
+    The two busiest versions of the window are compared, the newer against the older. If there was just one, it is held
+    against the one before it; so are two that served no slice in common.
+
+    Args:
+        width: of a bucket, seconds.
+        with_text: give the texts of queries too, not only their ids.
+        served: version -> [since, until) seconds by stored buckets. The samples are of some hours only, whose ends are
+            not those of a version.
+        fallen: as `lost_by_slice` takes it.
+        dimension: that of the samples' places.
+    """
+    sample = now if len(names(now)) > 1 else now + before
+    first = {version: since for version, (since, _) in served.items()}
+    both = in_order(sample, names(sample)[:2], width, first)
+    compared = _versions(sample, now + before, both, width, dimension) if both[1:] else None
+    queries = lost_queries(now, before, with_text)
+    lost = {"requests": lost_requests(now, before)} if queries else lost_by_slice(now, before, fallen)
+    return {
+        "value": now.mean,
+        "before": before.mean,
+        **lost,
+        "bare": [float(s.is_bare.mean()) if len(s) else None for s in (now, before)],
+        "queries": queries,
+        "comparison": None if compared is None else compared.served(served, width).plain(),
+        "versions": by_version(now, before, width),
+    }
+
+
+def _versions(sample: Sample, every: Sample, both: Sequence[str], width: int, dimension: str | None) -> Comparison:
+    """Two versions of a sample; by all requests where they have no slice in common there, but had before."""
+    found = compare(sample, both[0], both[1], width, dimension)
+    if found.difference is not None:
+        return found
+    longer = compare(every, both[0], both[1], width, dimension)
+    return found if longer.difference is None else longer

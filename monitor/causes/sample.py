@@ -1,0 +1,309 @@
+"""Single requests of a period, a bounded number of them: what each adds to a measure, with its query and version.
+
+Which are kept where there are more than fit is decided by a hash of their ids, so every look at the same period keeps
+the same ones, and samples of parts of a period come to the sample of the whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.measures.kernels import Scores, score
+from monitor.measures.measure import Measure
+from monitor.series.requests import MICROS, Reading, admit
+from monitor.types import MIXED, NONE, Slice
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+MOST_PIECES = 48
+PIECE = 5_000
+"""Requests that are read at once where it is known how many there are."""
+
+MOST_READ = 10
+"""Times as many requests as are wanted that are read at most, where only those of one slice are."""
+
+BLIND_PIECES = 24
+"""In how many pieces a period is read of which that is not known."""
+
+LONGEST_ID = 200
+"""Characters of an id or a query that are kept."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """n requests of one period.
+
+    Attributes:
+        ids: of each request, as text.
+        served: (n,) seconds since 1970, of the earliest row.
+        over, under: (n,) its value is over / under; `under` is above 0.
+        queries: the query's text of each; None where it has none.
+        places: value of a dimension of each, as in the partials.
+        versions: of the model that ranked each.
+        read: requests with a value that were read, kept or not.
+        empty: version -> (requests that were read, kept or not; those of them with nothing relevant).
+        bare: (n,) whether a request has nothing relevant; None: that is not known.
+    """
+
+    ids: tuple[str, ...]
+    served: Ints
+    over: Floats
+    under: Floats
+    queries: tuple[str | None, ...]
+    places: tuple[str, ...]
+    versions: tuple[str, ...]
+    read: int
+    empty: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    bare: Bools | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def values(self) -> Floats:
+        """(n,)"""
+        found: Floats = self.over / self.under
+        return found
+
+    @property
+    def is_bare(self) -> Bools:
+        """(n,) whether a request is known to have nothing relevant."""
+        return np.zeros(len(self), bool) if self.bare is None else self.bare
+
+    @property
+    def mean(self) -> float | None:
+        """The measure over all of them; None without any."""
+        return float(self.over.sum() / self.under.sum()) if len(self) else None
+
+    def where(self, wanted: Bools) -> Sample:
+        """Some of the requests."""
+        at = np.flatnonzero(wanted)
+        places = at.tolist()
+        return Sample(
+            tuple(self.ids[i] for i in places),
+            self.served[at],
+            self.over[at],
+            self.under[at],
+            tuple(self.queries[i] for i in places),
+            tuple(self.places[i] for i in places),
+            tuple(self.versions[i] for i in places),
+            self.read,
+            self.empty,
+            None if self.bare is None else self.bare[at],
+        )
+
+    def of_version(self, version: str) -> Sample:
+        """Those that one version ranked."""
+        return self.where(np.fromiter((v == version for v in self.versions), bool, len(self)))
+
+    def of_place(self, place: str) -> Sample:
+        """Those of one slice, which count as all that were read; it is not known how many of them were empty."""
+        found = self.where(np.fromiter((p == place for p in self.places), bool, len(self)))
+        return replace(found, read=len(found), empty={})
+
+    def without_places(self, places: Collection[str]) -> Sample:
+        """Those of other slices, which count as all that were read; it is not known how many of them were empty."""
+        if not places:
+            return self
+        found = self.where(np.fromiter((p not in places for p in self.places), bool, len(self)))
+        return replace(found, read=len(found), empty={})
+
+    def __add__(self, other: Sample) -> Sample:
+        """Both together; their requests must be disjoint."""
+        return Sample(
+            self.ids + other.ids,
+            np.concatenate([self.served, other.served]),
+            np.concatenate([self.over, other.over]),
+            np.concatenate([self.under, other.under]),
+            self.queries + other.queries,
+            self.places + other.places,
+            self.versions + other.versions,
+            self.read + other.read,
+            _both(self.empty, other.empty),
+            np.concatenate([self.is_bare, other.is_bare]),
+        )
+
+    def at_most(self, most: int) -> Sample:
+        """So many of them, the same ones however they are asked for."""
+        if len(self) <= most:
+            return self
+        lowest = sorted(range(len(self)), key=lambda i: (_lot(self.ids[i]), self.ids[i]))[:most]
+        wanted = np.zeros(len(self), bool)
+        wanted[lowest] = True
+        return self.where(wanted)
+
+
+def _both(one: Mapping[str, tuple[int, int]], other: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    found = dict(one)
+    for version, (read, empty) in other.items():
+        was = found.get(version, (0, 0))
+        found[version] = was[0] + read, was[1] + empty
+    return found
+
+
+NO_REQUESTS = Sample((), np.empty(0, np.int64), np.empty(0), np.empty(0), (), (), (), 0)
+
+
+def _lot(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8).digest()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is taken of each request.
+
+    Attributes:
+        query, version: names under which a reading holds the two; None: there are none.
+        by: the dimension that `places` are of; None: of none.
+        known: values of `by` that were admitted; others count as `other` there.
+        only: the value of `by` whose requests are taken; None: all are.
+        left_out: starts of the steps, of `step` seconds each, whose requests are not taken.
+    """
+
+    measure: Measure
+    query: str | None
+    version: str | None
+    by: Slice | None
+    known: frozenset[str] = frozenset()
+    only: str | None = None
+    left_out: frozenset[int] = frozenset()
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class Stock:
+    """How many requests a period has: all of them, and those among them that are wanted."""
+
+    every: int
+    wanted: int
+
+    def to_read(self, most: int) -> int:
+        """How many of all to read, so that `most` of those that are wanted come, or all of them if they are fewer.
+
+        >>> [Stock(100_000, wanted).to_read(1_000) for wanted in (100_000, 50_000, 10)], Stock(500, 500).to_read(1_000)
+        ([1000, 2000, 10000], 500)
+        """
+        enough = -(-most * self.every // max(self.wanted, 1))
+        return min(self.every, enough, MOST_READ * most)
+
+
+def sampled(reading: Reading, wanted: Wanted) -> Sample:
+    """The requests of a reading that have a value.
+
+    Raises:
+        ValueError: the measure cannot take the grades.
+    """
+    rankings = reading.taken_by(wanted.measure.kernel)
+    scores = score(wanted.measure.kernel, rankings)
+    over, under = weights(wanted.measure, scores)
+    served = reading.served // MICROS
+    taken = rankings.sampled & ~np.isin(served - served % wanted.step, list(wanted.left_out))
+    kept = np.flatnonzero(taken & (under > 0))
+    rows = kept.tolist()
+    size = len(reading.served)
+    places = _places(reading, wanted.by, wanted.known)
+    queries = _column(reading, wanted.query)
+    versions = [NONE if version is None else text(version) for version in _column(reading, wanted.version)]
+    found = Sample(
+        tuple(text(reading.ids[i] if len(reading.ids) == size else i) for i in rows),
+        served[kept],
+        over[kept],
+        under[kept],
+        tuple(None if queries[i] is None or queries[i] == MIXED else text(queries[i]) for i in rows),
+        tuple(places[i] for i in rows),
+        tuple(versions[i] for i in rows),
+        len(rows),
+        _empty(versions, taken, scores.empty),
+        scores.empty[kept],
+    )
+    return found if wanted.only is None else found.of_place(wanted.only)
+
+
+def _empty(versions: Sequence[str], sampled_: Bools, empty: Bools) -> dict[str, tuple[int, int]]:
+    """Version -> (requests, those of them with nothing relevant)."""
+    read, without = Counter[str](), Counter[str]()
+    for i in np.flatnonzero(sampled_).tolist():
+        read[versions[i]] += 1
+        without[versions[i]] += bool(empty[i])
+    return {version: (number, without[version]) for version, number in read.items()}
+
+
+def weights(measure: Measure, scores: Scores) -> tuple[Floats, Floats]:
+    """(over, under) of each request, (n,) each: the measure of some of them is sum of over / sum of under.
+
+    The same reading as `buckets.parts` has of their partials.
+    """
+    if measure.aggregate == "pooled":
+        return scores.numerator, scores.denominator
+    over = np.where(scores.empty, 1.0 if measure.empty == "one" else 0.0, scores.value)
+    under = np.where(scores.empty & (measure.empty == "skip"), 0.0, 1.0)
+    return over, under
+
+
+def _places(reading: Reading, by: Slice | None, known: frozenset[str]) -> Sequence[str]:
+    if by is None:
+        return [""] * len(reading.served)
+    one_bucket = np.zeros(len(reading.served), np.int64)
+    names, code, _ = admit(reading.slices[by.dimension], one_bucket, by, set(known))
+    return [names[i] for i in code.tolist()]
+
+
+def _column(reading: Reading, name: str | None) -> Sequence[object]:
+    return [None] * len(reading.served) if name is None else reading.slices[name]
+
+
+def text(value: object) -> str:
+    """An id, version or query as text that any store and terminal takes, cut where it is very long."""
+    found = str(value).encode("utf-8", "backslashreplace").decode()
+    return found[:LONGEST_ID].replace("\x00", "")
+
+
+def pieces(since: int, until: int, width: int, requests: int | None, most: int) -> Iterator[tuple[int, int]]:
+    """[since, until) of what is read of a period, one after the other: all of it, or a like share of every part of it.
+
+    Args:
+        since, until: seconds; whole buckets.
+        width: of a bucket, seconds.
+        requests: how many there are; None: nobody knows.
+        most: that are wanted.
+
+    >>> list(pieces(0, 7200, 3600, 20, 20)), [b - a for a, b in pieces(0, 7200, 3600, 40_000, 20_000)]
+    ([(0, 7200)], [1800, 1800])
+    """
+    buckets = max(1, (until - since) // width)
+    number = BLIND_PIECES if requests is None else -(-min(requests, 10 * most) // PIECE)
+    step = -(-buckets // max(1, min(number, MOST_PIECES, buckets))) * width
+    share = 1.0 if requests is None or requests <= most else most / requests
+    for start in range(since, until, step):
+        length = min(step, until - start)
+        taken = max(1, round(length * share))
+        # Not always the first seconds: what comes by the clock comes then.
+        spare = length - taken
+        first = start + (int.from_bytes(_lot(str(start)), "big") % (spare + 1))
+        yield first, first + taken
+
+
+def by_query(sample: Sample) -> Mapping[str, Ints]:
+    """Query -> numbers of its requests; those without one are left out."""
+    found: dict[str, list[int]] = {}
+    for i, query in enumerate(sample.queries):
+        if query is not None:
+            found.setdefault(query, []).append(i)
+    return {query: np.array(rows, dtype=np.int64) for query, rows in found.items()}
+
+
+def by_query_and_place(sample: Sample) -> Mapping[tuple[str, str], Ints]:
+    """(query, slice) -> numbers of its requests; those without a query are left out."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for i, (query, place) in enumerate(zip(sample.queries, sample.places, strict=True)):
+        if query is not None:
+            found.setdefault((query, place), []).append(i)
+    return {key: np.array(rows, dtype=np.int64) for key, rows in found.items()}

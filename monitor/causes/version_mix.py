@@ -1,0 +1,185 @@
+"""How much worse a version is than what else people got, by what is stored: sums by slice, and sums by version.
+
+No sum is stored of a slice and a version together. But the hours tell it: a version that serves one slice alone has as
+many requests as that in every hour, and one that serves a share of each has that share of all. So the share of each
+slice's requests that was the version's is fitted to the hours, and taken where it foretells them clearly better than
+one share of all does.
+
+With the share p of each slice, and the sums T and numbers n of slice and version, `(T_v - sum p T) / (sum p n (1 - p))`
+is then what a request of the version is worth beside one that the others served in the same slice: the difference that
+Mantel and Haenszel (1959) weight by n_v n_o / (n_v + n_o). With one share of all it is the difference of the means.
+Where the version is all that serves its slices there is no such, and they are held against the weeks before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.drift.series import WEEK
+from monitor.series import partials as b
+from monitor.series.windows import History, SliceKey
+from monitor.types import OVERALL
+
+CLEARLY = 6.0
+"""Times the variance that one share of all leaves unexplained and shares by slice do not, for each of these, is of what
+both do not."""
+LEAST_HOURS = 6
+"""More than slices, from which on shares can be fitted to them."""
+ROUNDS = 500
+EDGE = 1e-3
+"""A share this near to none or to all is that."""
+
+ALONE = 0.1
+"""Share of a version's requests that must have been in doubt between it and others: with fewer it serves alone."""
+LEAST_REQUESTS = 100
+MOST_WEEKS = 4
+LEAST_KNOWN = 0.5
+"""Of a version's requests, those in slices that had requests in the weeks before."""
+IN_WAVES = 2.0
+"""Times the variance that independent requests would have: people and queries come in waves."""
+
+
+@dataclass(frozen=True)
+class Apart:
+    """What a version's requests are worth beside others.
+
+    Attributes:
+        value: their mean.
+        difference, error: from what it is held against, and the standard error of that.
+        dimension: by whose slices it is; empty where all requests are taken for alike.
+        is_before: it is held against the same slices in the weeks before, for it alone serves them.
+    """
+
+    value: float
+    difference: float
+    error: float
+    dimension: str
+    is_before: bool
+
+
+def apart(history: History, key: SliceKey, by: str, span: tuple[int, int], began: int) -> Apart | None:
+    """What a version's requests in a span are worth beside others; None where there are too few to tell.
+
+    Args:
+        history: of what is judged, back to some weeks before.
+        by: dimension of the slices; empty without one.
+        span: [since, until) seconds.
+        began: when neither the version served nor anything had fallen, seconds.
+    """
+    window = _while_it_served(history.between(*span), key)
+    theirs, every = window.slice(key), window.slice(OVERALL)
+    if theirs[:, b.REQUESTS].sum() < LEAST_REQUESTS:
+        return None
+    keys = [one for one in window.slices if by and one[0] == by] or [OVERALL]
+    slices = np.stack([window.slice(one) for one in keys], axis=1)
+    if not np.allclose(slices[:, :, b.REQUESTS].sum(axis=1), every[:, b.REQUESTS]):
+        keys, slices = [OVERALL], every[:, None, :]
+    shares, unsure = shares_of(theirs[:, b.REQUESTS], slices[:, :, b.REQUESTS])
+    name = by if np.ptp(shares) > 0 else ""
+    doubtful = float((shares * (1 - shares) * slices[:, :, b.REQUESTS].sum(axis=0)).sum())
+    of_it, sums = theirs.sum(axis=0), slices.sum(axis=0)
+    if doubtful >= max(LEAST_REQUESTS, ALONE * of_it[b.REQUESTS]):
+        return _beside(of_it, sums, (shares, unsure), name)
+    before = _before(history, window, keys, span[1], began) if name else None
+    return None if before is None else _since(of_it, sums[:, b.REQUESTS] * shares, before, name)
+
+
+def shares_of(theirs: b.Floats, slices: b.Floats) -> tuple[b.Floats, b.Floats]:
+    """(S,) the share of each slice's requests that a version served, and (S, S) the covariance of their errors.
+
+    Args:
+        theirs: (H,) its requests in each hour.
+        slices: (H, S) those of each slice.
+
+    >>> mobile, desktop = np.array([9, 4, 7, 8, 3, 9, 5, 6.0]), np.array([5, 5, 6, 4, 7, 5, 6, 5.0])
+    >>> both = np.stack([mobile, desktop], axis=1)
+    >>> [shares_of(theirs, both)[0].round(2).tolist() for theirs in (mobile, 0.1 * both.sum(axis=1))]
+    [[1.0, 0.0], [0.1, 0.1]]
+    """
+    every, size = slices.sum(axis=1), slices.shape[1]
+    even = np.full(size, theirs.sum() / max(every.sum(), 1.0))
+    spread = 1 / np.sqrt(np.maximum(every, 1.0))
+    x, y, free = slices * spread[:, None], theirs * spread, len(theirs) - size
+    if size == 1 or free < LEAST_HOURS:
+        return even, np.zeros((size, size))
+    fitted = _fitted(x, y, even)
+    off_even, off_whole, off = (float(((y - x @ one).round(9) ** 2).sum()) for one in (even, fitted.round(), fitted))
+    if off_whole <= off:
+        fitted, off = fitted.round(), off_whole
+    if (off_even - off) * free <= CLEARLY * (size - 1) * max(off, 1e-9):
+        return even, np.zeros((size, size))
+    inside = np.flatnonzero((fitted > EDGE) & (fitted < 1 - EDGE))
+    errors = np.zeros((size, size))
+    errors[np.ix_(inside, inside)] = off / free * np.linalg.pinv(x[:, inside].T @ x[:, inside])
+    scaled: b.Floats = fitted * theirs.sum() / max(float((fitted * slices.sum(axis=0)).sum()), 1e-9)
+    return np.clip(scaled, 0.0, 1.0), errors
+
+
+def _fitted(x: b.Floats, y: b.Floats, start: b.Floats) -> b.Floats:
+    """(S,) shares in [0, 1] of least squares, by going through them one by one."""
+    square, product, found = x.T @ x, x.T @ y, start.copy()
+    for _ in range(ROUNDS):
+        was = found.copy()
+        for i in np.flatnonzero(np.diag(square) > 0).tolist():
+            found[i] = min(1.0, max(0.0, found[i] + float(product[i] - square[i] @ found) / float(square[i, i])))
+        if np.abs(found - was).max() < 1e-6:
+            break
+    return found
+
+
+def _while_it_served(window: History, key: SliceKey) -> History:
+    """From a version's first bucket to its last; without these where it may have served a part of their time only."""
+    busy = np.flatnonzero(window.slice(key)[:, b.REQUESTS] > 0)
+    if not len(busy):
+        return window.between(0, 0)
+    first, last = int(busy[0]), int(busy[-1])
+    if last - first > LEAST_HOURS:
+        first, last = first + (first > 0), last - (last < len(window.starts) - 1)
+    return window.between(int(window.starts[first]), int(window.starts[last]) + 1)
+
+
+def _beside(of_it: b.Floats, sums: b.Floats, fit: tuple[b.Floats, b.Floats], by: str) -> Apart:
+    """A version beside the others in the slices that both serve, by (F,) and (S, F) sums, and a fit of the shares."""
+    shares, unsure = fit
+    every, value = sums[:, b.REQUESTS], _mean(of_it)
+    theirs, others = shares * every, (1 - shares) * every
+    doubtful = float((theirs * (1 - shares)).sum())
+    difference = float(of_it[b.TOTAL] - (shares * sums[:, b.TOTAL]).sum()) / doubtful
+    spreads = _variance(of_it), _variance(sums.sum(axis=0) - of_it)
+    noise = float(spreads[0] * ((1 - shares) ** 2 * theirs).sum() + spreads[1] * (shares**2 * others).sum())
+    # By how much the difference moves with each share, where the version's requests stay as many.
+    moves = sums[:, b.TOTAL] - every * (value - difference) + difference * every * (1 - 2 * shares)
+    error = np.sqrt(IN_WAVES * noise + float(moves @ unsure @ moves)) / doubtful
+    return Apart(value, difference, float(error), by, False)
+
+
+def _since(of_it: b.Floats, theirs: b.Floats, before: b.Floats, by: str) -> Apart | None:
+    """A version against its slices in the weeks before, by (F,) and (S, F) sums; `theirs` (S,) are its requests."""
+    known = before[:, b.REQUESTS] > 0
+    weights = np.where(known, theirs, 0.0)
+    if weights.sum() < LEAST_KNOWN * theirs.sum() or before[weights > 0, b.REQUESTS].sum() < LEAST_REQUESTS:
+        return None
+    weights = weights / weights.sum()
+    means = np.array([_mean(sums) for sums in before])
+    noise = np.array([_variance(sums) / max(float(sums[b.REQUESTS]), 1.0) for sums in before])
+    error = np.sqrt(IN_WAVES * (_variance(of_it) / of_it[b.REQUESTS] + (weights**2 * noise).sum()))
+    return Apart(_mean(of_it), _mean(of_it) - float((weights * means).sum()), float(error), by, True)
+
+
+def _before(history: History, window: History, keys: list[SliceKey], until: int, began: int) -> b.Floats:
+    """(S, F) sums of the slices in the same hours of the last weeks before `began`."""
+    weeks = max(1, -(-(until - began) // WEEK))
+    starts = np.concatenate([window.starts - week * WEEK for week in range(weeks, weeks + MOST_WEEKS)])
+    at = np.isin(history.starts, starts)
+    return np.stack([history.slice(key)[at].sum(axis=0) for key in keys])
+
+
+def _mean(sums: b.Floats) -> float:
+    return float(sums[b.TOTAL] / max(sums[b.REQUESTS], 1.0))
+
+
+def _variance(sums: b.Floats) -> float:
+    """That of a request."""
+    return max(float(sums[b.SQUARES] / max(sums[b.REQUESTS], 1.0)) - _mean(sums) ** 2, 0.0)

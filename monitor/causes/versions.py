@@ -1,0 +1,347 @@
+"""Two model versions that served in one period, compared: by the queries that both got, else all against all.
+
+The queries that people bring differ in how hard they are, far more than versions differ in how good they are. So where
+both versions got a query, they are compared on that query, and the difference is averaged over the queries: n1 n2 /
+(n1 + n2) is the weight of a query with n1 and n2 requests, by which the average is the least uncertain one if all
+requests are equally so (Mantel and Haenszel 1959 weight tables this way). Its interval is from the spread of the
+queries' differences. Without common queries, the difference of the means is taken, with the spread from hour to hour,
+in which both versions share what the hour brings, and at least that of single requests (see `spread`).
+
+Slices differ as queries do: a version that serves one device alone would be held against what people do on another. So
+versions are compared within the slices that both served: a query counts for each slice on its own, and differences of
+means are averaged over the slices by the second version's own requests there (direct standardisation). Where they have
+no slice in common, nothing is said of which is better.
+
+Of two versions of which each served when the other did not (a rollout, one after the other), nothing tells what is the
+version's and what is the time's. Where they served together for some of the time, only that time is compared.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.causes.sample import Sample, by_query_and_place
+from monitor.series.confidence import Weighed, half_width
+from monitor.series.intervals import student
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+FEWEST_PAIRS = 5
+"""Common queries from which on two versions are compared by them."""
+
+SAME = 1e-12
+"""Differences up to here are none."""
+
+
+TOGETHER = 0.5
+"""Share of the requests of one of two versions that must have come while the other served too for them to be compared
+as of one time."""
+
+ALL_THE_TIME = 0.9
+"""The same share of both, from which on all of their requests are compared: now and then one is alone by chance."""
+
+MOST_PLACES = 20
+"""Slices in which two versions are compared."""
+
+FEWEST_OF_PLACE = 5
+"""Requests of each version in a slice from which on both served it: one that was misrouted makes no common slice."""
+
+NEAR = 600
+SPACINGS = 3
+"""A version serves at a time that is no further from one of its requests than so many seconds, or so many times what
+lies between two of its requests, whichever is longer."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """One version's requests; `value` over all of them, with its 95 % interval from hour to hour.
+
+    Attributes:
+        since, until: when it served first and last in the whole period, seconds; None without a request.
+        read, empty: requests in the whole period, and those of them with nothing relevant; None where not counted.
+    """
+
+    version: str
+    requests: int
+    value: float
+    lower: float | None
+    upper: float | None
+    since: int | None = None
+    until: int | None = None
+    read: int | None = None
+    empty: int | None = None
+
+
+@dataclass(frozen=True)
+class Signs:
+    """How many queries, or requests, are better with the second version than with the first."""
+
+    better: int
+    worse: int
+    unchanged: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The second version against the first.
+
+    Attributes:
+        by: what is counted as better or worse: a query that both got in one slice, by its means; or a request of the
+            second version, against the median request of the first in its slice.
+        difference, lower, upper: second minus first within the slices that both served, with 95 % interval; None where
+            there is too little to tell. The difference is None where they have no slice in common.
+        shared: queries that both got in one slice, for each of the slices; None where requests have no query.
+        queries: of these, how many are better; None without any.
+        at_one_time: they served together; else what the time brought is in the difference too.
+        together: share of the requests of each that came while the other served.
+        resolution: seconds to which it is known when each served.
+        dimension: whose slices they are compared within; None where requests have none, or all are of one.
+        common: share of the requests of each in the slices that both served.
+    """
+
+    first: Mean
+    second: Mean
+    by: Literal["query", "request"]
+    difference: float | None
+    lower: float | None
+    upper: float | None
+    better: int
+    worse: int
+    unchanged: int
+    shared: int | None = None
+    queries: Signs | None = None
+    at_one_time: bool = True
+    together: tuple[float, float] = (1.0, 1.0)
+    resolution: int = 1
+    dimension: str | None = None
+    common: tuple[float, float] = (1.0, 1.0)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+    def served(self, times: Mapping[str, tuple[int, int]], resolution: int) -> Comparison:
+        """The same, with when the versions served from elsewhere: some hours of a time do not tell when one began.
+
+        Args:
+            times: version -> [since, until) seconds; of others it is not known.
+        """
+        both = (replace(m, since=since, until=until) for m in (self.first, self.second)
+                for since, until in [times.get(m.version, (None, None))])  # fmt: skip
+        first, second = both
+        return replace(self, first=first, second=second, resolution=resolution)
+
+
+def names(sample: Sample) -> list[str]:
+    """The versions in a sample, the one with the most requests first."""
+    found: dict[str, int] = {}
+    for version in sample.versions:
+        found[version] = found.get(version, 0) + 1
+    return sorted(found, key=lambda version: (-found[version], version))
+
+
+def in_order(sample: Sample, versions: Sequence[str], width: int, first: Mapping[str, int]) -> list[str]:
+    """The versions by when they first served: what is older comes first.
+
+    Of two that are first seen in one bucket nothing but chance tells which came first; they go by name, v9 before v10.
+
+    Args:
+        width: of a bucket, seconds.
+        first: version -> start of the first stored bucket in which it served; of others that of the sample's.
+    """
+
+    def began(version: str) -> int:
+        served = int(sample.of_version(version).served.min(initial=2**62))
+        return first.get(version, served - served % max(width, 1))
+
+    return sorted(versions, key=lambda version: (began(version), _natural(version)))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """What sorts names with their numbers as numbers."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def mean(sample: Sample, version: str, width: int) -> Mean:
+    """One version's own figures. `width` is that of a bucket, seconds; what falls into one moves together."""
+    part = sample.of_version(version)
+    if not len(part):
+        return Mean(version, 0, math.nan, None, None)
+    level = float(part.over.sum() / part.under.sum())
+    # What each request adds to the error of the mean, linearised as for any ratio (Cochran 1977, 6.4).
+    half = half_width(Weighed(part.under / part.under.sum(), part.values - level, _hours(part, width)))
+    lower, upper = (None, None) if half is None else (level - half, level + half)
+    read, empty = sample.empty.get(version, (None, None))
+    return Mean(
+        version, len(part), level, lower, upper, int(part.served.min()), int(part.served.max()), read, empty
+    )  # fmt: skip
+
+
+def compare(sample: Sample, first: str, second: str, width: int, dimension: str | None = None) -> Comparison:
+    """The second version against the first, both of which have requests in the sample.
+
+    Args:
+        width: of a bucket, seconds.
+        dimension: that of the sample's places, within which they are compared.
+
+    Raises:
+        ValueError: one of them has none.
+    """
+    one, other = sample.of_version(first), sample.of_version(second)
+    for version, part in ((first, one), (second, other)):
+        if not len(part):
+            raise ValueError(f"version {version} has no request in this period")
+    whole = mean(sample, first, width), mean(sample, second, width)
+    both = _of_both(one, other)
+    where = dimension if len({*one.places, *other.places}) > 1 else None
+    if not both:
+        return Comparison(*whole, "request", None, None, None, 0, 0, 0, dimension=where, common=(0.0, 0.0))
+    inside = tuple(np.fromiter((p in both for p in part.places), bool, len(part)) for part in (one, other))
+    common = float(inside[0].mean()), float(inside[1].mean())
+    one, other = one.where(inside[0]), other.where(inside[1])
+    near = _near(one, other), _near(other, one)
+    together = float(near[0].mean()), float(near[1].mean())
+    is_one_time = max(together) >= TOGETHER
+    if is_one_time and min(together) < ALL_THE_TIME:
+        one, other = _at_one_time(one.where(near[0]), other.where(near[1])) or (one, other)
+    means = _of_part(whole[0], one, width), _of_part(whole[1], other, width)
+    found = _found(means, one, other, width)
+    return replace(found, at_one_time=is_one_time, together=together, dimension=where, common=common)
+
+
+def _of_both(one: Sample, other: Sample) -> set[str]:
+    """The slices that two versions served; where all requests are of one slice, however few, it is that."""
+    counts = Counter(one.places), Counter(other.places)
+    if len(counts[0] | counts[1]) == 1:
+        return set(counts[0])
+    return {place for place in counts[0] if min(counts[0][place], counts[1][place]) >= FEWEST_OF_PLACE}
+
+
+def _at_one_time(one: Sample, other: Sample) -> tuple[Sample, Sample] | None:
+    """The requests of two versions that came while both served, of the slices that both have some of; None: no such."""
+    both = set(one.places) & set(other.places)
+    first, second = (s.where(np.fromiter((p in both for p in s.places), bool, len(s))) for s in (one, other))
+    return (first, second) if both else None
+
+
+def by_place(sample: Sample, first: str, second: str, width: int) -> list[dict[str, Any]]:
+    """The second version against the first in each of the busiest slices that both served, the largest fall first.
+
+    As JSON data: each is a comparison, with its `slice`.
+    """
+    found = []
+    for place, _ in Counter(sample.places).most_common(MOST_PLACES):
+        part = sample.of_place(place)
+        if {first, second} <= set(part.versions):
+            found.append({"slice": place, **compare(part, first, second, width).plain()})
+    return sorted(found, key=lambda one: (one["difference"], one["slice"]))
+
+
+def _found(means: tuple[Mean, Mean], one: Sample, other: Sample, width: int) -> Comparison:
+    """The comparison of some requests."""
+    has_queries = any(query is not None for query in (*one.queries, *other.queries))
+    shared = _pairs(one, other) if has_queries else []
+    queries = Signs(*_signs(np.array([apart for apart, _ in shared]))) if shared else None
+    if len(shared) >= FEWEST_PAIRS:
+        return replace(_paired(*means, shared), queries=queries)
+    return replace(_unpaired(*means, one, other, width, len(shared) if has_queries else None), queries=queries)
+
+
+def _of_part(whole: Mean, part: Sample, width: int) -> Mean:
+    """The figures of some of a version's requests, with when it served in all."""
+    if len(part) == whole.requests:
+        return whole
+    some = mean(part, whole.version, width)
+    return replace(whole, requests=some.requests, value=some.value, lower=some.lower, upper=some.upper)
+
+
+def _near(one: Sample, other: Sample) -> NDArray[np.bool_]:
+    """(n,) whether the other version served when each request of the first came."""
+    times: Ints = np.sort(other.served)
+    reach = max(NEAR, SPACINGS * float(np.median(np.diff(times)))) if len(times) > 1 else NEAR
+    after = np.searchsorted(times, one.served)
+    gaps = [np.abs(times[np.clip(at, 0, len(times) - 1)] - one.served) for at in (after - 1, after)]
+    found: NDArray[np.bool_] = np.minimum(*gaps) <= reach
+    return found
+
+
+# ---- by query ----------------------------------------------------------------------------------------------------
+
+
+def _pairs(one: Sample, other: Sample) -> list[tuple[float, float]]:
+    """(difference, weight) of each query that both got, of each slice on its own."""
+    rows, others = by_query_and_place(one), by_query_and_place(other)
+    found = []
+    for key in sorted(rows.keys() & others.keys()):
+        n1, n2 = float(one.under[rows[key]].sum()), float(other.under[others[key]].sum())
+        m1, m2 = float(one.over[rows[key]].sum()) / n1, float(other.over[others[key]].sum()) / n2
+        found.append((m2 - m1, n1 * n2 / (n1 + n2)))
+    return found
+
+
+def _paired(first: Mean, second: Mean, pairs: Sequence[tuple[float, float]]) -> Comparison:
+    apart, weight = (np.array(column) for column in zip(*pairs, strict=True))
+    share = weight / weight.sum()
+    difference = float((apart * share).sum())
+    half = _between(apart - difference, share)
+    return Comparison(
+        first, second, "query", difference, difference - half, difference + half, *_signs(apart), len(pairs)
+    )
+
+
+def _between(off: Floats, share: Floats) -> float:
+    """Half the 95 % interval of a weighted mean, from how far each query is off it.
+
+    A query that most requests are of has drawn the mean to itself, and so is hardly off it; its square is divided by
+    what it left to the others (HC2, MacKinnon and White 1985), and there are fewer degrees of freedom than queries
+    (Bell and McCaffrey 2002).
+
+    >>> even, head = np.full(5, 0.2), np.array([0.8, 0.05, 0.05, 0.05, 0.05])
+    >>> [round(_between(np.array([0.01, 0.05, -0.05, 0.05, -0.05]), share), 3) for share in (even, head)]
+    [0.062, 0.236]
+    """
+    own = share**2 / (1 - share)
+    freedom = 1 / float((share**2).sum() + own.sum() ** 2 - (own**2).sum())
+    return student(freedom + 1e-9) * math.sqrt(float((own * off**2).sum()))
+
+
+# ---- all against all ---------------------------------------------------------------------------------------------
+
+
+def _unpaired(first: Mean, second: Mean, one: Sample, other: Sample, width: int, shared: int | None) -> Comparison:
+    places, others = np.array(one.places, object), np.array(other.places, object)
+    every = float(other.under.sum())
+    difference, apart = 0.0, np.zeros(len(other))
+    weights, off = (np.zeros(len(one)), np.zeros(len(other))), (np.zeros(len(one)), np.zeros(len(other)))
+    of_both = sorted(set(other.places))
+    for place in of_both:
+        at = np.flatnonzero(places == place), np.flatnonzero(others == place)
+        a, b = one.where(places == place), other.where(others == place)
+        levels = float(a.over.sum() / a.under.sum()), float(b.over.sum() / b.under.sum())
+        share = float(b.under.sum()) / every
+        difference += share * (levels[1] - levels[0])
+        for i, part in enumerate((a, b)):
+            weights[i][at[i]], off[i][at[i]] = share * part.under / part.under.sum(), part.values - levels[i]
+        apart[at[1]] = b.values - float(np.median(a.values))
+    parts = [Weighed(weights[i], off[i], _hours(s, width), len(of_both)) for i, s in enumerate((one, other))]
+    half = half_width(parts[1], parts[0])
+    lower, upper = (None, None) if half is None else (difference - half, difference + half)
+    return Comparison(first, second, "request", difference, lower, upper, *_signs(apart), shared)
+
+
+def _hours(sample: Sample, width: int) -> NDArray[np.int64]:
+    return sample.served // max(width, 1)
+
+
+def _signs(apart: Floats) -> tuple[int, int, int]:
+    better, worse = int((apart > SAME).sum()), int((apart < -SAME).sum())
+    return better, worse, len(apart) - better - worse

@@ -1,0 +1,148 @@
+"""How a measure of one request comes about, so that a person can work it out by hand: gains, discounts, the ideal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.causes.traced import Inspection
+from monitor.measures.kernels import Scores, discounts, gains, score
+from monitor.measures.measure import Measure
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Term:
+    """What one item adds: gain x weight, the weight being the discount of its rank, or what the measure has instead.
+
+    `position` is the source's; None in the ideal for an item that was not shown, or is nobody's.
+    """
+
+    rank: int
+    item: Any
+    position: Any
+    grade: float
+    gain: float
+    weight: float
+
+    @property
+    def product(self) -> float:
+        """What is added up."""
+        return self.gain * self.weight
+
+
+@dataclass(frozen=True)
+class Working:
+    """A measure of one request, step by step: `value` = sum of `terms` / `denominator`, where there is one.
+
+    Attributes:
+        value: as `kernels.score` has it; None where it is undefined or nothing relevant was there.
+        terms: what the shown items add down to the cut-off; those that add nothing are left out.
+        below: how many items with a gain stand below the cut-off.
+        ideal: the best list there could be, for ndcg; its sum is the denominator.
+    """
+
+    measure: Measure
+    value: float | None
+    terms: tuple[Term, ...]
+    below: int
+    numerator: float
+    denominator: float | None
+    ideal: tuple[Term, ...] = ()
+
+
+def work_out(measure: Measure, seen: Inspection) -> Working:
+    """How the measure's value comes about.
+
+    Raises:
+        ValueError: the request has grades that the measure cannot take.
+    """
+    seen = seen.taken_by(measure)
+    scores = score(measure, seen.graded)
+    gain, weight = _gain_and_weight(measure, seen.graded.rank.astype(float), seen.graded.grade)
+    all_terms = [
+        Term(int(rank), seen.rows[row].item, seen.rows[row].position, grade, g, w)
+        for rank, row, grade, g, w in zip(
+            seen.graded.rank, seen.used, seen.graded.grade.tolist(), gain.tolist(), weight.tolist(), strict=True
+        )
+        if g > 0
+    ]
+    terms = tuple(t for t in all_terms if t.rank <= (measure.k or t.rank))
+    return Working(
+        measure,
+        None if scores.empty[0] else float(scores.value[0]),
+        terms,
+        len(all_terms) - len(terms),
+        _numerator(measure, scores, terms),
+        _found_at_best(measure, seen, terms) if measure.name == "map" else float(scores.denominator[0]) or None,
+        _ideal(measure, seen) if measure.name == "ndcg" else (),
+    )
+
+
+def _numerator(measure: Measure, scores: Scores, terms: Sequence[Term]) -> float:
+    if measure.is_of_lists:
+        return float(scores.value[0])
+    return float(scores.numerator[0]) if scores.numerator[0] else fsum(t.product for t in terms)
+
+
+def _gain_and_weight(m: Measure, rank: Floats, grade: Floats) -> tuple[Floats, Floats]:
+    """Of each row, by rising rank."""
+    one = np.ones(len(rank))
+    if m.name in ("ndcg", "dcg", "cg"):
+        return gains(m, grade), one if m.name == "cg" else discounts(m, rank.astype(np.int64))
+    relevant = _is_relevant(m, grade).astype(float)
+    nth = np.cumsum(relevant)
+    first = relevant * (nth == 1)
+    if m.name == "err":
+        stop = relevant * (np.exp2(grade) - 1) / np.exp2(m.highest_grade)
+        return stop, np.cumprod(np.r_[1, 1 - stop[:-1]])[: len(rank)] / rank
+    p = m.p or 0.8
+    ways: dict[str, tuple[Floats, Floats]] = {
+        "map": (relevant, nth / rank),
+        "mrr": (first, 1 / rank),
+        "hit_rate": (first, one),
+        "rbp": (relevant, (1 - p) * p ** (rank - 1)),
+        "click_position": (relevant, rank),
+    }
+    return ways.get(m.name, (relevant, one))
+
+
+def _is_relevant(m: Measure, grade: Floats) -> Bools:
+    return grade > 0 if m.rel is None else grade >= m.rel
+
+
+def _ideal(m: Measure, seen: Inspection) -> tuple[Term, ...]:
+    """The items of the ideal list, best first."""
+    pool = _pool(m, seen)
+    gain = gains(m, np.array([grade for *_, grade in pool], float))
+    best = [i for i in np.argsort(-gain, kind="stable").tolist() if gain[i] > 0][: m.k]
+    weight = discounts(m, np.arange(1, len(best) + 1))
+    terms = []
+    for rank, (i, w) in enumerate(zip(best, weight.tolist(), strict=True), 1):
+        item, position, grade = pool[i]
+        terms.append(Term(rank, item, position, grade, float(gain[i]), w))
+    return tuple(terms)
+
+
+def _pool(m: Measure, seen: Inspection) -> list[tuple[Any, Any, float]]:
+    """(item, position where it was shown, grade) of all that the ideal of a measure can be made of."""
+    if m.ideal == "max":
+        return [(None, None, m.highest_grade)] * (m.k or 1)
+    if m.ideal == "global":
+        return [(j.item, next(iter(j.positions), None), j.grade) for j in seen.judgments if j.is_usable]
+    ranked = zip(seen.graded.rank.tolist(), seen.used, seen.graded.grade.tolist(), strict=True)
+    inside = [(i, g) for rank, i, g in ranked if m.ideal == "recall" or rank <= (m.k or rank)]
+    return [(seen.rows[i].item, seen.rows[i].position, g) for i, g in inside]
+
+
+def _found_at_best(m: Measure, seen: Inspection, terms: Sequence[Term]) -> float | None:
+    """How many relevant items average precision is divided by."""
+    grades = np.array([grade for *_, grade in _pool(m, seen)], float)
+    return float(_is_relevant(m, grades).sum()) or None

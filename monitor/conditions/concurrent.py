@@ -1,0 +1,110 @@
+"""What changed when a fall began, and may be all there is to it: the requests, the lists, or what counts as a label.
+
+A model that got worse brings neither more requests nor more events for each, nor lists of another length. Robots that
+choose at random do, as do labels of another kind, and positions that were not shown or not logged before.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from monitor.conditions.findings import Beside, Changed, accounts_for
+from monitor.conditions.verdict_data import FLOOD
+from monitor.conditions.verdict_evidence import WEEK, Evidence
+from monitor.conditions.verdict_hours import step_of
+from monitor.drift.series import DAY
+from monitor.drift.verdicts import Alarm
+from monitor.series import partials as b
+from monitor.series.windows import SliceKey
+from monitor.types import OVERALL
+
+LEAST_REQUESTS = 50.0
+"""Requests below which nothing is said of what is usual."""
+OTHER_LISTS = 1.25
+"""Times the usual items for each request from which on lists are longer; as many times fewer, and they are shorter."""
+MORE_EVENTS, LEAST_EVENTS = 1.1, 1000.0
+"""Times the usual events for each request from which on they are more; of fewer events that may be chance."""
+
+_REQUESTS, _EVENTS, _ITEMS, _NO_RESULTS = (
+    b.TRAFFIC_FIELDS.index(name) for name in ("requests", "events", "impressions", "no_results")
+)
+
+
+class _Span(NamedTuple):
+    """What came in some hours, and what is usual: (F,) sums of the traffic.
+
+    Usual is, but for the requests themselves, what as many requests of each slice usually bring.
+    """
+
+    came: b.Floats
+    usual: b.Floats
+
+    @property
+    def is_known(self) -> bool:
+        return bool(min(self.came[_REQUESTS], self.usual[_REQUESTS]) >= LEAST_REQUESTS)
+
+    def ratio(self, field: int) -> float:
+        """What came, of what is usual; 1 where none is. Of all but requests: for each of these with results."""
+        found = float(self.came[field] / self.usual[field]) if self.usual[field] > 0 else 1.0
+        return found if field == _REQUESTS else found * (1 - self.without_results[1]) / (1 - self.without_results[0])
+
+    @property
+    def without_results(self) -> tuple[float, float]:
+        """Share of the requests without results, that came and usually; all of them count as none."""
+        size = float(self.came[_REQUESTS])
+        found = (float(sums[_NO_RESULTS]) / size if size else 0.0 for sums in (self.came, self.usual))
+        now, usual = (share if share < 1 else 0.0 for share in found)
+        return now, usual
+
+    def told(self, what: Changed, field: int) -> Beside:
+        """What came and what is usual, for each request with results unless it is these."""
+        size = 1.0 if field == _REQUESTS else float(self.came[_REQUESTS])
+        now, usual = (1.0, 1.0) if field == _REQUESTS else (1 - share for share in self.without_results)
+        return Beside(what, float(self.came[field]) / size / now, float(self.usual[field]) / size / usual)
+
+
+def changed_beside(seen: Evidence, key: SliceKey, alarm: Alarm, end: int) -> tuple[Beside, ...]:
+    """What changed with an alarm's fall, by its last day until `end`, seconds; the most telling first.
+
+    Usual is what came in the same hours of the last week before the fall. Half as far apart must it be from the last
+    day before that: else it did not come with the fall, or it was the week before that was unusual.
+    """
+    first = alarm.fell_at if alarm.began_within is None else min(alarm.fell_at, alarm.began_within[0])
+    backs = [-(-(end - first) // length) * length for length in (WEEK, DAY)]
+    week, day = (_span(seen, key, max(alarm.fell_at, end - DAY), end, back) for back in backs)
+    if not (week.is_known and day.is_known):
+        return ()
+
+    def rose(field: int, factor: float) -> bool:
+        return week.ratio(field) >= factor and day.ratio(field) >= factor**0.5
+
+    def fell(field: int, factor: float) -> bool:
+        return week.ratio(field) <= 1 / factor and day.ratio(field) <= 1 / factor**0.5
+
+    found = list[Beside]()
+    if accounts_for(*week.without_results, 1 + alarm.effect):
+        found.append(Beside("no_results", *week.without_results))
+    if rose(_REQUESTS, FLOOD) and (1 + alarm.effect) * week.ratio(_REQUESTS) >= 1:
+        found.append(week.told("requests", _REQUESTS))
+    if rose(_ITEMS, OTHER_LISTS) or fell(_ITEMS, OTHER_LISTS):
+        found.append(week.told("items", _ITEMS))
+    if seen.has_events and rose(_EVENTS, MORE_EVENTS) and week.came[_EVENTS] >= LEAST_EVENTS:
+        found.append(week.told("events", _EVENTS))
+    return tuple(found)
+
+
+def _span(seen: Evidence, key: SliceKey, since: int, until: int, back: int) -> _Span:
+    """[since, until) beside the same hours `back` seconds before, but for hours of bad data in either."""
+    sound = seen.traffic.without(seen.masked, step_of(seen.width))
+    now, past = sound.between(since, until), sound.between(since - back, until - back)
+    dimension = seen.drift.mix_by if key == OVERALL else None
+    keys = [k for k in sound.slices if k[0] == dimension] if dimension else [key]
+    came = now.columns(keys)[np.isin(now.starts - back, past.starts)].sum(axis=0)
+    usual = past.columns(keys)[np.isin(past.starts + back, now.starts)].sum(axis=0)
+    known = usual[:, _REQUESTS] > 0
+    came, usual = came[known], usual[known]
+    each = usual * came[:, [_REQUESTS]] / usual[:, [_REQUESTS]]
+    each[:, _REQUESTS] = usual[:, _REQUESTS]
+    return _Span(came.sum(axis=0), each.sum(axis=0))

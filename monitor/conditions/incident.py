@@ -1,0 +1,152 @@
+"""Incidents: what a monitor's firing conditions amount to for the people on call. One at a time per monitor and matter.
+
+It opens when a first condition fires, takes in every other one that fires while it is open, and closes when none does
+any more: `resolved` if the last of them was seen well again, `withdrawn` if what they were about is gone. Broken data,
+be it by a verdict or by a rule on the label coverage, are a matter of their own: they go to other people, and say
+nothing of the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Literal
+
+from monitor.conditions.arrivals import ARRIVALS
+from monitor.conditions.rules import Rule, Severity, worst
+from monitor.conditions.thresholds import Change, ConditionName
+from monitor.drift.verdicts import DATA_KINDS
+from monitor.series.windows import SliceKey
+
+IncidentState = Literal["firing", "resolved", "withdrawn"]
+
+Matter = Literal["quality", "data"]
+MATTERS: tuple[Matter, ...] = ("quality", "data")
+
+
+def matter_of(name: ConditionName, rules: Iterable[Rule] = ()) -> Matter:
+    """What a condition is about. Those that a verdict makes have its name in place of a rule's.
+
+    Args:
+        rules: of the monitor; those on the label coverage are about the data.
+    """
+    on_data = {rule.name for rule in rules if rule.is_about_data}
+    return "data" if name[0] in DATA_KINDS | ARRIVALS | on_data else "quality"
+
+
+def by_matter(
+    changes: Iterable[Change], rules: Sequence[Rule], opened: Iterable[Incident] = ()
+) -> dict[Matter, list[Change]]:
+    """What each matter's incidents are made of, in the order in which it came about.
+
+    Args:
+        opened: what is open before them; what fires in one of these ends in it, whatever became of its rule since.
+    """
+    found: dict[Matter, list[Change]] = {matter: [] for matter in MATTERS}
+    held = {name: incident.matter for incident in opened for name in incident.firing or {}}
+    for change in sorted(changes, key=_order):
+        matter = held.pop(change.name, None) if change.was == "firing" else None
+        found[matter or matter_of(change.name, rules)].append(change)
+    return found
+
+
+def _order(change: Change) -> tuple[int, SliceKey, ConditionName]:
+    return change.at, change.key, change.name
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """One condition that fires within an incident; `since` is the end of its first fallen window, seconds."""
+
+    severity: Severity
+    retrain: bool
+    since: int
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One incident; instants in seconds, ends of windows.
+
+    Attributes:
+        began_at: when the first of its conditions had first fallen; of requests that are lacking, start of the first
+            hour that lacked them.
+        severity: the gravest that it ever had.
+        retrain: whether a condition that recommends to retrain ever fired in it.
+        firing: conditions that fire now.
+        matter: what it is about.
+    """
+
+    monitor: str
+    began_at: int
+    opened_at: int
+    state: IncidentState = "firing"
+    severity: Severity = "info"
+    retrain: bool = False
+    closed_at: int | None = None
+    firing: Mapping[ConditionName, Firing] | None = None
+    matter: Matter = "quality"
+
+    @property
+    def id(self) -> str:
+        """Ten hexadecimal digits that anyone who judges the same buckets comes to."""
+        more = f"\n{self.matter}" if self.matter != "quality" else ""
+        return hashlib.sha256(f"{self.monitor}\n{self.opened_at}{more}".encode()).hexdigest()[:10]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still goes on."""
+        return self.state == "firing"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A change with the incident that it belongs to; None for a suspicion that came while there was none."""
+
+    change: Change
+    incident: str | None
+
+
+def gather(
+    monitor: str, current: Incident | None, changes: Iterable[Change], matter: Matter = "quality"
+) -> tuple[list[Incident], list[Placed]]:
+    """What some changes make of the incident that is open, and the new ones that they open, oldest first.
+
+    Args:
+        current: the open incident of this matter before the first of the changes.
+        changes: of all conditions that are about it, in any order.
+    """
+    found: list[Incident] = [] if current is None else [current]
+    placed: list[Placed] = []
+    ordered = sorted(changes, key=_order)
+    for at, group in groupby(ordered, key=lambda c: c.at):
+        some = list(group)
+        was = found[-1] if found and found[-1].is_open else None
+        now = _after(monitor, was, at, some, matter)
+        if now is not None:
+            found[-1 if was is not None else len(found) :] = [now]
+        placed += [Placed(change, now.id if now is not None else None) for change in some]
+    return found, placed
+
+
+def _after(monitor: str, was: Incident | None, at: int, changes: Sequence[Change], matter: Matter) -> Incident | None:
+    firing = dict(was.firing or {}) if was is not None else {}
+    for change in changes:
+        firing.pop(change.name, None)
+        if change.became == "firing":
+            firing[change.name] = Firing(change.severity, change.retrain, change.since)
+    if was is None and not firing:
+        return None
+    incident = was or Incident(monitor, min(f.since for f in firing.values()), at, matter=matter)
+    if not firing:
+        gone = all(c.became == "withdrawn" for c in changes if c.was == "firing")
+        closed_at = max(at, incident.opened_at)  # of longer buckets than it was opened by, the last may end before that
+        return replace(incident, state="withdrawn" if gone else "resolved", closed_at=closed_at, firing={})
+    return replace(
+        incident,
+        began_at=min([incident.began_at, *(f.since for f in firing.values())]),
+        firing=firing,
+        severity=worst([incident.severity, *(f.severity for f in firing.values())]),
+        retrain=incident.retrain or any(f.retrain for f in firing.values()),
+    )

@@ -1,0 +1,135 @@
+"""Alert rules as values: what counts as a fall, how long it must last, and when it is over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from monitor.measures.measure import Measure
+
+Severity = Literal["info", "warning", "critical"]
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
+"""From the least to the worst."""
+
+WEEK = 604_800
+COVERAGE = "label_coverage"
+"""What a rule may judge in place of a measure: the share of the traffic that has a label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What a window is compared with; just one of the three is set.
+
+    Attributes:
+        trailing: this many seconds right before the window.
+        weeks: the same hours of this many weeks before.
+        pinned: [since, until) seconds, always the same.
+    """
+
+    trailing: int = 0
+    weeks: int = 0
+    pinned: tuple[int, int] | None = None
+
+    def spans(self, end: int, length: int) -> tuple[tuple[int, int], ...]:
+        """[since, until) seconds of what the window [end - length, end) is compared with.
+
+        >>> Baseline(trailing=100).spans(1000, 10)
+        ((890, 990),)
+        """
+        if self.pinned is not None:
+            return (self.pinned,)
+        if self.weeks:
+            return tuple((end - length - w * WEEK, end - w * WEEK) for w in range(1, self.weeks + 1))
+        return ((end - length - self.trailing, end - length),)
+
+    def reach(self, length: int) -> int:
+        """Seconds before a window's end that have to be known, the window included; a pinned period left aside."""
+        return length + (self.weeks * WEEK if self.weeks else self.trailing)
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Fallen below `at`; over again from `back_at` on. Of a measure that is better when it is lower, risen above it."""
+
+    at: float
+    back_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Fallen by more than `by` under the baseline; over again at no more than `back_at` under it.
+
+    Both are shares of the baseline if `relative`, else differences. Of a measure that is better when it is lower they
+    are rises.
+    """
+
+    by: float
+    back_at: float
+    relative: bool
+    baseline: Baseline
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One alert rule of a monitor. Every final bucket is one evaluation, over the window that it ends.
+
+    Attributes:
+        measure: read as it is written; None is the label coverage.
+        window: seconds.
+        lasting: seconds of evaluations in a row that must have fallen before it fires.
+        resolve_lasting: seconds of evaluations in a row that must be well again before it resolves.
+        min_requests: windows, and baselines, with fewer requests are not judged.
+        retrain: whether it recommends to retrain the model while it fires.
+        overall: whether all traffic together is judged.
+        slices: (dimension, value) judged too; value None is each value of the dimension.
+    """
+
+    name: str
+    measure: Measure | None
+    window: int
+    limit: Floor | Drop
+    lasting: int = 0
+    resolve_lasting: int = 0
+    min_requests: int = 1
+    severity: Severity = "critical"
+    retrain: bool = False
+    overall: bool = True
+    slices: tuple[tuple[str, str | None], ...] = ()
+
+    @property
+    def rises(self) -> bool:
+        """Whether it fires at a rise, and not at a fall."""
+        return self.measure is not None and self.measure.is_better_lower
+
+    @property
+    def judged(self) -> str:
+        """Text of what is judged: the measure's, or `label_coverage`."""
+        return COVERAGE if self.measure is None else str(self.measure)
+
+    @property
+    def is_about_data(self) -> bool:
+        """Whether it judges the labels, and not what they say of the model."""
+        return self.measure is None
+
+    @property
+    def reach(self) -> int:
+        """Seconds before a window's end that an evaluation looks at; a pinned period left aside."""
+        return self.limit.baseline.reach(self.window) if isinstance(self.limit, Drop) else self.window
+
+
+def is_beyond(value: float, limit: float, rises: bool) -> bool:
+    """Whether a value is past a limit, on the side on which a rule fires.
+
+    >>> is_beyond(1, 2, rises=False), is_beyond(2, 2, rises=False), is_beyond(3, 2, rises=True)
+    (True, False, True)
+    """
+    return value > limit if rises else value < limit
+
+
+def worst(severities: list[Severity]) -> Severity:
+    """The gravest of some severities.
+
+    >>> worst(["info", "critical", "warning"])
+    'critical'
+    """
+    return max(severities, key=SEVERITIES.index)

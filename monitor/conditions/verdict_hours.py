@@ -1,0 +1,105 @@
+"""What verdicts are found from: the stored partials as steps, in the one reading of the measure that is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from monitor.drift.series import HOUR, Hours
+from monitor.measures.measure import Measure
+from monitor.series import partials as b
+from monitor.series.windows import History
+from monitor.types import NONE, OVERALL, Drift
+
+_FIELDS = {name: i for i, name in enumerate(b.TRAFFIC_FIELDS)}
+
+
+def step_of(bucket: int) -> int:
+    """Seconds of the steps in which buckets of a width are judged: an hour, or the bucket if it is longer."""
+    return max(bucket, HOUR)
+
+
+def judged(measure: Measure) -> Measure:
+    """The reading that verdicts are on: the other ones hide requests that lost all their labels."""
+    return measure if measure.aggregate == "pooled" else replace(measure, empty="zero")
+
+
+def hours(
+    drift: Drift,
+    width: int,
+    history: History,
+    traffic: History,
+    refused: Mapping[int, int],
+    counts_unlabelled: bool,
+) -> Hours:
+    """The whole steps of some final buckets.
+
+    Args:
+        width: of a bucket, seconds.
+        history, traffic: partials of the measure and of the traffic; what is not final of them is left out, and where
+            `mix_by` was not read yet.
+        refused: start of a bucket -> rows that were refused.
+        counts_unlabelled: whether a request without a label is in the measure, as a 0; else its value is not known.
+    """
+    step = step_of(width)
+    dimension = drift.mix_by or ""
+    usable = traffic.final & _is_read(traffic, dimension)
+    starts = np.intersect1d(history.starts[history.final], traffic.starts[usable])
+    firsts, at, number = np.unique(starts // step, return_index=True, return_counts=True)
+    whole = np.flatnonzero(number == step // width)
+    kept = np.isin(starts // step, firsts[whole])
+    starts, at = starts[kept], np.concatenate(([0], np.cumsum(number[whole])))[:-1]
+    # Where the dimension has no value yet, there are no requests either.
+    names = tuple(value for of, value in traffic.slices if of == dimension) or (NONE,)
+
+    sums = partial(_sums, starts, at)
+    lost = np.array([float(refused.get(int(start), 0)) for start in starts])
+    requests = sums(history, dimension, names, b.REQUESTS)
+
+    def of_lists(dimension: str, names: Sequence[str], field: str) -> b.Floats:
+        """(T, S) as many as if requests without results had brought what the others did: those do not lack it."""
+        every, none = (sums(traffic, dimension, names, _FIELDS[name]) for name in ("requests", "no_results"))
+        some = sums(traffic, dimension, names, _FIELDS[field])
+        ratio = np.divide(every, every - none, out=np.ones(every.shape), where=every > none)
+        return np.where(every > none, some * ratio, np.where(none > 0, every, some))
+
+    unlabelled = np.zeros(requests.shape)
+    if not counts_unlabelled:
+        unlabelled = np.maximum(sums(traffic, dimension, names, _FIELDS["requests"]) - requests, 0.0)
+    return Hours(
+        firsts[whole].astype(np.int64) * step,
+        names,
+        requests=requests,
+        total=sums(history, dimension, names, b.TOTAL),
+        squares=sums(history, dimension, names, b.SQUARES),
+        labelled=of_lists(dimension, names, "labelled"),
+        unlabelled=unlabelled,
+        events=of_lists("", [""], "events")[:, 0],
+        unmatched=of_lists("", [""], "unmatched")[:, 0],
+        refused=np.add.reduceat(lost, at) if len(lost) else lost,
+        shown=of_lists("", [""], "impressions")[:, 0],
+    )
+
+
+def _sums(starts: b.Ints, at: b.Ints, of: History, dimension: str, names: Sequence[str], field: int) -> b.Floats:
+    """(T, S) sums of a field of some slices over buckets that start at `starts`, steps with those numbered `at`."""
+    rows = np.isin(of.starts, starts)
+    place = {key: i for i, key in enumerate(of.slices)}
+    found = np.zeros((int(rows.sum()), len(names)))
+    for to, name in enumerate(names):
+        if (dimension, name) in place:
+            found[:, to] = of.sums[rows, place[dimension, name], field]
+    summed: b.Floats = np.add.reduceat(found, at, axis=0) if len(found) else found
+    return summed
+
+
+def _is_read(traffic: History, dimension: str) -> b.Bools:
+    """(B,) whether each bucket's requests have a value of the dimension, which one that was added later lacks."""
+    field = _FIELDS["requests"]
+    inside = [i for i, (of, _) in enumerate(traffic.slices) if of == dimension]
+    busy = traffic.sums[:, traffic.slices.index(OVERALL), field] > 0
+    found: b.Bools = ~busy | (traffic.sums[:, inside, field].sum(axis=1) > 0)
+    return found

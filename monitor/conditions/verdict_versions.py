@@ -1,0 +1,187 @@
+"""Which version of the model may be to blame for a fall, by what is stored of each of them.
+
+Either it began to serve when the fall began. Or it began some days before, and is clearly worse than what serves beside
+it: of a version that a tenth of the requests were given on trial, the mean of all shows the harm only after a while.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from monitor.causes.version_mix import LEAST_REQUESTS, apart
+from monitor.conditions.findings import NEW, NewVersion, WeakVersion
+from monitor.drift.series import DAY, HOUR
+from monitor.series import partials as b
+from monitor.series.windows import History, SliceKey
+from monitor.types import NONE, OTHER, OVERALL
+
+NEAR = 6 * HOUR
+"""Seconds between the beginning of a version and that of a fall, up to which they are taken for one time."""
+NEAR_SHARE = 0.25
+"""The same as a share of the time that it took to find the fall, where that is longer: so much less is known of when it
+began."""
+LEAST_SHARE = 0.05
+"""Of the requests: a version that has fewer hardly moves the mean of all. None lowers it by more than its share."""
+
+YOUNG = 14 * DAY
+"""Seconds before a fall: a version that served before that was part of what is usual."""
+SPAN = 7 * DAY
+"""Seconds that a version is compared over, at most."""
+LEAST_PART = 1 / 3
+"""Of what the mean of all fell by, that a version must take from it."""
+LATE = 2 * DAY
+"""Seconds by which a fall may have begun before it could be told, where few requests or a small fall make it: what a
+version took before that is none of it."""
+GREW = 0.5
+"""Of its share, what a version may have had before the step of a rollout that is told with a fall."""
+CLEARLY = 4.0
+"""Standard errors."""
+
+REQUESTS = b.TRAFFIC_FIELDS.index("requests")
+
+
+def begun_with(
+    traffic: History, dimension: str, fell_at: int, opened_at: int, now: int, width: int, step: int, fell: float = 0.0
+) -> NewVersion | None:
+    """The version that began to serve about when a fall began; of several the busiest, None if there is none.
+
+    Args:
+        traffic: what came in, back to some days before the fall.
+        dimension: that of the versions.
+        fell_at, opened_at: start of the first step that had fallen, and end of the one by which the alarm opened.
+        now: end of the newest step.
+        width, step: of a bucket, and of what is judged at once, seconds.
+        fell: by how much of what it was the mean of all fell; of a slice 0, for a version may be of that alone.
+    """
+    near = max(NEAR, step, int(NEAR_SHARE * (opened_at - fell_at)))
+    end = min(opened_at, fell_at + near + DAY)
+    past = _last_day(traffic, fell_at - near)
+    later = traffic.between(fell_at, end)
+    keys = [key for key in traffic.slices if key[0] == dimension and key[1] not in (NONE, OTHER)]
+    shares_before, shares = _shares(past, keys, dimension), _shares(later, keys, dimension)
+    if shares_before is None or shares is None or not len(past.starts):
+        return None
+    just_before = _shares(past.between(int(past.starts[-1]) + width - step, fell_at), keys, dimension)
+    served_already = shares_before if just_before is None else np.maximum(shares_before, just_before)
+    is_new = (shares >= max(LEAST_SHARE, fell)) & (served_already < NEW * shares)
+    is_new |= _grew(served_already, shares, max(LEAST_SHARE, fell), float(later.slice(OVERALL)[:, REQUESTS].sum()))
+    for i in np.argsort(-shares, kind="stable").tolist():
+        around = traffic.between(fell_at - near, min(fell_at + near, end))
+        least = (float(shares_before[i]) + float(shares[i])) / 2 if shares_before[i] > 0 else 0.0
+        since = _first(around, keys[i], least) if is_new[i] else None
+        if since is not None:
+            until = served_until(traffic, keys[i], since, now, width, step)
+            last = now if until is None else until
+            served = _shares(traffic.between(max(since, last - DAY), last), keys, dimension)
+            share = float((shares if served is None else served)[i])
+            others = np.where(np.arange(len(keys)) == i, 0.0, shares_before)
+            former = keys[int((others if others.any() else shares_before).argmax())][1]
+            return NewVersion(keys[i][1], former, since, fell_at, step, until, share, float(shares_before[i]))
+    return None
+
+
+def _grew(before: b.Floats, now: b.Floats, least: float, requests: float) -> b.Bools:
+    """(K,) whether versions got by the step of a rollout what the mean may have fallen by, and no chance gave it."""
+    gained, error = now - before, np.sqrt(now * (1 - now) / max(requests, 1.0))
+    found: b.Bools = (before <= GREW * now) & (gained >= least) & (gained > CLEARLY * error)
+    return found
+
+
+def weak(
+    history: History, dimension: str, fell: tuple[int, int], until: int, lost: float, by: str = ""
+) -> WeakVersion | None:
+    """The young version that takes most from the mean of all, if it is clearly worse than what its people else get.
+
+    What it took already some days before the fall is no part of that.
+
+    Args:
+        history: of what is judged, back to some weeks before the fall, without the hours in which the data were bad.
+        dimension: that of the versions.
+        fell: start of the first step that may have fallen, and of the one that most probably was the first, seconds.
+        until: end of the newest step.
+        lost: what the mean of all has fallen by.
+        by: dimension of the slices in which a version is compared; empty without one.
+    """
+    found, (surely_before, fell_at) = list[WeakVersion](), (fell[0] - LATE, fell[1])
+    for key in history.slices:
+        if key[0] != dimension or key[1] in (NONE, OTHER):
+            continue
+        since = _since(history, key)
+        if since < fell_at - YOUNG:
+            continue
+        one = _clearly_worse(history, key, by, (max(fell_at, until - SPAN), until), min(since, fell_at))
+        earlier = _taken(history, key, by, (since, surely_before)) if since < surely_before else 0.0
+        if one is not None and min(earlier, 0.0) - one.part >= LEAST_PART * lost > 0:
+            found.append(replace(one, since=since))
+    return min(found, key=lambda one: (one.part, one.version), default=None)
+
+
+def _since(history: History, key: SliceKey) -> int:
+    """Start of a version's first bucket; of one that was there from the first on, that is long ago."""
+    busy = np.flatnonzero(history.slice(key)[:, b.REQUESTS] > 0)
+    return int(history.starts[busy[0]]) if len(busy) and busy[0] else 0
+
+
+def _clearly_worse(history: History, key: SliceKey, by: str, span: tuple[int, int], began: int) -> WeakVersion | None:
+    """A version in a span; None where it is not clearly worse or there are too few requests of it or of others."""
+    share, others = _share(history, key, span)
+    if others < LEAST_REQUESTS or not LEAST_SHARE <= share <= 1 - LEAST_SHARE:
+        return None
+    seen = apart(history, key, by, span, began)
+    if seen is None or seen.difference > -CLEARLY * seen.error:
+        return None
+    lower, upper = (seen.difference + sign * 1.96 * seen.error for sign in (-1, 1))
+    value, other = seen.value, seen.value - seen.difference
+    return WeakVersion(key[1], span[0], value, other, lower, upper, share, None, seen.dimension, seen.is_before)
+
+
+def _taken(history: History, key: SliceKey, by: str, span: tuple[int, int]) -> float:
+    """What a version took from the mean of all in a span; 0 where there is too little to tell."""
+    seen = apart(history, key, by, span, span[0])
+    return 0.0 if seen is None else _share(history, key, span)[0] * seen.difference
+
+
+def _share(history: History, key: SliceKey, span: tuple[int, int]) -> tuple[float, float]:
+    """(a version's share of the requests, how many the others have)."""
+    window = history.between(*span)
+    every, theirs = (float(window.slice(k)[:, b.REQUESTS].sum()) for k in (OVERALL, key))
+    return theirs / max(every, 1.0), every - theirs
+
+
+def _last_day(traffic: History, until: int) -> History:
+    """The day before, or before the last request by then: after a gap that is long ago."""
+    before = traffic.between(int(traffic.starts[0]), until) if len(traffic.starts) else traffic
+    busy = np.flatnonzero(before.slice(OVERALL)[:, REQUESTS] > 0)
+    end = int(before.starts[busy[-1]]) if len(busy) else until
+    return traffic.between(end + 1 - DAY, end + 1)
+
+
+def _shares(part: History, keys: list[SliceKey], dimension: str) -> b.Floats | None:
+    """(K,) of the requests; None where there are none, or where most have no version: it was not read yet."""
+    every = part.slice(OVERALL)[:, REQUESTS].sum() if keys else 0.0
+    read = sum(part.slice(key)[:, REQUESTS].sum() for key in part.slices if key[0] == dimension)
+    if not every or read <= every / 2:
+        return None
+    found: b.Floats = np.array([part.slice(key)[:, REQUESTS].sum() for key in keys]) / every
+    return found
+
+
+def _first(part: History, key: SliceKey, least: float) -> int | None:
+    """Start of the first bucket in which a version has more than this share of the requests."""
+    every, theirs = (part.slice(k)[:, REQUESTS] for k in (OVERALL, key))
+    busy = np.flatnonzero(theirs > least * every)
+    return int(part.starts[busy[0]]) if len(busy) else None
+
+
+def served_until(traffic: History, key: SliceKey, since: int, now: int, width: int, step: int) -> int | None:
+    """End of the last bucket of a version that has served since then, where it serves no more by `now`; else None."""
+    return _until(traffic.between(since, now), key, width, now - step)
+
+
+def _until(part: History, key: SliceKey, width: int, now: int) -> int | None:
+    """End of a version's last bucket, where the others have had requests since; None if it still serves."""
+    every, theirs = (part.slice(k)[:, REQUESTS] for k in (OVERALL, key))
+    end = int(part.starts[np.flatnonzero(theirs > 0)[-1]]) + width
+    return end if end <= now and every[part.starts >= end].any() else None

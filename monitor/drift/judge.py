@@ -1,0 +1,310 @@
+"""The judge: a fold over steps that carries its state. What is said of a step rests on it and on those before it.
+
+1. At the beginning of a UTC day: count in the days that are old enough, fit a baseline if one is due.
+2. Step by step: are the data fit to be judged? Then let the evidence of each unit grow, and open or close alarms.
+3. What was good goes into the day's sums, from which the level is tracked, and the cycle of the day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from monitor.drift import alarms
+from monitor.drift import baseline as b
+from monitor.drift import levels as lv
+from monitor.drift.baseline import LEAST_REQUESTS, Baseline, Reference
+from monitor.drift.beginning import begun_anew, settle, with_level_error, without_broken_days
+from monitor.drift.cycle import Cycle, followed
+from monitor.drift.gates import LISTS_RATIO, TRAFFIC_RATIO
+from monitor.drift.levels import Day, Levels
+from monitor.drift.seasons import slots
+from monitor.drift.series import DAY, GAP, Floats, Hours
+from monitor.drift.settings import Settings
+from monitor.drift.state import Recent, State
+from monitor.drift.steps import follow, least_decay
+from monitor.drift.tolerance import Misses
+from monitor.drift.verdicts import Change, Verdict
+
+MOST_OF_REFERENCE = 2
+"""Lengths of a reference that are kept while an alarm keeps it from being fitted on."""
+STALE = 35 * DAY
+"""Without any request for so long, what was known is no baseline any more."""
+LEAST_VOLUME = 0.1
+"""Share of the usual requests that may be all from now on: of fewer it is a fault. Followed as slowly as a level, what
+stays low would be so for two weeks, in which nothing is judged, and then by turns."""
+LEAST_RISE = 0.02
+
+
+def judge(settings: Settings, state: State | None, hours: Hours) -> tuple[list[Verdict], State | None]:
+    """Judge further steps: a verdict for each, and the state to go on from.
+
+    Judging all at once or bit by bit comes to the same, to the last bit.
+
+    Args:
+        state: what judging the steps before came to; None before the first.
+
+    Raises:
+        ValueError: the steps do not follow those that were judged, or are of another length.
+    """
+    if state is not None and len(hours.starts) and (hours.starts[0] < state.until or state.step != settings.step):
+        raise ValueError("these steps do not follow those that were judged")
+    verdicts: list[Verdict] = []
+    known = () if state is None else state.slices
+    for slices, block in hours.blocks(known, (settings.pinned_at, *settings.begun_anew)):
+        if not len(block.starts):
+            continue
+        ready, withdrawn = _ready(settings, state, slices, int(block.starts[0]))
+        if ready.baseline is None:
+            found, state = _gather(settings, ready, block)
+        else:
+            found, state = follow(settings, ready, ready.baseline, block)
+        if withdrawn:
+            found[0] = replace(found[0], changes=(*withdrawn, *found[0].changes))
+        verdicts += found
+    return verdicts, state
+
+
+def _ready(
+    settings: Settings, was: State | None, slices: tuple[str, ...], start: int
+) -> tuple[State, tuple[Change, ...]]:
+    """The state before a block that begins at `start`, and the alarms that went with what they rested on."""
+    if was is None:
+        return State.begin(settings, start, slices), ()
+    state, day = was.padded(slices, start) if slices != was.slices else was, start // DAY
+    is_new_day = day != state.levels.today.number
+    pin, is_stale = settings.pin(start), is_new_day and start - state.busy_at > STALE
+    if pin > state.pinned_at or is_stale:
+        is_whole = is_stale or pin == settings.pinned_at
+        anew = State.begin(settings, start, slices) if is_whole else begun_anew(settings, state, start, slices)
+        return anew, _withdrawn(state, anew)
+    if start - state.until > GAP:
+        trouble = replace(state.trouble, low=0)
+        state = replace(state, recent=Recent.empty(settings.steps(24), len(slices)), trouble=trouble)
+    if start - state.until > DAY:
+        state = replace(state, standing=alarms.begun_again(state.standing, start))
+    if not is_new_day:
+        return state, ()
+    after = _new_day(settings, state, day)
+    return after, _withdrawn(state, after)
+
+
+def _withdrawn(before: State, after: State) -> tuple[Change, ...]:
+    """The alarms that are open no more, as what they rested on is gone."""
+    names = ("", *before.slices)
+    return tuple(Change(names[u], "withdrawn") for u in np.flatnonzero(before.standing.open & ~after.standing.open))
+
+
+def _new_day(settings: Settings, state: State, day: int) -> State:
+    """What is due at the beginning of a day. No alarm ends by it, but those on a level that is no more."""
+    if state.baseline is not None and not state.settled:
+        state = without_broken_days(settings, state, state.baseline)
+    if state.baseline is not None and state.settled:
+        state = _with_cycle(settings, state, state.baseline, day)
+    state = replace(state, levels=state.levels.on(day))
+    if state.settled:
+        levels = _with_new_coverage(settings, state).with_new_volume(LEAST_VOLUME, TRAFFIC_RATIO)
+        state = replace(state, levels=levels.with_new_lists(LISTS_RATIO))
+        if state.levels is not levels and state.trouble.short_until > (day - 1) * DAY:
+            # Not by another mix alone: lists of another length are worth something else, and bring other labels.
+            return begun_anew(settings, state, day * DAY, state.slices)
+    if state.baseline is not None and state.settled and not state.standing.open.any():
+        state = replace(state, misses=state.misses.after(state.levels, state.baseline))
+    state = _fitted(settings, state, day)
+    if state.baseline is not None and not state.settled:
+        state = settle(settings, state, state.baseline, day * DAY)
+    if state.baseline is None or not state.settled:
+        return state
+    known = state.baseline
+    state = _without_unlabelled(state, known, day * DAY)
+    found, levels = _admitted(settings, state, known, day * DAY)
+    if not state.fits:
+        found = with_level_error(settings, state, found, day * DAY)
+    found = found.with_noise(state.misses.noise(settings, found, levels))
+    state = replace(state, baseline=found, levels=levels)
+    labels = None  # of requests that are in no measure none explains a decay
+    if settings.counts_unlabelled:
+        labels = _change(state.levels.pending, found, (lv.LABELLED, lv.EXPECTED_LABELLED))
+    state = replace(state, improved=_improved(state, found), decayed=_decayed(state, found))
+    return replace(state, moved=_moved(state, found), labels_moved=labels)
+
+
+def _with_new_coverage(settings: Settings, state: State) -> Levels:
+    """The levels, with fewer labels for good as what is usual."""
+    if settings.counts_unlabelled or state.baseline is None:
+        return state.levels
+    return state.levels.with_new_coverage(np.clip(state.baseline.coverage.level, 0, 1))
+
+
+def _with_cycle(settings: Settings, state: State, found: Baseline, day: int) -> State:
+    """With the daily cycle as the days have it that are old enough by now."""
+    is_open = state.standing.open
+    since = int(state.standing.since[is_open].min()) if is_open.any() else day * DAY
+    cycle = state.cycle.after(settings, state.levels, day, state.recent.sums, found, since)
+    return replace(state, cycle=cycle, baseline=followed(found, state.cycle, cycle))
+
+
+# ---- baseline ------------------------------------------------------------------------------------------------------
+
+
+def _fitted(settings: Settings, state: State, day: int) -> State:
+    """With a baseline fitted anew if one is due, which is never while an alarm is open."""
+    if state.baseline is None:
+        state = _since_labels(state)
+    reference = state.reference
+    middle = (settings.least_reference + settings.reference) // 2
+    age = day * DAY - state.began
+    due = sum(age >= span for span in (settings.least_reference, middle, settings.reference))
+    if reference is None or due <= state.fits:
+        return state
+    if state.standing.open.any():
+        return replace(state, reference=reference.latest(day * DAY - MOST_OF_REFERENCE * settings.reference))
+    few_days = reference.days(day * DAY) * DAY < settings.least_reference * 3 // 4
+    if few_days or reference.requests.sum() < LEAST_REQUESTS or not reference.total.any():
+        return replace(state, reference=reference.latest(day * DAY - settings.reference))
+    kept = b.counted(settings, reference)
+    found = b.fit(settings, reference, kept)
+    levels, misses = _tracked(settings, reference, kept, found, day)
+    left = None if due == 3 else reference
+    state = replace(state, baseline=found, levels=levels, misses=misses, fits=due, reference=left, settled=True)
+    return replace(state, cycle=Cycle.fitted(settings, reference, kept, found))
+
+
+def _since_labels(state: State) -> State:
+    """With a reference that begins when labels did: what there was before says nothing of the model."""
+    if state.reference is None or (found := state.reference.from_first_worth()) is state.reference:
+        return state
+    return replace(state, reference=found, began=int(found.starts[0]))
+
+
+def _tracked(
+    settings: Settings, reference: Reference, kept: Floats, found: Baseline, today: int
+) -> tuple[Levels, Misses]:
+    """What tracking the reference's days would have come to, of which (T, S) `kept` counts."""
+    precise = reference.precise()
+    slot = slots(reference.starts, settings.step)
+    mean, share, volume = found.tables[:, slot]
+    size, counts = precise.requests * kept, precise.requests
+    squares = counts * kept * reference.squares / np.maximum((counts * precise.begun).sum(axis=0), 1)
+    served = precise.served
+    of_model = [precise.total * kept, size * mean, squares, precise.labelled * kept, served * kept * share]
+    by_field = [*of_model, served, volume, counts]
+    whole = served.sum(axis=1, keepdims=True)
+    crowd = np.concatenate([whole, reference.crowd], axis=1) * precise.usable[:, None]
+    days, first = np.unique(reference.starts // DAY, return_index=True)
+    sums = np.add.reduceat(np.stack(by_field), first, axis=1)
+    crowds = np.add.reduceat(crowd, first, axis=0)
+    levels, misses = Levels.empty(int(days[0]), len(found.known)), Misses.empty(len(found.known) + 1)
+    for row, number in enumerate(days.tolist()):
+        levels = levels.on(number)
+        misses = misses.after(levels, found)
+        levels = replace(levels, today=Day(number, sums[:, row], crowds[row]))
+    levels = levels.on(today)
+    return levels, misses.after(levels, found)
+
+
+def _without_unlabelled(state: State, found: Baseline, now: int) -> State:
+    """With slices that have no baseline, and no labels yet though there should be some, as if they began now.
+
+    So do those whose labels began in the day before, for that is part of a day.
+    """
+    every, known = state.levels.every(), found.known
+    usual = float((every[lv.TOTAL] * known).sum()) / max(float((every[lv.REQUESTS] * known).sum()), 1.0)
+    none = ~known & (every[lv.TOTAL] == 0)
+    lacks = none & (every[lv.REQUESTS] * usual >= b.LEAST_BEFORE)
+    anew, waited_for = lacks | (state.waited_for & ~none & ~known), lacks | (state.waited_for & none)
+    if not (anew | state.waited_for).any():
+        return state
+    first_seen, levels = np.where(anew, now, state.first_seen), state.levels.forgotten(anew)
+    return replace(state, first_seen=first_seen, waited_for=waited_for, levels=levels)
+
+
+def _admitted(settings: Settings, state: State, found: Baseline, now: int) -> tuple[Baseline, Levels]:
+    """With a baseline of their own for slices that have been there for long enough by now.
+
+    And for those that were thin in the reference and are no longer, by the days that are old enough for a level.
+    """
+    every, past = state.levels.every(), state.levels.memory.sums
+    old = (now - state.first_seen >= settings.least_reference) & (every[lv.MEASURED] >= LEAST_REQUESTS)
+    grown = found.known & ~found.alone & (past[lv.MEASURED] >= LEAST_REQUESTS) & ~state.standing.open[0]
+    sums = np.where(grown, past, every)
+    new = (grown | (~found.known & old)) & (sums[lv.EXPECTED] > 0) & (sums[lv.TOTAL] > 0)
+    if not new.any():
+        return found, state.levels
+    size = np.maximum(sums[lv.MEASURED], 1)
+    moved = np.where(new, sums[lv.TOTAL] / np.maximum(sums[lv.EXPECTED], 1e-9), 1.0)
+    variance = sums[lv.SQUARES] / size - (sums[lv.TOTAL] / size) ** 2
+    levels = state.levels.rescaled(moved)
+    ratios = levels.ratios.copy()
+    ratios[lv.QUALITY, new] = 1.0
+    return found.admitting(new, found.quality.level * moved, variance, size), replace(levels, ratios=ratios)
+
+
+def _improved(state: State, found: Baseline) -> int:
+    """For how many days in a row, until now, the mean has been clearly above what the reference had."""
+    rise = _change(state.levels.pending[-1:], found) or 0.0
+    return state.improved + 1 if rise > max(LEAST_RISE, float(found.noise.tolerated[0])) else 0
+
+
+def _decayed(state: State, found: Baseline) -> int:
+    """For how many days in a row, until now, the mean has been clearly below what the reference had, unless of late."""
+    return state.decayed + 1 if (_moved(state, found) or 0.0) < -least_decay(state, found) else 0
+
+
+def _moved(state: State, found: Baseline) -> float | None:
+    """Relative change of the mean since the reference, at the mix of the days that are too young for the level."""
+    return _change(state.levels.pending, found)
+
+
+def _change(days: Sequence[Day], found: Baseline, fields: tuple[int, int] = (lv.TOTAL, lv.EXPECTED)) -> float | None:
+    """Relative difference of what slices with a baseline had on these days from what the reference says.
+
+    None without any: there was no request, or an alarm on all traffic is open.
+    """
+    total, whole = (sum(float((day.sums[field] * found.known).sum()) for day in days) for field in fields)
+    return total / whole - 1 if whole > 0 else None
+
+
+def _gather(settings: Settings, state: State, block: Hours) -> tuple[list[Verdict], State]:
+    """Steps without a baseline: they go into its reference."""
+    reference, ends = state.reference or Reference.empty(len(state.slices)), (block.starts + settings.step).tolist()
+    busy, began, busy_at = np.flatnonzero(block.requests.sum(axis=1)), state.began, state.busy_at
+    if busy_at > began:
+        reference = reference.with_more(block, np.ones(len(ends)))
+    elif len(busy):
+        # What was stored before there was any traffic is no part of a reference.
+        first = int(busy[0])
+        reference, began = reference.with_more(block.rows(first, len(ends)), np.ones(len(ends) - first)), ends[first]
+        began -= settings.step
+    day = int(block.starts[0]) // DAY * DAY
+    days, lacks = reference.days(day), _lacks(settings, reference, day)
+    requests, labelled = block.served.sum(axis=1), block.labelled.sum(axis=1)
+    came = zip(ends, requests.tolist(), (labelled / np.maximum(requests, 1)).tolist(), strict=True)
+    verdicts = [
+        Verdict(
+            end,
+            "not_enough_data",
+            requests=size,
+            coverage=share if size else None,
+            reference_days=float(days),
+            lacks=lacks,
+            span=settings.step,
+        )
+        for end, size, share in came
+    ]
+    if len(busy):
+        busy_at = ends[busy[-1]]
+    return verdicts, replace(state, until=ends[-1], reference=reference, began=began, busy_at=busy_at)
+
+
+def _lacks(settings: Settings, reference: Reference, until: int) -> str:
+    """What the steps of a reference before `until`, seconds, lack for one to be fitted on them."""
+    days, least, before = reference.days(until), settings.least_reference // DAY, reference.starts < until
+    size = int(reference.requests[before].sum())
+    if size and not reference.total[before].any():
+        return f"a first label that is worth anything, and {least} days from then on"
+    if days >= least and size < LEAST_REQUESTS:
+        return f"a first reference: {size} of {LEAST_REQUESTS} requests to begin with"
+    return f"a first reference: {days or 'less than one'} of {least} days to begin with"

@@ -1,0 +1,120 @@
+"""Power: the smallest drop that a unit can show within a day, at its traffic and noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.drift import sudden
+from monitor.drift.alarms import SUDDEN
+from monitor.drift.baseline import Baseline
+from monitor.drift.evidence import STAKES, Threshold, most, odds
+from monitor.drift.noise import units
+from monitor.drift.series import DAY, WEEK, Floats
+from monitor.drift.settings import Settings
+from monitor.drift.state import State
+from monitor.drift.sudden import CLIP, TOLERATED, Course, Foretold
+
+HALVINGS = 20
+LARGEST = 0.95
+WARM = 2 * DAY
+"""After which a filter knows what it can."""
+ROUNDING = 1e-9
+"""A single step of a day may bring just enough."""
+MOST_LOST = 64
+"""Requests of a step that a fall may cost all their worth, up to which it is weighed how many these are by chance."""
+
+
+def smallest_drops(settings: Settings, state: State) -> dict[str, float | None]:
+    """Relative drop that raises an alarm within 24 hours of average traffic; overall's under the empty name.
+
+    None: no drop does, or there is no baseline. It is where the expected evidence of a day reaches the threshold, so a
+    drop of that size is found in time in about half of the cases.
+    """
+    found, names = state.baseline, ("", *state.slices)
+    if found is None:
+        return dict.fromkeys(names, None)
+    usual = _usual(settings, state, found)
+    judged = found.judged & (usual.requests > 0) & (usual.level > 0)
+    threshold = settings.thresholds(judged)
+    needed = threshold.logarithm[:, 0] - ROUNDING
+    low, high = found.noise.tolerated, np.full(len(names), LARGEST)
+    reachable = judged & (usual.evidence(settings, found, high, threshold) >= needed)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        enough = usual.evidence(settings, found, middle, threshold) >= needed
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    drops = [float(drop) if is_reachable else None for drop, is_reachable in zip(high, reachable, strict=True)]
+    return dict(zip(names, drops, strict=True)) | {"": drops[0]}  # a single slice without a name is overall
+
+
+@dataclass(frozen=True)
+class _Usual:
+    """An average step of U units.
+
+    Attributes:
+        requests, level, variance: (U,) requests, the mean of their values, and the variance.
+    """
+
+    requests: Floats
+    level: Floats
+    variance: Floats
+
+    def evidence(self, settings: Settings, found: Baseline, drop: Floats, threshold: Threshold) -> Floats:
+        """(U,) expected logarithm of a day's evidence, the mean over the stakes, at a relative drop of each unit."""
+        tolerated, level = found.noise.tolerated, np.maximum(self.level, 1e-9)
+        size, variance = np.maximum(self.requests, 1e-9), np.maximum(self.variance, 1e-9)
+        lowest = np.minimum((1 - tolerated) * level, 1.0)
+        bet, kappa, tempered = odds(size, level, variance, lowest, found.noise)
+        cap, chance, lost = most(threshold, tempered, settings.hours), *self._lumps(drop)
+        capped = np.zeros(bet.shape)
+        for likely, share in zip(chance.T, lost.T, strict=True):
+            shift = ((share - tolerated) * level)[:, None]
+            gain = tempered * size[:, None] * (bet * shift - kappa * bet**2 * (variance[:, None] + shift**2))
+            capped += likely[:, None] * np.minimum(gain, cap)
+        of_all = np.logaddexp.reduce(capped * (DAY / settings.step), axis=1) - np.log(len(STAKES))
+        both: Floats = np.logaddexp(of_all, np.log(SUDDEN) + self._sudden(settings, found, drop))
+        return both
+
+    def _lumps(self, drop: Floats) -> tuple[Floats, Floats]:
+        """((U, K) chances, (U, K) share of its worth that a step loses), of a drop that costs some requests all of it.
+
+        Where the values hardly differ, a step of a few requests loses nothing mostly, and far more than the drop at
+        times. Of many it loses just that.
+        """
+        size = np.maximum(self.requests, 1e-9)
+        mean, numbers = (size * drop)[:, None], np.arange(MOST_LOST)
+        logarithm = numbers * np.log(np.maximum(mean, 1e-300)) - mean - np.cumsum(np.log(np.maximum(numbers, 1)))
+        is_few = mean < MOST_LOST / 2
+        chance = np.where(is_few, np.exp(logarithm), numbers == 0)
+        lost = np.where(is_few, np.minimum(numbers / size[:, None], 1.0), drop[:, None])
+        return chance / chance.sum(axis=1, keepdims=True), lost
+
+    def _sudden(self, settings: Settings, found: Baseline, drop: Floats) -> Floats:
+        """(U,) evidence of a sudden fall, the highest of the day that it begins, as expected."""
+        noise, step = found.noise, settings.step
+        sampling = self.variance / np.maximum(self.requests, 1e-9) / np.maximum(self.level, 1e-9) ** 2
+        chance, lost = self._lumps(drop)
+        clip = CLIP * np.sqrt(sampling + noise.moves)[:, None]
+        seen_drop = (chance * np.minimum(lost, np.maximum(clip, TOLERATED))).sum(axis=1)
+        moved, always = np.stack([np.zeros(len(drop)), -seen_drop]), np.ones(len(drop), bool)
+        seen = Foretold(noise.persistence, noise.moves, moved, np.stack([sampling, sampling]))
+        course, highest = Course.empty(len(drop), 0), np.zeros(len(drop))
+        for end in range(step, WARM + DAY + 1, step):
+            course = sudden.follow(course, seen, int(end > WARM), always, end, step)
+            if end > WARM:
+                highest = np.maximum(highest, course.evidence(step))
+        return highest
+
+
+def _usual(settings: Settings, state: State, found: Baseline) -> _Usual:
+    mean, share, volume = found.tables * state.levels.ratios[:, None, :]
+    volume = volume * found.known
+    if not settings.counts_unlabelled:
+        volume = volume * np.minimum(share, 1.0)
+    count = WEEK // settings.step
+    requests = units(volume).sum(axis=0) / count
+    size = np.maximum(requests * count, 1e-9)
+    level = units(volume * mean).sum(axis=0) / size
+    return _Usual(requests, level, units(volume * found.quality.variance).sum(axis=0) / size)

@@ -1,0 +1,235 @@
+"""Daily and weekly cycles: regressors of the slots of a week, and ridge regressions on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from monitor.drift.series import DAY, HOUR, WEEK, Floats, Ints
+
+HARMONICS = 4
+SHARED_SPREAD, OWN_SPREAD, VOLUME_SPREAD = 0.01, 0.005, 0.7
+"""Prior standard deviations: of the cycle that all slices share and of a slice's own, relative to its level; of the
+logarithm of its traffic."""
+WIDE = 0.015
+"""Spread that a cycle must be found to have, to be taken as it is and not drawn to a usual one."""
+FREE = 1e-3
+"""Precision of the prior of what may be anything."""
+WEEKDAYS, ROUNDS = 6, 30
+"""Contrasts of the weekdays; rounds in which the spread of a cycle is found."""
+NEWTON = 15
+"""Steps of Newton's method: each takes a slot without any request down by a factor of e at the most."""
+NOISE = 0.01
+"""Relative noise of a step beside sampling, as first guess."""
+REPEATED = 10.0
+"""By how much autocorrelated steps say less than independent ones."""
+LEAST_VARIANCE = 4e-4
+"""Of the requests' values, so that a measure that never moved is not taken to be exact."""
+
+
+def slots(starts: Ints, step: int) -> Ints:
+    """(T,) number of each step within its week, which begins on Thursdays as time itself did."""
+    found: Ints = starts // step % (WEEK // step)
+    return found
+
+
+@lru_cache(maxsize=8)
+def regressors(step: int) -> Floats:
+    """(P, K) for the P slots of a week: sine and cosine of the day's harmonics, six contrasts of the weekdays.
+
+    Only harmonics that the step resolves.
+    """
+    middles = (np.arange(WEEK // step) + 0.5) * step
+    angles = 2 * np.pi * middles / DAY
+    most = min(HARMONICS, (DAY // step - 1) // 2)
+    waves = [wave(k * angles) for k in range(1, most + 1) for wave in (np.sin, np.cos)]
+    days = (middles // DAY).astype(int)
+    contrasts = [(days == d) * 1.0 - (days == 6) for d in range(WEEKDAYS)]
+    found = np.stack([*waves, *contrasts], axis=1)
+    found.setflags(write=False)
+    return found
+
+
+def by_slot(slot: Ints, count: int, values: Floats) -> Floats:
+    """(P, S) sums of (T, S) values by slot of the week."""
+    found = np.zeros((count, values.shape[1]))
+    np.add.at(found, slot, values)
+    return found
+
+
+def ridge(x: Floats, weights: Floats, weighted: Floats, precision: Floats) -> Floats:
+    """(S, K) coefficients of S weighted ridge regressions on common regressors.
+
+    Args:
+        x: (P, K)
+        weights: (P, S) summed weights of a slot.
+        weighted: (P, S) summed weight times response.
+        precision: (K,) of the prior around zero.
+    """
+    return _solved(_with_prior(_gram(x, weights), precision), (weighted.T @ x)[..., None])
+
+
+def _solved(normal: Floats, response: Floats) -> Floats:
+    """(S, K) solutions of S linear equations, of (S, K, 1) right sides."""
+    found: Floats = np.asarray(np.linalg.solve(normal, response)[..., 0], np.float64)
+    return found
+
+
+def _gram(x: Floats, weights: Floats) -> Floats:
+    """(S, K, K) weighted products of the regressors."""
+    found: Floats = np.einsum("ps,pk,pl->skl", weights, x, x, optimize=True)
+    return found
+
+
+def _with_prior(gram: Floats, precision: Floats) -> Floats:
+    """(S, K, K) matrices of the normal equations; `precision` is (K,), or (S, K)."""
+    found, each = gram.copy(), np.arange(gram.shape[1])
+    found[:, each, each] += precision
+    return found
+
+
+def adapted(x: Floats, weights: Floats, weighted: Floats, least: float, free: int = 0) -> tuple[Floats, Floats]:
+    """(S, K) coefficients as of `ridge`, by as wide a prior as the data show; (S,) its standard deviation, the larger.
+
+    There is one for the cycle of the day and one for that of the week; each is where the marginal likelihood is highest
+    (empirical Bayes, by the EM algorithm: Dempster, Laird and Rubin, 1977).
+
+    Args:
+        least: that the standard deviations are at least.
+        free: regressors at the front that are as good as free.
+    """
+    days = x.shape[1] - WEEKDAYS
+    variance = np.full((weights.shape[1], x.shape[1]), least**2)
+    variance[:, :free] = 1 / FREE
+    gram, response = _gram(x, weights), (weighted.T @ x)[..., None]
+    for _ in range(ROUNDS):
+        inverse: Floats = np.asarray(np.linalg.inv(_with_prior(gram, 1 / variance)), np.float64)
+        squares = (inverse @ response)[..., 0] ** 2 + np.diagonal(inverse, axis1=1, axis2=2)
+        for group in (slice(free, days), slice(days, None)):
+            if squares[:, group].size:  # a step of a day resolves no cycle of it
+                variance[:, group] = np.maximum(squares[:, group].mean(axis=1, keepdims=True), least**2)
+    return _solved(_with_prior(gram, 1 / variance), response), np.sqrt(variance[:, free:].max(axis=1))
+
+
+@dataclass(frozen=True)
+class Means:
+    """Expected mean of each slice by slot of the week: level x (1 + shared cycle + own cycle).
+
+    Attributes:
+        level, variance: (S,) of the requests' values.
+        shared: (K,) the cycle that all slices have in common.
+        own: (S, K + 1) intercept and cycle by which a slice differs.
+    """
+
+    level: Floats
+    variance: Floats
+    shared: Floats
+    own: Floats
+
+    def table(self, step: int) -> Floats:
+        """(P, S) expected means."""
+        x = regressors(step)
+        cycle = x @ (self.shared + self.own[:, 1:]).T + self.own[:, 0]
+        found: Floats = self.level * np.maximum(1 + cycle, 0.1)
+        return found
+
+
+def fit_means(slot: Ints, step: int, requests: Floats, total: Floats, variance: Floats) -> Means:
+    """Level and cycles from (T, S) sums over a reference; steps that are to be left out hold zeros.
+
+    Args:
+        variance: (S,) of the requests' values.
+    """
+    x = regressors(step)
+    size = requests.sum(axis=0)
+    level = np.divide(total.sum(axis=0), size, out=np.zeros(len(size)), where=size > 0)
+    has = (requests > 0) & (level > 0)
+    whole = np.where(has, requests * level, 1.0)
+    response = np.where(has, total / whole - 1, 0.0)
+    spread = variance * np.where(has, requests, 1.0) / whole**2
+    careful, plain = 1 / (spread + NOISE**2) / REPEATED, 1 / (spread + REPEATED * NOISE**2)
+    by_slots = [
+        (by_slot(slot, len(x), weight), by_slot(slot, len(x), weight * response))
+        for weight in (np.where(has, careful, 0.0), np.where(has, plain, 0.0))
+    ]
+    of_all = [(weights.sum(axis=1, keepdims=True), sums.sum(axis=1, keepdims=True)) for weights, sums in by_slots]
+    above, shared = _cycle(x, of_all, SHARED_SPREAD, is_level=True)
+    rest = [(weights, sums - weights * (x @ shared[0] + above)[:, None]) for weights, sums in by_slots]
+    intercept, cycle = _cycle(x, rest, OWN_SPREAD, is_level=False)
+    own = np.concatenate([(intercept + above)[:, None], cycle], axis=1)
+    return Means(level, np.maximum(variance, LEAST_VARIANCE), shared[0], own)
+
+
+def _cycle(x: Floats, by_slots: Sequence[tuple[Floats, Floats]], usual: float, is_level: bool) -> tuple[Floats, Floats]:
+    """((S,) intercepts, (S, K) coefficients) by a usual prior, with care; a cycle that is far wider is taken as it is.
+
+    What requests differ by among each other does not repeat from step to step: to take all for repeated, as the careful
+    weights do, is too much for a weekend that is worse every week. Nor is the level the mean of such days where few of
+    the requests are of weekends: so an intercept belongs to them, or Sundays could be as low only where others are as
+    high.
+
+    Args:
+        by_slots: the careful and the plain (weights, weighted responses), each (P, S).
+        usual: standard deviation of the prior.
+        is_level: whether a usual cycle is one around the level, and has no intercept.
+    """
+    careful, plain = by_slots
+    precision = np.full(x.shape[1], usual**-2)
+    with_intercept = np.concatenate([np.ones((len(x), 1)), x], axis=1)
+    wide, spread = adapted(with_intercept, *plain, usual, 1)
+    if is_level:
+        drawn = ridge(x, *careful, precision)
+        drawn = np.concatenate([np.zeros((len(drawn), 1)), drawn], axis=1)
+    else:
+        drawn = ridge(with_intercept, *careful, np.concatenate([[FREE], precision]))
+    found: Floats = np.where(spread[:, None] > WIDE, wide, drawn)
+    return found[:, 0], found[:, 1:]
+
+
+def fit_volume(slot: Ints, step: int, requests: Floats, kept: Floats) -> Floats:
+    """(S, K + 1) coefficients of log-linear Poisson regressions of the (T, S) requests on the slots of the week.
+
+    By Newton's method with a ridge (McCullagh and Nelder, 1989, 2.5), the variance inflated for common noise.
+
+    Args:
+        kept: (T,) 1 for the steps of the reference, 0 for those to be left out.
+    """
+    x = np.concatenate([np.ones((WEEK // step, 1)), regressors(step)], axis=1)
+    counts = by_slot(slot, len(x), requests * kept[:, None])
+    steps = by_slot(slot, len(x), kept[:, None])
+    mean = counts.sum(axis=0) / max(float(steps.sum()), 1.0)
+    found = np.zeros((requests.shape[1], x.shape[1]))
+    found[:, 0] = np.log(np.maximum(mean, 1e-3))
+    prior = np.concatenate([[1e-6], np.full(x.shape[1] - 1, VOLUME_SPREAD**-2)])
+    for _ in range(NEWTON):
+        rate = np.exp(np.clip(x @ found.T, -12, 25))
+        share = 1 / (1 + NOISE * rate)
+        weights = steps * rate * share
+        weighted = weights * (x @ found.T) + (counts - steps * rate) * share
+        found = ridge(x, weights, weighted, prior)
+    rate = np.exp(np.clip(x @ found.T, -12, 25))
+    found[:, 0] += np.log(np.maximum(counts.sum(axis=0), 1e-3) / np.maximum((steps * rate).sum(axis=0), 1e-6))
+    return found
+
+
+def volume_table(coefficients: Floats, step: int) -> Floats:
+    """(P, S) expected requests by slot of the week."""
+    cycle = regressors(step) @ coefficients[:, 1:].T + coefficients[:, 0]
+    found: Floats = np.exp(np.clip(cycle, -12, 25))
+    return found
+
+
+def by_changed_clocks(volume: Floats, step: int, together: int) -> Floats:
+    """(P,) what so many steps may bring at the least if clocks were put forward or back, as a share of what is usual.
+
+    Args:
+        volume: (P,) expected requests by slot of the week.
+        together: steps, of which each slot is the last.
+    """
+    sums, at = np.stack([np.roll(volume, back) for back in range(together)]).sum(axis=0), np.arange(len(volume))
+    moved = [np.interp(at + by / step, at, sums, period=len(volume)) for by in (-HOUR, HOUR)]
+    found: Floats = np.minimum(np.minimum(*moved) / np.maximum(sums, 1e-9), 1.0)
+    return found

@@ -1,0 +1,284 @@
+"""What judging carries from step to step, and its form as JSON data."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from dataclasses import fields, is_dataclass, replace
+from functools import cache, cached_property
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from monitor.drift import VERSION, gates
+from monitor.drift.alarms import Standing
+from monitor.drift.baseline import Baseline, Reference
+from monitor.drift.cycle import Cycle
+from monitor.drift.frozen import frozen
+from monitor.drift.levels import Levels
+from monitor.drift.series import DAY, Bools, Floats, Ints
+from monitor.drift.settings import Settings
+from monitor.drift.tolerance import Misses
+
+PLAIN = 64
+"""Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes, compressed."""
+
+T = TypeVar("T")
+
+
+@frozen
+class Recent:
+    """The last day's steps.
+
+    Attributes:
+        sums: (8, R, S), as in `gates`.
+        crowd: (4, R) events, unmatched, refused, items shown.
+        sound: (R, S) 0 where a slice was left out, for its labels were lost.
+    """
+
+    sums: Floats
+    crowd: Floats
+    sound: Floats
+
+    @classmethod
+    def of(cls, sums: Floats, crowd: Floats, sound: Floats, whole: Floats) -> Recent:
+        """With `whole` known already."""
+        found = cls(sums, crowd, sound)
+        vars(found)["whole"] = whole
+        return found
+
+    @cached_property
+    def whole(self) -> Floats:
+        """(8, R) of all slices."""
+        found: Floats = np.add.reduce(self.sums, axis=2)
+        return found
+
+    @classmethod
+    def empty(cls, steps: int, slices: int) -> Recent:
+        """Nothing known of them."""
+        return cls(np.zeros((gates.FIELDS, steps, slices)), np.zeros((4, steps)), np.ones((steps, slices)))
+
+    def padded(self, more: int) -> Recent:
+        """With so many new slices."""
+        sound = np.pad(self.sound, ((0, 0), (0, more)), constant_values=1.0)
+        return replace(self, sums=np.pad(self.sums, ((0, 0), (0, 0), (0, more))), sound=sound)
+
+
+@frozen
+class Trouble:
+    """What is the matter with the data, and for how long. Instants in seconds; 0: not.
+
+    Attributes:
+        suspect_since: end of the first step whose labels were suspect.
+        suspect_until: the last step that they make unusable ends here.
+        collapsed: they have been missing for a day.
+        refused_until, short_until: the same of refused rows, and of lists that are shorter than usual.
+        low: steps in a row with little traffic.
+        missing: (S,) steps in a row without a request of a slice that had many.
+        lost_since, lost_until: (S,) as `suspect_since` and `suspect_until`, of slices that have lost their labels.
+        most_lost: slices with most of the requests have, so that it is all traffic.
+        worthless: labels are suspect for every value is 0, though there are labels.
+        held: they are for they explained what had opened an alarm else.
+    """
+
+    suspect_since: int
+    suspect_until: int
+    collapsed: bool
+    refused_until: int
+    short_until: int
+    low: int
+    missing: Ints
+    lost_since: Ints
+    lost_until: Ints
+    most_lost: bool
+    worthless: bool
+    held: bool
+
+    @classmethod
+    def empty(cls, slices: int) -> Trouble:
+        """Nothing is the matter."""
+        never = np.zeros(slices, np.int64)
+        return cls(0, 0, False, 0, 0, 0, never, never, never, False, False, False)
+
+    def padded(self, more: int) -> Trouble:
+        """With so many new slices."""
+        missing, since, until = (np.pad(a, (0, more)) for a in (self.missing, self.lost_since, self.lost_until))
+        return replace(self, missing=missing, lost_since=since, lost_until=until)
+
+
+@frozen
+class Mix:
+    """The smoothed effect of the mix on the mean, as a fraction, and whether it is told."""
+
+    over: float = 0.0
+    under: float = 0.0
+    is_shifted: bool = False
+
+    @property
+    def effect(self) -> float:
+        """Relative change of the mean by the mix."""
+        return self.over / self.under if self.under > 0 else 0.0
+
+
+@frozen
+class State:
+    """All that judging knows. Instants in seconds.
+
+    Attributes:
+        until: end of the last step that was judged.
+        pinned_at: the last moment at which what went before was left behind; 0 if there is none.
+        began: start of the reference's first step.
+        busy_at: end of the last step with any request.
+        slices: in the order in which they came.
+        first_seen: (S,) start of each slice's first step with a request; of one whose labels had not begun then, of the
+            day after they did.
+        waited_for: (S,) whether a slice without a baseline had no labels yet when the day began.
+        reference: as long as no baseline rests on a whole one.
+        baseline: None until there is enough for one.
+        fits: how often it was fitted on this reference.
+        improved, decayed: days in a row above the baseline, and clearly below it though no alarm is open.
+        moved: relative change of the mean in the last days against the reference; None while an alarm is open on
+            all traffic.
+        labels_moved: the same of the share of requests with a label.
+        settled: whether the level is known; not in the first days after it began anew.
+        cycle: how the shared daily cycle has moved since the baseline was fitted, which has it in it.
+    """
+
+    step: int
+    until: int
+    pinned_at: int
+    began: int
+    busy_at: int
+    slices: tuple[str, ...]
+    first_seen: Ints
+    waited_for: Bools
+    reference: Reference | None
+    baseline: Baseline | None
+    fits: int
+    levels: Levels
+    misses: Misses
+    recent: Recent
+    standing: Standing
+    trouble: Trouble
+    mix: Mix
+    improved: int
+    decayed: int
+    moved: float | None
+    labels_moved: float | None
+    settled: bool
+    cycle: Cycle
+
+    @classmethod
+    def begin(
+        cls, settings: Settings, start: int, slices: tuple[str, ...] = (), first_seen: Ints | None = None
+    ) -> State:
+        """With a new reference that begins at `start`."""
+        count = len(slices)
+        return cls(
+            settings.step,
+            start,
+            settings.pin(start),
+            start,
+            start,
+            slices,
+            np.full(count, start, np.int64) if first_seen is None else first_seen,
+            np.zeros(count, bool),
+            Reference.empty(count),
+            None,
+            0,
+            Levels.empty(start // DAY, count),
+            Misses.empty(count + 1),
+            Recent.empty(settings.steps(24), count),
+            Standing.empty(count + 1, start),
+            Trouble.empty(count),
+            Mix(),
+            0,
+            0,
+            None,
+            None,
+            True,
+            Cycle.empty(settings.step),
+        )
+
+    def going_on(self, **changes: Any) -> State:
+        """With other values of some fields: as `replace`, which for so many fields takes ten times as long."""
+        found = object.__new__(State)
+        vars(found).update(vars(self), **changes)
+        return found
+
+    def padded(self, slices: tuple[str, ...], start: int) -> State:
+        """With slices that have their first request in the step that begins at `start`."""
+        more, count = len(slices) - len(self.slices), len(slices)
+        return replace(
+            self,
+            slices=slices,
+            first_seen=np.concatenate([self.first_seen, np.full(more, start, np.int64)]),
+            waited_for=np.pad(self.waited_for, (0, more)),
+            reference=None if self.reference is None else self.reference.padded(count),
+            baseline=None if self.baseline is None else self.baseline.padded(count),
+            levels=self.levels.padded(count),
+            misses=self.misses.padded(count + 1),
+            recent=self.recent.padded(more),
+            standing=self.standing.padded(count + 1, start),
+            trouble=self.trouble.padded(more),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON data, exactly."""
+        return {"version": VERSION, "state": _plain(self)}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> State:
+        """From what `to_json` gave.
+
+        Raises:
+            ValueError: another version wrote it.
+        """
+        if plain.get("version") != VERSION:
+            raise ValueError(f"drift state of version {plain.get('version')!r}, not {VERSION}")
+        found: State = _value(plain["state"], cls)
+        return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.size <= PLAIN:
+            return {"shape": list(value.shape), "type": value.dtype.str, "numbers": value.ravel().tolist()}
+        data = base64.b64encode(zlib.compress(np.ascontiguousarray(value).tobytes(), 1)).decode("ascii")
+        return {"shape": list(value.shape), "type": value.dtype.str, "base64": data}
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    return [_plain(v) for v in value] if isinstance(value, tuple) else value
+
+
+def _value(plain: Any, kind: Any) -> Any:
+    """A value of the annotated type."""
+    if get_origin(kind) is UnionType:
+        kind = next(k for k in get_args(kind) if k is not type(None))
+        return None if plain is None else _value(plain, kind)
+    if is_dataclass(kind) and isinstance(kind, type):
+        hints = _hints(kind)
+        return kind(**{f.name: _value(plain[f.name], hints[f.name]) for f in fields(kind)})
+    if _is_array(kind):
+        return _array(plain)
+    return tuple(_value(v, get_args(kind)[0]) for v in plain) if get_origin(kind) is tuple else plain
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """The types of a dataclass's fields; to work them out takes longer than to read a state."""
+    return get_type_hints(kind)
+
+
+def _is_array(kind: Any) -> bool:
+    """Whether a value of the annotated type is an array: from NumPy 2.5 on, `NDArray` is a name of that type."""
+    origin = get_origin(kind)
+    return (get_origin(getattr(origin, "__value__", None)) or origin) is np.ndarray
+
+
+def _array(plain: dict[str, Any]) -> Any:
+    kind = np.dtype(plain["type"])
+    if "numbers" in plain:
+        return np.array(plain["numbers"], dtype=kind).reshape(plain["shape"])
+    return np.frombuffer(zlib.decompress(base64.b64decode(plain["base64"])), dtype=kind).reshape(plain["shape"])

@@ -1,0 +1,454 @@
+"""Back-tests: what rankmon would have found in a stored past, beside what plain thresholds would have.
+
+It is judged by the daemon's own code, over the same final buckets and in the same order; nothing is stored, and nobody
+is told. What lies before the span is judged too, for baselines rest on it, but not reported.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from monitor.conditions.finding_words import sentence
+from monitor.conditions.incident import Incident, Matter, by_matter, gather
+from monitor.conditions.rules import Baseline, Drop, Rule
+from monitor.conditions.thresholds import Change, ConditionName, View, bounds, evaluate, follow, keys_of
+from monitor.conditions.verdict_conditions import COLLAPSES, VERDICTS
+from monitor.conditions.verdict_hours import judged, step_of
+from monitor.conditions.verdict_words import condition
+from monitor.drift.verdicts import Kind, Verdict
+from monitor.errors import InputError
+from monitor.evaluation import Hindsight, Views, judge_past
+from monitor.evaluation.retraining import asking_since
+from monitor.measures.measure import Measure
+from monitor.messages.words import utc
+from monitor.series.partials import TRAFFIC_FIELDS
+from monitor.series.windows import SliceKey
+from monitor.store import Store
+from monitor.types import OVERALL, Monitor, format_duration
+
+REQUESTS = TRAFFIC_FIELDS.index("requests")
+DAY, WEEK, HOUR = 86_400, 604_800, 3600
+FIXED_REFERENCE, LEAST_FIXED_REFERENCE = 28 * DAY, 14 * DAY
+FIXED, TRAILING = 0.10, 0.05
+"""Relative drops at which the plain thresholds fire."""
+TRIED_OVER = 90 * DAY
+"""Over which false alarms are counted, as `drift.false_alarms` does."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A time [since, until] in seconds since 1970; `until` is None where it goes on after the span."""
+
+    since: int
+    until: int | None
+    effect: float = 0.0
+
+    def within(self, since: int, until: int) -> int:
+        """Seconds of it that lie in a span."""
+        return max(0, min(until if self.until is None else self.until, until) - max(self.since, since))
+
+
+@dataclass(frozen=True)
+class Method:
+    """What one way of judging would have come to: the times at which it had an incident open, oldest first.
+
+    Attributes:
+        pages: how many of these began in the span.
+        seconds: of the span in which one was open.
+    """
+
+    name: str
+    what: str
+    stretches: tuple[Stretch, ...]
+    pages: int
+    seconds: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """One incident with what made it.
+
+    Attributes:
+        by: verdicts and rules that fired in it, in that order.
+        why: what was told when it opened.
+        is_before: it was open when the span began, and is no page of it.
+        asks_at: when it would have asked to retrain, if not all was rising again then, seconds; None if it would not.
+        on_call_at: of broken data, when those on call for the model would have been told too, for labels had stayed
+            away for a day, seconds; None if they would not.
+    """
+
+    incident: Incident
+    by: tuple[str, ...]
+    why: str
+    is_before: bool
+    asks_at: int | None = None
+    on_call_at: int | None = None
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A past as rankmon would have lived through it; instants in seconds since 1970.
+
+    Attributes:
+        since, until: the span that is reported; windows and steps that end in (since, until].
+        first: start of the oldest bucket that was judged.
+        incidents: oldest first.
+        methods: rankmon, its verdicts, each of its alert rules, and plain thresholds.
+        verdicts: of the span; empty for a monitor without `drift`.
+        step: seconds of a verdict's step.
+        mix: stretches in which a mix shift was told.
+    """
+
+    monitor: str
+    measure: str
+    since: int
+    until: int
+    first: int
+    incidents: tuple[Found, ...]
+    methods: tuple[Method, ...]
+    verdicts: tuple[Verdict, ...]
+    step: int
+    mix: tuple[Stretch, ...]
+
+    def of(self, matter: Matter) -> list[Found]:
+        """The incidents that opened within the span and are about the model's quality, or about its data."""
+        return [f for f in self.incidents if f.incident.matter == matter and not f.is_before]
+
+    @property
+    def told_on_call(self) -> list[Found]:
+        """The incidents about the data of which those on call for the model would have been told within the span."""
+        return [f for f in self.incidents if f.on_call_at is not None and f.on_call_at > self.since]
+
+    @property
+    def hours(self) -> dict[Kind, float]:
+        """Verdict -> hours of the span."""
+        return {kind: number * self.step / HOUR for kind, number in Counter(v.kind for v in self.verdicts).items()}
+
+    @property
+    def masked(self) -> tuple[Stretch, ...]:
+        """Times in which the data were bad."""
+        return _runs(self.verdicts, self.step, [v.is_data for v in self.verdicts])
+
+
+def replay(monitor: Monitor, store: Store, since: int | None = None, until: int | None = None) -> Replay:
+    """Judge what is stored of a monitor as if it were live.
+
+    Args:
+        since, until: seconds since 1970; all that is stored without them, and at most that.
+
+    Raises:
+        InputError: there is nothing to judge, or nothing to judge it by.
+        StoreError: the store is out of reach.
+    """
+    if not (monitor.drift or monitor.alerts):
+        raise InputError(f"{monitor.name} has neither `drift:` nor `alerts:`, so nothing is judged; add `drift: {{}}`")
+    check_stored(monitor, store)
+    first = store.retention.whole_since(monitor.traffic) or 0
+    found = judge_past(monitor, store, until if until is not None else (1 << 62))
+    begin, end = first if since is None else max(since, first), 0 if found is None else found.until
+    if found is None or end <= begin:
+        raise InputError(_nothing(monitor, store, first, (first if since is None else since, until)))
+    verdicts = () if found.drift is None else tuple(v for v in found.drift.verdicts if v.end > begin)
+    step = step_of(monitor.bucket)
+    return Replay(
+        monitor.name,
+        str(_measure(monitor)),
+        begin,
+        end,
+        first,
+        tuple(_incidents(monitor, found, begin)),
+        tuple(_methods(monitor, store, found, (begin, end), _first_request(monitor, store, first, end))),
+        verdicts,
+        step,
+        _runs(verdicts, step, [v.mix_shifted for v in verdicts]),
+    )
+
+
+def _first_request(monitor: Monitor, store: Store, since: int, until: int) -> int:
+    """Start of the first stored bucket with a request: what was read before there was any is no past."""
+    crowd = store.history(monitor.traffic, since, until, overall_only=True)
+    busy = crowd.starts[crowd.slice(OVERALL)[:, REQUESTS] > 0]
+    return int(busy[0]) if len(busy) else since
+
+
+def check_stored(monitor: Monitor, store: Store) -> None:
+    """See that there is something stored of all that is to be judged, by this configuration's definitions.
+
+    Raises:
+        InputError: a definition has no partials; the text names the command that makes them.
+    """
+    wanted = [monitor.traffic, *(monitor.judged_definition(rule) for rule in monitor.alerts)]
+    wanted += [monitor.definition(monitor.drift.measure)] if monitor.drift is not None else []
+    lacking = [d.kernel for d in dict.fromkeys(wanted) if store.oldest_bucket(d) is None]
+    if lacking:
+        raise InputError(
+            f"{monitor.name}: nothing is stored of {', '.join(lacking)} as this configuration defines it; "
+            f"run rankmon backfill --monitor {monitor.name} --from DATE with it"
+        )
+
+
+def _nothing(monitor: Monitor, store: Store, first: int, asked: tuple[int, int | None]) -> str:
+    settled = store.settled_end(monitor.traffic, monitor.bucket)
+    if settled is None:
+        return f"{monitor.name}: no bucket is final yet, and only final ones are judged; see rankmon status"
+    span = f"after {utc(asked[0])}" if asked[1] is None else f"from {utc(asked[0])} to {utc(asked[1])}"
+    return (
+        f"{monitor.name}: nothing final is stored {span}, only {utc(first)} to {utc(settled)}; take a span of that, "
+        f"or run rankmon backfill --monitor {monitor.name} --from DATE"
+    )
+
+
+def _measure(monitor: Monitor) -> Measure:
+    """The reading that is drawn and that plain thresholds are on."""
+    return judged(monitor.measures[0] if monitor.drift is None else monitor.drift.measure)
+
+
+def _incidents(monitor: Monitor, found: Hindsight, since: int) -> Iterator[Found]:
+    """Those that were open in the span or opened in it."""
+    asked = _asked(monitor, found)
+    for stored in found.incidents:
+        incident = stored.incident
+        if incident.closed_at is not None and incident.closed_at <= since:
+            continue
+        fired = [p.change for p in found.placed if p.incident == incident.id and p.change.became == "firing"]
+        told = next((found.findings[change] for change in fired if change in found.findings), None)
+        by = tuple(dict.fromkeys(condition(*change.name) for change in fired))
+        why, is_before = "" if told is None else sentence(told), incident.opened_at <= since
+        grown = next((change.at for change in fired if change.name[0] in COLLAPSES), None)
+        yield Found(incident, by, why, is_before, asked.get(incident.id), grown)
+
+
+def _asked(monitor: Monitor, found: Hindsight) -> dict[str, int]:
+    """Incident -> when it would have asked to retrain: it has lasted, the data are sound, the last request is old."""
+    incidents = [stored.incident for stored in found.incidents]
+    broken = [
+        (i.opened_at, found.until + 1 if i.closed_at is None else i.closed_at) for i in incidents if i.matter == "data"
+    ]
+    asked: dict[str, int] = {}
+    of_the_model = [i for i in incidents if i.matter == "quality" and not _is_held_back(i, found)]
+    for incident in of_the_model if monitor.retrain_notify else ():
+        for since, until, fallen in _asking(incident, found):
+            last = max(asked.values(), default=-monitor.retrain_cooldown)
+            at = max(since, asking_since(incident, fallen) + monitor.retrain_after, last + monitor.retrain_cooldown)
+            for opened, closed in broken:
+                at = closed if opened <= at < closed else at
+            if at < until:
+                asked[incident.id] = at
+                break
+    return asked
+
+
+def _is_held_back(incident: Incident, found: Hindsight) -> bool:
+    """Whether something changed with what fired that may be all there is to it."""
+    fired = (p.change for p in found.placed if p.incident == incident.id and p.change.became == "firing")
+    return any(found.findings[change].beside for change in fired if change in found.findings)
+
+
+def _asking(incident: Incident, found: Hindsight) -> Iterator[tuple[int, int, list[int]]]:
+    """(since, until, since when each condition that asks for retraining has been fallen), as long as any fires."""
+    changes = sorted((p.change for p in found.placed if p.incident == incident.id and p.change.retrain), key=_at)
+    end, fallen = incident.closed_at or found.until + 1, dict[ConditionName, int]()
+    for i, change in enumerate(changes):
+        fallen.pop(change.name, None)
+        if change.became == "firing":
+            fallen[change.name] = change.since
+        until = changes[i + 1].at if i + 1 < len(changes) else end
+        if fallen and until > change.at:
+            yield change.at, until, list(fallen.values())
+
+
+def _at(change: Change) -> int:
+    return change.at
+
+
+def _runs(verdicts: Sequence[Verdict], step: int, holds: Sequence[bool]) -> tuple[Stretch, ...]:
+    """The stretches of steps on which something holds, with the largest effect of the mix in each."""
+    found = []
+    for is_so, some in groupby(zip(verdicts, holds, strict=True), key=lambda pair: pair[1]):
+        if is_so:
+            run = [verdict for verdict, _ in some]
+            effect = max((v.mix_effect for v in run), key=abs)
+            found.append(Stretch(run[0].end - step, None if run[-1] is verdicts[-1] else run[-1].end, effect))
+    return tuple(found)
+
+
+# ---- ways of judging -------------------------------------------------------------------------------------------------
+
+
+def _methods(monitor: Monitor, store: Store, found: Hindsight, span: tuple[int, int], first: int) -> Iterator[Method]:
+    placed = [p.change for p in found.placed]
+    every = by_matter(placed, monitor.alerts)["quality"]
+    if monitor.drift is not None and monitor.alerts:
+        yield _method(monitor, "rankmon", "verdicts and alert rules in one incident", every, span)
+    if monitor.drift is not None:
+        mine = [c for c in every if c.name[0] in VERDICTS]
+        yield _method(monitor, "drift", f"verdict degraded, {monitor.drift.false_alarms:g} in 90 d", mine, span)
+    if gone := [c for c in placed if c.name[0] in COLLAPSES]:
+        yield _method(monitor, "labels gone", "broken data of which on-call is told, after a day", gone, span)
+    for rule in monitor.alerts:
+        mine = [c for c in placed if c.name[0] == rule.name]
+        yield _method(monitor, f"rule {rule.name}", _says(rule), mine, span)
+    for rule, what, begin in _plain(monitor, span, first):
+        yield _method(monitor, rule.name, what, _crossings(monitor, store, rule, (begin, span[1])), span)
+
+
+def _method(monitor: Monitor, name: str, what: str, changes: Iterable[Change], span: tuple[int, int]) -> Method:
+    since, until = span
+    every = [Stretch(i.opened_at, i.closed_at) for i in gather(monitor.name, None, changes)[0]]
+    seen = tuple(s for s in every if s.until is None or s.until > since)
+    return Method(name, what, seen, sum(s.since > since for s in seen), sum(s.within(since, until) for s in seen))
+
+
+def _says(rule: Rule) -> str:
+    if not isinstance(rule.limit, Drop):
+        side = "above" if rule.rises else "below"
+        return f"{rule.judged} over {format_duration(rule.window)} {side} {rule.limit.at:g}"
+    by = f"{100 * rule.limit.by:g} %" if rule.limit.relative else f"{rule.limit.by:g}"
+    return f"{rule.judged} over {format_duration(rule.window)} {'up' if rule.rises else 'down'} by {by}"
+
+
+def _plain(monitor: Monitor, span: tuple[int, int], first: int) -> Iterator[tuple[Rule, str, int]]:
+    """(rule, what it says, seconds from which on it is judged) of thresholds as one would set them by hand."""
+    since, until = span
+    width = monitor.bucket
+    window, week = -(-DAY // width) * width, -(-WEEK // width) * width
+    known = (max(first, since - FIXED_REFERENCE), since)
+    if known[1] - known[0] < LEAST_FIXED_REFERENCE:
+        known = (first, min(first + LEAST_FIXED_REFERENCE, until))
+    fixed = Drop(FIXED, FIXED, True, Baseline(pinned=known))
+    days = f"{(known[1] - known[0]) / DAY:.0f} d from {utc(known[0])[:10]}"
+    yield (
+        _rule(monitor, "fixed threshold", window, fixed),
+        f"{100 * FIXED:g} % below the mean of {days}",
+        max(since, known[1]),
+    )
+    trailing = Drop(TRAILING, TRAILING, True, Baseline(trailing=week))
+    what = f"{100 * TRAILING:g} % below the {format_duration(week)} before"
+    yield _rule(monitor, "trailing threshold", window, trailing), what, since
+
+
+def _rule(monitor: Monitor, name: str, window: int, limit: Drop) -> Rule:
+    return Rule(name, _measure(monitor), window, limit)
+
+
+def _crossings(monitor: Monitor, store: Store, rule: Rule, span: tuple[int, int]) -> list[Change]:
+    """The changes of a rule that begins to be looked at with the span."""
+    since, until = span
+    assert isinstance(rule.limit, Drop)
+    pinned = rule.limit.baseline.pinned
+    begin = min(since - rule.reach, since if pinned is None else pinned[0])
+    history = store.history(monitor.judged_definition(rule), begin, until, overall_only=True)
+    view = View(history, history, monitor.bucket, monitor.min_completeness)
+    ends = range(since - since % monitor.bucket + monitor.bucket, until + 1, monitor.bucket)
+    return follow(rule, view, ends, {})[1]
+
+
+# ---- rules by themselves ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What one alert rule would have come to on what is stored, and how sure its windows are.
+
+    Attributes:
+        since, until: windows that end in (since, until], seconds since 1970.
+        method: its incidents, if it were the only rule.
+        fired: series -> how often it fired there.
+        margins: series -> (drop at which the rule fires, half of the newest window's 95 % interval), in its unit.
+    """
+
+    rule: Rule
+    since: int
+    until: int
+    method: Method
+    fired: Counter[SliceKey]
+    margins: dict[SliceKey, tuple[float, float]]
+
+    @property
+    def unsure(self) -> list[SliceKey]:
+        """The series whose interval is wider than the drop at which the rule fires: there it fires by chance too."""
+        return [key for key, (drop, half) in self.margins.items() if half > drop]
+
+
+def try_rules(monitor: Monitor, store: Store) -> list[Tried]:
+    """Each alert rule over the newest `TRIED_OVER` that are stored and final. Raises StoreError."""
+    views, first = Views(monitor, store), store.retention.whole_since(monitor.traffic)
+    settled = store.settled_end(monitor.traffic, monitor.bucket)
+    if first is None or settled is None:
+        return []
+    since = max(first, settled - TRIED_OVER)
+    return [_tried(monitor, rule, views.of(rule, since, settled), since, settled) for rule in monitor.alerts]
+
+
+def _tried(monitor: Monitor, rule: Rule, view: View, since: int, until: int) -> Tried:
+    ends = range(since + monitor.bucket, until + 1, monitor.bucket)
+    changes = follow(rule, view, ends, {})[1]
+    margins, keys = dict[SliceKey, tuple[float, float]](), keys_of(rule, view)
+    for key, seen in zip(keys, evaluate(rule, view, keys, until), strict=True):
+        lower, upper, _ = bounds(rule, view, key, until)
+        level = seen.value if seen.baseline is None else seen.baseline
+        if seen.unknown or lower is None or upper is None or level is None or seen.fires_below is None:
+            continue
+        room = seen.fires_below - level if rule.rises else level - seen.fires_below
+        margins[key] = (room, (upper - lower) / 2)
+    fired = Counter(c.key for c in changes if c.became == "firing")
+    return Tried(rule, since, until, _method(monitor, rule.name, _says(rule), changes, (since, until)), fired, margins)
+
+
+# ---- as data ---------------------------------------------------------------------------------------------------------
+
+
+def plain(found: Replay) -> dict[str, Any]:
+    """A replay as JSON data; instants and lengths in seconds, instants since 1970."""
+    return {
+        "monitor": found.monitor,
+        "measure": found.measure,
+        "since": found.since,
+        "until": found.until,
+        "judged_from": found.first,
+        "pages": len(found.of("quality")),
+        "data_incidents": len(found.of("data")),
+        "told_on_call_of_data": len(found.told_on_call),
+        "incidents": [_incident(f, found.until) for f in found.incidents],
+        "verdict_hours": found.hours,
+        "mix_shifts": [_stretch(s) | {"effect": s.effect} for s in found.mix],
+        "masked": [_stretch(s) for s in found.masked],
+        "methods": [
+            {
+                "name": m.name,
+                "what": m.what,
+                "pages": m.pages,
+                "open_seconds": m.seconds,
+                "incidents": [_stretch(s) for s in m.stretches],
+            }
+            for m in found.methods
+        ],
+    }
+
+
+def _incident(found: Found, until: int) -> dict[str, Any]:
+    incident = found.incident
+    return {
+        "id": incident.id,
+        "matter": incident.matter,
+        "severity": incident.severity,
+        "state": incident.state,
+        "retrain": incident.retrain,
+        "asks_to_retrain_at": found.asks_at,
+        "on_call_told_at": found.on_call_at,
+        "began_at": incident.began_at,
+        "opened_at": incident.opened_at,
+        "closed_at": incident.closed_at,
+        "lasted": (incident.closed_at or until) - incident.opened_at,
+        "open_before": found.is_before,
+        "by": list(found.by),
+        "why": found.why,
+    }
+
+
+def _stretch(stretch: Stretch) -> dict[str, Any]:
+    return {"since": stretch.since, "until": stretch.until}

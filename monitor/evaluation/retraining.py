@@ -1,0 +1,234 @@
+"""Requests to retrain: when one is due, and the evidence that goes with it.
+
+Retraining is recommended for a fall that has lasted, while nothing says that it is the data that broke: a model that is
+trained on broken data is worse than the one that is there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from monitor.causes.diagnosis import Subject
+from monitor.conditions.advice import changed_beside, labels_are_suspect
+from monitor.conditions.concurrent_words import held_back_by
+from monitor.conditions.incident import Incident, Matter
+from monitor.conditions.verdict_conditions import DEGRADED
+from monitor.drift.beginning import SETTLING_DAYS
+from monitor.drift.verdicts import Verdict
+from monitor.evaluation.verdicts import begun_anew
+from monitor.messages.notification import key
+from monitor.messages.words import lasting, utc
+from monitor.series import partials as b
+from monitor.series.windows import History
+from monitor.service.diagnosing import Unsaved, first_fired, stored_part, subject
+from monitor.store import Store
+from monitor.store.alerts import Retrain, StoredIncident
+from monitor.store.verdicts import Baseline
+from monitor.types import Monitor
+
+HOUR, DAY = 3600, 86_400
+REACH = 14 * DAY
+"""Seconds of the past whose windows go with a request."""
+
+LARGEST = 60_000
+"""Bytes of the evidence as JSON; half of the windows are left out for as long as it is larger."""
+
+LONGEST_TEXT = 4_000
+"""Characters of a definition's text."""
+
+MOST_OF_VERDICT = 20
+"""Alarms, changes and slices of each list of the newest verdict that go with a request."""
+
+VERSION = 1
+"""Of the evidence's form, raised when a field changes its meaning."""
+
+_OF_DIAGNOSIS = ("window", "compared", "left_out", "split", "slices", "slices_by_z", "versions", "coverage")
+
+
+def due(
+    monitor: Monitor,
+    last: Retrain | None,
+    end: int,
+    opened: Mapping[Matter, StoredIncident],
+    accepted: Sequence[Baseline] = (),
+) -> Retrain | None:
+    """The request to retrain that is due now: something asks for it, and nothing stands `in_the_way`."""
+    current = opened.get("quality")
+    if current is None or not asks(current) or in_the_way(monitor, last, end, opened, accepted):
+        return None
+    return Retrain(key("retrain", monitor.name, current.incident.id)[:16], current.incident.id, end)
+
+
+def in_the_way(
+    monitor: Monitor,
+    last: Retrain | None,
+    end: int,
+    opened: Mapping[Matter, StoredIncident],
+    accepted: Sequence[Baseline] = (),
+) -> str:
+    """Why no retraining is asked for now, though a condition that asks for it fires; empty if nothing is, or none does.
+
+    A condition that asks is not on its way back; it has asked for `retrain_after`; neither an incident
+    about the data is open nor did the labels go with the quality, or something else that may be all there is to it (see
+    `verdict_beside`); by the verdicts the mean of all traffic is not rising
+    again; nobody took what it is about for the new level; this incident did not ask yet, and the last one that did is
+    `retrain_cooldown` ago.
+
+    Args:
+        last: the newest request of the monitor.
+        end: of the last window that was judged, seconds.
+        opened: the incidents that are open now.
+        accepted: where somebody had the baseline begin anew.
+    """
+    current = opened.get("quality")
+    if current is None or not asks(current):
+        return ""
+    incident = current.incident
+    if "data" in opened or labels_are_suspect(current.findings):
+        return "the data are broken"
+    if (changed := changed_beside(current.findings)) is not None:
+        return held_back_by(changed)
+    if any(_is_taken(incident, said) for said in accepted):
+        return "what it is about was taken for the new level"
+    if last is not None and last.incident == incident.id:
+        return f"it was asked for already, {utc(last.asked_at)}"
+    # Whatever its slices do: what makes the whole rise may be the remedy.
+    whole = max((f.well_for for f in current.findings if f.verdict == DEGRADED and not f.dimension), default=0)
+    if whole:
+        return f"the mean of all traffic may have been rising again for {lasting(whole)}"
+    recovering = {(f.rule, f.dimension, f.slice) for f in current.findings if f.well_for}
+    asking = [f.since for name, f in (incident.firing or {}).items() if f.retrain and name not in recovering]
+    if not asking:
+        return "all that asks for it is on its way back"
+    lasts = end - asking_since(incident, asking)
+    if lasts < monitor.retrain_after:
+        return f"it has lasted {lasting(max(lasts, 0))} of {lasting(monitor.retrain_after)}"
+    if last is not None and end - last.asked_at < monitor.retrain_cooldown:
+        return f"the last request, {utc(last.asked_at)}, is less than {lasting(monitor.retrain_cooldown)} ago"
+    return ""
+
+
+def asking_since(incident: Incident, asking: Iterable[int]) -> int:
+    """Since when an incident has asked for retraining, seconds: not before it opened, nor before what asks fell.
+
+    Args:
+        asking: since when each condition that asks has been fallen.
+    """
+    return max(incident.opened_at, min(asking))
+
+
+def asks(current: StoredIncident) -> bool:
+    """Whether something fires in an incident that asks for retraining."""
+    return any(firing.retrain for firing in (current.incident.firing or {}).values())
+
+
+def _is_taken(incident: Incident, said: Baseline) -> bool:
+    """Whether somebody who knew of an incident had the baseline begin where what fell goes into the new level."""
+    knew = said.judged_until is not None and said.judged_until >= incident.opened_at
+    return knew and said.since + SETTLING_DAYS * DAY > incident.began_at
+
+
+def accepted(monitor: Monitor, store: Store) -> list[Baseline]:
+    """As `in_the_way` wants it. Raises StoreError."""
+    return [] if monitor.drift is None else begun_anew(monitor, monitor.drift, store)
+
+
+def evidence(monitor: Monitor, current: StoredIncident, end: int, unsaved: Unsaved, store: Store) -> dict[str, Any]:
+    """What a request to retrain rests on, as JSON data; neither texts of queries nor ids of requests are in it.
+
+    Args:
+        end: of the last window that was judged, seconds.
+        unsaved: what the judging that asks has come to; in a first run that is all there is of the incident.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    first, verdicts = first_fired(current, store, unsaved), unsaved.verdicts
+    fell = subject(monitor, first, store, unsaved)
+    taken = {one.condition: one.document for one in store.verdicts.diagnoses(current.incident.id)}
+    known = taken.get(first.name) or stored_part(monitor, current, first, store, unsaved)
+    newest = verdicts[-1] if verdicts else store.verdicts.newest(monitor.name)
+    definition = monitor.definition(fell.measure)
+    window = _window(monitor, fell)
+    history = store.history(definition, end - REACH - window, end, overall_only=fell.key == ("", ""))
+    return _bounded(
+        {
+            "version": VERSION,
+            "measure": str(fell.measure),
+            "dimension": fell.key[0],
+            "slice": fell.key[1],
+            "window_seconds": window,
+            "series": _series(monitor, fell, window, history, end),
+            "expected": _expected(monitor, end, verdicts, store),
+            "verdict": None if newest is None else _verdict(newest),
+            "diagnosis": {name: known.get(name) for name in _OF_DIAGNOSIS} | {"comparison": _comparison(known)},
+            "definitions": [_definition(d.kernel, d.id, d.text) for d in (definition, monitor.traffic)],
+        }
+    )
+
+
+def _window(monitor: Monitor, fell: Subject) -> int:
+    """Length of the windows that are shown: as long as what was judged, or the monitor's first."""
+    return monitor.windows[0] if fell.finding is None or fell.finding.verdict else fell.finding.window
+
+
+def _series(monitor: Monitor, fell: Subject, window: int, history: History, end: int) -> list[dict[str, Any]]:
+    """The windows that ended in the last two weeks, oldest first."""
+    step = max(monitor.bucket, HOUR)
+    partials, found = history.slice(fell.key), []
+    for at in range(end - (REACH // step - 1) * step, end + 1, step):
+        rows = history.rows(at - window, at)
+        sums = partials[rows].sum(axis=0)
+        value = float(b.read_as(fell.measure, sums))
+        is_whole = (rows.stop - rows.start) * monitor.bucket >= monitor.min_completeness * window
+        if is_whole and not np.isnan(value):
+            found.append({"end": at, "value": round(value, 6), "requests": int(sums[b.REQUESTS])})
+    return found
+
+
+def _expected(monitor: Monitor, end: int, verdicts: Sequence[Verdict], store: Store) -> list[dict[str, Any]]:
+    """What the verdicts saw and expected in the last two weeks, oldest first."""
+    stored = store.verdicts.drawn(monitor.name, end - REACH, end)
+    rows = {one.end: (one.observed, one.expected) for one in stored}
+    rows |= {v.end: (v.observed, v.expected) for v in verdicts if end - REACH < v.end <= end}
+    known = sorted((at, *both) for at, both in rows.items() if None not in both)
+    return [{"end": at, "observed": round(o or 0.0, 6), "expected": round(e or 0.0, 6)} for at, o, e in known]
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    """The newest verdict, of long lists their beginning; without its split, which is the diagnosis'.
+
+    `totals` has how many there are in all.
+    """
+    found = {name: value for name, value in asdict(verdict).items() if name != "split"}
+    lists = {name: value for name, value in found.items() if isinstance(value, tuple)}
+    first = {name: value[:MOST_OF_VERDICT] for name, value in lists.items()}
+    return found | first | {"totals": {name: len(value) for name, value in lists.items()}}
+
+
+def _comparison(known: Mapping[str, Any]) -> Any:
+    captured = known.get("captured")
+    return None if captured is None else captured.get("comparison")
+
+
+def _definition(measure: str, id_: str, text: str) -> dict[str, str]:
+    shown = text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "..."
+    return {"measure": measure, "id": id_, "text": shown}
+
+
+def _bounded(found: dict[str, Any]) -> dict[str, Any]:
+    """With fewer windows, and then fewer slices, where it would be too large."""
+    while len(json.dumps(found)) > LARGEST and len(found["series"]) + len(found["expected"]) > 2:
+        found |= {name: found[name][::-2][::-1] for name in ("series", "expected")}
+    diagnosis = found["diagnosis"]
+    while len(json.dumps(found)) > LARGEST and len(diagnosis["slices"]) > 1:
+        for name in ("slices", "slices_by_z", "versions"):
+            diagnosis[name] = diagnosis[name][: max(1, len(diagnosis[name]) // 2)]
+        if diagnosis["split"] is not None:
+            diagnosis["split"]["parts"] = diagnosis["split"]["parts"][: len(diagnosis["slices"])]
+    return found

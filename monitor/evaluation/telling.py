@@ -1,0 +1,224 @@
+"""Who is told of what has changed, and in what words; and what is kept of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from monitor.conditions.findings import Finding, reason
+from monitor.conditions.incident import Incident, Placed
+from monitor.conditions.rules import SEVERITIES, Severity
+from monitor.conditions.thresholds import ConditionName
+from monitor.conditions.verdict_conditions import COLLAPSES
+from monitor.conditions.verdict_words import reason as verdict_reason
+from monitor.drift.verdicts import SLICE_KINDS
+from monitor.evaluation.retraining import accepted, due, evidence
+from monitor.evaluation.work import GONE, Followed, Result, Work
+from monitor.messages.notification import About, Kind, Notification, key, notification
+from monitor.messages.words import CALLED
+from monitor.series.finality import final_age
+from monitor.service.diagnosing import Unsaved
+from monitor.store import Store
+from monitor.store.alerts import Judgement, StoredIncident, Transition
+from monitor.types import Monitor
+
+
+@dataclass(frozen=True)
+class Telling:
+    """Whom to tell.
+
+    Attributes:
+        targets: channel -> its receivers.
+        page: address of rankmon's page, ending in a slash.
+        real_now: real seconds since 1970.
+        is_current: whether the monitor has nothing left to read, so that what is open is open now.
+        called: how rankmon is called, see `words.command`.
+    """
+
+    targets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    page: str = ""
+    real_now: float = 0.0
+    is_current: bool = False
+    called: str = CALLED
+
+
+def tell(work: Work, result: Result, now: float, store: Store, telling: Telling) -> Judgement | None:
+    """The judgement with its notifications; None if there is nothing new at all."""
+    monitor = work.monitor
+    is_now = telling.is_current and now - work.end <= _longest_wait(monitor)
+    may_page = is_now and not _is_silenced(monitor.name, store, telling)
+    incidents, notices = [], []
+    for stored in result.incidents:
+        was = work.as_open(stored.incident.id)
+        kind = _kind(stored, was, may_page, is_now, store)
+        incidents.append(replace(stored, told=stored.told or kind == "firing"))
+        if kind is not None:
+            notices += _notices(kind, stored, result, store, monitor, telling)
+    opened = {s.incident.matter: s for s in incidents if s.incident.is_open}
+    new_levels = accepted(monitor, store)
+    # Whoever is asked to retrain must be able to see why: of what is open everybody is told by now if they may be.
+    retrain = due(monitor, work.state.retrain, work.end, opened, new_levels) if may_page else None
+    steps = [_recorded(p, result.followed, now) for p in result.placed]
+    if retrain is not None:
+        asked = replace(_asking(work, result, steps, opened["quality"], store, telling), key=key(retrain.key))
+        notices += [(target, asked) for target in _targets(monitor.retrain_notify, telling)]
+    nothing_new = work.end == work.state.until and not (result.placed or notices or retrain or result.anew)
+    if nothing_new and set(result.followed.conditions) == set(work.state.conditions):
+        return None
+    return Judgement(
+        monitor.name,
+        work.end,
+        result.followed.conditions,
+        incidents,
+        result.removed,
+        result.anew,
+        steps,
+        notices,
+        retrain,
+        result.followed.drift,
+        monitor.drift is not None,
+        result.undone,
+    )
+
+
+def _longest_wait(monitor: Monitor) -> int:
+    """Seconds after a window's end in which a daemon that runs all the time comes to judge it, at the latest.
+
+    It reads as far back as `history`; what it reads is final when its labels have had their time, or after a timeout.
+    """
+    return monitor.history + final_age(monitor) + monitor.final_timeout + monitor.bucket
+
+
+def _kind(
+    stored: StoredIncident, was: StoredIncident | None, may_page: bool, is_now: bool, store: Store
+) -> Kind | None:
+    """What is to be told of an incident, if anything.
+
+    That it has got worse is told like a beginning: only of what is so now. Until then it counts as not told.
+    """
+    incident = stored.incident
+    if not stored.told:
+        return "firing" if incident.is_open and may_page else None
+    if not incident.is_open:
+        return None if was is None else "withdrawn" if incident.state == "withdrawn" else "resolved"
+    is_worse, is_less = _against_what_was_told(stored, was, store)
+    is_as_it_was = was is not None and _told_of(was.incident) == _told_of(incident)
+    if is_now:
+        is_changed = not is_as_it_was or is_worse or (was is not None and _joined(was.findings, stored.findings))
+        return "updated" if is_changed else None
+    return "updated" if is_less and not (is_as_it_was or is_worse) else None
+
+
+def _against_what_was_told(stored: StoredIncident, was: StoredIncident | None, store: Store) -> tuple[bool, bool]:
+    """(whether an incident is worse than it was told last, whether something is over since)."""
+    _, last = store.alerts.notices(stored.incident.id)
+    known, severity = _told_last(last, was)
+    before, after = ({(f.rule, f.dimension, f.slice) for f in some} for some in (known, stored.findings))
+    is_graver = severity is not None and SEVERITIES.index(stored.incident.severity) > SEVERITIES.index(severity)
+    return is_graver or not after <= before or _joined(known, stored.findings), not before <= after
+
+
+def _told_last(last: Notification | None, was: StoredIncident | None) -> tuple[Sequence[Finding], Severity | None]:
+    """What was said of an incident when it was told last; where that is not known, as it was stored."""
+    if last is not None:
+        return () if last.kind in ("resolved", "withdrawn") else last.findings, last.severity
+    return ((), None) if was is None else (was.findings, was.incident.severity)
+
+
+def _joined(was: Sequence[Finding], now: Sequence[Finding]) -> bool:
+    """Whether the data of further slices are broken."""
+    before, after = (
+        {(f.rule, s.slice) for f in some if f.rule in SLICE_KINDS for s in f.slices} for some in (was, now)
+    )
+    return not after <= before
+
+
+def _told_of(incident: Incident) -> dict[ConditionName, Severity]:
+    return {name: firing.severity for name, firing in (incident.firing or {}).items()}
+
+
+def _notices(
+    kind: Kind, stored: StoredIncident, result: Result, store: Store, monitor: Monitor, telling: Telling
+) -> list[tuple[str, Notification]]:
+    """A notification for each receiver: of what opens those of the monitor, of the rest those who were told of that."""
+    id_ = stored.incident.id
+    number, last = store.alerts.notices(id_)
+    former = last.severity if last is not None and last.severity != stored.incident.severity else None
+    reasons = result.followed.reasons
+    over = _over(stored, last) if kind == "updated" else ()
+    ends = (p.change for p in result.placed if p.incident == id_ and p.change.became != "firing")
+    why = next((reasons[change] for change in ends if change in reasons), GONE)
+    about = _about(monitor, telling, last)
+    notice = notification(kind, about, stored.incident, stored.findings, number, former, why, over)
+    here, told = _targets(_channels(monitor, stored.incident), telling), told_targets(id_, store, telling)
+    if kind != "firing" and told:
+        here = list(dict.fromkeys([*told, *(here if _has_collapsed(stored.incident) else ())]))
+    return [(target, notice) for target in here]
+
+
+def _over(stored: StoredIncident, last: Notification | None) -> list[Finding]:
+    """What was told of an incident on the quality, and is over while the rest goes on."""
+    if last is None or stored.incident.matter != "quality":
+        return []
+    still = {(f.rule, f.dimension, f.slice) for f in stored.findings}
+    return [f for f in last.findings if (f.rule, f.dimension, f.slice) not in still]
+
+
+def _channels(monitor: Monitor, incident: Incident) -> tuple[str, ...]:
+    """Who is told of an incident: of broken data their owners, and where those stay broken the model's as well."""
+    owners = () if monitor.drift is None else monitor.drift.notify_data
+    if incident.matter == "quality" or not owners:
+        return monitor.notify
+    return (*owners, *monitor.notify) if _has_collapsed(incident) else owners
+
+
+def _has_collapsed(incident: Incident) -> bool:
+    return any(name[0] in COLLAPSES for name in incident.firing or {})
+
+
+def _about(monitor: Monitor, telling: Telling, last: Notification | None) -> About:
+    return as_told(About(monitor.name, monitor.labels, monitor.runbook_url, telling.page, telling.called), last)
+
+
+def as_told(about: About, last: Notification | None) -> About:
+    """With the labels by which the receivers know the incident, whatever the configuration says now."""
+    return about if last is None else replace(about, labels=last.labels)
+
+
+def _targets(channels: Iterable[str], telling: Telling) -> list[str]:
+    return list(dict.fromkeys(target for channel in channels for target in telling.targets.get(channel, ())))
+
+
+def told_targets(incident: str, store: Store, telling: Telling) -> list[str]:
+    """Who was told of an incident and is still there to be told more."""
+    known = {target for targets in telling.targets.values() for target in targets}
+    return [target for target in store.alerts.told(incident) if target in known]
+
+
+def _is_silenced(monitor: str, store: Store, telling: Telling) -> bool:
+    return any(s.monitor == monitor for s in store.alerts.silences(telling.real_now))
+
+
+def _asking(
+    work: Work, result: Result, steps: Sequence[Transition], current: StoredIncident, store: Store, telling: Telling
+) -> Notification:
+    """A request to retrain, with its evidence; `steps` are about to be stored."""
+    number, last = store.alerts.notices(current.incident.id)
+    about, drift = _about(work.monitor, telling, last), result.followed.drift
+    asked = notification("retrain", about, current.incident, current.findings, number)
+    verdicts = () if drift is None else drift.verdicts
+    unsaved = Unsaved(steps, result.since if result.anew else math.inf, verdicts)
+    return replace(asked, evidence=evidence(work.monitor, current, work.end, unsaved, store))
+
+
+def _recorded(placed: Placed, followed: Followed, now: float) -> Transition:
+    found = transition(placed, followed.findings.get(placed.change), now)
+    return replace(found, reason=followed.reasons.get(placed.change, found.reason))
+
+
+def transition(placed: Placed, finding: Finding | None, now: float) -> Transition:
+    change = placed.change
+    of_verdict = finding is not None and finding.verdict and change.became != "withdrawn"
+    said = (verdict_reason if of_verdict else reason)(change.was, change.became, finding)
+    return Transition(placed.incident, *change.name, change.was, change.became, change.at, now, said, finding)

@@ -1,0 +1,393 @@
+"""Every measure over many requests at once, in NumPy.
+
+Rows are sparse: a row of gain 0 may be left out, because it adds nothing to a list's gain or to its ideal.
+Only a gain table with gain(0) other than 0 needs every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.measures.measure import Measure
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+# Up to this many grades, counting per grade beats sorting; both give the same ideal.
+_FEW_GRADES = 12
+
+# Down to this rank discounts are looked up; where lists are longer, they are computed row by row.
+_LONGEST_TABLE = 10_000
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is judged of each request's query, shown or not: `count` items of `grade` for `request`."""
+
+    request: Ints
+    grade: Floats
+    count: Ints
+
+
+@dataclass(frozen=True)
+class Rankings:
+    """The rows of `size` requests, as columns of equal length n.
+
+    Attributes:
+        size: number of requests; the rows name them 0 .. size - 1.
+        request: (n,) request of each row.
+        rank: (n,) logged position from 1 on; at most one row a rank in a request.
+        grade: (n,) relevance, 0 or more.
+        sampled: (size,) whether the request has a label at all; the others are no data, not zeros.
+        shown: cut-off -> (size,) number of items shown down to it; needed for `ctr`, an uncut `precision`, and
+            `no_results`.
+        judged: needed for `ideal=global`.
+    """
+
+    size: int
+    request: Ints
+    rank: Ints
+    grade: Floats
+    sampled: Bools
+    shown: Mapping[int | None, Ints] = field(default_factory=dict)
+    judged: Judged | None = None
+
+    @cached_property
+    def by_rank(self) -> Ints:
+        """Row numbers, ordered by request and then rank."""
+        return np.lexsort((self.rank, self.request))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One measure of each request, shape (size,) each.
+
+    Attributes:
+        value: the measure; 0 where `empty`.
+        empty: the value is undefined (0/0) or nothing relevant was there.
+        numerator, denominator: what a pooled reading sums; zeros where the measure has no such reading.
+    """
+
+    value: Floats
+    empty: Bools
+    numerator: Floats
+    denominator: Floats
+
+
+def score(measure: Measure, rankings: Rankings) -> Scores:
+    """The measure of every request, also of those not `sampled`: leaving them out is up to the reader.
+
+    Sources: DCG and NDCG, Jarvelin and Kekalainen (2002) and Burges et al. (2005); ERR, Chapelle et al. (2009);
+    RBP, Moffat and Zobel (2008); the others as trec_eval has them, where precision of a short list divides by k.
+    The ideal is over: `local` the first k shown, `recall` all logged items, `global` all judged items of the
+    query, `max` k items of `max_grade`; each sorted by gain and cut at k.
+
+    Raises:
+        ValueError: a grade that the measure cannot take, or no judgments where they are needed.
+
+    >>> rows = Rankings(1, np.array([0, 0]), np.array([2, 3]), np.array([1.0, 3.0]), np.array([True]))
+    >>> float(score(Measure("ndcg", 2), rows).value[0].round(4))
+    0.1738
+    """
+    return _KERNELS[measure.name](measure, rankings)
+
+
+def gains(measure: Measure, grade: Floats) -> Floats:
+    """Gain of each grade, same shape.
+
+    Raises:
+        ValueError: a grade is out of the measure's range, or is missing from the gain table. Grade 0 need not
+            be in the table and is worth 0 then.
+    """
+    _check_range(measure, grade)
+    if measure.gain == "linear":
+        return grade
+    if measure.gain == "exp2":
+        return np.asarray(np.exp2(grade) - 1)
+    table = {0.0: 0.0, **dict(measure.gain)}
+    known = np.array(sorted(table))
+    at = np.clip(np.searchsorted(known, grade), 0, len(known) - 1)
+    if (known[at] != grade).any():
+        raise ValueError(f"grade {grade[known[at] != grade][0]:g} is not in the gain table of {measure}")
+    return np.array([table[g] for g in known])[at]
+
+
+def _check_range(measure: Measure, grade: Floats) -> None:
+    highest = measure.highest_grade
+    within = (grade >= 0) & (grade <= highest)
+    if not within.all():
+        raise ValueError(f"grade {grade[~within][0]:g} is not from 0 to {highest:g}, as {measure} needs it")
+
+
+def discounts(measure: Measure, rank: Ints) -> Floats:
+    """Discount of each rank (from 1 on), same shape.
+
+    >>> discounts(Measure("dcg", discount="jarvelin"), np.array([1, 2, 4])).tolist()
+    [1.0, 1.0, 0.5]
+    """
+    if measure.discount == "reciprocal":
+        return 1 / rank
+    if measure.discount == "jarvelin":
+        return np.asarray(1 / np.log2(np.maximum(rank, 2)))
+    return np.asarray(1 / np.log2(rank + 1.0))
+
+
+def _sum(request: Ints, weight: Floats | None, size: int) -> Floats:
+    return np.bincount(request, weights=weight, minlength=size).astype(np.float64, copy=False)
+
+
+def _ratio(numerator: Floats, denominator: Floats) -> Scores:
+    empty = denominator <= 0
+    value = np.divide(numerator, denominator, out=np.zeros_like(numerator), where=~empty)
+    return Scores(value, empty, numerator, denominator)
+
+
+def _plain(value: Floats, empty: Bools) -> Scores:
+    none = np.zeros(len(value))
+    return Scores(value, empty, none, none)
+
+
+def _within(m: Measure, rank: Ints) -> Ints | slice:
+    return slice(None) if m.k is None else np.flatnonzero(rank <= m.k)
+
+
+def _gained(m: Measure, r: Rankings) -> tuple[Ints, Ints, Floats]:
+    """(request, rank, gain) of the rows whose gain is above 0: only these add to a list's gain or to its ideal."""
+    gain = gains(m, r.grade)
+    some = np.flatnonzero(gain > 0)
+    if len(some) == len(gain):
+        return r.request, r.rank, gain
+    return r.request[some], r.rank[some], gain[some]
+
+
+def _dcg(m: Measure, request: Ints, rank: Ints, gain: Floats, size: int) -> Floats:
+    return _sum(request, gain * _discounts_within(m, rank), size)
+
+
+def _discounts_within(m: Measure, rank: Ints) -> Floats:
+    """Discount of each rank, 0 past the cut-off."""
+    longest = int(rank.max(initial=0))
+    last = longest if m.k is None else min(m.k, longest)
+    if last > _LONGEST_TABLE:
+        return np.where(rank <= last, discounts(m, rank), 0.0)
+    table: Floats = np.r_[0.0, discounts(m, np.arange(1, last + 1)), 0.0]
+    return np.take(table, np.minimum(rank, last + 1))
+
+
+def _ideal_dcg(m: Measure, r: Rankings, request: Ints, rank: Ints, gain: Floats) -> Floats:
+    """The best that a list could gain, of each request; the last three are as `_gained` gives them."""
+    if m.ideal == "max":
+        top = gains(m, np.array([m.highest_grade]))[0]
+        return np.full(r.size, top * discounts(m, np.arange(1, (m.k or 1) + 1)).sum())
+    if m.ideal == "global":
+        if r.judged is None:
+            raise ValueError(f"{m} needs all judgments of each query")
+        return _best(m, r.judged.request, gains(m, r.judged.grade), r.judged.count, r.size)
+    kept = _within(m, rank) if m.ideal == "local" else slice(None)
+    return _best(m, request[kept], gain[kept], None, r.size)
+
+
+def _best(m: Measure, request: Ints, gain: Floats, count: Ints | None, size: int) -> Floats:
+    """DCG@k of each request's gains in their best order."""
+    levels = _levels(gain)
+    if levels is None:
+        return _best_by_sorting(m, request, gain, count, size)
+    return _best_by_counting(m, request, gain, count, size, levels)
+
+
+def _from(level: float, request: Ints, gain: Floats, count: Ints | None) -> tuple[Ints, Floats, Ints | None]:
+    """What has a gain of `level` or more."""
+    enough = np.flatnonzero(gain >= level)
+    if len(enough) == len(gain):
+        return request, gain, count
+    return request[enough], gain[enough], None if count is None else count[enough]
+
+
+def _levels(gain: Floats) -> list[float] | None:
+    """The distinct gains above 0 in rising order, or None where they are many. A peek may spare a useless sort."""
+    if len(np.unique(gain[:256])) > _FEW_GRADES:
+        return None
+    levels = np.unique(gain)
+    return None if len(levels) > _FEW_GRADES else levels[levels > 0].tolist()
+
+
+def _best_by_counting(
+    m: Measure, request: Ints, gain: Floats, count: Ints | None, size: int, levels: list[float]
+) -> Floats:
+    """Sum over the distinct gains g of (g - next lower g) * C[min(k, number of items of gain >= g)].
+
+    C[j] is the sum of the first j discounts: items of at least that gain stand at the head of the ideal list.
+    """
+    ideal, below = np.zeros(size), 0.0
+    for level in levels:
+        request, gain, count = _from(level, request, gain, count)
+        items = _sum(request, None if count is None else count.astype(float), size).astype(np.int64)
+        items = items if m.k is None else np.minimum(items, m.k)
+        cumulated = np.r_[0.0, np.cumsum(discounts(m, np.arange(1, items.max(initial=0) + 1)))]
+        ideal += (level - below) * cumulated[items]
+        below = level
+    return ideal
+
+
+def _best_by_sorting(m: Measure, request: Ints, gain: Floats, count: Ints | None, size: int) -> Floats:
+    if count is not None:
+        request, gain = np.repeat(request, count), np.repeat(gain, count)
+    order = np.lexsort((-gain, request))
+    request, gain = request[order], gain[order]
+    return _dcg(m, request, _ordinal(request, size) + 1, gain, size)
+
+
+def _ordinal(request: Ints, size: int) -> Ints:
+    """0, 1, 2 ... within each request, of rows that are grouped by request in rising order."""
+    counts = np.bincount(request, minlength=size)
+    starts = np.cumsum(counts) - counts
+    return np.arange(len(request)) - starts[request]
+
+
+def _is_relevant(m: Measure, grade: Floats) -> Bools:
+    return grade > 0 if m.rel is None else grade >= m.rel
+
+
+def _relevant_rows(m: Measure, r: Rankings) -> Ints:
+    return np.flatnonzero(_is_relevant(m, r.grade))
+
+
+def _hit_rows(m: Measure, r: Rankings) -> Ints:
+    """Numbers of the relevant rows within k."""
+    rows = _relevant_rows(m, r)
+    return rows if m.k is None else rows[r.rank[rows] <= m.k]
+
+
+def _hits(m: Measure, r: Rankings) -> Floats:
+    """How many relevant items stand within k, of each request."""
+    return _sum(r.request[_hit_rows(m, r)], None, r.size)
+
+
+def _listed(m: Measure, r: Rankings) -> Floats:
+    """How many relevant items stand anywhere in the list, of each request."""
+    return _sum(r.request[_relevant_rows(m, r)], None, r.size)
+
+
+def _pool(m: Measure, r: Rankings) -> Floats:
+    """How many relevant items there are to be found, by the measure's ideal."""
+    if m.ideal == "global":
+        if r.judged is None:
+            raise ValueError(f"{m} needs all judgments of each query")
+        relevant = _is_relevant(m, r.judged.grade)
+        return _sum(r.judged.request[relevant], r.judged.count[relevant].astype(float), r.size)
+    return _hits(m, r) if m.ideal == "local" else _listed(m, r)
+
+
+def _relevant_in_order(m: Measure, r: Rankings) -> tuple[Ints, Ints]:
+    """(row number, how many relevant stand above) of the relevant rows within k, by request and rank."""
+    hit = np.zeros(len(r.rank), bool)
+    hit[_hit_rows(m, r)] = True
+    rows = r.by_rank[hit[r.by_rank]]
+    return rows, _ordinal(r.request[rows], r.size)
+
+
+def _score_ndcg(m: Measure, r: Rankings) -> Scores:
+    rows = _gained(m, r)
+    found = _ratio(_dcg(m, *rows, r.size), _ideal_dcg(m, r, *rows))
+    if m.ideal != "max":
+        return found
+    # This ideal is made of no data, and so is there where nothing is relevant too.
+    return replace(found, empty=found.empty | (_sum(rows[0], rows[2], r.size) <= 0))
+
+
+def _score_dcg(m: Measure, r: Rankings) -> Scores:
+    request, rank, gain = _gained(m, r)
+    return _plain(_dcg(m, request, rank, gain, r.size), _sum(request, gain, r.size) <= 0)
+
+
+def _score_cg(m: Measure, r: Rankings) -> Scores:
+    request, rank, gain = _gained(m, r)
+    kept = _within(m, rank)
+    return _plain(_sum(request[kept], gain[kept], r.size), _sum(request, gain, r.size) <= 0)
+
+
+def _score_precision(m: Measure, r: Rankings) -> Scores:
+    hits = _hits(m, r)
+    depth = r.shown[None].astype(float) if m.k is None else np.full(r.size, float(m.k))
+    ratio = _ratio(hits, depth)
+    return Scores(ratio.value, _listed(m, r) == 0, hits, depth)
+
+
+def _score_recall(m: Measure, r: Rankings) -> Scores:
+    return _ratio(_hits(m, r), _pool(m, r))
+
+
+def _score_map(m: Measure, r: Rankings) -> Scores:
+    rows, above = _relevant_in_order(m, r)
+    ratio = _ratio(_sum(r.request[rows], (above + 1) / r.rank[rows], r.size), _pool(m, r))
+    return _plain(ratio.value, ratio.empty)
+
+
+def _score_mrr(m: Measure, r: Rankings) -> Scores:
+    rows = _hit_rows(m, r)
+    first = np.full(r.size, np.inf)
+    np.minimum.at(first, r.request[rows], r.rank[rows].astype(float))
+    return _plain(1 / first, _listed(m, r) == 0)
+
+
+def _score_hit_rate(m: Measure, r: Rankings) -> Scores:
+    return _plain((_hits(m, r) > 0).astype(float), _listed(m, r) == 0)
+
+
+def _score_err(m: Measure, r: Rankings) -> Scores:
+    _check_range(m, r.grade)
+    rows, above = _relevant_in_order(m, r)
+    request, rank = r.request[rows], r.rank[rows]
+    # (2^grade - 1) / 2^max_grade, so written that nothing overflows.
+    stops = np.exp2(r.grade[rows] - m.highest_grade) - np.exp2(-m.highest_grade)
+    value, reached = np.zeros(r.size), np.ones(r.size)
+    # A person reaches an item unless an earlier one satisfied: one step a place, all requests at once.
+    order = np.argsort(above, kind="stable")
+    for step in np.split(order, np.cumsum(np.bincount(above))[:-1]):
+        at, stop = request[step], stops[step]
+        value[at] += reached[at] * stop / rank[step]
+        reached[at] *= 1 - stop
+    return _plain(value, _listed(m, r) == 0)
+
+
+def _score_rbp(m: Measure, r: Rankings) -> Scores:
+    p = m.p or 0.8
+    hit = _hit_rows(m, r)
+    value = (1 - p) * _sum(r.request[hit], np.power(p, r.rank[hit] - 1.0), r.size)
+    return _plain(value, _listed(m, r) == 0)
+
+
+def _score_ctr(m: Measure, r: Rankings) -> Scores:
+    return _ratio(_hits(m, r), r.shown[m.k].astype(float))
+
+
+def _score_no_results(m: Measure, r: Rankings) -> Scores:
+    return _plain((r.shown[None] == 0).astype(float), np.zeros(r.size, bool))
+
+
+def _score_click_position(m: Measure, r: Rankings) -> Scores:
+    hit = _hit_rows(m, r)
+    return _ratio(_sum(r.request[hit], r.rank[hit].astype(float), r.size), _hits(m, r))
+
+
+_KERNELS: dict[str, Callable[[Measure, Rankings], Scores]] = {
+    "ndcg": _score_ndcg,
+    "dcg": _score_dcg,
+    "cg": _score_cg,
+    "precision": _score_precision,
+    "recall": _score_recall,
+    "map": _score_map,
+    "mrr": _score_mrr,
+    "hit_rate": _score_hit_rate,
+    "err": _score_err,
+    "rbp": _score_rbp,
+    "ctr": _score_ctr,
+    "click_position": _score_click_position,
+    "no_results": _score_no_results,
+}

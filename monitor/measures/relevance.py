@@ -1,0 +1,240 @@
+"""From logged rows and events to graded rows: label recipes, and what is refused and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.measures.measure import Measure
+from monitor.types import Events
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+REASONS = {
+    "null_request": "rows without a request id",
+    "null_item": "rows without an item (its place in the list stays taken)",
+    "null_position": "rows without a position",
+    "bad_position": "rows whose position is before the first, or no whole number",
+    "bad_time": "rows of requests, and events, whose time cannot be read; the requests are no sample",
+    "long_request": "rows of requests that take longer than max_request_span; the requests are left out",
+    "bad_text": "rows of requests whose slice or query is not valid UTF-8; the requests are left out",
+    "ambiguous_time": "the same where a local time stands twice or never because the clocks change; of events those "
+    "of which it depends on the reading whether they count",
+    "duplicate_row": "relevant rows that the request has already, same item and place; the highest grade counts",
+    "duplicate_item": "relevant rows of an item at several places; the highest grade counts, then the last place",
+    "duplicate_position": "relevant rows at a place that another relevant item holds; the highest grade counts",
+    "bad_grade": "grades that are no number, or not in a measure's gain table; then that measure alone goes without",
+    "negative_grade": "grades under 0",
+    "grade_above_max": "grades over the highest; where it is a measure's own, that measure alone goes without",
+    "early_event": "events shortly before their request was served",
+    "late_event": "events shortly after the attribution time, if they were there when the bucket was last read",
+    "mixed_slice": "requests whose rows differ in a slice column; they count under `(mixed)`",
+    "mixed_query": "requests whose rows differ in their query; they are no sample",
+}
+"""Why rows are left out, and what each reason means. A refused row is counted, never repaired."""
+
+CLOCK_CHANGE = 3600
+"""Seconds by which clocks are set back and forward."""
+
+
+@dataclass
+class Refusals:
+    """Counts of refused rows by reason and request, shape (size,) each."""
+
+    size: int
+    counts: dict[str, Ints] = field(default_factory=dict)
+
+    def add(self, reason: str, request: Ints) -> None:
+        """Count one refused row for every entry of `request`."""
+        self.add_counts(reason, np.bincount(request, minlength=self.size))
+
+    def add_counts(self, reason: str, counts: Ints) -> None:
+        """Add `counts` refused rows, one number a request."""
+        if counts.any():
+            before = self.counts.get(reason)
+            self.counts[reason] = counts.astype(np.int64) if before is None else before + counts
+
+
+@dataclass(frozen=True)
+class GradeLimits:
+    """Which grades can be taken: by a label recipe, by one measure, or by several at once."""
+
+    highest: float = np.inf
+    tabled: frozenset[float] | None = None
+
+    @classmethod
+    def of(cls, measures: Sequence[Measure], bound: float | None) -> GradeLimits:
+        """The limits that `measures` and the recipe's own `bound` set together; of no measures, the recipe's alone."""
+        tops = [m.highest_grade for m in measures] + ([] if bound is None else [bound])
+        tables = [frozenset(g for g, _ in m.gain) | {0.0} for m in measures if isinstance(m.gain, tuple)]
+        return cls(min(tops, default=np.inf), frozenset.intersection(*tables) if tables else None)
+
+    def faults(self) -> Iterator[tuple[str, Callable[[Floats], Bools]]]:
+        """Each reason to refuse a grade, and which grades it is about; the first one counts."""
+        yield "bad_grade", lambda g: ~np.isfinite(g)
+        yield "negative_grade", lambda g: g < 0
+        yield "grade_above_max", lambda g: g > self.highest
+        if self.tabled is not None:
+            yield "bad_grade", lambda g: ~np.isin(g, sorted(self.tabled or ()))
+
+    def allow(self, grade: Floats) -> Bools:
+        """Which grades are within the limits."""
+        allowed: Bools = ~np.any([wrong(grade) for _, wrong in self.faults()], axis=0)
+        return allowed
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of rankings as columns, shape (n,) each: request number, item code, logged position from 1, grade."""
+
+    request: Ints
+    item: Ints
+    position: Floats
+    grade: Floats
+
+    def where(self, kept: Bools | Ints) -> Rows:
+        """The rows that `kept` picks."""
+        return Rows(self.request[kept], self.item[kept], self.position[kept], self.grade[kept])
+
+    def with_grades_of(self, graded: Rows) -> Rows:
+        """These rows, each with the grade that `graded` has for its request and item; nan where it has none.
+
+        Args:
+            graded: sorted by request and item, each pair once, as `combine` gives them.
+        """
+        grade = np.full(len(self.request), np.nan)
+        if len(graded.request):
+            items = 1 + max(graded.item.max(), self.item.max(initial=0))
+            known, wanted = graded.request * items + graded.item, self.request * items + self.item
+            at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+            grade = np.where(known[at] == wanted, graded.grade[at], np.nan)
+        return Rows(self.request, self.item, self.position, grade)
+
+
+def event_grades(recipe: Events, kind: NDArray[np.object_] | None, value: Floats | None, size: int) -> Floats:
+    """Grade of each event, shape (size,): the highest of the rules that it meets; nan where it meets none.
+
+    Args:
+        kind: (size,) event types, where the recipe names a type column.
+        value: (size,) the events' values, where the recipe names a value column: nan where missing, inf where it is
+            no number, which meets no minimum and is no grade.
+    """
+    grade = np.full(size, np.nan)
+    for rule in recipe.rules:
+        met = np.ones(size, bool) if rule.type is None or kind is None else np.asarray(kind == rule.type, bool)
+        if rule.minimum is not None and value is not None:
+            met &= (value >= rule.minimum) & np.isfinite(value)
+        worth = value if rule.grade is None and value is not None else np.full(size, rule.grade or 0.0)
+        grade = np.where(met, np.fmax(grade, worth), grade)
+    return grade
+
+
+def attribute(
+    rows: Rows,
+    at: Ints,
+    served: Ints,
+    recipe: Events,
+    span: int,
+    refusals: Refusals,
+    unreadable: Bools | None = None,
+    doubtful: Bools | None = None,
+) -> Rows:
+    """The rows of events that count: worth a usable grade, and within the attribution time.
+
+    Args:
+        rows: one row per event, with the grade that the event is worth; one of nan is none of ours.
+        at: (n,) microseconds, when it happened.
+        served: (size,) microseconds, when each request was served. Events in [served, served + attribution) count.
+        span: seconds before the serving and after the attribution within which an event is reported as refused.
+            Farther ones are seen or not seen by how much is read at once, so they are not counted at all.
+        unreadable: (n,) whether `at` only tells the event's place in the source's order.
+        doubtful: (n,) whether it may also have happened `CLOCK_CHANGE` later.
+    """
+    never = np.zeros(len(at), bool)
+    since, near, end = at - served[rows.request], span * 1_000_000, recipe.attribution * 1_000_000
+    inside, later = (since >= 0) & (since < end), since + CLOCK_CHANGE * 1_000_000
+    left = ~np.isnan(rows.grade) & (since >= -near) & (since < end + near)
+    for reason, wrong in (
+        ("bad_time", never if unreadable is None else unreadable),
+        ("ambiguous_time", never if doubtful is None else doubtful & (inside != ((later >= 0) & (later < end)))),
+        ("early_event", since < 0),
+        ("late_event", since >= end),
+        ("bad_grade", ~np.isfinite(rows.grade)),
+        ("negative_grade", rows.grade < 0),
+    ):
+        refusals.add(reason, rows.request[left & wrong])
+        left &= ~wrong
+    return rows.where(left)
+
+
+def combine(rows: Rows, add: bool) -> Rows:
+    """One row per (request, item), sorted by these: its grades added up, or the highest of them."""
+    rows = rows.where(np.lexsort((rows.item, rows.request)))
+    starts = np.flatnonzero(_is_new(rows.request, rows.item))
+    kept, fold = rows.where(starts), np.add if add else np.maximum
+    return Rows(
+        kept.request, kept.item, kept.position, fold.reduceat(rows.grade, starts) if len(starts) else kept.grade
+    )
+
+
+def accept(rows: Rows, limits: GradeLimits, refusals: Refusals) -> Rows:
+    """The rows that can be used: at a position, with a grade within limits, each item and place of a request once."""
+    return once(graded(placed(rows, refusals), limits, refusals), refusals)
+
+
+def placed(rows: Rows, refusals: Refusals) -> Rows:
+    """The rows with a whole position from 1 on."""
+    missing = np.isnan(rows.position)
+    with np.errstate(invalid="ignore"):
+        good = (rows.position >= 1) & (rows.position <= 2**53) & (rows.position % 1 == 0)
+    refusals.add("null_position", rows.request[missing])
+    refusals.add("bad_position", rows.request[~missing & ~good])
+    return rows.where(good)
+
+
+def graded(rows: Rows, limits: GradeLimits, refusals: Refusals) -> Rows:
+    """The rows whose grade is within limits. A missing (nan) grade is no refusal; the row just carries no label."""
+    rows = rows.where(~np.isnan(rows.grade))
+    for reason, bad in limits.faults():
+        wrong = bad(rows.grade)
+        refusals.add(reason, rows.request[wrong])
+        rows = rows.where(~wrong)
+    return rows
+
+
+def once(rows: Rows, refusals: Refusals) -> Rows:
+    """Each item and each place of a request once.
+
+    Of several rows of one item, or at one place, the highest grade counts, then the last place: logs that disagree must
+    not make a list look better than the worse of them. Leaving out rows of grade 0 beforehand changes nothing but the
+    count of refused ones.
+    """
+    rows = _one_of(rows, (rows.request, rows.item), "duplicate_item", refusals)
+    return _one_of(rows, (rows.request, rows.position), "duplicate_position", refusals)
+
+
+def _one_of(rows: Rows, key: tuple[NDArray[np.generic], ...], reason: str, refusals: Refusals) -> Rows:
+    """One row a key: the one of the highest grade, of these the one at the last place."""
+    order = np.lexsort((-rows.position, -rows.grade, *reversed(key)))
+    is_kept = _is_new(*(k[order] for k in key))
+    if is_kept.all():
+        return rows
+    left, kept = order[~is_kept], order[is_kept]
+    instead = kept[np.cumsum(is_kept)[~is_kept] - 1]
+    same = (rows.item[left] == rows.item[instead]) & (rows.position[left] == rows.position[instead])
+    refusals.add("duplicate_row", rows.request[left[same]])
+    refusals.add(reason, rows.request[left[~same]])
+    return rows.where(kept)
+
+
+def _is_new(*key: NDArray[np.generic]) -> Bools:
+    """Whether each row differs from the one before in any of the sorted key columns."""
+    new = np.ones(len(key[0]), bool)
+    if len(new) > 1:
+        new[1:] = np.any([k[1:] != k[:-1] for k in key], axis=0)
+    return new

@@ -1,0 +1,74 @@
+"""Whether a monitor's numbers can be summed up where its rows are, by counting a small set of grades."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from monitor.measures.measure import Measure
+from monitor.measures.relevance import GradeLimits
+from monitor.types import Column, Events, Judgments, Monitor
+
+MOST_GRADES = 12
+"""Different grades above 0 that are counted."""
+
+USUAL_GRADES = (1.0, 2.0, 3.0, 4.0, 5.0)
+"""What grades of a column are taken to be where nothing says so; a bucket with others is read row by row."""
+
+_UNSAID = {
+    "map": "average precision counts the relevant items above each one",
+    "err": "err multiplies along the list",
+}
+
+
+def obstacle(monitor: Monitor) -> str:
+    """Why the sums of a monitor cannot be left to its database, whichever that is; empty if they can.
+
+    >>> from monitor.measures.measure import parse
+    >>> from monitor.types import Rankings, Relation, TimeColumn
+    >>> rankings = Rankings(Relation(("r",)), "q", "i", "p", TimeColumn("t"))
+    >>> obstacle(Monitor("m", "s", rankings, Column("g"), (parse("ndcg@10"), parse("map@10"))))
+    'map@10: average precision counts the relevant items above each one'
+    """
+    recipe = monitor.recipe
+    if isinstance(recipe, Judgments):
+        return "judgments: a fingerprint of those used is kept, which takes the rows"
+    if isinstance(recipe, Events) and recipe.combine == "sum":
+        return "combine: sum makes grades that are no small set"
+    if isinstance(recipe, Events) and any(rule.grade is None for rule in recipe.rules):
+        return "a rule takes the event's own value, so grades are no small set"
+    for measure in monitor.measures:
+        if reason := _against(measure):
+            return f"{measure}: {reason}"
+    found = grades(monitor)
+    if len(found) > MOST_GRADES or not found:
+        return f"there are {len(found) or 'no'} grades to count, and it takes from 1 to {MOST_GRADES}"
+    if not GradeLimits.of(monitor.measures, recipe.bound).allow(np.array(found)).all():
+        return "not every measure can take every grade"
+    return ""
+
+
+def _against(measure: Measure) -> str:
+    if measure.ideal == "global":
+        return "its ideal is made of judgments"
+    if not measure.is_sparse:
+        return "items of grade 0 have a gain"
+    return _UNSAID.get(measure.name, "")
+
+
+def grades(monitor: Monitor) -> tuple[float, ...]:
+    """The grades above 0 that there can be, rising."""
+    recipe = monitor.recipe
+    if isinstance(recipe, Events):
+        return tuple(sorted({float(r.grade) for r in recipe.rules if r.grade}))
+    if not isinstance(recipe, Column):
+        return ()
+    tables = [{float(grade) for grade, _ in m.gain} for m in monitor.measures if isinstance(m.gain, tuple)]
+    highest = recipe.bound
+    if tables:
+        found = set.intersection(*tables)
+    elif highest is None:
+        found = set(USUAL_GRADES)
+    else:
+        found = set(np.arange(1.0, min(highest, MOST_GRADES + 1) + 1).tolist())
+    allowed = GradeLimits.of(monitor.measures, highest)
+    return tuple(g for g in sorted(found) if g > 0 and allowed.allow(np.array([g]))[0])

@@ -1,0 +1,1 @@
+"""Notifications and the words they are made of. Pure."""

@@ -1,0 +1,1 @@
+"""From graded requests to series: partials by bucket and slice, windows, intervals, finality. Pure."""

@@ -1,0 +1,129 @@
+"""When a bucket is read, read again, and final."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from monitor.series.partials import bucket_of
+from monitor.types import Monitor
+
+CLOCK_TOLERANCE = 300
+"""Seconds that clocks may be apart: what was read later than that from now on was read by a clock that ran ahead."""
+
+Mark = Literal["", "awaited", "refused"]
+"""What else is to be known of a bucket: `awaited` if it became final by the timeout alone, while the source showed
+nothing newer; `refused` if it was not stored because the source holds less of it than is known of another series."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketState:
+    """What is stored of a bucket: when its last read began (seconds), whether that read was final, and its mark."""
+
+    read_at: float
+    final: bool
+    mark: Mark = ""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing but an explicit wish has it read again."""
+        return self.mark == "refused" or (self.final and self.mark != "awaited")
+
+
+def final_age(monitor: Monitor) -> int:
+    """Seconds after a bucket's end from which on a read of it can be final."""
+    return max(monitor.label_delay, monitor.ingest_delay)
+
+
+def is_final(monitor: Monitor, start: int, read_at: float, newest: float | None) -> bool:
+    """Whether a read that began at `read_at` makes the bucket final.
+
+    Args:
+        start: of the bucket, seconds.
+        newest: time of the newest request that the source showed then; None if it showed none.
+    """
+    age = read_at - start - monitor.bucket
+    if age < final_age(monitor):
+        return False
+    return is_over(monitor, start, newest) or age >= final_age(monitor) + monitor.final_timeout
+
+
+def is_over(monitor: Monitor, start: int, newest: float | None) -> bool:
+    """Whether the source shows a request later than the bucket; see `is_final`."""
+    return newest is not None and newest >= start + monitor.bucket
+
+
+def read_ages(monitor: Monitor) -> list[int]:
+    """Ages (seconds after the bucket's end) at which a bucket that is not final is read, each about twice the last.
+
+    >>> from monitor.types import Column, Rankings, Relation, TimeColumn
+    >>> rankings = Rankings(Relation(("r",)), "q", "i", "p", TimeColumn("t"))
+    >>> m = Monitor("m", "s", rankings, Column("g", attribution=86400), (), final_timeout=172800)
+    >>> read_ages(m)
+    [300, 3900, 7800, 15600, 31200, 62400, 86400, 172800, 259200]
+    """
+    last, ages = final_age(monitor), [monitor.ingest_delay]
+    for stop in (last, last + monitor.final_timeout):
+        while ages[-1] < stop:
+            ages.append(min(max(2 * ages[-1], ages[-1] + monitor.bucket), stop))
+    return ages
+
+
+def is_due(
+    monitor: Monitor, start: int, state: BucketState | None, now: float, newest: float | None, ages: list[int]
+) -> bool:
+    """Whether a bucket is to be read at `now`, given what is stored of it and `read_ages`."""
+    end = start + monitor.bucket
+    age = now - end
+    if state is None:
+        return age >= monitor.ingest_delay
+    if state.is_settled:
+        return False
+    if state.final:  # but awaited: a source that was away may have brought its rows after the timeout
+        return is_over(monitor, start, newest) and is_final(monitor, start, now, newest)
+    if is_final(monitor, start, now, newest):
+        return True
+    before = state.read_at - end
+    return any(before < step <= age for step in ages)
+
+
+def due_buckets(
+    monitor: Monitor,
+    states: Mapping[int, BucketState],
+    now: float,
+    newest: float | None,
+    settled_until: int = 0,
+    is_begun: bool = True,
+) -> list[int]:
+    """Starts of the buckets of one series that are to be read at `now`, oldest first.
+
+    These are the buckets not read yet, from `history` ago or from the newest stored one on, whichever is earlier, so
+    that no downtime leaves a gap; those stored as not final, at growing ages; and those that became final by the
+    timeout alone, once more when the source shows that it has gone on. What lies further after the source's newest
+    request than any window reaches can wait until there is something newer: so a clock that jumps ahead, which looks
+    just like a source that fell silent, brings a bounded number of buckets only.
+
+    Args:
+        settled_until: seconds; what lies before is known to be settled, so `states` need not tell of it.
+        is_begun: whether any request is stored. If not, a clock that was years behind may have written all there is,
+            and what lies between is no gap.
+    """
+    ages = read_ages(monitor)
+    since, until = bucket_of(int(now) - monitor.history, monitor.bucket), int(now)
+    if newest is not None:
+        since = min(since, max(states) + monitor.bucket) if states and is_begun else since
+        until = min(until, int(newest) + max(monitor.history, *monitor.windows))
+    missing = (s for s in range(max(since, settled_until), until, monitor.bucket) if s not in states)
+    open_ones = (s for s, state in states.items() if not state.is_settled)
+    found = {s for s in (*missing, *open_ones) if is_due(monitor, s, states.get(s), now, newest, ages)}
+    return sorted(found)
+
+
+def believed(states: Mapping[int, BucketState], now: float) -> dict[int, BucketState]:
+    """The states without those whose read is dated minutes ahead of `now`.
+
+    A clock that ran ahead wrote them, before their requests and labels were there; they count as not read. Where it is
+    the present clock that is wrong, buckets are read again that were right: that costs a read, and changes nothing.
+    """
+    return {start: state for start, state in states.items() if state.read_at <= now + CLOCK_TOLERANCE}

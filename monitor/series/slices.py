@@ -1,0 +1,80 @@
+"""Which values of a dimension have a series of their own, and at what time: a place may be given back.
+
+A bucket is tallied by the places at its start, whenever it is read: two reads of it give the same values a series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from monitor.types import Slice
+
+Gap = tuple[int, int | None]
+"""[since, until) seconds; None: until further notice."""
+
+BEGINNING = -(1 << 62)
+"""Seconds before anything that is read."""
+
+END = 1 << 62
+"""Seconds after anything that is read."""
+
+
+@dataclass(frozen=True)
+class Full:
+    """A dimension all of whose places are taken while there are values without one.
+
+    Attributes:
+        window: length of the window that the requests are of, as people write it.
+        other_requests: those of the values without a place.
+    """
+
+    dimension: str
+    places: int
+    window: str
+    other_requests: int
+    requests: int
+
+    def __str__(self) -> str:
+        share = f"{100 * self.other_requests / self.requests:.1f} % of the requests of {self.window}"
+        return f"all {self.places} places of {self.dimension} are taken, and {share} are `other`"
+
+
+@dataclass(frozen=True)
+class Places:
+    """The values of each dimension that were ever admitted, and when they had no place.
+
+    Attributes:
+        admitted: dimension -> values.
+        gaps: (dimension, value) -> when it had none; a value without an entry has its place at any time.
+    """
+
+    admitted: Mapping[str, set[str]]
+    gaps: Mapping[tuple[str, str], Sequence[Gap]] = field(default_factory=dict)
+
+    def at(self, instant: int) -> dict[str, set[str]]:
+        """Dimension -> values that have a place at an instant, seconds."""
+        return {d: {v for v in values if not self._lacks(d, v, instant)} for d, values in self.admitted.items()}
+
+    @property
+    def present(self) -> dict[str, set[str]]:
+        """Dimension -> values that have a place as of the newest change."""
+        return self.at(END)
+
+    def changes(self) -> list[int]:
+        """Instants at which a place was given back or taken again, rising."""
+        every = (edge for gaps in self.gaps.values() for gap in gaps for edge in gap)
+        return sorted({edge for edge in every if edge is not None and edge != BEGINNING})
+
+    def open_at(self, instant: int, slices: Sequence[Slice]) -> tuple[Slice, ...]:
+        """The dimensions as they are to be tallied at an instant.
+
+        Before the newest change of a dimension nobody new gets a place: it might be one of those that were taken later.
+        """
+        newest = {key: max(edge for gap in gaps for edge in gap if edge is not None) for key, gaps in self.gaps.items()}
+        shut = {dimension for (dimension, _), change in newest.items() if instant < change}
+        return tuple(replace(s, max_values=0) if s.dimension in shut else s for s in slices)
+
+    def _lacks(self, dimension: str, value: str, instant: int) -> bool:
+        gaps = self.gaps.get((dimension, value), ())
+        return any(since <= instant and (until is None or instant < until) for since, until in gaps)

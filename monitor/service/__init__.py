@@ -1,0 +1,1 @@
+"""The daemon: cycle, scheduler, runner, snapshots."""

@@ -1,0 +1,403 @@
+"""The one place where parts are put together: from a configuration to a running daemon, and to a new configuration."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from weakref import ref
+
+from monitor.clock import Clock, SystemClock
+from monitor.config import Config, load
+from monitor.config.channels import ChannelConfig, WebhookConfig
+from monitor.config.values import SourceConfig
+from monitor.errors import ConfigError, InputError, StoreError
+from monitor.evaluation import Telling
+from monitor.logs import set_up
+from monitor.messages.words import CALLED, counted, lasting, utc
+from monitor.notify.alertmanager import Alertmanager
+from monitor.notify.log import Log
+from monitor.notify.receiver import Receiver
+from monitor.notify.webhook import Webhook
+from monitor.service.acknowledgements import Attention
+from monitor.service.audit import Ways
+from monitor.service.cycle import Source
+from monitor.service.orphaned_incidents import Withdrawing
+from monitor.service.orphaned_monitors import Abandoned
+from monitor.service.retention import doubt
+from monitor.service.runner import Runner
+from monitor.service.scheduler import Scheduler
+from monitor.service.sender import Sender
+from monitor.service.snapshot import Board, MonitorSnapshot
+from monitor.service.telemetry import Telemetry
+from monitor.source.choice import open_both, open_reader
+from monitor.source.engine import Database
+from monitor.source.inspect import inspect
+from monitor.source.pull import Pull
+from monitor.store import Store
+from monitor.types import Monitor
+from monitor.web import Access, WebServer, create_site
+from monitor.web.exposition import Exposition
+
+log = logging.getLogger(__name__)
+
+INTERRUPT_EVERY = 0.2
+"""Seconds between attempts to end what is being read."""
+
+STOP_WITHIN = 20.0
+"""Seconds that runs are given to end in; what sends and shows is given some more. Whoever supervises the process should
+wait for 45 before killing it."""
+
+LONGEST_PROBLEM = 240
+"""Characters of a problem with the configuration that the page shows."""
+
+SHOW_WITHIN = 2.0
+"""Seconds that a reload waits until what is stored of new monitors is shown; the rest of them follows beside it."""
+
+SOON = 0.5
+"""Seconds until a monitor runs that had to wait for its former definition's run."""
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What is built from a configuration: databases by source, runners by monitor, and where notifications go."""
+
+    databases: dict[str, Database]
+    runners: dict[str, Runner]
+    receivers: Sequence[Receiver]
+
+
+class App:
+    """A daemon: sources, store, one runner a monitor, the scheduler and the web server."""
+
+    def __init__(self, config: Config, clock: Clock | None = None, called: str = CALLED, notice: str = "") -> None:
+        """Nothing is opened yet, but a missing folder of the store is a StoreError.
+
+        Args:
+            called: how rankmon is called, see `words.command`; empty where it cannot be.
+            notice: what the page says above all else.
+
+        Raises:
+            TlsFault: the certificate's files have gone wrong since the configuration was read.
+        """
+        self.config = config
+        self.clock: Clock = clock or SystemClock()
+        self.called = called
+        self.notice = notice
+        self.board = Board()
+        self.telemetry = Telemetry()
+        self.stopping = threading.Event()
+        self.store = Store(config.store.url, config.scheduler.lease)
+        self.scheduler = Scheduler(config.scheduler.workers, self.telemetry)
+        self.runners: dict[str, Runner] = {}
+        self._databases: dict[str, Database] = {}
+        self._former_databases: list[ref[Database]] = []
+        self._reloading = threading.Lock()
+        self._refused = ""
+        self._doubted = False
+        self._store_is_ready = False
+        self._beginning: list[threading.Thread] = []
+        self.sender = Sender(self.store, self.telemetry, clean=self._clean)
+        self.attention = Attention(self.board, self.store, time.time)
+        self._abandoned = Abandoned(self.store, lambda: self.runners)
+        self._withdrawing = Withdrawing(self.store, lambda: self.runners, self, time.monotonic)
+        self.exposition = Exposition(self.board, self.telemetry, self.clock)
+        self.access = Access(config.web)
+        self.web = WebServer(config.web.host, config.web.port, create_site(self, self.access), self.access)
+        for result in ("applied", "refused"):
+            self.telemetry.count("rankmon_config_reloads", result, by=0)
+
+    # ---- life --------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Bring the store to this version's schema, and build what is configured. Raises StoreError."""
+        before, now = self.store.schema.migrate()
+        if before != now:
+            log.info("store: schema %s -> %s", before or "none", now)
+        self.store.check_writable()
+        self._store_is_ready = True
+        self._adopt(self.config, self._parts(self.config))
+
+    def show(self, runners: Mapping[str, Runner] | None = None) -> None:
+        """Show what is stored of these monitors, or of all, as it was left. With many of them this takes a while."""
+        for runner in list((self.runners if runners is None else runners).values()):
+            runner.refresh_snapshot(self.clock.now())
+
+    def start(self) -> None:
+        """Serve at once; beside that, show what is stored, then schedule. Raises Unserved if the port is taken."""
+        self.web.start()
+        self.scheduler.start()
+        self.sender.start()
+        self.attention.start()
+        self._withdrawing.start()
+        # All are shown before the first one runs, for runs take their turn with what is shown.
+        self._begin([dict(self.runners)])
+
+    def _begin(self, parts: Sequence[Mapping[str, Runner]]) -> None:
+        """Show what is stored of monitors, and then schedule them, part by part, in a thread: the store may hang."""
+
+        def begin() -> None:
+            for runners in parts:
+                self._show_and_schedule(runners)
+
+        thread = threading.Thread(target=begin, name="begin")
+        self._beginning = [*(other for other in self._beginning if other.is_alive()), thread]
+        thread.start()
+
+    def _show_and_schedule(self, runners: Mapping[str, Runner]) -> None:
+        self.show(runners)
+        with self._reloading:  # by which there may be others of these names
+            for name, runner in runners.items():
+                if self.runners.get(name) is runner and not self.stopping.is_set():
+                    self._schedule(name)
+            shown, current = self.board.snapshots, {name: runner.monitor for name, runner in self.runners.items()}
+            self.board.keep_only(n for n in shown if n not in runners or current.get(n) == shown[n].monitor)
+
+    def interrupt(self) -> None:
+        """End what is being read: it is left out whole, and read again next time."""
+        self.stopping.set()
+        for database in self._databases_in_use():
+            database.interrupt()
+
+    def stop(self) -> bool:
+        """End: what is being read is left out, what is being written is written. False if something does not end.
+
+        That is so after STOP_WITHIN, where the store does not answer. What was not written then is done again.
+        """
+        self.interrupt()
+        until = time.monotonic() + STOP_WITHIN
+        ending = threading.Thread(target=self._end_runs, name="stop", daemon=True)
+        ending.start()
+        while ending.is_alive() and time.monotonic() < until:
+            ending.join(INTERRUPT_EVERY)
+            self.interrupt()  # again, for a statement may have begun just after the last time
+        self.web.stop()
+        self.attention.stop()
+        self._withdrawing.stop()
+        self.sender.stop()
+        if ending.is_alive():
+            log.error("a run has not ended %.0f s after it was told to, for the store does not answer", STOP_WITHIN)
+            return False
+        self.close()
+        return True
+
+    def _end_runs(self) -> None:
+        for thread in self._beginning:
+            thread.join()
+        self.scheduler.stop()
+
+    def close(self) -> None:
+        """Give all connections back, and what this process was the one to judge."""
+        for database in self._databases_in_use():
+            database.close()
+        if self._store_is_ready:
+            with suppress(StoreError):  # then others see that it runs no more
+                self.store.leave()
+        self.store.close()
+
+    def _databases_in_use(self) -> list[Database]:
+        """Those of the configuration, and those of an earlier one that a run under way still reads from."""
+        former = (held() for held in list(self._former_databases))
+        return [*self._databases.values(), *(database for database in former if database is not None)]
+
+    # ---- configuration -----------------------------------------------------------------------------------------
+
+    def reload(self, environ: Mapping[str, str] | None = None) -> list[str]:
+        """Load the configuration file anew and swap it in; the problems if it is refused, and then nothing changes."""
+        with self._reloading:
+            try:
+                problems = self._reload(os.environ if environ is None else environ)
+            except Exception:
+                log.exception("reload: a fault in rankmon itself; please report it")
+                problems = ["a fault in rankmon itself; the log has it"]
+            self.telemetry.count("rankmon_config_reloads", "refused" if problems else "applied")
+            for problem in problems:
+                log.error("reload refused: %s", problem)
+            self._refused = refused_in_words(problems, time.time()) if problems else ""
+        if not problems:
+            self._beginning[-1].join(SHOW_WITHIN)
+        return problems
+
+    def _reload(self, environ: Mapping[str, str]) -> list[str]:
+        try:
+            new = load(self.config.path, environ)
+        except ConfigError as error:
+            return error.problems
+        now = self.config
+        fixed = [name for name, part in _parts_for_life(new).items() if part != _parts_for_life(now)[name]]
+        if fixed:
+            return [f"{self.config.path}: {', '.join(fixed)} changed, which needs a restart"]
+        parts = self._parts(new)
+        try:
+            self.access.adopt(new.web)
+        except InputError as error:
+            return [str(error)]
+        # From here on nothing fails for what lies outside: neither the store nor a source is asked for anything.
+        added = self._adopt(new, parts)
+        if new.log != now.log:
+            set_up(new.log.level, new.log.format)
+        self.board.keep_only(self.runners)
+        self._begin([{name: self.runners[name]} for name in added])
+        log.info("reload applied: %s", counted(len(self.runners), "monitor"))
+        return []
+
+    def _parts(self, new: Config) -> _Parts:
+        """What a configuration is made of: of what is there now all that it does not change, and what is new."""
+        databases, monitors = self._databases, {m.name: m for m in new.monitors}
+        same = {s.name for s in new.sources if s in self.config.sources and s.name in databases}
+        kept = {n for n, r in self.runners.items() if monitors.get(n) == r.monitor and r.monitor.source in same}
+        found = {s.name: databases[s.name] if s.name in same else self._database(s) for s in new.sources}
+        runners = {n: self.runners[n] if n in kept else self._runner(m, found[m.source]) for n, m in monitors.items()}
+        is_same = new.channels == self.config.channels and self.sender.receivers
+        return _Parts(found, runners, self.sender.receivers if is_same else receivers(new.channels))
+
+    def _adopt(self, new: Config, parts: _Parts) -> list[str]:
+        """Put the parts of a configuration in place of those that are there; the names of the monitors that are new."""
+        databases, runners = self._databases, self.runners
+        if parts.receivers is not self.sender.receivers:
+            self.sender.use(parts.receivers)
+        self._databases, self.runners, self.config = parts.databases, parts.runners, new
+        for name, runner in runners.items():
+            if parts.runners.get(name) is not runner:
+                runner.retire()
+        for name in runners.keys() - parts.runners.keys():
+            self.scheduler.remove(name)
+            self.telemetry.forget(name)
+        for name, database in databases.items():
+            if parts.databases.get(name) is not database:
+                database.close()  # a run under way keeps its connection until it has ended
+                self._former_databases.append(ref(database))
+        return [name for name, runner in parts.runners.items() if runners.get(name) is not runner]
+
+    def telling(self) -> Telling:
+        """Whom to tell of incidents, as it is configured now."""
+        targets: dict[str, tuple[str, ...]] = {}
+        for receiver in self.sender.receivers:
+            targets[receiver.channel] = (*targets.get(receiver.channel, ()), receiver.target)
+        return Telling(targets, self.page_url, called=self.called)
+
+    def wake(self) -> None:
+        """There is something to send."""
+        self.sender.wake()
+
+    @property
+    def page_url(self) -> str:
+        """Address of the page, for links, with a slash at its end."""
+        return self.config.web.page_url(self.web.port)
+
+    def _database(self, source: SourceConfig) -> Database:
+        stop = self.stopping.is_set
+        return Database(source.name, source.url, source.statement_timeout, stop, source.max_concurrent)
+
+    def _runner(self, monitor: Monitor, database: Database) -> Runner:
+        source = open_reader(monitor, database)
+        parts = (self.store, self.board, self.telemetry, self.clock, self.stopping, self)
+        ways = _ways(monitor, database)
+        return Runner(monitor, source, *parts, open_detailed=lambda detailed: Pull(detailed, database), ways=ways)
+
+    def source_of(self, monitor: Monitor) -> Source:
+        """The reader of a monitor's source."""
+        return open_reader(monitor, self._databases[monitor.source])
+
+    def ways_of(self, monitor: Monitor) -> Ways:
+        """The ways of reading a monitor, to hold them against each other."""
+        return _ways(monitor, self._databases[monitor.source])
+
+    def _schedule(self, name: str) -> None:
+        runner = self.runners[name]
+
+        def run() -> None:
+            runner.run(self.scheduler.retry_in)
+            if self.runners.get(name) not in (runner, None):
+                self.scheduler.retry_in(name, SOON)  # its successor's first run was skipped for this one
+
+        self.scheduler.put(name, runner.monitor.refresh / self.clock.speed, run, runner.monitor.source)
+
+    def _clean(self) -> None:
+        """Forget what is over for longer than it is kept: incidents, and the buckets of monitors that are gone."""
+        now = self.clock.now()
+        if (said := doubt(self.store, now)) != "" and not self._doubted:
+            log.warning("store: %s", said)
+        self._doubted = said != ""
+        before = self.store.retention.present(now) - self.config.store.keep
+        if number := self.store.records.purge(before):
+            log.info("store: %d incidents are forgotten, over for longer than store.keep", number)
+        self._abandoned.forget(before)
+
+    # ---- what the web shows ------------------------------------------------------------------------------------
+
+    def health(self) -> str:
+        """Empty if the process and its scheduler live, and no run hangs; else what is wrong."""
+        if not self.scheduler.is_alive:
+            return "the scheduler gives no sign of life; restart rankmon"
+        # Of all sources, for a reload may take one away meanwhile.
+        allowed = max((s.statement_timeout for s in self.config.sources), default=0.0)
+        for name, runner in list(self.runners.items()):
+            if (seconds := runner.hangs_for(allowed)) > 0:
+                return f"a run of {name} has hung for {lasting(int(seconds))}; restart rankmon"
+        return ""
+
+    def metrics(self, accept: str) -> tuple[bytes, str]:
+        """(text of `/metrics`, its content type) for what an Accept header asks for."""
+        return self.exposition.text(accept)
+
+    def readiness(self) -> str:
+        """Empty if every monitor has something to show and none waits for a lock; else what is missing."""
+        if not self._store_is_ready:
+            return "the store is not ready"
+        if waiting := [name for name, runner in self.runners.items() if runner.waits]:
+            return f"another process holds the store locked, frozen perhaps; waiting for it: {', '.join(waiting)}"
+        missing = [n for n in self.runners if not _has_something(self.board.snapshots.get(n))]
+        return f"nothing to show yet of {', '.join(missing)}" if missing else ""
+
+    def pending(self) -> str:
+        """Empty if every monitor is shown; else how many are not yet."""
+        missing = len(self.runners.keys() - self.board.snapshots.keys())
+        return f"{counted(missing, 'monitor')} of {len(self.runners)} not shown yet, just started" if missing else ""
+
+    def refused(self) -> str:
+        """Empty, or that the last reload was refused, and what runs instead."""
+        return self._refused
+
+    def next_run_at(self, name: str) -> float | None:
+        """When a monitor runs next, in real seconds since 1970."""
+        return self.scheduler.next_run_at(name)
+
+
+def refused_in_words(problems: Sequence[str], at: float) -> str:
+    """That a reload was refused at `at`, real seconds, and the first reason; the log has all of it."""
+    first, more = problems[0], len(problems) - 1
+    shown = first if len(first) <= LONGEST_PROBLEM else f"{first[:LONGEST_PROBLEM]}…"
+    others = f" (the log names {counted(more, 'problem')} more)" if more else ""
+    return f"The reload of {utc(int(at))} was refused; what was loaded before goes on. {shown}{others}"
+
+
+def _has_something(snapshot: MonitorSnapshot | None) -> bool:
+    """Whether there are data of a monitor, or at least a first attempt to get some has ended."""
+    if snapshot is None:
+        return False
+    return snapshot.progress.last_attempt_at is not None or any(s.final or s.provisional for s in snapshot.series)
+
+
+def _parts_for_life(config: Config) -> dict[str, object]:
+    """The parts of a configuration that stay for as long as the process lives."""
+    return {"store": config.store, "web.listen": (config.web.host, config.web.port), "scheduler": config.scheduler}
+
+
+def receivers(channels: Sequence[ChannelConfig]) -> list[Receiver]:
+    """The receivers of all channels; the log is one of them always."""
+    found: list[Receiver] = [Log()]
+    for channel in channels:
+        if isinstance(channel, WebhookConfig):
+            found.append(Webhook(channel))
+        else:
+            found += [Alertmanager(channel, url) for url in channel.urls]
+    return found
+
+
+def _ways(monitor: Monitor, database: Database) -> Ways:
+    return Ways(*open_both(monitor, database), lambda request, at: inspect(monitor, database, request, at))

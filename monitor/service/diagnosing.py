@@ -1,0 +1,483 @@
+"""Diagnoses of incidents: taken when one opens, for the source may have been purged by the time somebody asks.
+
+Each condition that begins to fire in an incident has one of its own, up to a number, the gravest first. What is read
+goes through the plain pull in bounded steps, after each of which whoever drives it may leave off. Nothing that fails
+here touches judging or paging: why it failed is stored, it is tried again with the cycles to come for as long as the
+incident is open, and what was found is stored once.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from monitor.causes import diagnosis as d
+from monitor.causes.losses import losses
+from monitor.causes.sample import NO_REQUESTS, Sample, Stock, Wanted, pieces, sampled
+from monitor.conditions.findings import Finding
+from monitor.conditions.rules import COVERAGE, SEVERITIES
+from monitor.conditions.thresholds import ConditionName
+from monitor.conditions.verdict_hours import step_of
+from monitor.conditions.verdict_words import named
+from monitor.drift.verdicts import Verdict
+from monitor.errors import SourceError, Stopped, StoreError, TooMany
+from monitor.messages.words import storable
+from monitor.series.intervals import REACH
+from monitor.series.requests import Reading
+from monitor.series.windows import History, SliceKey
+from monitor.store import Store
+from monitor.store.alerts import StoredIncident, Transition
+from monitor.store.verdicts import Diagnosis
+from monitor.types import OVERALL, Events, Monitor, Slice
+
+QUERY, VERSION = "rankmon_query", "rankmon_version"
+"""Names under which the query and the model's version are read beside the slices."""
+
+LONGEST = 60.0
+"""Seconds that a cycle may spend on diagnoses, but for the step that is under way."""
+
+MOST_OWED = 3
+"""Attempts on an incident that is over: its requests may be gone."""
+
+MOST_SKIPPED = 12
+"""Cycles that are let pass at most between two attempts."""
+
+MOST = 5
+"""Conditions of an incident that are diagnosed."""
+
+SOUND = frozenset({"healthy", "not_enough_data"})
+"""Verdicts on hours that a fall may be compared with."""
+
+MOST_TRANSITIONS = 10_000
+LONGEST_ERROR = 500
+
+
+class Detailed(Protocol):
+    """Reads single requests."""
+
+    def read(self, since: int, until: int) -> Reading:
+        """The requests served in [since, until) seconds, with their labels."""
+
+
+OpenDetailed = Callable[[Monitor], Detailed]
+"""Opens a reader of a monitor's single requests."""
+
+
+def detailed(monitor: Monitor) -> Monitor:
+    """The monitor, reading the query and the model's version of each request too, and no events on nothing shown."""
+    rankings, recipe = monitor.rankings, monitor.recipe
+    more = [Slice(QUERY, rankings.query)] if rankings.query is not None else []
+    more += [Slice(VERSION, rankings.model_version)] if rankings.model_version is not None else []
+    if isinstance(recipe, Events):
+        recipe = replace(recipe, count_unmatched=False)
+    return replace(monitor, recipe=recipe, slices=(*monitor.slices, *more))
+
+
+# ---- reading -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The requests of a period that were kept; `stored` is how many the store knows of, None if it knows nothing."""
+
+    span: d.Span
+    sample: Sample
+    stored: Stock | None
+
+    def plain(self) -> dict[str, Any]:
+        """What was read, as JSON data."""
+        stored, read = self.stored, len(self.sample)
+        in_part = stored is not None and stored.to_read(d.MOST_REQUESTS) < stored.every and stored.wanted > read
+        return {
+            "since": self.span[0],
+            "until": self.span[1],
+            "requests": read,
+            "stored": None if stored is None else stored.wanted,
+            "is_sampled": in_part or self.sample.read > read,
+        }
+
+
+def read_sample(
+    source: Detailed, wanted: Wanted, span: d.Span, width: int, stored: Stock | None, most: int
+) -> Generator[None, None, Sample]:
+    """The requests of a period, at most `most` of them; it pauses after each step.
+
+    Args:
+        width: of a bucket, seconds.
+        stored: how many there are by what is stored; None: nobody knows.
+
+    Raises:
+        SourceError, Stopped: as the source.
+    """
+    found = NO_REQUESTS
+    every, to_read = (None, most) if stored is None else (stored.every, stored.to_read(most))
+    for since, until in pieces(*span, width, every, to_read):
+        for part in _halves(source, since, until):
+            found = (found + _sampled(part, wanted)).at_most(most)
+        yield
+    return found
+
+
+def _sampled(reading: Reading, wanted: Wanted) -> Sample:
+    try:
+        return sampled(reading, wanted)
+    except ValueError as error:
+        raise SourceError(f"{wanted.measure}: {error}", "data") from error
+
+
+def _halves(source: Detailed, since: int, until: int) -> Iterator[Reading]:
+    """The readings of [since, until), in halves where it is more than fits into memory at once."""
+    try:
+        yield source.read(since, until)
+    except TooMany as error:
+        if until - since <= 1:
+            raise SourceError(f"{error} within a second", "data") from error
+        middle = (since + until) // 2
+        yield from _halves(source, since, middle)
+        yield from _halves(source, middle, until)
+
+
+# ---- one condition -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fired:
+    """A condition that began to fire in an incident.
+
+    Attributes:
+        at: end of the window by which it did, seconds.
+        finding: what there was to say of it then; None where that is not known any more.
+    """
+
+    name: ConditionName
+    at: int
+    finding: Finding | None
+
+
+@dataclass(frozen=True)
+class Unsaved:
+    """What judging has just come to, of which the store knows nothing yet.
+
+    Attributes:
+        steps: transitions, oldest first.
+        since: stored transitions later than that, seconds, are undone by them.
+        verdicts: oldest first.
+    """
+
+    steps: Sequence[Transition] = ()
+    since: float = math.inf
+    verdicts: Sequence[Verdict] = ()
+
+
+NOTHING = Unsaved()
+
+
+def fired(incident: StoredIncident, store: Store, unsaved: Unsaved = NOTHING) -> list[Fired]:
+    """The conditions that fired in an incident, as they began to, the first to be looked at first. Raises StoreError.
+
+    What still fires comes before what is over, what fell before label coverage; then as in a notification: what is
+    still down, the gravest, overall before slices, the largest fall.
+    """
+    about, found = incident.incident, dict[ConditionName, Fired]()
+    stored = store.alerts.transitions(about.monitor, about.began_at, about.closed_at, MOST_TRANSITIONS)
+    for step in [*(step for step in stored if step.at <= unsaved.since), *unsaved.steps]:
+        name = (step.rule, step.dimension, step.value)
+        if step.incident == about.id and step.became == "firing" and step.evidence is not None:
+            found.setdefault(name, Fired(name, step.at, step.evidence))
+    return sorted(found.values(), key=lambda one: _order(one, incident))
+
+
+def _order(one: Fired, incident: StoredIncident) -> tuple[object, ...]:
+    is_over, found = is_over_by_now(one, incident), one.finding
+    if not is_over:
+        newest = {(f.rule, f.dimension, f.slice): f for f in incident.findings}
+        found = newest.get(one.name, found)
+    if found is None:
+        return is_over, True
+    grave = -SEVERITIES.index(found.severity)
+    fell = (found.is_recovering, grave, bool(found.dimension), -found.loss, one.at, one.name)
+    return is_over, found.judged == COVERAGE, *fell
+
+
+def is_over_by_now(one: Fired, incident: StoredIncident) -> bool:
+    """Whether a condition of an incident does not fire any more."""
+    return one.name not in (incident.incident.firing or {})
+
+
+def first_fired(incident: StoredIncident, store: Store, unsaved: Unsaved = NOTHING) -> Fired:
+    """The first of `fired`; where there is none any more, the same of what is known of the incident."""
+    if found := fired(incident, store, unsaved):
+        return found[0]
+    at = incident.incident.opened_at
+    known = [Fired((f.rule, f.dimension, f.slice), at, f) for f in incident.findings]
+    return min(known, key=lambda one: _order(one, incident), default=Fired(("", "", ""), at, None))
+
+
+def subject(monitor: Monitor, one: Fired, store: Store, unsaved: Unsaved = NOTHING) -> d.Subject:
+    """What of a condition is to be looked at: what it began with. Raises StoreError."""
+    first = store.oldest_bucket(monitor.traffic)
+    found = d.subject(monitor, [] if one.finding is None else [one.finding], one.at, first or 0)
+    if not found.before:
+        return found
+    step = step_of(monitor.bucket)
+    return found.without(unsound(monitor, found.before[-1][0], found.before[0][1] + step, store, unsaved), step)
+
+
+def unsound(monitor: Monitor, since: int, until: int, store: Store, unsaved: Unsaved = NOTHING) -> list[int]:
+    """Ends in (since, until] of the steps in which the data were bad or an alarm was open. Raises StoreError."""
+    if monitor.drift is None:
+        return []
+    kinds = {one.end: one.kind for one in store.verdicts.drawn(monitor.name, since, until)}
+    kinds |= {verdict.end: str(verdict.kind) for verdict in unsaved.verdicts if since < verdict.end <= until}
+    return [end for end, kind in kinds.items() if kind not in SOUND]
+
+
+def stored_part(
+    monitor: Monitor, incident: StoredIncident, one: Fired, store: Store, unsaved: Unsaved = NOTHING
+) -> dict[str, Any]:
+    """What the store knows of a condition's fall, as JSON data. Raises StoreError."""
+    fell = subject(monitor, one, store, unsaved)
+    verdict = _verdict_of(monitor, fell, store, unsaved)
+    stored, about = _stored(monitor, fell, store, verdict, unsaved), incident.incident
+    found = {"incident": about.id, "monitor": monitor.name, "began_at": about.began_at, "opened_at": about.opened_at}
+    split = None if verdict is None else d.OfVerdict.of(verdict, step_of(monitor.bucket))
+    return found | {"fired_at": one.at} | d.from_stored(monitor, stored, split)
+
+
+def _stored(
+    monitor: Monitor, fell: d.Subject, store: Store, verdict: Verdict | None, unsaved: Unsaved = NOTHING
+) -> d.Stored:
+    begin = min([fell.window[0], *(since for since, _ in fell.before)]) - REACH
+    definition, end = monitor.definition(fell.measure), fell.window[1]
+    traffic, spoilt = (
+        store.history(monitor.traffic, begin, end),
+        unsound(monitor, begin, fell.window[0], store, unsaved),
+    )
+    history = store.history(definition, begin, end).without(spoilt, step_of(monitor.bucket))
+    return d.Stored(fell, history, traffic, monitor.bucket, _unlabelled(monitor, fell, verdict))
+
+
+def _unlabelled(monitor: Monitor, fell: d.Subject, verdict: Verdict | None) -> tuple[SliceKey, ...]:
+    """The slices that had lost their labels when all traffic fell by a verdict, which left them out."""
+    if verdict is None or fell.key != OVERALL or monitor.drift is None or monitor.drift.mix_by is None:
+        return ()
+    return tuple((monitor.drift.mix_by, lost.slice) for lost in verdict.lost)
+
+
+def _verdict_of(monitor: Monitor, fell: d.Subject, store: Store, unsaved: Unsaved = NOTHING) -> Verdict | None:
+    """The verdict by which a condition began to fire, if one did."""
+    if fell.finding is None or not fell.finding.verdict:
+        return None
+    end = fell.finding.end
+    new = [verdict for verdict in unsaved.verdicts if verdict.end == end]
+    return next(iter(new or store.verdicts.between(monitor.name, end - 1, end)), None)
+
+
+def capture(
+    monitor: Monitor, incident: StoredIncident, one: Fired, store: Store, source: Detailed, taken_at: float
+) -> Generator[None, None, dict[str, Any]]:
+    """All there is to find out of a condition's fall, as JSON data; it pauses after each step of reading.
+
+    Args:
+        source: of the monitor as `detailed` has it.
+        taken_at: real seconds since 1970.
+
+    Raises:
+        SourceError, StoreError, Stopped: try again later.
+    """
+    document = stored_part(monitor, incident, one, store)
+    fell = subject(monitor, one, store)
+    wanted, stored_ = wanted_of(monitor, fell, store), _stored(monitor, fell, store, _verdict_of(monitor, fell, store))
+    traffic, without = stored_.traffic, frozenset(value for _, value in stored_.unlabelled)
+    taken: list[Taken] = []
+    for span in (fell.window, *fell.before):
+        stored = stock(traffic.between(*span), OVERALL if wanted.only is None else fell.key)
+        sample = yield from read_sample(source, wanted, span, monitor.bucket, stored, d.MOST_REQUESTS)
+        taken.append(Taken(span, sample.without_places(without), stored))
+    now, before = taken[0].sample, sum((t.sample for t in taken[1:]), NO_REQUESTS)
+    with_text = monitor.drift is not None and monitor.drift.show_queries
+    first = first_served(monitor, (*now.versions, *before.versions), store)
+    served = d.when_served(first, traffic, monitor)
+    # All requests of a slice are of one that fell.
+    by = wanted.by if wanted.only is None else None
+    fallen = None if by is None else d.fallen(document["slices_by_z"], by.dimension)
+    dimension = None if wanted.by is None else wanted.by.dimension
+    found = losses(now, before, monitor.bucket, with_text, served, fallen, dimension)
+    notes = list(_notes(monitor, taken, without))
+    document["captured"] = {"taken_at": taken_at, "periods": [t.plain() for t in taken], **found, "notes": notes}
+    return document
+
+
+def first_served(monitor: Monitor, versions: Iterable[str], store: Store) -> dict[str, int]:
+    """Version -> start of the first stored bucket in which it served, seconds; without those of which none is stored.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    dimension = d.version_slice(monitor)
+    if dimension is None:
+        return {}
+    known = store.known_slices(monitor.name).get(dimension.dimension, set())
+    starts = {v: store.first_bucket_of(monitor.traffic, dimension.dimension, v) for v in known & set(versions)}
+    return {version: start for version, start in starts.items() if start is not None}
+
+
+def stock(traffic: History, key: SliceKey) -> Stock | None:
+    """How many requests some buckets have, and a slice of them; None if there are no buckets."""
+    if not len(traffic.starts):
+        return None
+    every, wanted = (int(traffic.slice(k)[:, 0].sum()) for k in (OVERALL, key))
+    return Stock(every, wanted)
+
+
+def wanted_of(monitor: Monitor, fell: d.Subject, store: Store) -> Wanted:
+    """What is taken of each request: its value, query, version, and the slice that fell, or by which it is split."""
+    here = [s for s in monitor.slices if s.dimension == fell.key[0]] if fell.key[0] else d.dimensions(monitor)
+    by = here[0] if here else None
+    known = store.known_slices(monitor.name).get(by.dimension, set()) if by is not None else set()
+    query = None if monitor.rankings.query is None else QUERY
+    version = None if monitor.rankings.model_version is None else VERSION
+    only = fell.key[1] if fell.key[0] and by is not None else None
+    return Wanted(fell.measure, query, version, by, frozenset(known), only)
+
+
+def _notes(monitor: Monitor, taken: Sequence[Taken], without: Collection[str]) -> Iterator[str]:
+    """What to know of the figures, in sentences; `without` slices that are left out."""
+    if without:
+        names = ", ".join(named(monitor.drift.mix_by or "", value) for value in sorted(without) if monitor.drift)
+        yield f"{names} had lost the labels and is no part of requests, queries and versions"
+    if any(t.plain()["is_sampled"] for t in taken):
+        yield (
+            f"of periods with too many requests to look at a fixed sample of at most {d.MOST_REQUESTS:,} was taken: "
+            "a like share of every hour, and of that those whose ids come first by a hash"
+        )
+    gone = [t for t in taken if t.stored is not None and t.stored.wanted and not t.sample.read]
+    if gone and gone[0] is taken[0]:
+        yield "the source does not hold the requests of the fallen window any more; what is shown is from the store"
+    elif gone:
+        yield "the source does not hold the requests of all weeks before any more; they are left out"
+    if monitor.rankings.query is None:
+        yield "queries are not told apart; name their column under `rankings: query`"
+
+
+# ---- one monitor -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Diagnoser:
+    """Takes the diagnoses of one monitor's incidents, a few steps a cycle."""
+
+    monitor: Monitor
+    store: Store
+    open_detailed: OpenDetailed
+    failures: int = 0
+    _skip: int = 0
+    _of: tuple[str, ConditionName] | None = None
+    _failed: dict[tuple[str, ConditionName], int] = field(default_factory=dict, repr=False)
+    _steps: Generator[None, None, dict[str, Any]] | None = field(default=None, repr=False)
+    _owed: list[str] | None = field(default=None, repr=False)
+
+    def advance(self, is_over: Callable[[], bool], longest: float = LONGEST) -> str | None:
+        """Go on with the conditions of the open incident that have no diagnosis yet; its id if one more has.
+
+        Without an open one, with those that were told and are over without any: a process that ended owed them.
+
+        Args:
+            is_over: whether to leave off; it is asked after each step, of which one is taken in any case.
+            longest: seconds after which to leave off.
+
+        Raises:
+            SourceError, StoreError, Stopped: it begins anew in one of the next cycles, with another condition first.
+        """
+        incident = self._open()
+        todo = [] if incident is None else self._todo(incident)
+        if incident is None or not todo:
+            self._of, self._steps, self._skip, self.failures, self._failed = None, None, 0, 0, {}
+            return None
+        if self._skip > 0:
+            self._skip -= 1
+            return None
+        try:
+            return self._go_on(incident, todo, is_over, time.monotonic() + longest)
+        except BaseException as error:
+            self.failures += 1
+            self._skip = min(2 ** min(self.failures - 1, 10) - 1, MOST_SKIPPED)
+            self._note(error)
+            self._of = self._steps = None
+            raise
+
+    def _open(self) -> StoredIncident | None:
+        if self._owed is None:
+            self._owed = self._without_any()
+        found = self.store.alerts.incidents(self.monitor.name, "firing")
+        if (current := next((s for s in found if s.incident.matter == "quality"), None)) is not None:
+            return current
+        while self._owed:
+            owed = self.store.alerts.incident(self._owed[0])
+            if owed is not None and not self.store.verdicts.diagnosed(owed.incident.id) and self.failures < MOST_OWED:
+                return owed
+            del self._owed[0]
+            self.failures = self._skip = 0
+        return None
+
+    def _without_any(self) -> list[str]:
+        """Ids of the incidents that were told and are over, of the time that the source is read for, newest first."""
+        newest = self.store.newest_bucket(self.monitor.traffic) or 0
+        told = [s.incident for s in self.store.alerts.incidents(self.monitor.name) if s.told]
+        over = [i for i in told if i.matter == "quality" and i.state == "resolved"]
+        return [i.id for i in over if (i.closed_at or 0) >= newest - self.monitor.history]
+
+    def _todo(self, incident: StoredIncident) -> list[Fired]:
+        """The conditions that have no diagnosis yet: the one under way first, last what failed most often."""
+        id_ = incident.incident.id
+        taken = self.store.verdicts.diagnosed(id_)
+        first, *others = fired(incident, self.store) or [first_fired(incident, self.store)]
+        # What is the gravest changes with time: it has a diagnosis however many others have one.
+        todo = [one for one in others if one.name not in taken][: max(0, MOST - len(taken | {first.name}))]
+        todo = [*([] if first.name in taken else [first]), *todo] if incident.incident.is_open else [first]
+        return sorted(todo, key=lambda one: (self._of != (id_, one.name), self._failed.get((id_, one.name), 0)))
+
+    def _go_on(
+        self, incident: StoredIncident, todo: Sequence[Fired], is_over: Callable[[], bool], until: float
+    ) -> str | None:
+        id_, found = incident.incident.id, None
+        for one in todo:
+            if not self._take(incident, one, is_over, until):
+                break
+            found, self.failures = id_, 0
+            if is_over() or time.monotonic() >= until:
+                break
+        return found
+
+    def _take(self, incident: StoredIncident, one: Fired, is_over: Callable[[], bool], until: float) -> bool:
+        """Whether a condition has its diagnosis now; if not, it is under way."""
+        id_ = incident.incident.id
+        if self._steps is None or self._of != (id_, one.name):
+            self._of = id_, one.name
+            source = self.open_detailed(detailed(self.monitor))
+            self._steps = capture(self.monitor, incident, one, self.store, source, time.time())
+        while True:
+            try:
+                next(self._steps)
+            except StopIteration as ended:
+                found = Diagnosis(one.name, time.time(), ended.value)
+                self.store.verdicts.put_diagnosis(id_, self.monitor.name, found)
+                self._of = self._steps = None
+                return True
+            if is_over() or time.monotonic() >= until:
+                return False
+
+    def _note(self, error: BaseException) -> None:
+        """Keep why a condition has no diagnosis, for whoever asks."""
+        if self._of is None or isinstance(error, (Stopped, StoreError)) or not isinstance(error, Exception):
+            return
+        id_, name = self._of
+        self._failed[self._of] = self._failed.get(self._of, 0) + 1
+        known = isinstance(error, SourceError)
+        said = storable(str(error))[:LONGEST_ERROR] if known else f"a fault in rankmon itself ({type(error).__name__})"
+        with suppress(StoreError):
+            self.store.verdicts.put_diagnosis(id_, self.monitor.name, Diagnosis(name, time.time(), None, said))

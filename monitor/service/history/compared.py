@@ -1,0 +1,176 @@
+"""The slices' newest windows beside what they were before, and those that are new beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from monitor.conditions.findings import compared_with
+from monitor.conditions.rules import WEEK, Baseline, Drop, Rule
+from monitor.conditions.thresholds import View, evaluate, merged
+from monitor.conditions.verdict_versions import NEAR
+from monitor.measures.measure import Measure
+from monitor.series import partials as b
+from monitor.series.intervals import REACH
+from monitor.series.partials import bucket_of
+from monitor.series.windows import History, SliceKey
+from monitor.types import OVERALL, Monitor
+
+FEWEST_BEFORE = 30
+"""Requests: a slice that had fewer before is compared with nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How a slice's newest final window stands; values in the measure's unit, `share` of the requests.
+
+    Attributes:
+        before: what it is compared with; None where there is no such thing.
+        since: of a slice that is new, start of its first bucket, seconds: it has no past but what may be amiss.
+        others: of a new slice, the value of the rest of its dimension in the same window; None where there is none.
+    """
+
+    key: SliceKey
+    value: float
+    before: float | None
+    share: float
+    since: int | None = None
+    others: float | None = None
+
+    @property
+    def change(self) -> float | None:
+        """Relative; None where there is nothing to compare with."""
+        return self.value / self.before - 1 if self.before else None
+
+    @property
+    def effect(self) -> float:
+        """What the slice adds to the change of overall, in the measure's unit: its own change by its share."""
+        return 0.0 if self.before is None else (self.value - self.before) * self.share
+
+    @property
+    def beside(self) -> float | None:
+        """Of a new slice, how far it is from the others, relative; None where there are none."""
+        return self.value / self.others - 1 if self.others else None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The slices' newest final windows beside what they are compared with, `against` that in words.
+
+    They are ordered by what they cost overall.
+    """
+
+    slices: tuple[Compared, ...] = ()
+    against: str = ""
+
+
+def compare(
+    monitor: Monitor,
+    measure: Measure,
+    window: int,
+    history: History,
+    traffic: History,
+    end: int,
+    fell_at: int | None = None,
+) -> Comparison:
+    """How the slices stand at `end`: against the baseline of the rule that judges the same, else the week before.
+
+    Where `history` does not reach back as far, against the window before.
+
+    Args:
+        fell_at: when the open incident began, seconds; what came since is nothing to compare with.
+    """
+    view = View(history, traffic, monitor.bucket, monitor.min_completeness)
+    keys = [key for key in history.slices if key != OVERALL]
+    if not keys:
+        return Comparison()
+    for reference in _references(monitor, measure, window, end, fell_at):
+        overall, *before = evaluate(reference.rule, view, [OVERALL, *keys], reference.end)
+        if overall.baseline is not None:
+            break
+    whole = overall.baseline
+    overall, *found = evaluate(reference.rule, view, [OVERALL, *keys], end)
+    slices = [
+        Compared(key, seen.value, then.baseline, seen.requests / max(overall.requests, 1))
+        for key, seen, then in zip(keys, found, before, strict=True)
+        if seen.value is not None
+    ]
+    sums, _ = merged(history, monitor.bucket, end - window, end)
+    with_it = end if fell_at is None else fell_at - NEAR
+    lately = end - window - WEEK
+    old = _old(history, min(with_it, lately))
+    told = [one if one.key in old else _as_new(one, history, sums, measure, with_it, lately) for one in slices]
+    return Comparison(tuple(sorted(told, key=lambda c: (_cost(c, whole), c.key))), reference.words)
+
+
+def _as_new(one: Compared, history: History, sums: b.Floats, measure: Measure, with_it: int, lately: int) -> Compared:
+    """A slice as new if its requests began with the fall, or lately and there are too few before; else as it is.
+
+    What such a slice was before are its own first hours, which are of the fall. Of a dimension that was not read before
+    nothing is known: then none of it is new.
+
+    Args:
+        sums: of the newest window, slice by slice.
+        with_it, lately: from when on it counts as having begun with the fall, and lately, seconds.
+    """
+    if _was_there(history, one.key, with_it if one.before is not None else min(with_it, lately)):
+        return one
+    began = _began(history, [one.key])
+    of_dimension = [key for key in history.slices if key[0] == one.key[0]]
+    if began is None or began == _began(history, of_dimension):
+        return one
+    rest = np.sum([sums[history.slices.index(key)] for key in of_dimension if key != one.key], axis=0)
+    others = float(b.read_as(measure, rest))
+    return replace(one, before=None, since=began, others=None if np.isnan(others) else others)
+
+
+def _old(history: History, until: int) -> set[SliceKey]:
+    """Slices that have requests in the week before an instant, seconds: most are, and it takes one look at all."""
+    last = int(np.searchsorted(history.starts, until))
+    first = int(np.searchsorted(history.starts, until - WEEK))
+    busy = history.sums[first:last, :, b.REQUESTS] > 0
+    return {history.slices[i] for i in np.flatnonzero(busy.any(axis=0)).tolist()}
+
+
+def _was_there(history: History, key: SliceKey, until: int) -> bool:
+    """Whether a slice has requests in the buckets that start before then, seconds."""
+    return bool(history.slice(key)[: int(np.searchsorted(history.starts, until)), b.REQUESTS].any())
+
+
+def _began(history: History, keys: Sequence[SliceKey]) -> int | None:
+    """Start of the first bucket in which any of some slices has requests, seconds; None if none has."""
+    busy = np.flatnonzero(sum(history.slice(key)[:, b.REQUESTS] for key in keys) > 0)
+    return int(history.starts[busy[0]]) if len(busy) else None
+
+
+def _cost(one: Compared, whole: float | None) -> float:
+    """What slices are ordered by: their effect; of a new one what it takes from the others, or from all before it."""
+    against = one.others if one.others is not None else whole
+    if one.since is None or against is None:
+        return one.effect
+    return (one.value - against) * one.share
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """What slices may be compared with: the baseline that a rule has for the window that ends at `end`, seconds."""
+
+    rule: Rule
+    end: int
+    words: str
+
+
+def _references(monitor: Monitor, measure: Measure, window: int, end: int, fell_at: int | None) -> Iterator[_Reference]:
+    """The best first. Rules that look back too far are left out."""
+    for rule in monitor.alerts:
+        is_near = isinstance(rule.limit, Drop) and rule.limit.baseline.pinned is None and rule.reach <= REACH
+        if is_near and (rule.measure, rule.window) == (measure, window):
+            yield _Reference(replace(rule, min_requests=FEWEST_BEFORE), end, compared_with(rule))
+    drop = Drop(0.0, 0.0, True, Baseline(max(WEEK, window))), Drop(0.0, 0.0, True, Baseline(window))
+    before = [Rule("", measure, window, limit, min_requests=FEWEST_BEFORE) for limit in drop]
+    if fell_at is not None and fell_at < end - window:
+        fallen = bucket_of(fell_at, monitor.bucket) + window
+        yield from (_Reference(rule, fallen, f"{compared_with(rule)} fell") for rule in before)
+    yield from (_Reference(rule, end, compared_with(rule)) for rule in before)

@@ -1,0 +1,307 @@
+"""The recent past of a monitor's series, to be drawn: window after window on an even grid, with what rules made of it.
+
+It is worked out in full once, and from then on only for the windows that have become final since. Where the past reads
+otherwise than before, because buckets were stored anew, it is worked out in full again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from monitor.conditions.rules import COVERAGE, Drop, Rule
+from monitor.conditions.thresholds import View, evaluate, merged
+from monitor.measures.measure import Measure
+from monitor.series import partials as b
+from monitor.series.intervals import DAY, REACH
+from monitor.series.partials import bucket_of
+from monitor.series.windows import History, SliceKey, points
+from monitor.store import Store
+from monitor.types import OVERALL, Definition, Judgments, Monitor
+
+SPAN = 42 * DAY
+"""Seconds of the past that a trail shows."""
+
+RECENT = (7 * DAY, 3 * DAY, DAY)
+"""Seconds that it may show finely besides: the first of which each window is drawn to `AS_DEEP`, else the last."""
+
+AS_DEEP = 4
+"""Points for each window, of which the lowest has seven eighths of a fall as long as the window at the least."""
+
+ALIKE = 1e-9
+"""What is apart by less is the same but for rounding."""
+
+MOST_POINTS = 300
+MOST_SLICE_POINTS = 60
+
+Limits = tuple[float | None, float | None]
+"""A rule's baseline, and below what it fires; None where it cannot be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrailPoint:
+    """One final window of overall; fields as of `windows.Point`.
+
+    Attributes:
+        limits: of the trail's rules, in their order.
+    """
+
+    end: int
+    value: float | None
+    lower: float | None
+    upper: float | None
+    requests: int
+    coverage: float | None
+    limits: tuple[Limits, ...]
+
+    @property
+    def change(self) -> float | None:
+        """From the baseline of the first rule that has one, relative."""
+        baseline = next((b for b, _ in self.limits if b), None)
+        return None if self.value is None or baseline is None else self.value / baseline - 1
+
+
+@dataclass(frozen=True)
+class Trail:
+    """The recent windows of what is measured or judged, oldest first. Lengths in seconds.
+
+    Attributes:
+        measure: None is the label coverage, which only rules look at.
+        rules: that judge just this on overall.
+        step: between the ends of windows; every end is a multiple of it, but for the newest.
+        points: one at each end, without a value where too little was read.
+        newest: the newest final window.
+        slices: (end, value of each slice that had one), in larger steps.
+        span: of the past that it shows.
+        recent: the last of it in small steps, where windows are so short that some lie between the points.
+    """
+
+    measure: Measure | None
+    window: int
+    rules: tuple[Rule, ...]
+    step: int
+    points: tuple[TrailPoint, ...] = ()
+    newest: TrailPoint | None = None
+    slices: tuple[tuple[int, Mapping[SliceKey, float]], ...] = ()
+    span: int = SPAN
+    recent: Trail | None = None
+
+    @property
+    def judged(self) -> str:
+        """Text of the measure, or `label_coverage`."""
+        return COVERAGE if self.measure is None else str(self.measure)
+
+    @property
+    def drawn(self) -> tuple[TrailPoint, ...]:
+        """All points, the newest at the end."""
+        if self.newest is None or (self.points and self.points[-1].end >= self.newest.end):
+            return self.points
+        return (*self.points, self.newest)
+
+    def emptied(self) -> Trail:
+        """Of the same, with nothing worked out yet."""
+        return replace(self, points=(), newest=None, slices=())
+
+
+def grid_step(width: int, most: int, span: int = SPAN) -> int:
+    """Seconds between points, so that `span` has at most so many: whole buckets, and if possible a part of a day.
+
+    >>> grid_step(3600, 300), grid_step(300, 300), grid_step(2 * DAY, 300)
+    (14400, 14400, 172800)
+    """
+    fewest = -(-span // most)
+    parts = [DAY // n for n in range(DAY // width, 0, -1) if DAY % n == 0 and DAY // n % width == 0]
+    whole = -(-fewest // width) * width
+    return next((step for step in parts if step >= fewest), whole)
+
+
+def extended(monitor: Monitor, store: Store, now: float, former: Sequence[Trail] = ()) -> tuple[Trail, ...]:
+    """The trails of all series, and of what rules judge besides, up to the newest final windows.
+
+    Args:
+        now: seconds; what a clock that ran ahead stored of later buckets is not shown.
+        former: as they were before; what they hold is not worked out again.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    known, past = {(t.measure, t.window): t for t in former}, _Past(monitor, store, now)
+    found = []
+    for measure, window in subjects(monitor):
+        trail = known.get((measure, window)) or _new(monitor, measure, window)
+        end = past.settled_end(past.definition(measure))
+        found.append(trail if end is None else _onward(trail, past, end))
+    return tuple(found)
+
+
+def subjects(monitor: Monitor) -> tuple[tuple[Measure | None, int], ...]:
+    """(measure, window) of every trail: the monitor's own, and what rules judge besides."""
+    coverage = [(None, rule.window) for rule in monitor.alerts if rule.overall and rule.measure is None]
+    return tuple(dict.fromkeys([*monitor.shown, *coverage]))
+
+
+def _new(monitor: Monitor, measure: Measure | None, window: int) -> Trail:
+    rules = tuple(r for r in monitor.alerts if r.overall and (r.measure, r.window) == (measure, window))
+    step = grid_step(monitor.bucket, MOST_POINTS)
+    span, fine = _recent(monitor.bucket, window)
+    recent = Trail(measure, window, rules, fine, span=span) if window < step else None
+    return Trail(measure, window, rules, step, recent=recent)
+
+
+def _recent(width: int, window: int) -> tuple[int, int]:
+    """(span, step) of what is shown finely, given the lengths of buckets and windows; all in seconds.
+
+    >>> _recent(300, 3600), _recent(60, 300)
+    ((259200, 900), (86400, 300))
+    """
+    found = [(span, grid_step(width, MOST_POINTS, span)) for span in RECENT]
+    return next((one for one in found if one[1] <= max(width, window // AS_DEEP)), found[-1])
+
+
+class _Past:
+    """What is stored of one monitor, each part read once."""
+
+    def __init__(self, monitor: Monitor, store: Store, now: float) -> None:
+        self.monitor = monitor
+        self._store = store
+        self._now = bucket_of(int(now), monitor.bucket)
+        self._ends: dict[Definition, int | None] = {}
+        self._read: dict[tuple[Definition, int, int, bool], History] = {}
+
+    def definition(self, measure: Measure | None) -> Definition:
+        """Identity of what a trail is of."""
+        return self.monitor.traffic if measure is None else self.monitor.definition(measure)
+
+    def settled_end(self, definition: Definition) -> int | None:
+        """End of the newest final bucket that no open one lies before."""
+        if definition not in self._ends:
+            end = self._store.settled_end(definition, self.monitor.bucket)
+            self._ends[definition] = None if end is None else min(end, self._now)
+        return self._ends[definition]
+
+    def history(self, definition: Definition, since: int, until: int, overall_only: bool = True) -> History:
+        """The buckets that start in [since, until) seconds."""
+        asked = (definition, since, until, overall_only)
+        if asked not in self._read:
+            self._read[asked] = self._store.history(*asked)
+        return self._read[asked]
+
+    def begin(self, since: int) -> int:
+        """From where on is read what the windows that end from `since` on need, seconds."""
+        monitor = self.monitor
+        return since - max(REACH, *(r.reach for r in monitor.alerts), 0) - max(monitor.windows)
+
+    def view(self, trail: Trail, since: int, until: int) -> View:
+        """All that the windows of a trail that end in [since, until] need: intervals and rules look far back."""
+        monitor, definition, begin = self.monitor, self.definition(trail.measure), self.begin(since)
+        history = self.history(definition, begin, until)
+        for rule in trail.rules:
+            pinned = rule.limit.baseline.pinned if isinstance(rule.limit, Drop) else None
+            first = int(history.starts[0]) if len(history.starts) else begin
+            if pinned is not None and pinned[0] < first:
+                history = history.after(self.history(definition, pinned[0], min(pinned[1], first)))
+        traffic = self.history(monitor.traffic, begin, until)
+        by_judgments = isinstance(monitor.recipe, Judgments)
+        return View(history, traffic, monitor.bucket, monitor.min_completeness, by_judgments)
+
+
+def _onward(trail: Trail, past: _Past, end: int) -> Trail:
+    """The trail up to `end`, without what has become too old."""
+    if trail.newest is not None and trail.newest.end >= end:
+        return trail
+    last = max(end - trail.span, trail.newest.end if trail.newest is not None else 0)
+    ends = _grid(last, end, trail.step)
+    first_end = min([*ends, end])
+    view = past.view(trail, first_end, end)
+    if _is_restated(trail, view, past.begin(first_end)):
+        return _onward(trail.emptied(), past, end)
+    added = [_point(trail, view, at) for at in ends]
+    kept = [p for p in (*trail.points, *added) if p.end > end - trail.span]
+    first = next((i for i, p in enumerate(kept) if p.value is not None), len(kept))
+    recent = None if trail.recent is None else _onward(trail.recent, past, end)
+    newest = added[-1] if ends and ends[-1] == end else recent.newest if recent else _point(trail, view, end)
+    slices = [s for s in (*trail.slices, *_slices(trail, past, last, end)) if s[0] > end - trail.span]
+    return replace(trail, points=tuple(kept[first:]), newest=newest, slices=tuple(slices), recent=recent)
+
+
+def _grid(after: int, until: int, step: int) -> range:
+    """Multiples of `step` in (after, until].
+
+    >>> list(_grid(10, 30, 10))
+    [20, 30]
+    """
+    return range(after - after % step + step, until + 1, step)
+
+
+def _point(trail: Trail, view: View, end: int) -> TrailPoint:
+    value, coverage = _reading(trail, view, end)
+    found = [evaluate(rule, view, [OVERALL], end)[0] for rule in trail.rules]
+    limits = tuple((e.baseline, _known(e.fires_below)) for e in found)
+    if trail.measure is None:
+        requests = int(merged(view.traffic, view.width, end - trail.window, end)[0][0, 0])
+        return TrailPoint(end, value, None, None, requests, coverage, limits)
+    point = points(trail.measure, view.history, view.traffic, view.width, trail.window, end, [OVERALL])[0]
+    lower, upper = (None, None) if value is None else (point.lower, point.upper)
+    return TrailPoint(end, value, lower, upper, point.requests, coverage, limits)
+
+
+def _reading(trail: Trail, view: View, end: int) -> tuple[float | None, float | None]:
+    """(value, label coverage) of the window that ends at `end`; no value where too little was read."""
+    traffic, seen = merged(view.traffic, view.width, end - trail.window, end)
+    some, every = view.coverage(traffic[0])
+    coverage = float(some / every) if every else None
+    if trail.measure is None:
+        return (coverage if seen >= view.least else None), coverage
+    sums, share = merged(view.history, view.width, end - trail.window, end)
+    return (_known(float(b.read_as(trail.measure, sums[0]))) if share >= view.least else None), coverage
+
+
+def _is_restated(trail: Trail, view: View, since: int) -> bool:
+    """Whether a point reads otherwise now, of those that rest on nothing before `since`, seconds."""
+    inside = [p for p in trail.points if p.end - trail.window >= since]
+    if not inside:
+        return False
+    ends = np.array([p.end for p in inside])
+    values, coverages = _readings(trail, view, ends)
+    known = np.array([[p.value, p.coverage] for p in inside], float)
+    return not np.allclose(known, np.column_stack([values, coverages]), rtol=ALIKE, atol=ALIKE, equal_nan=True)
+
+
+def _readings(trail: Trail, view: View, ends: b.Ints) -> tuple[b.Floats, b.Floats]:
+    """`_reading` of the windows that end at `ends`, (N,) each, but for rounding; nan for None."""
+
+    def summed(of: History) -> tuple[b.Floats, b.Floats]:
+        """((N, F) sums, (N,) share of the buckets that were read)."""
+        until = np.concatenate([np.zeros((1, of.sums.shape[2])), np.cumsum(of.sums[:, 0], axis=0)])
+        lo, hi = np.searchsorted(of.starts, ends - trail.window), np.searchsorted(of.starts, ends)
+        return until[hi] - until[lo], (hi - lo) * view.width / trail.window
+
+    traffic, seen = summed(view.traffic)
+    some, every = view.coverage(traffic)
+    coverage = np.divide(some, every, out=np.full(len(ends), np.nan), where=every > 0)
+    if trail.measure is None:
+        return np.where(seen >= view.least, coverage, np.nan), coverage
+    sums, share = summed(view.history)
+    return np.where(share >= view.least, b.read_as(trail.measure, sums), np.nan), coverage
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None or np.isnan(value) else value
+
+
+def _slices(trail: Trail, past: _Past, last: int, end: int) -> Iterator[tuple[int, Mapping[SliceKey, float]]]:
+    """(end, slice -> value) of the windows of a coarser grid that end in (last, end]."""
+    monitor, measure = past.monitor, trail.measure
+    ends = _grid(last, end, grid_step(monitor.bucket, MOST_SLICE_POINTS))
+    if not monitor.slices or measure is None or not ends or trail.span < SPAN:
+        return
+    history = past.history(past.definition(measure), ends[0] - max(monitor.windows), end, overall_only=False)
+    for at in ends:
+        sums, share = merged(history, monitor.bucket, at - trail.window, at)
+        values = b.read_as(measure, sums)
+        if share >= monitor.min_completeness:
+            known = np.flatnonzero(~np.isnan(values)).tolist()
+            yield at, MappingProxyType({history.slices[i]: float(values[i]) for i in known if i})

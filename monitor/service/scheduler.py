@@ -1,0 +1,226 @@
+"""APScheduler, wired so that it wakes cycles up and no more: no run piles up, none is lost without being counted."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_MAX_INSTANCES, JobEvent
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.jobstores.base import JobLookupError
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.base import BaseTrigger
+
+from monitor.service.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT = 5.0
+"""Seconds between heartbeats of the scheduler's own thread."""
+
+HEART = "heartbeat"
+"""Pool of the heartbeat alone."""
+
+STALE = 60.0
+"""Without a heartbeat for so many seconds the scheduler counts as dead."""
+
+WARN_AGAIN = 600.0
+"""Least seconds between two warnings that a job's runs are skipped."""
+
+HARDLY_ENDED = 300.0
+"""Seconds after a run out of turn, half a period at most, within which a turn is left out.
+
+Two runs are apart by so much more than a period at most. The alert rules that come with rankmon allow for 900 s.
+"""
+
+ROUNDING = 1e-3
+"""Seconds by which a time may be apart from its turn and still be it: a datetime has microseconds."""
+
+FARTHEST = 600.0
+"""Seconds ahead that nothing is planned beyond, but by twice its period: a run that failed is tried again before."""
+
+SET_BACK = 1.0
+"""Seconds that the clock must be set back before what is planned is moved along with it."""
+
+
+class AlignedTrigger(BaseTrigger):  # type: ignore[misc]
+    """Fires at `offset` seconds after every multiple of `period` since 1970.
+
+    However late it is asked, it names one time only, in the future: a clock that jumps ahead makes no backlog, one that
+    is set back makes no silence, and nothing drifts. After a run out of turn, the first one or one that was tried
+    again, the next turn is left out if it comes within `HARDLY_ENDED`: that run would hardly have ended.
+    """
+
+    def __init__(self, period: float, offset: float) -> None:
+        self.period = period
+        self.offset = offset % period
+
+    def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
+        """The first time after `now`, and after `previous` unless that lies more than a period ahead."""
+        after = now.timestamp()
+        if previous is not None and after < previous.timestamp() <= after + self.period:
+            after = previous.timestamp()
+        turn = (after - self.offset) // self.period + 1
+        wait = turn * self.period + self.offset - after
+        ran = previous is not None and previous.timestamp() <= after and self._is_out_of_turn(previous.timestamp())
+        turn += ran and wait < min(self.period / 2, HARDLY_ENDED)
+        return datetime.fromtimestamp(turn * self.period + self.offset, UTC)
+
+    def _is_out_of_turn(self, instant: float) -> bool:
+        past = (instant - self.offset) % self.period
+        return min(past, self.period - past) > ROUNDING
+
+
+def offset_of(name: str, period: float) -> float:
+    """A fixed place within the period for each name, so that monitors do not all start at once.
+
+    >>> 0 <= offset_of("search", 300) < 300
+    True
+    """
+    return zlib.crc32(name.encode()) / 2**32 * period
+
+
+class Scheduler:
+    """Runs one job a monitor, each at most once at a time; a job waits for the workers of its pool alone."""
+
+    def __init__(self, workers: int, telemetry: Telemetry) -> None:
+        """`workers`: jobs of a pool that run at the same time."""
+        self._workers = workers
+        self._telemetry = telemetry
+        self._beat = time.monotonic()
+        self._warned: set[str] = set()
+        self._warned_at: dict[str, float] = {}
+        self._ended = threading.Event()
+        self._pools = {HEART: ThreadPoolExecutor(1)}
+        self._scheduler = BackgroundScheduler(
+            timezone=UTC,
+            executors=self._pools,
+            job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
+        )
+        self._scheduler.add_listener(self._skipped, EVENT_JOB_MAX_INSTANCES)
+        self._scheduler.add_listener(self._ran, EVENT_JOB_EXECUTED)
+        self._scheduler.add_listener(self._broke, EVENT_JOB_ERROR)
+        _quieten()
+
+    def start(self) -> None:
+        """Begin to fire. What was added before starts its first run at once, spread over a second."""
+        self._scheduler.add_job(
+            self._heartbeat, AlignedTrigger(HEARTBEAT, 0), id="heartbeat:", executor=HEART, name="heartbeat"
+        )
+        self._heartbeat()
+        self._scheduler.start()
+        threading.Thread(target=self._watch_the_clock, name="clock", daemon=True).start()
+
+    def stop(self) -> None:
+        """Fire no more, and wait for what is running."""
+        self._ended.set()
+        if self._scheduler.running:
+            # To wait in there would be to wait with a lock held that a job needs which asks to be tried again.
+            self._scheduler.shutdown(wait=False)
+            for pool in self._pools.values():
+                pool.shutdown(wait=True)
+
+    def put(self, name: str, period: float, run: Callable[[], None], pool: str = "") -> None:
+        """Run `run` every `period` real seconds, for the first time right away. Replaces the job of that name.
+
+        `pool`: where it runs, such as the source's name: what waits there for a stuck database holds up no other.
+        """
+        self._telemetry.count("rankmon_skipped_runs", name, "still_running", by=0)
+        executor = f"source:{pool}"
+        if executor not in self._pools:
+            self._pools[executor] = ThreadPoolExecutor(self._workers)
+            self._scheduler.add_executor(self._pools[executor], executor)
+        self._scheduler.add_job(
+            run,
+            AlignedTrigger(period, offset_of(name, period)),
+            id=_id(name),
+            name=name,
+            executor=executor,
+            replace_existing=True,
+            next_run_time=datetime.now(UTC) + timedelta(seconds=offset_of(name, 1.0)),
+        )
+
+    def remove(self, name: str) -> None:
+        """Run it no more."""
+        with suppress(JobLookupError):
+            self._scheduler.remove_job(_id(name))
+
+    def retry_in(self, name: str, seconds: float) -> None:
+        """Bring the next run forward, or push it back, to so many seconds from now; then it goes on as before."""
+        with suppress(JobLookupError):
+            self._scheduler.modify_job(_id(name), next_run_time=datetime.now(UTC) + timedelta(seconds=seconds))
+
+    def next_run_at(self, name: str) -> float | None:
+        """When it runs next, in seconds since 1970 of the real clock."""
+        at = getattr(self._scheduler.get_job(_id(name)), "next_run_time", None)
+        return at.timestamp() if at is not None else None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the scheduler's thread still fires. If that thread dies `running` stays true, but the heart stops."""
+        return self._scheduler.running and time.monotonic() - self._beat < STALE
+
+    def _heartbeat(self) -> None:
+        self._beat = time.monotonic()
+
+    def _watch_the_clock(self) -> None:
+        """Move what is planned along when the clock is set back; else nothing would run until it is past that again."""
+        ahead = time.time() - time.monotonic()
+        while not self._ended.wait(HEARTBEAT):
+            before, ahead = ahead, time.time() - time.monotonic()
+            if ahead < before - SET_BACK:
+                log.warning("the clock was set back by %.0f s", before - ahead)
+                for job in self._scheduler.get_jobs():
+                    with suppress(JobLookupError):
+                        self._scheduler.modify_job(
+                            job.id, next_run_time=job.next_run_time - timedelta(seconds=before - ahead)
+                        )
+            self._bring_near()
+
+    def _bring_near(self) -> None:
+        """Run now what is planned farther ahead than anything is: a clock went forward and back between two looks."""
+        now = datetime.now(UTC)
+        for job in self._scheduler.get_jobs():
+            if job.next_run_time - now > timedelta(seconds=max(2 * job.trigger.period, FARTHEST)):
+                with suppress(JobLookupError):
+                    self._scheduler.modify_job(job.id, next_run_time=now)
+
+    def _skipped(self, event: JobEvent) -> None:
+        name = _name(event)
+        if not name:
+            return
+        self._telemetry.count("rankmon_skipped_runs", name, "still_running")
+        # Said once until a run has ended, and not too often: else a monitor that is slow, or stuck, would fill the log.
+        now = time.monotonic()
+        if name not in self._warned and now - self._warned_at.get(name, -WARN_AGAIN) >= WARN_AGAIN:
+            self._warned.add(name)
+            self._warned_at[name] = now
+            log.warning("monitor %s: a run was skipped, the one before is still going on", name)
+
+    def _ran(self, event: JobEvent) -> None:
+        self._warned.discard(_name(event))
+
+    def _broke(self, event: JobEvent) -> None:
+        self._ran(event)
+        log.error("job %s broke", event.job_id, exc_info=event.exception)
+
+
+def _id(name: str) -> str:
+    return f"monitor:{name}"
+
+
+def _name(event: JobEvent) -> str:
+    """Of the monitor whose job it is; empty for the heartbeat."""
+    kind, _, name = event.job_id.partition(":")
+    return str(name) if kind == "monitor" else ""
+
+
+def _quieten() -> None:
+    """Keep APScheduler from saying again what the listeners above say, each time that it happens."""
+    logging.getLogger("apscheduler.scheduler").setLevel(logging.ERROR)
+    logging.getLogger("apscheduler.executors").setLevel(logging.CRITICAL)

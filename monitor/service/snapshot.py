@@ -1,0 +1,363 @@
+"""What is known right now, as one frozen value a monitor: what `/metrics`, the page and `status` show."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from monitor.conditions.advice import on_retraining
+from monitor.conditions.arrivals import LABELS_LATE, SOURCE_STALE
+from monitor.conditions.rules import Rule
+from monitor.conditions.thresholds import Condition, ConditionName, Evaluation, evaluate, keys_of
+from monitor.conditions.verdict_conditions import VERDICTS
+from monitor.conditions.verdict_hours import step_of
+from monitor.drift.verdicts import Verdict
+from monitor.evaluation import Views
+from monitor.evaluation.retraining import accepted, asks, in_the_way
+from monitor.measures.measure import Measure
+from monitor.messages.notification import in_order
+from monitor.messages.words import utc
+from monitor.series.intervals import REACH
+from monitor.series.partials import TRAFFIC_FIELDS, bucket_of
+from monitor.series.requests import RESERVED
+from monitor.series.slices import Full
+from monitor.series.windows import History, Point, SliceKey, latest_final_end, points
+from monitor.service.history import Comparison, JudgedTrail, Trail, compare
+from monitor.store import Holding, Progress, Store
+from monitor.store.alerts import AlertState
+from monitor.store.alerts import StoredIncident as StoredIncident
+from monitor.store.store import HARMLESS
+from monitor.types import OTHER, OVERALL, Definition, Judgments, Monitor, format_duration
+
+UNMATCHED = TRAFFIC_FIELDS.index("unmatched")
+
+FOREVER = 1 << 62
+"""Seconds after which nothing is stored."""
+
+MOST_INCIDENTS = 30
+"""Of a monitor that a snapshot holds."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """The newest windows of one measure and length, for overall and its slices.
+
+    Attributes:
+        final: the newest window whose buckets are all final; empty where there is none.
+        provisional: the newest window that was read, if it is later than the final one.
+        comparison: the slices of the final window beside what they were before.
+    """
+
+    measure: Measure
+    definition: Definition
+    length: int
+    final: tuple[Point, ...] = ()
+    provisional: tuple[Point, ...] = ()
+    comparison: Comparison = field(default_factory=Comparison)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An alert rule's newest evaluation on one slice, and the state that it has come to."""
+
+    rule: Rule
+    key: SliceKey
+    evaluation: Evaluation
+    condition: Condition
+
+
+@dataclass(frozen=True)
+class MonitorSnapshot:
+    """One monitor's state; instants in seconds.
+
+    Attributes:
+        taken_at: when this was put together.
+        provisional_buckets: buckets read whose labels may still come in.
+        refused: reason -> rows refused in the longest window.
+        unmatched: events of the longest window that match no impression within the attribution; None where they are not
+            counted.
+        future_rows: rows of the source dated later than now; None before this process has asked.
+        due_buckets: that were due and are left for the next cycle; None before the first one.
+        readings: of every alert rule and slice that it judges.
+        incident: that is open on the quality.
+        data_incident: that is open on broken labels or traffic.
+        incidents: the newest ones, the open ones among them, newest first.
+        judged_until: end of the last window that was judged; None before there is one.
+        recommends_retraining: somebody was asked to retrain for the open incident, and the reason still stands.
+        no_retraining_as: why nobody is asked to now, though something that fires would have it; empty if nothing would.
+        silenced_until: until when nobody is told of new incidents, real seconds since 1970.
+        trails: the recent past of the series, to be drawn; only a daemon's snapshot has them.
+        judged: what verdicts said of that past; as `trails`.
+        verdict: the newest one; None where there is none.
+        verdict_conditions: what the verdicts came to, by verdict, dimension and value.
+        refused_then: of incidents in which too many rows were refused, id -> reason -> rows refused while it lasted.
+        holding: how much is stored of it; None before a daemon has looked.
+        places: dimension -> how many of its values have a series of their own.
+    """
+
+    monitor: Monitor
+    taken_at: float
+    series: tuple[Series, ...] = ()
+    progress: Progress = field(default_factory=Progress)
+    provisional_buckets: int = 0
+    refused: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    unmatched: int | None = None
+    future_rows: int | None = None
+    due_buckets: int | None = None
+    readings: tuple[Reading, ...] = ()
+    incident: StoredIncident | None = None
+    data_incident: StoredIncident | None = None
+    incidents: tuple[StoredIncident, ...] = ()
+    judged_until: int | None = None
+    recommends_retraining: bool = False
+    no_retraining_as: str = ""
+    silenced_until: float | None = None
+    trails: tuple[Trail, ...] = ()
+    judged: JudgedTrail | None = None
+    verdict: Verdict | None = None
+    verdict_conditions: MappingProxyType[ConditionName, Condition] = field(default_factory=lambda: MappingProxyType({}))
+    refused_then: MappingProxyType[str, dict[str, int]] = field(default_factory=lambda: MappingProxyType({}))
+    holding: Holding | None = None
+    places: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def full(self) -> list[Full]:
+        """The dimensions all of whose places are taken while there are values without one."""
+        longest = max(self.monitor.windows)
+        points = next((s.final for s in self.series if s.length == longest), ())
+        requests = {(p.dimension, p.slice): p.requests for p in points}
+        return [
+            Full(
+                one.dimension,
+                one.max_values,
+                format_duration(longest),
+                requests[one.dimension, OTHER],
+                requests[OVERALL],
+            )
+            for one in self.monitor.slices
+            if self.places.get(one.dimension, 0) >= one.max_values and requests.get((one.dimension, OTHER))
+        ]
+
+    @property
+    def on_retraining(self) -> str:
+        """What to say while retraining is recommended: whether something else comes first; empty if it is not."""
+        if not self.recommends_retraining or self.incident is None:
+            return ""
+        return on_retraining(in_order(self.incident.findings, self.incident.incident))
+
+    @property
+    def not_judged_as(self) -> str:
+        """Why neither a rule nor a verdict can say anything of all traffic; empty if one can, or none is to."""
+        why: list[str] = [r.evaluation.unknown for r in self.readings if r.key == OVERALL]
+        if self.monitor.drift is not None:
+            missing = self.verdict is None or self.verdict_kind == "not_enough_data"
+            lacks = "" if self.verdict is None or not self.verdict.lacks else f", still lacks {self.verdict.lacks}"
+            why.append(f"not enough data{lacks}" if missing else "")
+        return ", ".join(dict.fromkeys(why)) if why and all(why) else ""
+
+    @property
+    def verdict_kind(self) -> str:
+        """The verdict that holds: what does not arrive now goes before what was judged last; empty if there is none."""
+        firing = {name[0] for name, condition in self.verdict_conditions.items() if condition.state == "firing"}
+        absent = next((kind for kind in (SOURCE_STALE, LABELS_LATE) if kind in firing), "")
+        return absent or ("" if self.verdict is None else self.verdict.kind)
+
+
+def take_snapshot(
+    monitor: Monitor, store: Store, now: float, future_rows: int | None = None, due: int | None = None
+) -> MonitorSnapshot:
+    """The newest windows of a monitor, from what is stored up to `now`.
+
+    Args:
+        now: seconds; what a clock that ran ahead stored of later buckets is not shown.
+        future_rows, due: as the last cycle found them.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    newest = store.newest_bucket(monitor.traffic)
+    empty = MonitorSnapshot(monitor, now, _nothing(monitor))
+    if newest is None:
+        return renew(empty, store, now, future_rows, due)
+    end = min(newest + monitor.bucket, bucket_of(int(now), monitor.bucket))
+    begin, since = end - max(monitor.windows), end - max(monitor.windows) - REACH
+    # Measures that differ in their reading only are read from the same partials.
+    histories = {d: store.history(d, since, end) for d in monitor.definitions}
+    traffic = histories[monitor.traffic]
+    recent = traffic.between(begin, end).slice(OVERALL)
+    state = store.alerts.state(monitor.name)
+    fell_at = _fell_at(state.open.get("quality"))
+    read = replace(
+        empty,
+        series=tuple(
+            current(monitor, measure, histories[monitor.definition(measure)], traffic, length, fell_at)
+            for measure, length in monitor.shown
+        ),
+        provisional_buckets=int((~traffic.final).sum()),
+        refused=MappingProxyType(store.refused(monitor.traffic, begin, end)),
+        unmatched=int(recent[:, UNMATCHED].sum()) if monitor.counts_unmatched else None,
+        readings=_readings(monitor, store, state),
+        places=MappingProxyType(_places(monitor, store)),
+    )
+    return renew(read, store, now, future_rows, due)
+
+
+def _places(monitor: Monitor, store: Store) -> dict[str, int]:
+    present = store.places(monitor.name).present
+    return {s.dimension: len(present.get(s.dimension, set()) - RESERVED) for s in monitor.slices}
+
+
+def _fell_at(open_: StoredIncident | None) -> int | None:
+    """From when on the fall of an open incident may have begun: a window that fell may have done so at its start."""
+    if open_ is None:
+        return None
+    return min((open_.incident.began_at, *(f.since - f.window for f in open_.findings if not f.verdict)))
+
+
+def _readings(monitor: Monitor, store: Store, state: AlertState) -> tuple[Reading, ...]:
+    """What the alert rules see in the newest window that was judged."""
+    if state.until is None:
+        return ()
+    views, found = Views(monitor, store), []
+    for rule in monitor.alerts:
+        view = views.of(rule, state.until, state.until)
+        keys = keys_of(rule, view)
+        for key, evaluation in zip(keys, evaluate(rule, view, keys, state.until), strict=True):
+            kept = state.conditions.get((rule.name, *key))
+            found.append(Reading(rule, key, evaluation, Condition() if kept is None else kept.condition))
+    return tuple(found)
+
+
+def renew(
+    snapshot: MonitorSnapshot, store: Store, now: float, future_rows: int | None = None, due: int | None = None
+) -> MonitorSnapshot:
+    """The same windows, with the progress of now, and what people did about the incident. Raises StoreError."""
+    name = snapshot.monitor.name
+    state, real_now = store.alerts.state(name), time.time()
+    incidents = tuple(store.alerts.incidents(name, most=MOST_INCIDENTS))
+    until = [s.until for s in store.alerts.silences(real_now) if s.monitor == name]
+    return replace(
+        snapshot,
+        taken_at=now,
+        progress=store.progress(name),
+        future_rows=future_rows,
+        due_buckets=due,
+        incident=state.open.get("quality"),
+        data_incident=state.open.get("data"),
+        incidents=incidents,
+        refused_then=MappingProxyType(dict(_refused_then(snapshot.monitor, store, incidents))),
+        judged_until=state.until,
+        recommends_retraining=_recommends_retraining(state),
+        no_retraining_as=_no_retraining_as(snapshot.monitor, state, store, max(until, default=None)),
+        verdict=None if snapshot.monitor.drift is None else store.verdicts.newest(name),
+        verdict_conditions=MappingProxyType(
+            {name: kept.condition for name, kept in state.conditions.items() if name[0] in VERDICTS}
+        ),
+        silenced_until=max(until, default=None),
+    )
+
+
+def _refused_then(
+    monitor: Monitor, store: Store, incidents: Iterable[StoredIncident]
+) -> Iterator[tuple[str, dict[str, int]]]:
+    """(id, reason -> rows) of the incidents that opened as too many rows of the rankings were refused."""
+    for incident in (s.incident for s in incidents if any(f.verdict == "rows_refused" for f in s.findings)):
+        until = FOREVER if incident.closed_at is None else incident.closed_at
+        refused = store.refused(monitor.traffic, incident.began_at - step_of(monitor.bucket), until)
+        yield incident.id, {reason: rows for reason, rows in refused.items() if reason not in HARMLESS}
+
+
+def _recommends_retraining(state: AlertState) -> bool:
+    current = state.open.get("quality")
+    if current is None or state.retrain is None or state.retrain.incident != current.incident.id:
+        return False
+    return asks(current)
+
+
+def _no_retraining_as(monitor: Monitor, state: AlertState, store: Store, silenced_until: float | None) -> str:
+    current = state.open.get("quality")
+    if state.until is None or current is None or not monitor.retrain_notify or not asks(current):
+        return ""
+    if found := in_the_way(monitor, state.retrain, state.until, state.open, accepted(monitor, store)):
+        return found
+    if not current.told:
+        return "nobody was told of the incident"
+    return "" if silenced_until is None else f"notifications are silenced until {utc(int(silenced_until))}"
+
+
+def _nothing(monitor: Monitor) -> tuple[Series, ...]:
+    return tuple(Series(m, monitor.definition(m), w) for m, w in monitor.shown)
+
+
+def current(
+    monitor: Monitor, measure: Measure, history: History, traffic: History, length: int, fell_at: int | None = None
+) -> Series:
+    """The newest final and the newest provisional window of one length.
+
+    Args:
+        fell_at: when the open incident began, seconds.
+    """
+    by_judgments = isinstance(monitor.recipe, Judgments)
+
+    def at(end: int | None) -> tuple[Point, ...]:
+        if end is None:
+            return ()
+        return tuple(points(measure, history, traffic, monitor.bucket, length, end, by_judgments=by_judgments))
+
+    settled = latest_final_end(history.starts, history.final, monitor.bucket)
+    newest = int(history.starts[-1]) + monitor.bucket if len(history.starts) else None
+    found = Series(measure, monitor.definition(measure), length, at(settled), at(newest) if newest != settled else ())
+    if settled is None:
+        return found
+    return replace(found, comparison=compare(monitor, measure, length, history, traffic, settled, fell_at))
+
+
+def shown(series: Series, least_completeness: float) -> tuple[Point, ...]:
+    """The final points that may be shown as the measure's value: with data, and enough of the window read."""
+    return tuple(p for p in series.final if p.value is not None and p.completeness >= least_completeness)
+
+
+def bad_for(stored: StoredIncident, until: int | None) -> int:
+    """How long an incident has been bad, or was, by what is judged, seconds; 0 where only its first window is.
+
+    Args:
+        until: end of the last window of its monitor that was judged, seconds.
+    """
+    incident = stored.incident
+    # What does not arrive is known later than any window's end.
+    ends = [incident.closed_at or until or 0, *(f.end for f in stored.findings if incident.is_open)]
+    return max(0, max(ends) - incident.began_at)
+
+
+class Board:
+    """The newest snapshot of each monitor. Readers get an immutable mapping; writers swap in a new one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._snapshots: Mapping[str, MonitorSnapshot] = MappingProxyType({})
+
+    @property
+    def snapshots(self) -> Mapping[str, MonitorSnapshot]:
+        """Monitor name -> snapshot."""
+        return self._snapshots
+
+    def publish(self, snapshot: MonitorSnapshot) -> None:
+        """Replace one monitor's snapshot."""
+        with self._lock:
+            self._snapshots = MappingProxyType({**self._snapshots, snapshot.monitor.name: snapshot})
+
+    def amend(self, name: str, change: Callable[[MonitorSnapshot], MonitorSnapshot]) -> None:
+        """Change a monitor's snapshot in its place, if it has one."""
+        with self._lock:
+            was = self._snapshots.get(name)
+            if was is not None and (now := change(was)) is not was:
+                self._snapshots = MappingProxyType({**self._snapshots, name: now})
+
+    def keep_only(self, names: Iterable[str]) -> None:
+        """Drop the monitors that are not named."""
+        wanted = set(names)
+        with self._lock:
+            self._snapshots = MappingProxyType({n: s for n, s in self._snapshots.items() if n in wanted})

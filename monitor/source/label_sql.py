@@ -1,0 +1,338 @@
+"""Labels as SQL: the graded rows of each request by rank, from a column of the rankings or from events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from monitor.measures.summable import grades
+from monitor.source.blocks import Blocks
+from monitor.source.dialect import Condition, Expression, Speech, written
+from monitor.source.queries import Queries, kinds_of
+from monitor.types import Events, Monitor
+
+_ZERO, _ONE = written("0"), written("1")
+REAL = 700
+"""PostgreSQL's type code of floats of 32 bits."""
+
+COUNTS, EARLY, LATE = (written(str(number)) for number in (1, 2, 3))
+"""What becomes of an event by its time; else it is none of its request's."""
+
+DIRTY = "dirty"
+"""Column of events: above 0 where only the pull can read one. It is left out where none can be such."""
+
+
+def is_dirty(events: sa.FromClause) -> list[Condition]:
+    """Whether only the pull can read an event; nothing where there can be no such one."""
+    return [column > _ZERO for column in events.c if column.name == DIRTY]
+
+
+class _Shown(NamedTuple):
+    """Items of requests to be joined with events, each once.
+
+    Attributes:
+        rows: what is joined.
+        rank: NULL where none of its rows has one.
+        times: of the earliest and the latest of its rows.
+        copies: how many rows there are.
+    """
+
+    rows: sa.FromClause
+    request: Expression
+    item: Expression
+    rank: Expression
+    times: tuple[Expression, Expression]
+    copies: Expression
+
+
+@dataclass(frozen=True)
+class Relevant:
+    """Makes the parts of a monitor's statement that are about labels.
+
+    Attributes:
+        has_ordered_items: whether items are of a type of which every database can tell the least.
+    """
+
+    queries: Queries
+    speech: Speech
+    has_ordered_items: bool = True
+
+    @property
+    def monitor(self) -> Monitor:
+        """Whose labels they are."""
+        return self.queries.monitor
+
+    def wide(self, since: int, until: int) -> tuple[int, int]:
+        """[since, until) seconds that hold all rows of the requests served in that range."""
+        return since - self.monitor.max_request_span, until + self.monitor.max_request_span
+
+    def time(self, instant: int) -> Expression:
+        """An instant (seconds), to be compared with times of the rankings."""
+        return self.speech.moment(self.monitor.rankings.time, instant)
+
+    def _rank(self) -> Expression:
+        """Rank of a row, NULL where it has none."""
+        q, base = self.queries, written(str(self.monitor.rankings.position_base - 1))
+        number = q.position + _ZERO if self.speech.family == "sqlite" else q.position
+        if q.small_position and not self.monitor.rankings.position_base:
+            number = sa.cast(number, sa.BigInteger)  # the rank is one more, which the largest position has no room for
+        if not q.whole_position and self.speech.family != "sqlite":
+            number = self.speech.double(number)
+        return sa.case((q.placed(), number - base))
+
+    # ---- a column ----------------------------------------------------------------------------------------------
+
+    def by_column(self, since: int, until: int) -> sa.FromClause:
+        """Of each request and rank with a grade above 0: the grade, no events, and whether it is odd; named h."""
+        q = self.queries
+        column = q.grade
+        assert column is not None
+        known = [self.speech.number(g) for g in grades(self.monitor)]
+        grade = self.speech.number(1) if q.boolean_grade else column
+        # A boolean is always known; SQL Server and Oracle have no word for "true".
+        is_known = _ONE == _ONE if q.boolean_grade else grade.in_(known)
+        odd = sa.or_(sa.func.count() > _ONE, sa.func.sum(sa.case((is_known, _ZERO), else_=_ONE)) > _ZERO)
+        one, zero = self.speech.number(1), self.speech.number(0)
+        g = (
+            sa.select(
+                q.request.label("request"),
+                sa.func.min(self._rank()).label("item_rank"),
+                sa.func.max(sa.case((is_known, self.speech.double(grade)))).label("grade"),
+                sa.case((odd, one), else_=zero).label("odd"),
+            )
+            .where(q.usable(*self.wide(since, until)), q.placed(), column.isnot(None), q.nonzero(column))
+            .group_by(q.request, q.item)
+            .subquery("g")
+        )
+        several = sa.case((sa.func.count() > _ONE, one), else_=zero)
+        columns = [g.c.request, g.c.item_rank, sa.func.max(g.c.grade).label("grade")]
+        columns += [sa.func.max(zero).label(name) for name in ("events", "early", "late")]
+        columns.append((sa.func.max(g.c.odd) + several).label("odd"))
+        return sa.select(*columns).group_by(g.c.request, g.c.item_rank).subquery("h")
+
+    # ---- events ------------------------------------------------------------------------------------------------
+
+    def events(
+        self, recipe: Events, requests: sa.FromClause, since: int, until: int, blocks: Blocks | None
+    ) -> sa.FromClause:
+        """Each event once, with the row of its item and its request where there are such; named x.
+
+        Args:
+            blocks: rows are looked for as far as these reach, and events on nothing stand here too.
+        """
+        happened, wide = self._happened(recipe, since, until), self.wide(since, until)
+        e = self._worthy(recipe, *happened)
+        shown = self._shown_items(recipe, happened, wide if blocks is None else blocks.reach(since, until))
+        inside = sa.and_(shown.times[0] >= self.time(wide[0]), shown.times[-1] < self.time(wide[1]))
+        columns = [
+            *self._of_event(e),
+            self._ordered(shown.item).label("item"),
+            shown.copies.label("copies"),
+            shown.rank.label("item_rank"),
+            requests.c.request.label("request"),
+            self._becomes(recipe, e, requests.c.first_at).label("becomes"),
+            sa.case((inside, _ONE), else_=_ZERO).label("inside"),
+            (_ONE if blocks is None else self._matched(recipe, blocks, e, shown, since, until)).label("matched"),
+        ]
+        same = sa.and_(e.c.request == shown.request, e.c.item == shown.item)
+        known = requests.c.request == shown.request
+        if blocks is None:
+            joined = e.join(shown.rows, same).join(requests, known)
+        else:
+            joined = e.outerjoin(shown.rows, same).outerjoin(requests, known)
+        return sa.select(*columns).select_from(joined).cte("rankmon_x").prefix_with("MATERIALIZED", dialect="sqlite")
+
+    def plain_events(self, recipe: Events, blocks: Blocks, since: int, until: int) -> sa.FromClause:
+        """The same, and in fewer steps, supposing that the log is plain and has no item twice; see `Served.plain`.
+
+        Rows have the time of their request then, and stand for it. An event stands here as many times as there are
+        rows of its item, and it is not told how many these are; see `surplus`.
+        """
+        q, e = self.queries, self._worthy(recipe, *self._happened(recipe, since, until))
+        # No subquery: PostgreSQL would work out its columns before it joins.
+        same = sa.and_(e.c.request == q.request, e.c.item == q.item, q.served(*blocks.reach(since, until)))
+        inside = sa.and_(q.time >= self.time(since), q.time < self.time(until))
+        columns = [
+            *self._of_event(e),
+            self._ordered(q.item).label("item"),
+            self._rank().label("item_rank"),
+            q.request.label("request"),
+            self._becomes(recipe, e, q.time).label("becomes"),
+            sa.case((inside, _ONE), else_=_ZERO).label("inside"),
+            q.time.label("logged"),
+        ]
+        return sa.select(*columns).select_from(e.outerjoin(q.rankings, same)).cte("rankmon_x")
+
+    @staticmethod
+    def _of_event(e: sa.FromClause) -> list[Expression]:
+        return [e.c.happened, e.c.worth, *(c for c in e.c if c.name == DIRTY)]
+
+    def _becomes(self, recipe: Events, e: sa.FromClause, first_at: Expression) -> Expression:
+        """What becomes of an event, by its time and that of its request: told once, for several sums ask for it."""
+        span = self.monitor.max_request_span
+        first = self.speech.converted(first_at, self.monitor.rankings.time, recipe.time)
+        since, near, end, far = (
+            self.speech.later(first, recipe.time, seconds) if seconds else first
+            for seconds in (0, -span, recipe.attribution, recipe.attribution + span)
+        )
+        at = e.c.happened
+        return sa.case(
+            (e.c.worth.is_(None), _ZERO),
+            (sa.and_(at >= since, at < end), COUNTS),
+            (sa.and_(at < since, at >= near), EARLY),
+            (sa.and_(at >= end, at < far), LATE),
+            else_=_ZERO,
+        )
+
+    def surplus(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> Expression:
+        """How many more rows `plain_events` has than there are events; above 0 if an item was logged twice."""
+        found = sa.select(sa.func.count()).where(self.queries.happened(recipe, *self._happened(recipe, since, until)))
+        events = found.select_from(self.queries.labels).scalar_subquery()
+        return sa.select(sa.func.count()).select_from(x).scalar_subquery() - events
+
+    def _happened(self, recipe: Events, since: int, until: int) -> tuple[int, int]:
+        """[since, until) seconds that hold all events on the requests served in that range."""
+        span = self.monitor.max_request_span
+        return since - span, until + recipe.attribution + span
+
+    def _ordered(self, item: Expression) -> Expression:
+        """An item as something that has a least and a greatest value."""
+        return item if self.has_ordered_items else sa.cast(item, sa.Text)
+
+    def _worthy(self, recipe: Events, since: int, until: int) -> sa.FromClause:
+        """Events with what they are worth, and as `DIRTY` whether they are such as only the pull can read; named e."""
+        q, e = self.queries, self.queries.labels
+        at: Expression = e.c[recipe.time.column]
+        value: Expression | None = None if recipe.value is None else e.c[recipe.value]
+        dirt = [sa.not_(plain)] if (plain := self.speech.is_plain(at, recipe.time)) is not None else []
+        is_number: list[Condition] = []
+        if value is not None and any(r.minimum is not None for r in recipe.rules):
+            is_number = [self.speech.is_finite(value)]
+            if self.speech.family == "sqlite":
+                stored = sa.func.typeof(value)
+                is_number.append(stored.in_([written("'integer'"), written("'real'")]))
+                dirt.append(stored.in_([written("'text'"), written("'blob'")]))
+        kind, names = q.kind(recipe, e), kinds_of(recipe)
+        cases = []
+        for rule in sorted(recipe.rules, key=lambda rule: -(rule.grade or 0)):
+            met = [] if rule.type is None or kind is None else [kind == written(str(names.index(rule.type)))]
+            if rule.minimum is not None and value is not None:
+                met += [*is_number, self._as_read(value) >= self.speech.number(rule.minimum)]
+            cases.append((sa.and_(_ONE == _ONE, *met), self.speech.number(rule.grade or 0)))
+        worth = sa.case(*cases)
+        columns = [e.c[recipe.request].label("request"), e.c[recipe.item].label("item"), at.label("happened")]
+        columns += [worth.label("worth"), *([sa.case((sa.or_(*dirt), _ONE), else_=_ZERO).label(DIRTY)] if dirt else [])]
+        found = sa.select(*columns)
+        return found.where(q.happened(recipe, since, until)).subquery("worthy")
+
+    def _as_read(self, value: Expression) -> Expression:
+        """The value of an event as the driver reads it: of a `real` of PostgreSQL the shortest number, as 0.9."""
+        recipe, kinds = self.monitor.recipe, self.queries.kinds.labels
+        name = recipe.value if isinstance(recipe, Events) and self.speech.family == "postgresql" else None
+        is_real = name is not None and kinds.get(name) == REAL
+        return sa.cast(sa.cast(value, sa.Text), sa.Double) if is_real else value
+
+    def _shown_items(self, recipe: Events, happened: tuple[int, int], reach: tuple[int, int]) -> _Shown:
+        """The requests and items of the rows that events are on, each once; named i."""
+        q, e = self.queries, self.queries.labels
+        request, item = e.c[recipe.request], e.c[recipe.item]
+        wanted = sa.select(request.label("request"), item.label("item")).where(q.happened(recipe, *happened))
+        columns = [
+            q.request.label("request"),
+            q.item.label("item"),
+            sa.func.count().label("copies"),
+            sa.func.min(self._rank()).label("item_rank"),
+            sa.func.min(q.time).label("earliest"),
+            sa.func.max(q.time).label("latest"),
+        ]
+        found = sa.select(*columns).where(q.served(*reach)).group_by(q.request, q.item)
+        if self.speech.habits.by_hash:
+            found = found.where(sa.tuple_(q.request, q.item).in_(wanted))
+        else:
+            d = wanted.where(request.isnot(None), item.isnot(None)).distinct().subquery("d")
+            found = found.select_from(d.join(q.rankings, sa.and_(d.c.request == q.request, d.c.item == q.item)))
+        i = found.subquery("i")
+        return _Shown(i, i.c.request, i.c.item, i.c.item_rank, (i.c.earliest, i.c.latest), i.c.copies)
+
+    def matched(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> Expression:
+        """Of `events` or `plain_events`: 1 if an event is on something, 0 if not, -1 if only the pull can tell."""
+        if "matched" in x.c:
+            return x.c.matched
+        # Worked out here, where few need more than the first two looks: PostgreSQL would for each event.
+        near = self._near(recipe, Blocks.of(self.monitor, recipe), x.c.happened, (x.c.logged,), since, until)
+        return sa.case(
+            (x.c.request.is_(None), _ZERO), (x.c.becomes == COUNTS, _ONE), (sa.and_(*near), _ONE), else_=_ZERO
+        )
+
+    def _matched(
+        self, recipe: Events, blocks: Blocks, e: sa.FromClause, shown: _Shown, since: int, until: int
+    ) -> Expression:
+        """1 if an event's item was shown within reach of its block, 0 if not, -1 if that depends on which row it is."""
+        near = self._near(recipe, blocks, e.c.happened, shown.times, since, until)
+        # Most events come soon after their row; they need no look at the blocks.
+        first = self.speech.converted(shown.times[0], self.monitor.rankings.time, recipe.time)
+        soon = e.c.happened >= first, e.c.happened < self.speech.later(first, recipe.time, recipe.attribution)
+        cases: list[tuple[Condition, Expression]] = [
+            (shown.request.is_(None), _ZERO),
+            (sa.and_(shown.copies == _ONE, *soon), _ONE),
+            (sa.and_(*near), _ONE),
+            (shown.copies > _ONE, written("-1")),
+        ]
+        return sa.case(*cases, else_=_ZERO)
+
+    def _near(
+        self,
+        recipe: Events,
+        blocks: Blocks,
+        event: Expression,
+        rows: tuple[Expression, ...],
+        since: int,
+        until: int,
+    ) -> list[Condition]:
+        """Whether each of some rows is within reach of the block of an event."""
+        column = self.monitor.rankings.time
+        at = self.speech.seconds(event, recipe.time)
+        times = [t for row in rows if (t := self.speech.seconds(row, column)) is not None]
+        if at is not None and times:
+            start = self.speech.block(at, blocks.width) * self.speech.number(blocks.width)
+            low, high = (
+                start - self.speech.number(blocks.before),
+                start + self.speech.number(blocks.width + blocks.after),
+            )
+            return [sa.and_(time >= low, time < high) for time in times]
+        parts = [(start, reach) for start, _, reach in blocks.cut(since, until)]
+        edges = [self.speech.moment(recipe.time, start) for start, _ in parts[1:]]
+        steps = ([self.time(reach[side]) for _, reach in parts] for side in (0, 1))
+        low, high = (self.speech.ladder(event, edges, step) for step in steps)
+        return [sa.and_(row >= low, row < high) for row in rows]
+
+    def by_events(self, recipe: Events, x: sa.FromClause) -> sa.FromClause:
+        """Of each request and rank that events are on: grade, events by what became of them; named h.
+
+        Odd if there are several items, or several rows of one.
+        """
+        one, zero = self.speech.number(1), self.speech.number(0)
+        copies = x.c.get("copies")
+        repeated = [] if copies is None else [copies > _ONE]
+        dirt = [*repeated, *is_dirty(x)]
+        dirty = [sa.func.max(sa.case((sa.or_(*dirt), one), else_=zero))] if dirt else []
+        item = sa.case((sa.and_(x.c.becomes == COUNTS, x.c.item_rank.isnot(None)), x.c.item))
+        several = sa.case((sa.func.min(item) < sa.func.max(item), one), else_=zero)
+        return (
+            sa.select(
+                x.c.request,
+                x.c.item_rank,
+                sa.func.max(sa.case((x.c.becomes == COUNTS, x.c.worth))).label("grade"),
+                *(
+                    sa.func.sum(sa.case((x.c.becomes == what, one), else_=zero)).label(name)
+                    for name, what in (("events", COUNTS), ("early", EARLY), ("late", LATE))
+                ),
+                sum(dirty, several).label("odd"),
+            )
+            .where(x.c.request.isnot(None), sa.or_(x.c.inside > _ZERO, *repeated))
+            .where(sa.or_(x.c.worth.isnot(None), *is_dirty(x)))
+            .group_by(x.c.request, x.c.item_rank)
+            .subquery("h")
+        )

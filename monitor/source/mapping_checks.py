@@ -1,0 +1,144 @@
+"""Which tables, columns and times of a mapping do not fit the source: all of them, for `check-config --connect`.
+
+A database tells of the first that it does not know, each in words of its own. So it is asked for each by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from monitor.errors import SourceError
+from monitor.source.engine import Database
+from monitor.source.faults import OF_SCHEMAS
+from monitor.source.mapped import columns_of
+from monitor.source.queries import SAMPLE, Queries
+from monitor.source.remark import Key, Remark, instead
+from monitor.source.times import check
+from monitor.types import Events, Judgments, Monitor, Relation, TimeColumn
+
+TOLD = ("missing", "data", "query")
+"""Reasons of a SourceError for which it may be the mapping that does not fit."""
+
+_OF_SCHEMA = "SELECT table_name FROM information_schema.tables WHERE table_schema = "
+_TABLES = {
+    "sqlite": "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite~_%' ESCAPE '~'",
+    "postgresql": f"{_OF_SCHEMA}coalesce(:schema, current_schema())",
+    "duckdb": f"{_OF_SCHEMA}coalesce(:schema, current_schema()) AND table_catalog = current_database()",
+    "mysql": f"{_OF_SCHEMA}coalesce(:schema, database())",
+    "mariadb": f"{_OF_SCHEMA}coalesce(:schema, database())",
+    "clickhousedb": f"{_OF_SCHEMA}coalesce(:schema, currentDatabase())",
+}
+"""Dialect -> how it tells cheaply which tables there are; on others a catalogue may be large, or cost money."""
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The rankings, or the labels: where they are and what is read of them."""
+
+    name: str
+    alias: str
+    key: Key
+    relation: Relation
+    time: TimeColumn | None
+
+    @property
+    def place(self) -> str:
+        table = ".".join(self.relation.table)
+        return f"the {self.name}, {table}" if table else f"the {self.name}' SELECT"
+
+
+def misfits(monitor: Monitor, database: Database) -> list[Remark]:
+    """What does not fit, each with its key; empty where it is something else that a source fails by.
+
+    Raises:
+        SourceError: the source does not answer.
+    """
+    with database.reading(monitor.name) as reader:
+        queries = Queries(monitor, (None,), reader.dialect)
+        reader.one(sa.select(sa.literal_column("1")))
+    found: list[Remark] = []
+    for side in _sides(monitor):
+        found += _of_side(queries, database, side)
+    return found
+
+
+def _sides(monitor: Monitor) -> Iterator[_Side]:
+    rankings, recipe = monitor.rankings, monitor.recipe
+    yield _Side("rankings", "r", ("rankings",), rankings.relation, rankings.time)
+    if isinstance(recipe, Events):
+        yield _Side("labels", "e", ("relevance", "events"), recipe.relation, recipe.time)
+    elif isinstance(recipe, Judgments):
+        yield _Side("labels", "e", ("relevance", "judgments"), recipe.relation, None)
+
+
+def _of_side(queries: Queries, database: Database, side: _Side) -> Iterator[Remark]:
+    of_it = queries.rankings if side.alias == "r" else queries.labels
+    try:
+        with database.reading(queries.monitor.name) as reader:
+            there = reader.names(of_it)
+    except SourceError as error:
+        if error.reason in TOLD:
+            yield _no_relation(database, side, error)
+        return
+    wanted = [(key, name) for alias, key, name in columns_of(queries.monitor) if alias == side.alias and name]
+    absent = [(key, name) for key, name in wanted if name not in there and not _has(database, of_it, name)]
+    for key, name in absent:
+        text = f"there is no column {name!r} in {side.place}; {instead(name, there)}"
+        files = side.relation.select
+        if database.dialect == "duckdb" and "*." in files and "union_by_name" not in files:
+            text += "; where only some of the files have it, add union_by_name=true to read_parquet(...)"
+        yield Remark(key, text)
+    if side.time is not None and side.time.column not in [name for _, name in absent]:
+        yield from _of_time(database, of_it, side.time, (*side.key, "time"))
+
+
+def _no_relation(database: Database, side: _Side, error: SourceError) -> Remark:
+    """A table that is not there, or what the database says of a SELECT, or of what is behind a view."""
+    said, name = str(error).removeprefix(f"source {database.name}: "), ".".join(side.relation.table)
+    if error.reason != "missing" or not name or side.relation.table[-1] not in said:
+        return Remark((*side.key, "table" if name else "select"), said)
+    of_schemas = "" if database.dialect in ("sqlite", "duckdb") else OF_SCHEMAS
+    offered = instead(side.relation.table[-1], _tables(database, side.relation))
+    return Remark((*side.key, "table"), f"there is no table {name!r}{offered and '; '}{offered}{of_schemas}")
+
+
+def _tables(database: Database, relation: Relation) -> list[str]:
+    """The tables and views that there are where one is looked for; none where that is not told cheaply."""
+    text = _TABLES.get(database.dialect)
+    if text is None:
+        return []
+    schema = relation.table[-2] if len(relation.table) > 1 else None
+    told = sa.text(text)
+    with_schema = told.bindparams(sa.bindparam("schema", schema, sa.String())) if ":schema" in text else told
+    try:
+        with database.reading() as reader:
+            return sorted(str(name) for name in reader.columns(with_schema)[0])
+    except SourceError:
+        return []
+
+
+def _has(database: Database, relation: sa.FromClause, name: str) -> bool:
+    """Whether a column is there that is not listed by that name: in other capitals, or one that a system adds."""
+    try:
+        with database.reading() as reader:
+            reader.types(sa.select(relation.c[name]).where(sa.false()))
+    except SourceError:
+        return False
+    return True
+
+
+def _of_time(database: Database, relation: sa.FromClause, time: TimeColumn, key: Key) -> Iterator[Remark]:
+    """That times are written in another way than declared, by some of them."""
+    column = relation.c[time.column]
+    try:
+        with database.reading() as reader:
+            values = reader.columns(sa.select(column).where(column.isnot(None)).limit(SAMPLE))[0]
+    except SourceError:
+        return  # such as a driver cannot read; what it says of them is told without this
+    try:
+        check(time, values)
+    except SourceError as error:
+        yield Remark(key, str(error))

@@ -1,0 +1,283 @@
+"""A store that keeps in memory what one monitor's cycles read of the past again and again.
+
+What a cycle needs of the past is read once, and then only what was stored since. Whoever writes a monitor holds its
+lease, whose number rises with each holder: if somebody else has held it since, all is forgotten and read anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.errors import LeaseLost, StoreError
+from monitor.series.finality import final_age
+from monitor.series.intervals import REACH
+from monitor.series.partials import runs
+from monitor.series.requests import Tally
+from monitor.series.windows import Bools, Floats, History, Ints, SliceKey
+from monitor.store.lease import Lease
+from monitor.store.store import Store, Written
+from monitor.types import OVERALL, Definition, Monitor
+
+DAY = 86_400
+SPARE = 2 * DAY
+"""Seconds that more is kept than needed, so that what is too old is dropped seldom."""
+
+BLOCK = 512
+"""Rows that are laid out together: those of long windows would go through memory once for each of their fields."""
+
+MOST_BYTES = 256 << 20
+"""What all monitors of a process may keep together; those that find it used up read the store each time."""
+
+
+class Budget:
+    """How much memory there is to share, in bytes."""
+
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        self.most = most
+        self._taken: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def allows(self, owner: object, size: int) -> bool:
+        """Whether `owner` may have so much in place of what it has, and then it has it; if not, it has none."""
+        with self._lock:
+            self._taken.pop(owner, None)
+            is_allowed = sum(self._taken.values()) + size <= self.most
+            if is_allowed:
+                self._taken[owner] = size
+            return is_allowed
+
+    def has(self, size: int) -> bool:
+        """Whether so much more may be had by one who has nothing."""
+        with self._lock:
+            return sum(self._taken.values()) + size <= self.most
+
+    def free(self, owner: object) -> None:
+        """Give back what the owner has."""
+        with self._lock:
+            self._taken.pop(owner, None)
+
+
+SHARED = Budget()
+
+
+class Remembering(Store):
+    """A store for the cycles of one monitor; not meant for two threads at once.
+
+    What it answers is what the store would answer, so long as it is this one through which the monitor is written.
+    """
+
+    def __init__(self, store: Store, monitor: Monitor, budget: Budget = SHARED) -> None:
+        """Nothing is read yet. Nothing is kept while somebody else holds the monitor."""
+        vars(self).update(vars(store))  # its connections and its parts, not others to the same database
+        self.name = monitor.name
+        self._width = monitor.bucket
+        self._reach = reach(monitor) + SPARE
+        self._budget = budget
+        self._token: int | None = None
+        self._known: dict[Definition, _Known] = {}
+        self._refused = 0
+
+    @contextmanager
+    def hold(self, monitor: str) -> Iterator[Lease]:
+        """As of `Store`; if somebody else held it since the last time, or may do so now, what was kept is forgotten."""
+        try:
+            with super().hold(monitor) as lease:
+                if monitor == self.name:
+                    if self._token is None or lease.token != self._token + 1:
+                        self.forget()
+                    self._token = lease.token
+                yield lease
+        except (LeaseLost, StoreError):
+            self.forget()
+            self._token = None
+            raise
+
+    def forget(self) -> None:
+        """Read all anew when it is asked for."""
+        self._known.clear()
+        self._budget.free(self)
+
+    def history(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> History:
+        """As of `Store`, from memory so far as it is no older than what cycles look at."""
+        known = self._known.get(definition) or self._learn(definition, until)
+        if known is None or until <= known.since:
+            return super().history(definition, since, until, overall_only)
+        if known.stale:
+            for begin, end in runs(sorted(known.stale), self._width, len(known.stale)):
+                known.replace(begin, end, self._read(definition, begin, end))
+            known.stale.clear()
+            self._account()
+        found = known.between(since, until, overall_only)
+        if since >= known.since:
+            return found
+        earlier = super().history(definition, since, known.since, overall_only)
+        return found.after(earlier) if len(earlier.starts) else found
+
+    def write(
+        self, lease: Lease, monitor: Monitor, tally: Tally, targets: Mapping[Definition, Sequence[int]], *more: Any,
+        **named: Any,
+    ) -> Written:  # fmt: skip
+        """As of `Store`; what is kept of the buckets is read again when it is asked for."""
+        for definition, starts in targets.items():
+            if definition in self._known:
+                self._known[definition].stale.update(starts)
+        return super().write(lease, monitor, tally, targets, *more, **named)
+
+    def _learn(self, definition: Definition, until: int) -> _Known | None:
+        """Read what cycles look at of a series; None if it is not to be kept, or older than that before `until`."""
+        if self._refused and not self._budget.has(self._refused):
+            return None  # to read all of it, only to be refused again, would be dear
+        if self._token is None:
+            self._token = self.leases.released(self.name)
+        newest = None if self._token is None else self.newest_bucket(definition)
+        if newest is None or until <= newest - self._reach:
+            return None
+        read = self._read(definition, newest - self._reach, newest + self._width)
+        self._known[definition] = _Known(newest - self._reach, self._reach, read)
+        self._account()
+        return self._known.get(definition)
+
+    def _account(self) -> None:
+        """Ask for the memory that is used; if there is not so much, keep nothing."""
+        size = sum(known.size for known in self._known.values())
+        self._refused = 0 if self._budget.allows(self, size) else size
+        if self._refused:
+            self._known.clear()
+
+    def _read(self, definition: Definition, since: int, until: int) -> _Rows:
+        columns = self.partials(definition, since, until)
+        read = History.of(columns, len(columns) - 4)
+        place = {name: i for i, name in enumerate(read.slices)}
+        there = np.zeros(read.sums.shape[:2], bool)
+        of = [place[key] for key in zip(columns[2], columns[3], strict=True)]
+        there[np.searchsorted(read.starts, np.array(columns[0], np.int64)), of] = True
+        return read.starts, read.final, read.slices, read.sums, there
+
+
+def reach(monitor: Monitor) -> int:
+    """Seconds before the newest bucket that judging, snapshot and trails look at, at most, of what is not pinned."""
+    rules, windows = monitor.alerts, max([*monitor.windows, *(rule.window for rule in monitor.alerts)])
+    judged = REACH + max([windows, *(rule.reach + rule.window for rule in rules)])
+    drawn = windows + max([REACH, *(rule.reach for rule in rules)])
+    return max(judged, drawn) + final_age(monitor) + 2 * max(DAY, monitor.bucket)
+
+
+class _Known:
+    """The buckets of one series from `since` on, with room for more.
+
+    Most fields are counts, and most counts are small: each field is kept in the smallest type that holds it exactly.
+
+    Attributes:
+        stale: starts of buckets that were stored since.
+        size: bytes.
+    """
+
+    def __init__(self, since: int, span: int, read: _Rows) -> None:
+        """`span`: seconds before the newest bucket that are kept at least."""
+        self.since = since
+        self._span = span
+        self.stale: set[int] = set()
+        self._laid_out: tuple[int, int, ref[Floats]] | None = None
+        self._put(*read)
+
+    @property
+    def size(self) -> int:
+        return self._there.nbytes + sum(field.nbytes for field in self._fields)
+
+    def _put(self, starts: Ints, final: Bools, slices: tuple[SliceKey, ...], sums: Floats, there: Bools) -> None:
+        self._count, self._slices, self._laid_out = len(starts), slices, None
+        room = ((0, max(24, len(starts) // 16)), (0, 0))
+        self._starts, self._final, self._there = np.pad(starts, room[:1]), np.pad(final, room[:1]), np.pad(there, room)
+        self._fields = [np.pad(_packed(sums[..., i]), room) for i in range(sums.shape[2])]
+
+    def between(self, since: int, until: int, overall_only: bool) -> History:
+        """The buckets that start in [since, until), with the slices that are there."""
+        lo, hi = (int(at) for at in np.searchsorted(self._starts[: self._count], [since, until]))
+        there, slices = self._there[lo:hi], self._slices
+        if overall_only:
+            return History(self._starts[lo:hi], self._final[lo:hi], slices[:1], self._sums(lo, hi, np.s_[:1]))
+        if (kept := there.any(axis=0) | (np.arange(len(slices)) == 0)).all():
+            return History(self._starts[lo:hi], self._final[lo:hi], slices, self._shared(lo, hi))
+        names = tuple(name for name, is_kept in zip(slices, kept.tolist(), strict=True) if is_kept)
+        return History(self._starts[lo:hi], self._final[lo:hi], names, self._sums(lo, hi, np.flatnonzero(kept)))
+
+    def _shared(self, lo: int, hi: int) -> Floats:
+        """(B, S, F) of some buckets, to be read only: a part of what was handed out last, while somebody holds that."""
+        if self._laid_out is not None:
+            first, end, held = self._laid_out
+            if first <= lo and hi <= end and (sums := held()) is not None:
+                return sums[lo - first : hi - first]
+        sums = self._sums(lo, hi)
+        sums.flags.writeable = False
+        self._laid_out = (lo, hi, ref(sums))
+        return sums
+
+    def _sums(self, lo: int, hi: int, of: slice | Ints = np.s_[:]) -> Floats:
+        """(B, S, F) of some buckets and slices."""
+        columns = [field[lo:hi, of] for field in self._fields]
+        found = np.empty((*columns[0].shape, len(columns)))
+        for begin in range(0, len(found), BLOCK):
+            rows = np.s_[begin : begin + BLOCK]
+            for i, column in enumerate(columns):
+                found[rows, :, i] = column[rows]
+        return found
+
+    def replace(self, since: int, until: int, new: _Rows) -> None:
+        """Put what is stored now in place of the buckets that start in [since, until)."""
+        self._laid_out = None
+        if not set(new[2]) <= set(self._slices):
+            names = (OVERALL, *sorted({*self._slices, *new[2]} - {OVERALL}))
+            self._put(*_columns(self._rows(0, self._count), names))
+        starts, final, _, sums, there = rows = _columns(new, self._slices)
+        lo, hi = (int(at) for at in np.searchsorted(self._starts[: self._count], [since, until]))
+        end = lo + len(starts)
+        if hi == self._count and end <= len(self._starts):
+            self._count = end
+        elif end != hi:
+            self._put_all(self._rows(0, lo), rows, self._rows(hi, self._count))
+            return
+        self._starts[lo:end], self._final[lo:end], self._there[lo:end] = starts, final, there
+        for i, field in enumerate(self._fields):
+            column = _packed(sums[..., i])
+            self._fields[i] = field = field.astype(np.promote_types(field.dtype, column.dtype), copy=False)
+            field[lo:end] = column
+
+    def _put_all(self, *parts: _Rows) -> None:
+        """Rows of the same slices after each other, but for those that are too old."""
+        starts, final, sums, there = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 3, 4))
+        self.since = max(self.since, int(starts[-1]) - self._span) if len(starts) else self.since
+        kept = np.s_[int(np.searchsorted(starts, self.since)) :]
+        self._put(starts[kept], final[kept], self._slices, sums[kept], there[kept])
+
+    def _rows(self, lo: int, hi: int) -> _Rows:
+        return self._starts[lo:hi], self._final[lo:hi], self._slices, self._sums(lo, hi), self._there[lo:hi]
+
+
+_Rows = tuple[Ints, Bools, tuple[SliceKey, ...], Floats, Bools]
+
+
+def _columns(rows: _Rows, names: tuple[SliceKey, ...]) -> _Rows:
+    """Rows by other slices; zeros where they had none."""
+    starts, final, slices, sums, there = rows
+    if slices == names:
+        return rows
+    place = {name: i for i, name in enumerate(names)}
+    at = [place[name] for name in slices]
+    wider, known = np.zeros((len(starts), len(names), sums.shape[2])), np.zeros((len(starts), len(names)), bool)
+    wider[:, at], known[:, at] = sums, there
+    return starts, final, names, wider, known
+
+
+def _packed(column: Floats) -> NDArray[Any]:
+    """The same numbers in the smallest type that holds them exactly; only counts up to 2^32 - 1 are made smaller."""
+    if column.size and not (column.min() >= 0 and column.max() < 1 << 32):
+        return column
+    packed = column.astype(np.uint16 if not column.size or column.max() < 1 << 16 else np.uint32)
+    return packed if (packed == column).all() else column

@@ -1,0 +1,740 @@
+"""Diagnoses taken from a real source: what they hold, what they leave out, and that they disturb nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from monitor.causes import diagnosis as d
+from monitor.causes.losses import query_id
+from monitor.cli.explain_incident_page import Told, lines
+from monitor.conditions.rules import Baseline, Drop, Rule
+from monitor.demo.shop import Shop, Story, create_schema
+from monitor.drift.verdicts import Lost
+from monitor.errors import SourceError, TooMany
+from monitor.evaluation import Telling, judge
+from monitor.measures.measure import parse
+from monitor.series.requests import Reading
+from monitor.service.cycle import Stride, run_backfill
+from monitor.service.diagnosing import (
+    MOST,
+    Detailed,
+    Diagnoser,
+    Fired,
+    Taken,
+    capture,
+    detailed,
+    fired,
+    first_fired,
+    stored_part,
+)
+from monitor.service.runner import Runner
+from monitor.service.snapshot import Board
+from monitor.service.telemetry import Telemetry
+from monitor.source.pull import Pull
+from monitor.store import Store
+from monitor.store.alerts import StoredIncident
+from monitor.store.schema import incidents, transitions
+from monitor.types import Drift, Judgments, Monitor, Relation, Slice
+from tests.support.monitors import DAY, new_store, pull, shop
+
+HOUR = 3600
+WEEK = 7 * DAY
+STORY = Story(datetime(2026, 2, 2, tzinfo=UTC), history_days=24, degraded_days=2, rollback_after=timedelta(days=9))
+FIRST, LAST = int(STORY.start.timestamp()), int(STORY.history_end.timestamp())
+RULE = Rule(
+    "drop", parse("ndcg@10"), DAY, Drop(0.07, 0.07, True, Baseline(trailing=14 * DAY)), 6 * HOUR, 6 * HOUR,
+    min_requests=50, retrain=True,
+)  # fmt: skip
+
+
+def watched() -> Monitor:
+    made = shop(["ndcg@10"], alerts=(RULE,), history=30 * DAY)
+    rankings = replace(made.rankings, query="query", model_version="model_version")
+    version = Slice("model_version", "model_version")
+    return replace(made, rankings=rankings, slices=(version, *made.slices))
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three weeks of the shop, and a store in which its incident is open."""
+    folder = tmp_path_factory.mktemp("diagnosing")
+    engine = sa.create_engine(f"sqlite:///{folder}/shop.db")
+    create_schema(engine)
+    Shop(story=STORY).fill(engine, STORY.start, STORY.history_end)
+    engine.dispose()
+    store, monitor = new_store(f"sqlite:///{folder}/store.db"), watched()
+    with store.hold("shop") as lease:
+        source = pull(monitor, f"sqlite:///{folder}/shop.db")
+        for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, Stride()):
+            pass
+        judge(monitor, LAST + DAY, store, lease, Telling())
+    store.close()
+    return folder
+
+
+@dataclass
+class Source:
+    """The shop's database, that counts, and fails as it is told."""
+
+    source: Any
+    fault: Exception | None = None
+    asked: list[tuple[int, int]] = field(default_factory=list)
+    holds_since: int = 0
+    bad: int | None = None
+
+    def read(self, since: int, until: int) -> Reading:
+        self.asked.append((since, until))
+        if self.fault is not None:
+            raise self.fault
+        if self.bad is not None and since <= self.bad < until:
+            raise SourceError("a row that cannot be read", "data")
+        found: Reading = self.source.read(max(since, self.holds_since), max(until, self.holds_since))
+        return found
+
+
+@dataclass
+class Bench:
+    """A store with an open incident, and the source that it came from."""
+
+    store: Store
+    source: Source
+    monitor: Monitor = field(default_factory=watched)
+
+    @property
+    def incident(self) -> StoredIncident:
+        (found,) = (s for s in self.store.alerts.incidents("shop", "firing") if s.incident.matter != "data")
+        return found
+
+    def open(self, monitor: Monitor) -> Detailed:
+        if self.source.source.monitor != monitor:
+            self.source.source = Pull(monitor, self.source.source.database)
+        return self.source
+
+    @property
+    def document(self) -> dict[str, Any] | None:
+        found = self.store.verdicts.diagnosis(self.incident.incident.id)
+        return None if found is None else dict(found)
+
+    @property
+    def first(self) -> Fired:
+        return first_fired(self.incident, self.store)
+
+    def join(self, *slices: str) -> None:
+        """Have the rule fire on more slices, an hour after the incident opened."""
+        (step,) = [t for t in self.store.alerts.transitions("shop") if t.became == "firing" and not t.dimension]
+        assert step.evidence is not None
+        with self.store.writing() as connection:
+            for name in slices:
+                found = replace(step.evidence, dimension="device", slice=name, end=step.at + HOUR)
+                row = {"monitor": "shop", "dimension": "device", "value": name, "at": step.at + HOUR}
+                row |= {n: getattr(step, n) for n in ("incident", "rule", "was", "became", "recorded_at", "reason")}
+                row["evidence"] = json.dumps(found.plain())
+                connection.execute(transitions.insert().values(row))
+
+    def fire(self, *slices: str) -> None:
+        """Have the rule fire on nothing but these slices any more; "" is all traffic."""
+        with self.store.writing() as connection:
+            (summary,) = connection.execute(sa.select(incidents.c.summary)).scalars()
+            found = json.loads(summary)
+            first = found["firing"][0]
+            found["firing"] = [{**first, "dimension": "device" * bool(name), "value": name} for name in slices]
+            connection.execute(incidents.update().values(summary=json.dumps(found)))
+
+    def capture(self) -> dict[str, Any]:
+        source = self.open(detailed(self.monitor))
+        steps = capture(self.monitor, self.incident, self.first, self.store, source, 1e9)
+        try:
+            while True:
+                next(steps)
+        except StopIteration as ended:
+            return json.loads(json.dumps(ended.value))  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def bench(filled: Path, tmp_path: Path) -> Iterator[Bench]:
+    (tmp_path / "store.db").write_bytes((filled / "store.db").read_bytes())
+    store = new_store(f"sqlite:///{tmp_path}/store.db")
+    yield Bench(store, Source(pull(watched(), f"sqlite:///{filled}/shop.db")))
+    store.close()
+
+
+@pytest.fixture
+def judged(filled: Path, tmp_path: Path) -> Iterator[Bench]:
+    """The same shop, with verdicts in place of the rule."""
+    monitor = replace(watched(), alerts=(), drift=Drift(parse("ndcg@10"), "device"))
+    store, source = new_store(f"sqlite:///{tmp_path}/store.db"), pull(monitor, f"sqlite:///{filled}/shop.db")
+    with store.hold("shop") as lease:
+        for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, Stride()):
+            pass
+        judge(monitor, LAST + DAY, store, lease, Telling())
+    yield Bench(store, Source(source), monitor)
+    store.close()
+
+
+# ---- what is found -------------------------------------------------------------------------------------------------
+
+
+def test_the_requests_of_the_window_and_of_the_weeks_before_are_those_that_are_stored(bench: Bench) -> None:
+    found = bench.capture()
+    window, *weeks = found["captured"]["periods"]
+    assert [p["since"] for p in weeks] == [window["since"] - n * WEEK for n in (1, 2, 3)]
+    assert not any(p["is_sampled"] for p in (window, *weeks))
+    history = bench.store.history(bench.monitor.definition(parse("ndcg@10")), window["since"], window["until"])
+    merged = history.slice(("", "")).sum(axis=0)
+    assert window["requests"] == int(merged[0] - merged[1]), "requests with a value"
+    assert found["captured"]["value"] == pytest.approx(merged[2] / window["requests"], abs=1e-12)
+    assert found["captured"]["value"] == pytest.approx(found["fell"]["value"], abs=1e-12)
+
+
+def test_the_guilty_device_and_version_are_named(bench: Bench) -> None:
+    found = bench.capture()
+    assert (found["slices"][0]["slice"], found["slices_by_z"][0]["slice"]) == ("mobile", "mobile")
+    assert found["split"]["within"] + found["split"]["mix"] == pytest.approx(
+        found["split"]["value"] - found["split"]["before"], abs=1e-12
+    )
+    assert {v["version"] for v in found["versions"]} == {"v1", "v2"}
+    compared = found["captured"]["comparison"]
+    assert (compared["first"]["version"], compared["second"]["version"], compared["by"]) == ("v1", "v2", "query")
+    assert compared["upper"] < 0
+
+
+def test_lost_requests_are_in_the_source_and_lost(bench: Bench, filled: Path) -> None:
+    found = bench.capture()["captured"]["requests"]
+    assert len(found) == 20
+    assert all(r["value"] < r["expected"] for r in found)
+    engine = sa.create_engine(f"sqlite:///{filled}/shop.db")
+    with engine.connect() as connection:
+        for one in found:
+            row = connection.execute(
+                sa.text("SELECT DISTINCT device, model_version FROM rankings WHERE request_id = :id"),
+                {"id": one["request"]},
+            ).one()
+            assert tuple(row) == (one["slice"], one["version"])
+    engine.dispose()
+
+
+def test_queries_are_ids_unless_their_texts_were_switched_on(bench: Bench, filled: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{filled}/shop.db")
+    with engine.connect() as connection:
+        texts = set(connection.execute(sa.text("SELECT DISTINCT query FROM rankings")).scalars())
+    engine.dispose()
+    hidden = bench.capture()
+    ids = {query_id(text) for text in texts}
+    worst = hidden["captured"]["queries"]["worst"]
+    assert worst
+    assert {q["query"] for q in worst} <= ids
+    assert all("text" not in q for q in worst)
+    assert not any(f'"{text}"' in json.dumps(hidden) for text in texts)
+    bench.monitor = replace(bench.monitor, drift=Drift(parse("ndcg@10"), "device", show_queries=True))
+    shown = bench.capture()["captured"]["queries"]["worst"]
+    assert {q["text"] for q in shown} <= texts
+
+
+def test_of_a_verdict_the_split_is_its_own(judged: Bench) -> None:
+    bench, store = judged, judged.store
+    found = bench.capture()
+    (verdict,) = store.verdicts.between("shop", found["fired_at"] - 1, found["fired_at"])
+    assert found["fell"]["verdict"] == "degraded"
+    assert found["measure"] == "ndcg(empty=zero)@10"
+    assert verdict.split is not None
+    assert found["split"]["from"] == "verdict"
+    assert found["split"]["before"] == verdict.split.before
+    told = {p["slice"]: (p["before"], p["value"], p["z"]) for p in found["slices"] if p["dimension"] == "device"}
+    assert told == {p.slice: (p.before, p.value, p.z) for p in verdict.split.parts}, "what it is against in both"
+    assert {p["against"] for p in found["slices"] if p["dimension"] != "device"} == {"before"}
+    whole = found["split"]
+    assert whole["within"] + whole["mix"] == pytest.approx(whole["value"] - whole["before"], abs=1e-12)
+    assert found["slices_by_z"][0]["slice"] == "mobile"
+    empty = {r["value"] for r in found["captured"]["requests"]}
+    assert empty == {0.0}, "here a request without a click is one that lost"
+
+
+def test_slices_that_had_lost_their_labels_are_no_part_of_it(judged: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, store = judged, judged.store
+    whole = bench.capture()
+    assert (whole["dimension"], whole["unlabelled"]) == ("", [])
+    assert "mobile" in {r["slice"] for r in whole["captured"]["requests"]}
+    said = store.verdicts.between
+    lost = (Lost("mobile", LAST, 0.01, 0.7),)
+    monkeypatch.setattr(store.verdicts, "between", lambda *of: [replace(v, lost=lost) for v in said(*of)])
+    found = bench.capture()
+    assert found["unlabelled"] == ["mobile"]
+    assert "mobile" not in {r["slice"] for r in found["captured"]["requests"]}
+    assert found["coverage"]["requests"] < whole["coverage"]["requests"]
+    assert found["versions"] == [], "a version's partials are of all slices"
+    read, both = (sum(v["requests"] for v in d["captured"]["versions"]) for d in (found, whole))
+    assert 0 < read < both
+    assert (
+        "device=mobile had lost the labels and is no part of requests, queries and versions"
+        in (found["captured"]["notes"])
+    )
+    text = "\n".join(lines(bench.incident, [Told(bench.first.name, bench.first.at, found)], []))
+    assert "Labels and traffic without mobile, which had lost the labels" in text
+    assert "Model versions in the window, without mobile, by the requests that were read" in text
+
+
+def test_of_labels_that_are_no_events_nothing_is_said_of_events(bench: Bench) -> None:
+    found = bench.capture()
+
+    def text(document: dict[str, Any]) -> str:
+        return "\n".join(lines(bench.incident, [Told(bench.first.name, bench.first.at, document)], []))
+
+    assert "events per request" in text(found)
+    of_none = {name: None for name in found["coverage"] if name.startswith(("events", "unmatched"))}
+    without = text({**found, "coverage": {**found["coverage"], **of_none}})
+    assert "requests with a label" in without
+    assert "events" not in without.partition("Labels and traffic")[2].partition("\n\n")[0]
+
+
+def test_twice_the_same_comes_to_the_same(bench: Bench) -> None:
+    assert bench.capture() == bench.capture()
+
+
+def test_of_more_than_fits_a_sample_is_looked_at_and_that_is_said(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = bench.capture()
+    monkeypatch.setattr(d, "MOST_REQUESTS", 200)
+    bench.source.asked = []
+    found = bench.capture()
+    assert all(p["requests"] <= 200 for p in found["captured"]["periods"])
+    assert all(p["is_sampled"] for p in found["captured"]["periods"])
+    assert any("a fixed sample of at most 200 was taken" in note for note in found["captured"]["notes"])
+    assert not any("sample" in note for note in whole["captured"]["notes"])
+    read = sum(until - since for since, until in bench.source.asked)
+    assert read < 0.5 * sum(p["until"] - p["since"] for p in found["captured"]["periods"]), "not all of it is read"
+    assert found["split"] == whole["split"], "what is stored needs no sample"
+    assert found == bench.capture()
+
+
+def test_a_range_that_is_too_large_for_memory_is_read_in_parts(bench: Bench) -> None:
+    whole, read = bench.capture(), bench.source.source.read
+
+    def small(since: int, until: int) -> Reading:
+        if until - since > 5 * HOUR:
+            raise TooMany("more than 10 rows")
+        return read(since, until)  # type: ignore[no-any-return]
+
+    bench.source.source.read = small
+    found = bench.capture()
+    assert found["captured"]["value"] == pytest.approx(whole["captured"]["value"], abs=1e-12)
+    assert found["captured"]["requests"] == whole["captured"]["requests"]
+    bench.source.source.read = lambda *_: (_ for _ in ()).throw(TooMany("more than 10 rows"))
+    with pytest.raises(SourceError, match="more than 10 rows within a second"):
+        bench.capture()
+
+
+def test_a_purged_source_leaves_what_is_stored_and_says_so(bench: Bench) -> None:
+    whole = bench.capture()
+    bench.source.holds_since = whole["window"][0]
+    found = bench.capture()
+    assert found["captured"]["requests"] == []
+    assert any("not hold the requests of all weeks before" in note for note in found["captured"]["notes"])
+    bench.source.holds_since = LAST + 10 * DAY
+    empty = bench.capture()
+    assert any("not hold the requests of the fallen window" in note for note in empty["captured"]["notes"])
+    assert empty["captured"]["value"] is None
+    assert empty["slices"] == whole["slices"]
+
+
+def test_of_a_slice_that_fell_its_requests_are_looked_at(bench: Bench) -> None:
+    (transition,) = [t for t in bench.store.alerts.transitions("shop") if t.became == "firing"]
+    finding = replace(transition.evidence, dimension="device", slice="mobile") if transition.evidence else None
+    assert finding is not None
+    stored = replace(bench.incident, findings=(finding,))
+    with bench.store.writing() as connection:
+        connection.execute(sa.text("DELETE FROM transitions"))
+    source, first = bench.open(detailed(bench.monitor)), first_fired(stored, bench.store)
+    steps = capture(bench.monitor, stored, first, bench.store, source, 1e9)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as ended:
+        found = ended.value
+    assert (found["dimension"], found["slice"]) == ("device", "mobile")
+    assert {r["slice"] for r in found["captured"]["requests"]} == {"mobile"}
+
+
+def test_without_a_query_column_that_is_said(bench: Bench) -> None:
+    bench.monitor = replace(bench.monitor, rankings=replace(bench.monitor.rankings, query=None, model_version=None))
+    found = bench.capture()["captured"]
+    assert found["queries"] is None
+    assert found["comparison"] is None
+    assert any("name their column under `rankings: query`" in note for note in found["notes"])
+    assert {r["by_query"] for r in found["requests"]} == {False}
+    assert {r["slice"] for r in found["requests"]} == {"mobile"}, "the others did not fall"
+
+
+def test_without_queries_a_request_with_nothing_relevant_is_not_one_that_lost(bench: Bench) -> None:
+    """Of healthy requests a quarter has no click either: in order of time they would fill the list."""
+    zero = parse("ndcg(empty=zero)@10")
+    bench.monitor = replace(
+        bench.monitor, rankings=replace(bench.monitor.rankings, query=None), measures=(zero,),
+        alerts=(replace(RULE, measure=zero),),
+    )  # fmt: skip
+    set_ = sa.update(transitions).values(
+        evidence=sa.func.json_set(transitions.c.evidence, "$.judged", "ndcg(empty=zero)@10")
+    )
+    with bench.store.writing() as connection:
+        connection.execute(set_.where(transitions.c.evidence.is_not(None)))
+    found = bench.capture()
+    assert found["measure"] == "ndcg(empty=zero)@10"
+    now, before = found["captured"]["left_out"]
+    assert 0.5 < now < 0.7
+    assert 0.2 < before < 0.4
+    lost = found["captured"]["requests"]
+    assert {r["slice"] for r in lost} == {"mobile"}
+    assert min(r["expected"] for r in lost) > 0.7, "of requests with something relevant"
+    with sa.create_engine(bench.source.source.database.url).connect() as connection:
+        clicked = set(connection.execute(sa.text("SELECT request_id FROM events")).scalars())
+    assert {r["request"] for r in lost} <= clicked
+
+
+def test_when_versions_served_is_from_the_store_and_not_the_hours_that_were_looked_at(bench: Bench) -> None:
+    """A day and the same hours of the weeks before know nothing of the time between them."""
+    rollout = LAST - 2 * DAY
+    found = bench.capture()
+    assert found["window"][0] not in (rollout, rollout - DAY), "or it would be right by chance"
+    one, other = (found["captured"]["comparison"][which] for which in ("first", "second"))
+    assert (one["version"], one["since"], one["until"]) == ("v1", FIRST, rollout)
+    assert (other["version"], other["since"]) == ("v2", rollout)
+    assert found["captured"]["comparison"]["resolution"] == HOUR
+
+
+def test_judgments_by_query_are_read_beside_the_query(database_url: str) -> None:
+    """There the query stands twice in what is asked for: once to be judged by, once to be told apart by."""
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE shown (request TEXT, query TEXT, item TEXT, position INT, at BIGINT)"))
+        connection.execute(sa.text("CREATE TABLE judged (query TEXT, item TEXT, grade INT)"))
+        connection.execute(sa.text("INSERT INTO judged VALUES ('a', 'x', 3), ('a', 'y', 1), ('b', 'x', 1)"))
+        rows = "('1','a','y',1,100), ('1','a','x',2,100), ('2','b','x',1,200)"
+        connection.execute(sa.text(f"INSERT INTO shown VALUES {rows}"))
+    engine.dispose()
+    made = shop(["ndcg@10"], slices=())
+    time = replace(made.rankings.time, column="at", format="epoch_s")
+    rankings = replace(
+        made.rankings, relation=Relation(("shown",)), request="request", item="item", time=time, query="query"
+    )
+    recipe = Judgments(Relation(("judged",)), "query", "item", "grade")
+    monitor = detailed(replace(made, rankings=rankings, recipe=recipe, measures=(parse("ndcg@10"),)))
+    reading = pull(monitor, database_url).read(0, HOUR)
+    assert list(reading.ids) == ["1", "2"]
+    assert list(reading.slices["rankmon_query"]) == ["a", "b"]
+
+
+# ---- when it is taken ----------------------------------------------------------------------------------------------
+
+
+def never() -> bool:
+    return False
+
+
+def test_it_is_taken_once(bench: Bench) -> None:
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    assert diagnoser.advance(never) == bench.incident.incident.id
+    document, asked = bench.document, len(bench.source.asked)
+    assert document is not None
+    assert diagnoser.advance(never) is None
+    assert Diagnoser(bench.monitor, bench.store, bench.open).advance(never) is None
+    assert (bench.document, len(bench.source.asked)) == (document, asked)
+
+
+def test_a_cycle_that_is_over_takes_one_step_more_and_the_next_goes_on(bench: Bench) -> None:
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    taken = [diagnoser.advance(lambda: True)]
+    assert len(bench.source.asked) == 1
+    while taken[-1] is None:
+        assert bench.document is None
+        taken.append(diagnoser.advance(never, longest=0.0))
+    assert len(taken) >= 3
+    assert len(bench.source.asked) == len(set(bench.source.asked)), "nothing is read twice"
+    assert bench.document is not None
+    assert {**bench.document, "captured": None} == {**bench.capture(), "captured": None}
+
+
+def test_a_source_that_fails_is_asked_again_ever_more_rarely_until_it_answers(bench: Bench) -> None:
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    bench.source.fault = SourceError("it is away", "connect")
+    failed = []
+    for cycle in range(40):
+        try:
+            diagnoser.advance(never)
+        except SourceError:
+            failed.append(cycle)
+    assert failed[:4] == [0, 1, 3, 7]
+    assert {b - a for a, b in pairwise(failed[4:])} == {13}
+    bench.source.fault = None
+    for _ in range(13):
+        diagnoser.advance(never)
+    assert bench.document is not None
+
+
+def test_data_that_broke_are_not_diagnosed(bench: Bench) -> None:
+    with bench.store.writing() as connection:
+        connection.execute(sa.text("UPDATE incidents SET matter = 'data'"))
+    assert Diagnoser(bench.monitor, bench.store, bench.open).advance(never) is None
+    assert bench.source.asked == []
+
+
+def test_what_is_over_is_not_read_any_more(bench: Bench) -> None:
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    diagnoser.advance(lambda: True)
+    with bench.store.writing() as connection:
+        connection.execute(sa.text("UPDATE incidents SET state = 'resolved'"))
+    assert diagnoser.advance(never) is None
+    assert len(bench.source.asked) == 1
+
+
+def test_what_the_store_knows_needs_no_source(bench: Bench) -> None:
+    found = stored_part(bench.monitor, bench.incident, bench.first, bench.store)
+    assert found["slices"][0]["slice"] == "mobile"
+    assert "captured" not in found
+    assert bench.source.asked == []
+
+
+# ---- several conditions --------------------------------------------------------------------------------------------
+
+
+def test_what_still_fires_is_looked_at_before_what_is_over(bench: Bench) -> None:
+    bench.join("mobile", "desktop")
+    assert fired(bench.incident, bench.store)[0].name == ("drop", "", "")
+    bench.fire("mobile")
+    assert [one.name[2] for one in fired(bench.incident, bench.store)] == ["mobile", "", "desktop"]
+    assert bench.first.name == ("drop", "device", "mobile")
+    bench.fire("mobile", "")
+    assert bench.first.name == ("drop", "", ""), "overall before its slices"
+    with bench.store.writing() as connection:
+        grave = sa.func.json_set(transitions.c.evidence, "$.severity", "info")
+        connection.execute(sa.update(transitions).values(evidence=grave).where(transitions.c.dimension == ""))
+        connection.execute(
+            sa.update(incidents).values(summary=sa.func.json_set(incidents.c.summary, "$.findings", sa.func.json("[]")))
+        )
+    assert bench.first.name == ("drop", "device", "mobile"), "the gravest first"
+
+
+def test_what_is_the_gravest_has_a_diagnosis_however_many_others_have_one(bench: Bench) -> None:
+    bench.join(*(f"slice {n}" for n in range(2 * MOST)))
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    diagnoser.advance(never)
+    assert len(conditions(bench)) == MOST
+    late = f"slice {2 * MOST - 1}"
+    assert ("device", late) not in conditions(bench)
+    bench.fire(late)
+    diagnoser.advance(never)
+    assert ("device", late) in conditions(bench)
+    assert len(conditions(bench)) == MOST + 1
+
+
+def test_of_a_slice_its_versions_are_told_by_what_was_read(bench: Bench) -> None:
+    bench.join("mobile")
+    bench.fire("mobile")
+    found = bench.capture()
+    assert found["slice"] == "mobile"
+    told = {v["version"]: (v["requests"], v["requests_before"]) for v in found["captured"]["versions"]}
+    window, *weeks = found["captured"]["periods"]
+    assert told == {"v1": (0, sum(p["requests"] for p in weeks)), "v2": (window["requests"], 0)}
+
+
+def conditions(bench: Bench) -> list[tuple[str, str]]:
+    """Of which there are diagnoses, by dimension and value."""
+    found = bench.store.verdicts.diagnoses(bench.incident.incident.id)
+    return [one.condition[1:] for one in found if one.document is not None]
+
+
+def test_each_condition_that_fires_has_a_diagnosis_of_its_own(bench: Bench) -> None:
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    diagnoser.advance(never)
+    assert conditions(bench) == [("", "")]
+    before = bench.document
+    bench.join("mobile", "desktop")
+    assert diagnoser.advance(never) == bench.incident.incident.id
+    assert sorted(conditions(bench)) == [("", ""), ("device", "desktop"), ("device", "mobile")]
+    documents = {one.condition[2]: one.document for one in bench.store.verdicts.diagnoses(bench.incident.incident.id)}
+    for name in ("mobile", "desktop"):
+        document = documents[name]
+        assert document is not None
+        assert document["slice"] == name
+        assert {r["slice"] for r in document["captured"]["requests"]} == {name}
+    assert bench.document == before, "the first is that of all traffic, as it was"
+    assert diagnoser.advance(never) is None
+
+
+def test_all_traffic_is_diagnosed_before_slices_and_no_more_than_so_many(bench: Bench) -> None:
+    bench.join(*(f"slice {n}" for n in range(2 * MOST)))
+    assert fired(bench.incident, bench.store)[0].name[1:] == ("", "")
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    diagnoser.advance(lambda: True)
+    while not conditions(bench):
+        diagnoser.advance(lambda: True)
+    assert conditions(bench) == [("", "")]
+    diagnoser.advance(never)
+    assert len(conditions(bench)) == MOST
+    asked = len(bench.source.asked)
+    assert diagnoser.advance(never) is None
+    assert len(bench.source.asked) == asked
+
+
+def test_why_nothing_was_captured_is_kept_until_something_is(bench: Bench) -> None:
+    diagnoser, id_ = Diagnoser(bench.monitor, bench.store, bench.open), bench.incident.incident.id
+    bench.source.fault = SourceError("it is away", "connect")
+    with pytest.raises(SourceError):
+        diagnoser.advance(never)
+    (failed,) = bench.store.verdicts.diagnoses(id_)
+    assert (failed.condition, failed.document, failed.error) == (("drop", "", ""), None, "it is away")
+    assert bench.document is None
+    bench.source.fault = KeyError("somebody's query")
+    with pytest.raises(KeyError):
+        diagnoser.advance(never)
+    (failed,) = bench.store.verdicts.diagnoses(id_)
+    assert failed.error == "a fault in rankmon itself (KeyError)"
+    bench.source.fault = None
+    for _ in range(3):
+        diagnoser.advance(never)
+    (done,) = bench.store.verdicts.diagnoses(id_)
+    assert done.error == ""
+    assert done.document is not None
+    late = replace(done, document=None, error="too late")
+    bench.store.verdicts.put_diagnosis(id_, "shop", late)
+    assert bench.store.verdicts.diagnoses(id_) == [done]
+
+
+def test_one_that_fails_does_not_keep_the_others_from_being_captured(bench: Bench) -> None:
+    bench.join("mobile")
+    bench.source.bad = bench.first.at - DAY  # the first second of all traffic's window; the other begins an hour later
+    diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
+    failures = 0
+    for _ in range(6):
+        try:
+            diagnoser.advance(never)
+        except SourceError:
+            failures += 1
+    assert failures
+    assert conditions(bench) == [("device", "mobile")]
+
+
+def test_a_period_that_is_stored_but_unknown_is_no_sample() -> None:
+    from monitor.causes.sample import NO_REQUESTS
+
+    assert not Taken((0, HOUR), NO_REQUESTS, None).plain()["is_sampled"]
+
+
+# ---- in a cycle ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Daemon:
+    """A runner over the bench, whose detailed reading may fail by itself."""
+
+    bench: Bench
+    cycle_source: Any
+    is_detailed: bool = True
+    opened: int = 0
+
+    def __post_init__(self) -> None:
+        import threading
+
+        parts = (self.bench.store, Board(), Telemetry(), self, threading.Event(), self)
+        self.telemetry, self.stopping = parts[2], parts[4]
+        opens = self._open if self.is_detailed else None
+        self.runner = Runner(self.bench.monitor, self.cycle_source, *parts, open_detailed=opens)  # type: ignore[arg-type]
+
+    speed = 1.0
+
+    def now(self) -> float:
+        return LAST + DAY
+
+    def telling(self) -> Telling:
+        return Telling({"log": ("log",)}, "http://page/", 0.0)
+
+    def wake(self) -> None:
+        pass
+
+    def _open(self, monitor: Monitor) -> Detailed:
+        self.opened += 1
+        return self.bench.open(monitor)
+
+
+@pytest.fixture
+def daemon(bench: Bench, filled: Path) -> Daemon:
+    return Daemon(bench, pull(bench.monitor, f"sqlite:///{filled}/shop.db"))
+
+
+def test_a_cycle_pages_and_then_explains(daemon: Daemon) -> None:
+    assert daemon.runner.run().error is None
+    assert daemon.bench.document is not None
+    kinds = {n.kind for n in [daemon.bench.store.alerts.notices(daemon.bench.incident.incident.id)[1]] if n is not None}
+    assert kinds <= {"firing", "retrain"}
+    assert kinds
+
+
+@pytest.mark.parametrize("fault", [SourceError("it is away", "connect"), ValueError("a bug"), KeyError("x")])
+def test_whatever_fails_in_a_diagnosis_the_cycle_is_well(
+    daemon: Daemon, fault: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    daemon.bench.source.fault = fault
+    run = daemon.runner.run()
+    assert run.error is None
+    assert daemon.opened == 1
+    assert daemon.bench.document is None
+    assert daemon.bench.store.progress("shop").last_error == ""
+    assert "diagnosis" in caplog.text
+    daemon.bench.source.fault = None
+    assert daemon.runner.run().error is None
+    assert daemon.bench.document is not None
+
+
+def test_a_runner_without_a_detailed_reader_diagnoses_nothing(bench: Bench, filled: Path) -> None:
+    daemon = Daemon(bench, pull(bench.monitor, f"sqlite:///{filled}/shop.db"), is_detailed=False)
+    assert daemon.runner.run().error is None
+    assert bench.document is None
+
+
+def test_no_text_of_a_query_reaches_log_or_outbox(bench: Bench, filled: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    bench.monitor = replace(bench.monitor, drift=Drift(parse("ndcg@10"), "device", show_queries=True))
+    Daemon(bench, pull(bench.monitor, f"sqlite:///{filled}/shop.db")).runner.run()
+    assert "is explained, see rankmon explain-incident" in caplog.text
+    assert bench.document is not None
+    texts = [q["text"] for q in bench.document["captured"]["queries"]["worst"] if " " in q["text"]]
+    assert texts, "of one word there are some that are in other words"
+    with bench.store.reading() as connection:
+        sent = "".join(connection.execute(sa.text("SELECT document FROM outbox")).scalars())
+    assert sent
+    assert not any(text in caplog.text or text in sent for text in texts)
+
+
+def test_what_a_process_that_was_killed_owed_is_made_up_for_though_the_incident_is_over(bench: Bench) -> None:
+    """It opened, was told, and was over before any process came to look closer."""
+    name = bench.incident.incident.id
+    with bench.store.writing() as connection:
+        over = {"state": "resolved", "closed_at": LAST, "told": True}
+        connection.execute(incidents.update().where(incidents.c.id == name).values(over))
+    made = Diagnoser(bench.monitor, bench.store, bench.open)
+    assert [made.advance(lambda: False) for _ in range(2)] == [name, None]
+    assert bench.store.verdicts.diagnosis(name) is not None
+    asked = len(bench.source.asked)
+    assert Diagnoser(bench.monitor, bench.store, bench.open).advance(lambda: False) is None
+    assert len(bench.source.asked) == asked
+
+
+def test_what_is_owed_but_cannot_be_had_is_given_up(bench: Bench) -> None:
+    with bench.store.writing() as connection:
+        connection.execute(incidents.update().values(state="resolved", closed_at=LAST, told=True))
+    bench.source.fault = SourceError("gone", "missing")
+    made, failed = Diagnoser(bench.monitor, bench.store, bench.open), 0
+    for _ in range(30):
+        try:
+            assert made.advance(lambda: False) is None
+        except SourceError:
+            failed += 1
+    assert failed == 3

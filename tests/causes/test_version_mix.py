@@ -1,0 +1,242 @@
+"""Versions that serve different slices: what is told of them, by the page and by single requests, beside pandas."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from monitor.causes.losses import losses
+from monitor.causes.sample import Sample
+from monitor.causes.version_mix import apart, shares_of
+from monitor.causes.versions import compare
+from monitor.cli.explain_incident_versions import compared
+from monitor.conditions.verdict_versions import served_until, weak
+from monitor.conditions.version_words import weak_version
+from monitor.drift.series import DAY, HOUR, WEEK
+from monitor.messages.notification import notification
+from monitor.series import partials as b
+from monitor.series.windows import History, SliceKey
+from monitor.types import OVERALL
+from tests.support.notices import ABOUT, DROP, INCIDENT
+
+FELL = 5 * WEEK
+END = FELL + 2 * DAY
+MEANS = {"mobile": 0.45, "desktop": 0.55, "watch": 0.35}
+WORSE = -0.12
+
+Shares = dict[str, float]
+
+
+def log(
+    shares: Shares, worse: float = WORSE, since: int = FELL, until: int = END, seed: int = 1, desktop: float = 0.0
+) -> pd.DataFrame:
+    """Requests of five weeks and two days, of which v2 gets these shares of each device from some moment on.
+
+    Args:
+        worse: what v2 adds to a request's value; `desktop` what the last two days add to one on a desktop.
+    """
+    rng = np.random.default_rng(seed)
+    size = 110 * END // HOUR
+    at = np.sort(rng.integers(0, END, size))
+    device = rng.choice(list(MEANS), size, p=[0.4, 0.35, 0.25])
+    chance = pd.Series(device).map(lambda one: shares.get(one, 0.0)).to_numpy()
+    second = (at >= since) & (at < until) & (rng.random(size) < chance)
+    mean = pd.Series(device).map(MEANS).to_numpy() + worse * second + desktop * ((device == "desktop") & (at >= FELL))
+    value = np.clip(rng.normal(mean, 0.15), 0, 1)
+    query = rng.integers(0, 40, size)
+    return pd.DataFrame(
+        {"at": at, "device": device, "version": np.where(second, "v2", "v1"), "value": value, "query": query}
+    )
+
+
+def stored(found: pd.DataFrame) -> History:
+    """As the store has it: sums of an hour by device, and sums of an hour by version."""
+    starts = np.arange(0, END, HOUR)
+    keys: list[SliceKey] = [OVERALL]
+    keys += [("device", one) for one in MEANS] + [("model_version", one) for one in ("v1", "v2")]
+    sums = np.zeros((len(starts), len(keys), len(b.FIELDS)))
+    for i, (dimension, value) in enumerate(keys):
+        of_it = found if not dimension else found[found[dimension.removeprefix("model_")] == value]
+        by_hour = of_it.assign(square=of_it["value"] ** 2).groupby(of_it["at"] // HOUR)
+        hours = np.array(list(by_hour.groups), dtype=np.int64)
+        sums[hours, i, b.REQUESTS] = by_hour.size().to_numpy()
+        sums[hours, i, b.TOTAL], sums[hours, i, b.SQUARES] = by_hour["value"].sum(), by_hour["square"].sum()
+    return History(starts, np.ones(len(starts), bool), tuple(keys), sums)
+
+
+def read(found: pd.DataFrame, with_queries: bool = True) -> Sample:
+    """As single requests are read."""
+    size = len(found)
+    queries = tuple(f"q{one}" for one in found["query"]) if with_queries else (None,) * size
+    served, values = found["at"].to_numpy(np.int64), found["value"].to_numpy(float)
+    ids = tuple(f"r{one}" for one in found.index)
+    return Sample(ids, served, values, np.ones(size), queries, tuple(found["device"]), tuple(found["version"]), size)
+
+
+def lost(found: pd.DataFrame) -> float:
+    means = found.groupby(found["at"] >= FELL)["value"].mean()
+    return float(means[False] - means[True])
+
+
+def named(found: pd.DataFrame, lost: float = 0.02, end: int = END) -> str | None:
+    one = weak(stored(found), "model_version", (FELL, FELL), end, lost, "device")
+    return None if one is None else one.version
+
+
+# ---- as the page tells it --------------------------------------------------------------------------------------------
+
+
+def test_a_version_that_serves_one_slice_alone_is_held_against_that_slice_before_it() -> None:
+    found = log({"mobile": 1.0})
+    one = weak(stored(found), "model_version", (FELL, FELL), END, lost(found), "device")
+    assert one is not None
+    mobile = found[found["device"] == "mobile"]
+    now, hours = mobile[mobile["at"] >= FELL], END - FELL
+    weeks = range(1, 5)
+    before = pd.concat([mobile[mobile["at"].between(FELL - w * WEEK, FELL - w * WEEK + hours - 1)] for w in weeks])
+    assert (one.is_before, one.dimension) == (True, "device")
+    assert one.value == pytest.approx(now["value"].mean(), abs=1e-12)
+    assert one.others == pytest.approx(before["value"].mean(), abs=1e-12)
+    assert one.lower < WORSE < one.upper
+    assert one.part == pytest.approx(-lost(found), abs=0.01), "it takes no more from the mean than that fell by"
+
+
+def test_a_share_of_one_slice_is_held_against_what_the_others_served_there() -> None:
+    found = log({"watch": 0.6}, worse=-0.2)
+    one = weak(stored(found), "model_version", (FELL, FELL), END, 0.02, "device")
+    assert one is not None
+    watch = found[(found["device"] == "watch") & (found["at"] >= FELL)].groupby("version")["value"].mean()
+    assert (one.is_before, one.dimension) == (False, "device")
+    assert one.value == pytest.approx(watch["v2"], abs=1e-12)
+    assert one.value - one.others == pytest.approx(watch["v2"] - watch["v1"], abs=0.03)
+    told = weak_version(replace(DROP, verdict="degraded", weak_version=one))
+    assert f"the others in the same device at {one.others:.3f}: {one.value - one.others:+.3f}" in told
+
+
+def test_a_share_of_all_is_held_against_all_others() -> None:
+    found = log({"mobile": 0.2, "desktop": 0.2, "watch": 0.2}, worse=-0.2)
+    one = weak(stored(found), "model_version", (FELL, FELL), END, 0.02, "device")
+    assert one is not None
+    means = found[found["at"] >= FELL].groupby("version")["value"].mean()
+    assert (one.dimension, one.value, one.others) == ("", pytest.approx(means["v2"]), pytest.approx(means["v1"]))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_innocent_version_of_the_worst_slice_is_not_named_for_the_fall_of_another(seed: int) -> None:
+    for shares in ({"watch": 1.0}, {"watch": 0.5}, {"watch": 1.0, "mobile": 0.5}):
+        found = log(shares, worse=0.0, since=FELL - 4 * DAY, desktop=-0.15, seed=seed)
+        of = found[found["at"] >= FELL].groupby("version")["value"].mean()
+        assert of["v2"] < of["v1"] - 0.01, "or there is nothing to see through"
+        assert named(found, lost(found)) is None
+
+
+def test_a_version_that_took_as_much_long_before_the_fall_is_not_its_cause() -> None:
+    early, late = (log({"mobile": 0.3, "desktop": 0.3, "watch": 0.3}, since=FELL - days * DAY) for days in (6, 1))
+    assert (named(early, 0.036), named(late, 0.036)) == (None, "v2")
+
+
+def test_one_that_serves_no_more_is_not_to_be_taken_back() -> None:
+    found = log({"mobile": 1.0}, until=END - 6 * HOUR)
+    history = stored(found)
+    one = weak(history, "model_version", (FELL, FELL), END, lost(found), "device")
+    assert one is not None
+    until = served_until(history, ("model_version", "v2"), one.since, END, HOUR, HOUR)
+    assert until == END - 6 * HOUR
+    standing, gone = (
+        replace(DROP, verdict="degraded", since=FELL + HOUR, weak_version=replace(one, until=when))
+        for when in (None, until)
+    )
+    assert (
+        "take model version v2 back if nothing else changed in what it alone serves by device"
+        in notification("firing", ABOUT, INCIDENT, [standing], 0).text
+    )
+    said = notification("firing", ABOUT, INCIDENT, [gone], 0).text
+    assert "It has not served since 1970-02-06 18:00 UTC." in said
+    assert "see whether it is well again now that model version v2 has been taken back." in said
+    assert "take model version v2 back" not in said
+
+
+def test_what_is_told_before_the_weeks_before_are_known_is_nothing() -> None:
+    found = log({"mobile": 1.0})
+    assert named(found[found["at"] >= FELL - 3 * DAY], 0.03) is None
+
+
+def test_shares_are_fitted_to_the_hours_where_these_tell_them() -> None:
+    rng = np.random.default_rng(3)
+    slices = rng.poisson([40.0, 30.0, 10.0], (72, 3)).astype(float)
+    for shares in ([1.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.8, 0.0, 0.0]):
+        theirs = rng.binomial(slices.astype(int), shares).sum(axis=1).astype(float)
+        assert shares_of(theirs, slices)[0] == pytest.approx(np.array(shares), abs=0.12)
+    assert shares_of(slices[:4, 0], slices[:4])[0] == pytest.approx(np.full(3, slices[:4, 0].sum() / slices[:4].sum()))
+
+
+def test_intervals_hold_the_truth_where_it_serves_a_slice_alone_and_where_it_serves_a_part_of_each() -> None:
+    for shares in ({"mobile": 1.0}, {"mobile": 0.3, "desktop": 0.3, "watch": 0.3}, {"watch": 0.6}):
+        hits = 0
+        for seed in range(15):
+            seen = apart(stored(log(shares, seed=seed)), ("model_version", "v2"), "device", (FELL, END), FELL)
+            assert seen is not None
+            hits += abs(seen.difference - WORSE) <= 1.96 * seen.error
+        assert hits >= 13
+
+
+# ---- by single requests ----------------------------------------------------------------------------------------------
+
+
+def test_queries_are_paired_within_slices_as_pandas_has_it() -> None:
+    found = log({"mobile": 0.7, "desktop": 0.1}, since=0)
+    seen = compare(read(found), "v1", "v2", HOUR, "device")
+    both = found[found["device"] != "watch"]
+    pairs = both.pivot_table("value", ["query", "device"], "version", ["mean", "size"]).dropna()
+    weight = pairs["size"]["v1"] * pairs["size"]["v2"] / pairs["size"].sum(axis=1)
+    expected = ((pairs["mean"]["v2"] - pairs["mean"]["v1"]) * weight).sum() / weight.sum()
+    assert (seen.by, seen.dimension, seen.shared) == ("query", "device", len(pairs))
+    assert seen.difference == pytest.approx(expected, abs=1e-12)
+    assert seen.difference == pytest.approx(WORSE, abs=0.02)
+    assert seen.second.value - seen.first.value < WORSE - 0.02, "all against all it is another number"
+    assert seen.common == (pytest.approx((both["version"] == "v1").sum() / (found["version"] == "v1").sum()), 1.0)
+
+
+def test_without_queries_differences_are_averaged_over_the_slices_by_its_own_requests() -> None:
+    found = log({"mobile": 0.7, "desktop": 0.1}, since=0)
+    seen = compare(read(found, with_queries=False), "v1", "v2", HOUR, "device")
+    both = found[found["device"] != "watch"].groupby(["device", "version"])["value"]
+    means, own = both.mean().unstack(), both.size().unstack()["v2"]
+    expected = ((means["v2"] - means["v1"]) * own).sum() / own.sum()
+    assert (seen.by, seen.difference) == ("request", pytest.approx(expected, abs=1e-12))
+    assert seen.lower is not None
+    assert seen.upper is not None
+    assert seen.lower < WORSE < seen.upper
+    other = compare(read(found, with_queries=False), "v2", "v1", HOUR, "device")
+    assert (other.better > other.worse, seen.better < seen.worse) == (True, True)
+
+
+def test_of_versions_without_a_slice_in_common_neither_is_told_to_be_better() -> None:
+    found = log({"watch": 1.0}, worse=0.0)
+    stray = found.index[(found["at"] >= FELL) & (found["device"] == "watch")][:3]
+    found.loc[stray, "version"] = "v1"
+    seen = compare(read(found[found["at"] >= FELL]), "v1", "v2", HOUR, "device")
+    assert (seen.difference, seen.lower, seen.better, seen.worse, seen.common) == (None, None, 0, 0, (0.0, 0.0))
+    said = "\n".join(compared(seen.plain()))
+    assert (
+        "have no slice of device in common with 5 requests of each: the difference may be that of their slices." in said
+    )
+    assert "against" not in said
+
+
+def test_the_page_and_the_requests_that_were_read_tell_the_same_of_a_version_that_serves_one_slice_alone() -> None:
+    found = log({"mobile": 1.0})
+    page = weak(stored(found), "model_version", (FELL, FELL), END, lost(found), "device")
+    assert page is not None
+    at = found["at"].to_numpy()
+    before = sum(((at >= FELL - w * WEEK) & (at < END - w * WEEK)).astype(int) for w in range(1, 5)) > 0
+    now, past = read(found[at >= FELL], with_queries=False), read(found[before], with_queries=False)
+    one = losses(now, past, HOUR, False, dimension="device")["comparison"]
+    assert one["difference"] == pytest.approx(page.value - page.others, abs=1e-9)
+    assert not one["at_one_time"]
+    said = "\n".join(compared(one))
+    assert said.startswith("\nAt different times: ")
+    assert "v2 against v1, all requests within one device, not paired, where both served (" in said

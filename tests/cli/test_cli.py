@@ -1,0 +1,1038 @@
+"""The command line: what each command prints, and what it exits with."""
+
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+import pytest
+import sqlalchemy as sa
+
+import monitor.cli as cli
+from monitor.cli.backfill import fill
+from monitor.cli.daemon import LOOK_EVERY
+from monitor.cli.listing import first_sentence
+from monitor.clock import ReplayClock
+from monitor.config import load
+from monitor.errors import Stopped
+from monitor.messages.words import utc
+from monitor.series.windows import points
+from monitor.service.app import App
+from monitor.service.snapshot import take_snapshot
+from monitor.source.pull import Pull
+from monitor.store import Store
+from monitor.types import OVERALL
+from tests.service.test_app import Setting, of_search, of_shop, slow_sqlite
+from tests.service.test_cycle import BEGIN, DAYS, END, HOUR, SETTLED, START, at, filled, shop_url
+from tests.support.dump import differences, dump
+from tests.support.monitors import DAY, new_store
+from tests.support.postgres import PostgresServer
+from tests.support.processes import ROOT, Zygote
+from tests.support.tallies import bear_out, watched
+
+__all__ = ["filled", "shop_url"]
+
+SPAN = ("--from", BEGIN.isoformat(), "--to", at(END).isoformat())
+
+
+@pytest.fixture
+def setting(tmp_path: Path, shop_url: str) -> Setting:
+    return Setting(tmp_path, {"shop": shop_url})
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    made = Zygote()
+    yield made
+    made.close()
+
+
+def left_out(name: str) -> str:
+    """What a backfill of all days ends with: one event is on an item that was never shown."""
+    return f"{name}: left out of that time: 1 event without an impression within the attribution\n"
+
+
+class Result:
+    """What a command exited with and wrote."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+Rankmon = Callable[..., Result]
+
+
+@pytest.fixture
+def rankmon(capsys: pytest.CaptureFixture[str], setting: Setting, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rankmon]:
+    """Runs a command in this process; logging and signals are as before afterwards."""
+    monkeypatch.setenv("RANKMON_CONFIG", str(setting.path))
+    monkeypatch.setenv("COLUMNS", "200")
+    root, own = logging.getLogger(), logging.getLogger("monitor")
+    before = root.handlers[:], root.level, own.level
+
+    def run(*arguments: str) -> Result:
+        capsys.readouterr()
+        code = cli.run(list(arguments))
+        return Result(code, *capsys.readouterr())
+
+    yield run
+    root.handlers[:], level, own_level = before
+    root.setLevel(level)
+    own.setLevel(own_level)
+
+
+@pytest.fixture
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the commands it is just after the end of the shop's history, when all labels have had their time."""
+    monkeypatch.setattr("monitor.clock.SystemClock.now", lambda _: float(SETTLED))
+    monkeypatch.setattr("monitor.service.app.SystemClock", lambda: ReplayClock(SETTLED, 1e-9))
+
+
+# ---- help and usage ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", cli._COMMANDS)
+def test_every_command_has_help(command: str, rankmon: Rankmon) -> None:
+    shown = rankmon(command, "--help")
+    assert shown.code == 0
+    assert shown.out.startswith(f"Usage: rankmon {command}")
+    assert "-h, --help" in shown.out
+
+
+def test_the_help_lists_the_commands_and_the_exit_codes(rankmon: Rankmon) -> None:
+    shown = rankmon("-h")
+    assert shown.code == 0
+    for command in cli._COMMANDS:
+        assert f"\n  {command} " in shown.out
+    for text in ("0 done", "1 a fault", "2 wrong usage", "3 a source", "4 the store", "5 another", "130 interrupted"):
+        assert text in " ".join(shown.out.split())
+
+
+@pytest.mark.parametrize(("command", "sentence"), [(name, said) for name, (_, said) in cli._COMMANDS.items()])
+def test_the_list_says_of_a_command_what_its_own_help_begins_with(command: str, sentence: str) -> None:
+    found = cli.cli.get_command(click.Context(cli.cli), command)
+    assert found is not None
+    assert sentence == first_sentence(found)
+
+
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("cli.run(['--help'])", {"yaml", "pydantic", "numpy", "sqlalchemy"}),
+        ("cli.run(['healthcheck'])", {"pydantic", "numpy", "sqlalchemy"}),
+        ("import monitor.config.shape", {"numpy", "sqlalchemy"}),
+        ("import monitor.cli.daemon; cli.run(['once'])", {"alembic", "pandas"}),
+    ],
+    ids=["help", "healthcheck", "configuration", "daemon"],
+)
+def test_what_runs_often_or_for_long_imports_nothing_heavy_that_it_can_do_without(
+    code: str, heavy: set[str], rankmon: Rankmon, setting: Setting
+) -> None:
+    setting.write(of_shop("shop"))
+    rankmon("migrate")
+    told = f"import sys, monitor.cli as cli; {code}; print('imported', {heavy} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", told], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("imported set()\n")
+
+
+def test_the_version_is_printed_both_ways(rankmon: Rankmon) -> None:
+    from monitor import __version__
+
+    assert rankmon("version").out.startswith(f"rankmon {__version__} (Python 3.")
+    assert rankmon("--version").out == f"rankmon, version {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing"], "No such command 'nothing'"),
+        (["run", "--speed", "5"], "--speed goes with --replay-from"),
+        (["backfill"], "Missing option '--from'"),
+        (["backfill", "--from", "yesterday"], "'yesterday' is no time; write e.g. 2022-02-24"),
+        (["inspect", "x", "--at", "0001-01-01"], "'0001-01-01' is not of the years 1970 to 2999; see whether"),
+        (["versions", "search", "--to", "9999-12-31T23:59"], "'9999-12-31T23:59' is not of the years 1970 to 2999"),
+        (["backfill", *SPAN, "--force"], "--force goes with --again"),
+        (["backfill", "--from", "2026-02-03", "--to", "2026-02-03"], "--from must be before --to"),
+        (["backfill", "--from", "2026-02-03", "--to", "2926-02-03"], "are too many at once, more than 5,000,000"),
+        (["backfill", *SPAN, "-m", "none"], "there is no monitor 'none'; known are shop"),
+        (["once", "-m", "none"], "there is no monitor 'none'; known are shop"),
+        (["series", "--window", "soon"], "'soon' is no duration"),
+        (["series", "--format", "parquet"], "--format parquet needs --output"),
+        (["series", "--from", "2026-02-04", "--to", "2026-02-03"], "--from must be before --to"),
+        (["status", "-c", "elsewhere.yaml"], "elsewhere.yaml"),
+    ],
+)
+def test_wrong_usage_exits_with_2_and_says_what_is_wrong(
+    arguments: list[str], said: str, rankmon: Rankmon, setting: Setting
+) -> None:
+    setting.write(of_shop("shop"))
+    result = rankmon(*arguments)
+    assert result.code == 2
+    assert said in result.err
+    assert result.out == ""
+
+
+def test_what_a_command_is_about_may_stand_by_itself(rankmon: Rankmon, setting: Setting, tmp_path: Path) -> None:
+    setting.write(of_shop("shop"), of_shop("other"))
+    assert rankmon("check-config", str(setting.path)).out.endswith("configuration is valid\n")
+    assert "nowhere.yaml" in rankmon("check-config", str(tmp_path / "nowhere.yaml")).err
+    assert rankmon("backfill", "-m", "shop", *SPAN).code == 0
+    assert rankmon("series", "shop").out == rankmon("series", "-m", "shop").out != ""
+    for command in ("series", "status", "power", "explain", "replay", "once"):
+        assert "there is no monitor 'nope'" in rankmon(command, "nope").err, command
+    assert [m["monitor"] for m in json.loads(rankmon("status", "other", "--format", "json").out)] == ["other"]
+    assert rankmon("test-alert", "other").out == "log: delivered\n"
+    assert "no monitor 'nope'" in rankmon("test-alert", "nope").err
+
+
+def test_what_is_named_twice_is_refused(rankmon: Rankmon, setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    assert "named twice" in rankmon("check-config", "-c", str(setting.path), str(setting.path)).err
+    assert "named twice" in rankmon("test-alert", "-m", "shop", "shop").err
+
+
+def test_a_measure_that_was_defined_anew_is_told_where_it_is_left_out_of_the_series(
+    rankmon: Rankmon, setting: Setting
+) -> None:
+    setting.write(of_shop("shop", "ndcg@10, mrr@5"))
+    rankmon("backfill", *SPAN)
+    assert rankmon("series").err == ""
+    setting.write(of_shop("shop", "ndcg@10, mrr@7"))
+    told = rankmon("series")
+    assert told.err == (
+        "shop: nothing is stored of mrr@7 as it is defined now; run once, or backfill for what is past\n"
+    )
+    assert "mrr@7" not in told.out
+    rankmon("backfill", "--from", "2026-02-03", "--to", SPAN[-1])
+    said = (
+        "shop: mrr@7, as it is defined now, is stored from 2026-02-03 00:00 UTC on; backfill for what is older, as far "
+        "as the source has it"
+    )
+    assert said in rankmon("series").err
+    assert rankmon("series", "--from", "2026-02-03").err == ""
+    assert said in rankmon("series", "--to", "2026-02-02T12:00").err
+
+
+def test_a_beginning_that_is_yet_to_come_is_not_held_against_an_end_that_nobody_gave(
+    rankmon: Rankmon, setting: Setting
+) -> None:
+    setting.write(of_shop("shop"))
+    assert "--from 2096-01-01 00:00 UTC is yet to come" in rankmon("backfill", "--from", "2096-01-01").err
+
+
+@pytest.mark.parametrize("command", ["run", "once", "status", "series", "check-config", "migrate", "backfill"])
+def test_a_wrong_configuration_exits_with_2_and_names_all_its_mistakes(
+    command: str, rankmon: Rankmon, setting: Setting
+) -> None:
+    setting.write(of_shop("shop").replace("refresh: 1s", "refresh: soon").replace("history: 4d", "histroy: 4d"))
+    result = rankmon(command, *(SPAN if command == "backfill" else ()))
+    assert result.code == 2
+    assert result.out == ""
+    assert result.err.count(f"{setting.path}:") == 2
+    assert "histroy" in result.err
+    assert "'soon' is no duration" in result.err
+
+
+def test_a_format_in_place_of_a_file_is_told(rankmon: Rankmon, setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    result = rankmon("series", "--output", "json")
+    assert result.code == 2
+    assert "--output is a file; for the format, take --format json" in result.err
+    assert not Path("json").exists()
+
+
+def test_every_error_has_an_exit_code_and_a_fault_of_ours_is_1() -> None:
+    codes = {error.__name__: cli.exit_code(error("x")) for error, _ in cli.EXIT_CODES if error is not cli.ConfigError}
+    expected = {
+        "InputError": 2,
+        "SourceError": 3,
+        "StoreError": 4,
+        "LeaseLost": 5,
+        "Undelivered": 6,
+        "Unserved": 7,
+        "ClockError": 8,
+        "Stopped": 130,
+    }
+    assert codes == expected
+    assert cli.exit_code(cli.ConfigError(["x"])) == 2
+    assert cli.exit_code(ZeroDivisionError()) == 1
+    assert cli.exit_code(cli.RankmonError("x")) == 1
+
+
+# ---- once and status -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_once_runs_a_cycle_of_each_monitor_and_a_second_finds_nothing_to_do(rankmon: Rankmon, setting: Setting) -> None:
+    setting.write(of_shop("shop"), of_shop("other"))
+    first = rankmon("once")
+    assert first.code == 0
+    assert [line.split(":")[0] for line in first.out.splitlines()] == ["shop", "other"]
+    assert "shop: 95 of 95 due buckets stored" in first.out
+    assert rankmon("once", "-m", "other").out == "other: 0 of 0 due buckets stored, 0 rows read\n"
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_once_goes_on_with_the_others_and_exits_with_the_first_failure(
+    rankmon: Rankmon, setting: Setting, tmp_path: Path
+) -> None:
+    setting.sources["search"] = f"sqlite:///{tmp_path}/none.db"
+    setting.write(of_search("ill"), of_shop("well"))
+    result = rankmon("once")
+    assert result.code == 3
+    assert f"rankmon: source search: there is no file {tmp_path}/none.db" in result.err
+    assert "next try" not in result.err
+    assert result.out.startswith("well: ")
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_once_steps_aside_for_another_process(rankmon: Rankmon, setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    assert rankmon("migrate").code == 0
+    other = Store(load(setting.path, {}).store.url, 5)
+    with other.hold("shop"):
+        result = rankmon("once")
+    other.close()
+    assert result.code == 5
+    assert f"process {os.getpid()} on {socket.gethostname()} is writing it; this one steps aside" in result.err
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_a_bug_exits_with_1_and_a_traceback(
+    rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting.write(of_shop("shop"))
+    monkeypatch.setattr("monitor.service.cycle.tallied", lambda *_: 1 / 0)
+    result = rankmon("once")
+    assert result.code == 1
+    assert "a fault in rankmon itself; please report it" in result.err
+    assert "Traceback" in result.err
+
+
+def test_a_store_that_does_not_answer_exits_with_4(
+    rankmon: Rankmon, setting: Setting, postgres: PostgresServer, postgres_url: str
+) -> None:
+    setting.store = postgres_url.replace("postgres@", "postgres:hidden@")
+    setting.write(of_shop("shop"))
+    postgres.stop()
+    try:
+        for command in ("run", "once", "status", "series", "migrate"):
+            result = rankmon(command)
+            assert result.code == 4, command
+            assert "rankmon: store postgresql+psycopg://postgres:***@" in result.err
+            assert "hidden" not in result.err
+    finally:
+        postgres.start()
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_status_tells_what_the_store_knows(rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monitor.cli.status.time.time", lambda: SETTLED + 7200.0)
+    setting.write(of_shop("shop", "ndcg@10, mrr@5"))
+    rankmon("once")
+    told = rankmon("status")
+    assert told.code == 0
+    first, *windows = told.out.splitlines()
+    assert first == "shop: last success 2 h ago, newest request 5 h ago"
+    assert len(windows) == 3
+    assert windows[2].startswith("  stored: ")
+    assert windows[0].startswith("  ndcg@10 24h: 0.")
+    assert windows[0].endswith("requests, until 2026-02-05 00:00 UTC")
+    entry = json.loads(rankmon("status", "--format", "json").out)[0]
+    assert entry["monitor"] == "shop"
+    assert entry["last_success_at"] == pytest.approx(SETTLED)
+    assert entry["last_error"] == ""
+    assert [(w["measure"], w["window"], w["end"]) for w in entry["windows"]] == [
+        ("ndcg@10", "24h", END),
+        ("mrr@5", "24h", END),
+    ]
+    assert f"{entry['windows'][0]['value']:.4f}" in windows[0]
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_status_says_plainly_that_the_times_of_a_store_lie_ahead_of_the_machines_clock(
+    rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting.write(of_shop("shop", "ndcg@10, mrr@5"))
+    rankmon("once")
+    monkeypatch.setattr("monitor.cli.status.time.time", lambda: SETTLED - 10 * 86400.0)
+    first, second, *_ = rankmon("status").out.splitlines()
+    last, own = utc(SETTLED), utc(SETTLED - 10 * 86400)
+    assert first == f"shop: last success at {last}, newest request at 2026-02-05 00:46 UTC"
+    assert second == (
+        f"  the store's times lie ahead of this machine's clock by 10 d: its last run was of {last}, by this clock it "
+        f"is {own}; one of the two clocks is or was wrong"
+    )
+
+
+def test_status_says_where_the_requests_do_not_bear_the_clock_out(
+    rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting.write(of_shop("shop"))
+    store = new_store(setting.store, 30)
+    bear_out(store, END, watched("shop"))
+    store.close()
+    monkeypatch.setattr("monitor.cli.status.time.time", lambda: END + 3 * 365 * 86400.0)
+    assert rankmon("status").out.splitlines()[-1] == (
+        f"clock: by this clock it is {utc(END + 3 * 365 * 86400)}, but requests are stored up to {utc(END)} only; see "
+        f"whether the clock is right; until they agree, history is only forgotten as of {utc(END)}"
+    )
+    monkeypatch.setattr("monitor.cli.status.time.time", lambda: END + 86400.0)
+    assert "clock: " not in rankmon("status").out
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_status_shows_the_last_error_and_says_where_nothing_is_known(
+    rankmon: Rankmon, setting: Setting, tmp_path: Path
+) -> None:
+    setting.sources["search"] = f"sqlite:///{tmp_path}/none.db"
+    setting.write(of_search("ill"), of_shop("new"))
+    rankmon("once", "-m", "ill")
+    told = rankmon("status")
+    assert told.code == 0
+    assert "ill: last success never, newest request never" in told.out
+    assert f"last error: source search: there is no file {tmp_path}/none.db" in told.out
+    assert "new: not run yet; rankmon run does it\n" in told.out
+    assert [e["windows"] for e in json.loads(rankmon("status", "--format", "json").out)] == [[], []]
+
+
+@pytest.mark.parametrize("command", ["status", "series"])
+def test_a_store_that_is_not_there_yet_is_not_made_by_looking(
+    command: str, rankmon: Rankmon, setting: Setting, tmp_path: Path
+) -> None:
+    setting.write(of_shop("shop"))
+    result = rankmon(command)
+    assert result.code == 4
+    assert f"there is no store {tmp_path}/store.db yet; rankmon backfill or run makes it" in result.err
+    assert not (tmp_path / "store.db").exists()
+
+
+@pytest.mark.parametrize("command", ["status", "series"])
+def test_a_store_of_another_version_is_not_read(command: str, rankmon: Rankmon, setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    rankmon("migrate")
+    engine = sa.create_engine(setting.store)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    engine.dispose()
+    result = rankmon(command)
+    assert result.code == 4
+    assert "written by a newer rankmon" in result.err
+
+
+def test_migrating_says_from_where_to_where_and_can_be_repeated(rankmon: Rankmon, setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    assert rankmon("migrate").out.startswith("schema none -> 0")
+    again = rankmon("migrate")
+    assert again.code == 0
+    assert again.out.endswith("nothing to do\n")
+
+
+def test_the_list_of_commands_cuts_no_sentence_short(rankmon: Rankmon) -> None:
+    for command in ((), ("incidents",)):
+        listed = rankmon(*command, "--help").out.partition("Commands:")[2]
+        assert "..." not in listed
+    assert "every transition." in " ".join(listed.split())
+
+
+def test_status_says_what_was_left_out_and_what_cannot_be_judged(rankmon: Rankmon, setting: Setting) -> None:
+    alert = '    alerts: [{name: low, measure: "ndcg@10", floor: 0.1, min_requests: 1000000}]\n'
+    setting.write(of_shop("shop") + alert)
+    assert rankmon("backfill", *SPAN).code == 0
+    told = rankmon("status").out
+    assert told.startswith("shop: backfilled, but not run yet; rankmon run does it\n")
+    assert "  alert low: not judged: too few requests\n" in told
+    assert "alert low: ok" not in told
+
+
+def test_a_window_of_which_too_little_was_read_is_marked(rankmon: Rankmon, setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    rankmon("backfill", *SPAN)
+    begin = at(START).isoformat()
+    lines = rankmon("series", "--window", "24h", "--step", "6h", "--from", begin).out.splitlines()[1:]
+    assert lines[0].endswith("incomplete")
+    assert not any("incomplete" in line for line in lines[4:])
+
+
+# ---- check-config --------------------------------------------------------------------------------------------------
+
+
+def test_a_valid_configuration_is_called_that(rankmon: Rankmon, setting: Setting) -> None:
+    setting.write(of_shop("shop", "ndcg@10, mrr@5"))
+    result = rankmon("check-config")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "shop: ndcg@10, mrr@5 over 24h\nconfiguration is valid\n"
+
+
+def test_connecting_tells_how_new_each_source_is(rankmon: Rankmon, setting: Setting, tmp_path: Path) -> None:
+    setting.write(of_shop("shop"))
+    result = rankmon("check-config", "--connect")
+    assert (result.code, result.err) == (0, "")
+    assert "shop: source shop answers, no request in 4d\n" in result.out
+    assert f"store: there is no store {tmp_path}/store.db yet; rankmon backfill or run makes it\n" in result.out
+    assert result.out.endswith("configuration is valid and everything answers\n")
+    assert not (tmp_path / "store.db").exists()
+    (tmp_path / "store.db").touch()
+    nothing = "store: answers; no rankmon tables yet; rankmon run makes them\n"
+    assert nothing in rankmon("check-config", "--connect").out
+    rankmon("migrate")
+    assert "store: answers\n" in rankmon("check-config", "--connect").out
+
+
+def test_connecting_tells_whose_tables_the_store_holds(rankmon: Rankmon, setting: Setting) -> None:
+    setting.store = setting.sources["shop"]
+    setting.write(of_shop("shop"))
+    result = rankmon("check-config", "--connect")
+    assert "store: answers; holds tables of another program (events, " in result.out
+    assert "and none of rankmon; see that store.url is right\n" in result.out
+
+
+@pytest.mark.parametrize("step", ["0s", "90m"])
+def test_a_step_of_no_whole_bucket_is_refused(rankmon: Rankmon, setting: Setting, step: str) -> None:
+    setting.write(of_shop("shop"))
+    rankmon("once")
+    result = rankmon("series", "--step", step)
+    assert (result.code, result.err) == (2, "rankmon: --step must be a multiple of the bucket, 1h\n")
+
+
+def test_connecting_tells_all_problems_at_once(
+    rankmon: Rankmon, setting: Setting, postgres: PostgresServer, postgres_url: str, tmp_path: Path
+) -> None:
+    setting.sources["search"] = postgres_url
+    setting.store = f"sqlite:///{tmp_path}/missing/store.db"
+    setting.write(of_search("down"), of_shop("lost", table="nowhere"), of_shop("well"))
+    postgres.stop()
+    try:
+        result = rankmon("check-config", "--connect")
+    finally:
+        postgres.start()
+    assert result.code == 3
+    down, lost, store = result.err.splitlines()
+    assert f"{setting.path}:" in down
+    assert ": sources.search: down: source search: " in down
+    assert down.endswith("is the database up, and is the URL right?")
+    assert ": monitors[1].rankings.table: lost: source shop: there is no table 'nowhere'; there are 'events'" in lost
+    assert f"store.url: store: there is no folder {tmp_path}/missing" in store
+    assert "well: source shop answers" in result.out
+    assert result.out.endswith("1 mistake in the mapping, and not everything answers, see above\n")
+
+
+def test_a_store_without_its_folder_alone_exits_with_4(rankmon: Rankmon, setting: Setting, tmp_path: Path) -> None:
+    setting.store = f"sqlite:///{tmp_path}/missing/store.db"
+    setting.write(of_shop("shop"))
+    for command in ("check-config --connect", "run", "once", "status", "series", "migrate"):
+        result = rankmon(*command.split())
+        assert result.code == 4, command
+        assert f"there is no folder {tmp_path}/missing" in result.err, command
+
+
+# ---- series --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stored(setting: Setting, rankmon: Rankmon, stopped_clock: None) -> Store:
+    """The store of two measures over two windows, filled."""
+    monitor = of_shop("shop", 'ndcg@10, "mrr(empty=zero)@5"').rstrip() + "\n    windows: [6h, 24h]\n"
+    setting.write(monitor)
+    assert rankmon("once").code == 0
+    return Store(load(setting.path, {}).store.url, 5)
+
+
+@pytest.mark.parametrize("style", ["csv", "json", "parquet"])
+def test_series_exports_the_values_that_windows_have(
+    style: str, rankmon: Rankmon, setting: Setting, stored: Store, tmp_path: Path
+) -> None:
+    file = tmp_path / f"series.{style}"
+    result = rankmon("series", "--slices", "--from", at(START).isoformat(), "--format", style, "-o", str(file))
+    assert (result.code, result.out, result.err) == (0, "", "")
+    table = {"csv": pd.read_csv, "json": pd.read_json, "parquet": pd.read_parquet}[style](file)  # type: ignore[operator]
+    table["end"] = pd.to_datetime(table["end"], utc=True)
+    table[["dimension", "slice"]] = table[["dimension", "slice"]].fillna("")
+    monitor, seen = load(setting.path, {}).monitors[0], 0
+    for measure in monitor.measures:
+        history = stored.history(monitor.definition(measure), 0, SETTLED)
+        traffic = stored.history(monitor.traffic, 0, SETTLED)
+        for length, window in ((6 * HOUR, "6h"), (DAY, "24h")):
+            chosen = table[(table["measure"] == str(measure)) & (table["window"] == window)]
+            for end, rows in chosen.groupby("end"):
+                second = int(end.timestamp())
+                expected = points(measure, history, traffic, monitor.bucket, length, second)
+                found = {(row.dimension, row.slice): row for row in rows.itertuples()}
+                assert set(found) == {(p.dimension, p.slice) for p in expected}
+                for point in expected:
+                    row: Any = found[point.dimension, point.slice]
+                    for name in ("value", "lower", "upper", "empty_ratio", "label_coverage", "completeness"):
+                        wanted = getattr(point, name)
+                        assert pd.isna(getattr(row, name)) == (wanted is None)
+                        assert wanted is None or getattr(row, name) == pytest.approx(wanted, abs=1e-12)
+                    assert (row.requests, bool(row.final)) == (point.requests, point.final)
+                    seen += 1
+    assert seen == len(table) > 50
+    assert {OVERALL, ("device", "mobile")} <= set(zip(table["dimension"], table["slice"], strict=True))
+
+
+def test_series_prints_a_table_for_people(rankmon: Rankmon, stored: Store) -> None:
+    result = rankmon("series", "--window", "24h", "--measure", "ndcg@10", "--from", at(START).isoformat())
+    assert result.code == 0
+    head, *rows = result.out.splitlines()
+    heads = "monitor measure window until (UTC) value 95 % interval rests on requests empty with label read state"
+    assert " ".join(head.split()) == heads
+    assert [" ".join(row.split()[3:5]) for row in rows] == [f"2026-02-0{3 + i} 00:00" for i in range(DAYS)]
+    assert all(row.endswith(" final") for row in rows)
+    sliced = rankmon("series", "--window", "24h", "--measure", "ndcg@10", "--slices").out
+    assert "device=mobile" in sliced
+
+
+def test_a_table_of_series_has_the_newest_windows_says_so_and_on_what_each_interval_rests(
+    rankmon: Rankmon, stored: Store
+) -> None:
+    one = ("series", "--measure", "ndcg@10", "--window", "6h", "--step", "1h")
+    short, whole = rankmon(*one), rankmon(*one, "--from", "2026-02-01")
+    assert len(short.out.splitlines()) == 1 + 24 < len(whole.out.splitlines())
+    assert short.out.splitlines()[-1].split() == whole.out.splitlines()[-1].split()
+    assert re.fullmatch(r"shop: after 2026-02-\d\d \d\d:00 UTC only; --from 2026-02-01 shows all\n", short.err)
+    assert whole.err == ""
+    assert (len(rankmon(*one, "--format", "csv").out.splitlines()), "") == (len(whole.out.splitlines()), whole.err)
+    rests = [re.search(r" – [\d.]+ +(\d+ (?:requests alone|windows before)) ", row) for row in whole.out.splitlines()]
+    known = [found[1].split(" ", 1) for found in rests if found]
+    assert {by for _, by in known} == {"requests alone", "windows before"}
+    assert known[-1] == ["4", "windows before"]
+
+
+def test_series_go_by_the_bounds_and_the_step(rankmon: Rankmon, stored: Store, tmp_path: Path) -> None:
+    def ends(*arguments: str) -> list[str]:
+        result = rankmon("series", "--measure", "ndcg@10", "--window", "6h", "--format", "csv", *arguments)
+        assert result.code == 0, result.err
+        return [line.split(",")[6][:16] for line in result.out.splitlines()[1:]]
+
+    day = ("--from", "2026-02-03", "--to", "2026-02-04")
+    assert ends(*day) == [f"2026-02-03 {h:02}:00" for h in (6, 12, 18)] + ["2026-02-04 00:00"]
+    assert ends(*day, "--step", "12h") == ["2026-02-03 12:00", "2026-02-04 00:00"]
+    assert ends("--from", "2026-02-03T05:30", "--to", "2026-02-03T08:59", "--step", "1h") == [
+        f"2026-02-03 0{h}:00" for h in (6, 7, 8)
+    ]
+    assert ends("--from", "2026-02-03T06:00+02:00", "--to", "2026-02-03T06:00Z", "--step", "1h") == [
+        f"2026-02-03 0{h}:00" for h in (5, 6)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--measure", "ndcg@5"], "shop stores mrr@5, ndcg@10, not ndcg@5"),
+        (["--measure", "ndgc@5"], "ndgc"),
+        (["--window", "90m"], "--window 90m is no multiple of the bucket of shop"),
+        (["--step", "30m"], "--step must be a multiple of the bucket, 1h"),
+        (["--format", "svg"], "an SVG shows one series"),
+        (["--format", "csv", "-o", "/nowhere/series.csv"], "cannot write /nowhere/series.csv"),
+        (["--format", "parquet", "-o", "/nowhere/series.parquet"], "cannot write /nowhere/series.parquet"),
+    ],
+)
+def test_a_series_that_cannot_be_had_exits_with_2(
+    arguments: list[str], said: str, rankmon: Rankmon, stored: Store
+) -> None:
+    result = rankmon("series", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+
+
+def test_another_reading_of_a_stored_kernel_can_be_asked_for(rankmon: Rankmon, stored: Store) -> None:
+    wanted = "ndcg(empty=zero)@10"
+    result = rankmon("series", "--measure", wanted, "--window", "24h", "--format", "json")
+    assert {row["measure"] for row in json.loads(result.out)} == {wanted}
+
+
+def test_series_draw_one_series_as_a_picture(rankmon: Rankmon, stored: Store, tmp_path: Path) -> None:
+    file = tmp_path / "series.svg"
+    one = ("--measure", "ndcg@10", "--window", "6h", "--from", at(START).isoformat())
+    assert rankmon("series", *one, "--slices", "--format", "svg", "-o", str(file)).code == 0
+    picture = file.read_text(encoding="utf-8")
+    assert picture.startswith("<svg ")
+    assert picture.count("<polyline") >= 4
+    assert "device mobile" in picture
+
+
+def test_of_a_monitor_without_anything_stored_series_say_so(
+    rankmon: Rankmon, stored: Store, setting: Setting, tmp_path: Path
+) -> None:
+    early = rankmon("series", "--to", "2020-01-01", "--from", "2019-01-01", "--format", "csv")
+    assert (early.code, early.out) == (0, "")
+    there_is = "shop: nothing is stored of that time; there is 2026-02-01 04:00 to 2026-02-05 03:00 UTC\n"
+    assert early.err == there_is, "and of no measure it is said that nothing is stored of it"
+    assert rankmon("series", "--to", "2026-02-01").err == there_is
+    setting.write(of_shop("shop", "ndcg@7"))
+    other = rankmon("series", "--format", "parquet", "-o", str(tmp_path / "none.parquet"))
+    assert (other.code, other.out) == (0, "")
+    assert "shop: nothing is stored for its present definition; run once or backfill" in other.err
+    assert not (tmp_path / "none.parquet").exists()
+
+
+# ---- pipes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("style", ["csv", "table"])
+def test_a_reader_that_has_enough_is_no_failure(style: str, setting: Setting, stored: Store) -> None:
+    arguments = [sys.executable, "-c", "from monitor.cli import main; main()", "series", "--from", "2026-01-31"]
+    arguments += ["-c", str(setting.path)]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*arguments, "--slices", "--step", "1h", "--format", style],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_leaves_in_the_middle_is_no_failure(setting: Setting) -> None:
+    setting.write(*(of_shop(f"shop-{i}") for i in range(400)))
+    command = f"{sys.executable} -c 'from monitor.cli import main; main()' check-config -c {setting.path}"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} | head -1; echo ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+    )
+    assert done.stdout == "shop-0: ndcg@10 over 24h\n0\n"
+    assert done.stderr == ""
+
+
+# ---- backfill ------------------------------------------------------------------------------------------------------
+
+
+def test_a_backfill_says_how_much_it_stored_and_can_be_repeated(rankmon: Rankmon, setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    first = rankmon("backfill", *SPAN)
+    assert (first.code, first.out) == (0, f"shop: {DAYS * 24} buckets stored\n{left_out('shop')}")
+    assert f"shop: buckets {'━' * 40} {DAYS * 24}/{DAYS * 24}" in first.err
+    again = rankmon("backfill", *SPAN)
+    assert (again.code, again.out) == (0, "shop: 0 buckets stored\n")
+    assert "0/0" in again.err
+    more = rankmon("backfill", "--from", BEGIN.isoformat(), "--to", at(END + HOUR).isoformat())
+    assert more.out == f"shop: 1 bucket stored\n{left_out('shop')}"
+
+
+def test_a_backfill_says_what_it_kept_of_a_purged_source(rankmon: Rankmon, setting: Setting, shop_url: str) -> None:
+    setting.write(of_shop("shop"))
+    rankmon("backfill", *SPAN)
+    engine = sa.create_engine(shop_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM rankings WHERE served_at < '2026-02-03T'")
+    engine.dispose()
+    result = rankmon("backfill", *SPAN, "--again")
+    assert (result.code, result.out) == (0, f"shop: 48 buckets stored, 24 final ones kept\n{left_out('shop')}")
+    assert f"{DAYS * 24}/{DAYS * 24}" in result.err
+    forced = rankmon("backfill", *SPAN, "--again", "--force").out
+    assert forced.startswith(f"shop: {DAYS * 24} buckets stored\nshop: left out of that time: 148 events without an ")
+
+
+def test_a_backfill_leaves_out_who_fails_and_who_is_being_written(
+    rankmon: Rankmon, setting: Setting, tmp_path: Path
+) -> None:
+    setting.sources["search"] = f"sqlite:///{tmp_path}/none.db"
+    setting.write(of_shop("busy"), of_search("ill"), of_shop("well"))
+    rankmon("migrate")
+    other = Store(load(setting.path, {}).store.url, 5)
+    with other.hold("busy"):
+        result = rankmon("backfill", *SPAN)
+    other.close()
+    assert result.code == 5
+    assert "rankmon: monitor busy: process" in result.err
+    assert "rankmon: source search: there is no file" in result.err
+    assert "what is stored stays; the same command goes on there" in result.err
+    assert result.out == f"well: {DAYS * 24} buckets stored\n{left_out('well')}"
+
+
+@pytest.fixture
+def app(setting: Setting) -> Iterator[App]:
+    setting.write(of_shop("shop"))
+    made = App(load(setting.path, {}), ReplayClock(SETTLED))
+    made.prepare()
+    yield made
+    made.stop()
+
+
+def fill_all(app: App) -> int:
+    return fill(app, app.config.monitors[0], (START, END))
+
+
+def stored_buckets(app: App) -> int:
+    return len(app.store.states(app.config.monitors[0].traffic, 0))
+
+
+def test_interrupted_before_the_first_chunk_a_backfill_reads_nothing(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pull, "read", lambda *_: pytest.fail("it was told to stop"))
+    app.interrupt()
+    with pytest.raises(Stopped, match="shop: stopped after 0 buckets; the same command goes on there"):
+        fill_all(app)
+    assert stored_buckets(app) == 0
+
+
+def test_interrupted_while_it_reads_a_backfill_leaves_that_chunk_out(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, read = [], Pull.read
+
+    def interrupted(pull: Pull, since: int, until: int) -> Any:
+        reads.append(since)
+        if len(reads) == 2:
+            app.interrupt()
+        return read(pull, since, until)
+
+    monkeypatch.setattr(Pull, "read", interrupted)
+    with pytest.raises(Stopped, match="shop: stopped after 12 buckets; the same command goes on there"):
+        fill_all(app)
+    assert stored_buckets(app) == 12
+
+
+def test_interrupted_while_it_writes_a_backfill_keeps_that_chunk(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Store.write
+
+    def interrupted(*arguments: Any) -> Any:
+        app.interrupt()
+        return write(*arguments)
+
+    monkeypatch.setattr(Store, "write", interrupted)
+    with pytest.raises(Stopped, match="stopped after 12 buckets"):
+        fill_all(app)
+    assert stored_buckets(app) == 12
+
+
+def test_interrupted_after_the_last_chunk_a_backfill_is_done(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, writes = Store.write, []
+
+    def interrupted(*arguments: Any) -> Any:
+        writes.append(None)
+        if len(writes) == 3:
+            app.interrupt()
+        return write(*arguments)
+
+    monkeypatch.setattr(Store, "write", interrupted)
+    assert fill_all(app) == DAYS * 24
+
+
+def test_a_real_signal_ends_a_backfill_and_the_same_command_goes_on(
+    rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting.write(of_shop("shop"), of_shop("later"))
+    handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
+    read, reads = Pull.read, []
+
+    def signalled(pull: Pull, since: int, until: int) -> Any:
+        reads.append(since)
+        if len(reads) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert threading.Event().wait(0.5) is False
+        return read(pull, since, until)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Pull, "read", signalled)
+        result = rankmon("backfill", *SPAN)
+    assert result.code == 130
+    assert "rankmon: shop: stopped after 12 buckets; the same command goes on there" in result.err
+    assert "later" not in result.out, "nothing more is begun"
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
+    shop, later = (
+        f"shop: 60 buckets stored\n{left_out('shop')}",
+        f"later: {DAYS * 24} buckets stored\n{left_out('later')}",
+    )
+    assert rankmon("backfill", *SPAN).out == shop + later
+    store = Store(load(setting.path, {}).store.url, 5)
+    found = dump(store)
+    store.close()
+    assert {k[5] for k in found["partials"]} == set(range(START, END, HOUR))
+
+
+def test_a_signal_ends_a_statement_that_would_take_for_ever(zygote: Zygote, setting: Setting, shop_url: str) -> None:
+    slow_sqlite(shop_url)
+    setting.write(of_shop("slow", table="slow"))
+    child = zygote.start("backfill", "-c", setting.path, *SPAN)
+    child.wait_for("schema none")
+    threading.Event().wait(0.5)
+    child.send(signal.SIGINT)
+    assert child.wait(5) == 130, child.output
+    assert "slow: stopped after 0 buckets" in child.output
+
+
+# ---- run -----------------------------------------------------------------------------------------------------------
+
+
+def replayed(zygote: Zygote, setting: Setting) -> Any:
+    return zygote.start("run", "-c", setting.path, "--replay-from", at(SETTLED).isoformat())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_daemon_ends_on_a_signal_even_if_it_comes_twice(
+    number: signal.Signals, zygote: Zygote, setting: Setting
+) -> None:
+    setting.write(of_shop("shop"))
+    child = replayed(zygote, setting)
+    child.wait_for("due buckets in")
+    child.send(number)
+    child.send(number)
+    assert child.wait(10) == 0, child.output
+    assert child.output.rstrip().endswith("stopped")
+
+
+def test_told_to_end_while_it_still_waits_for_the_store_the_daemon_never_serves(
+    zygote: Zygote, setting: Setting
+) -> None:
+    setting.write(of_shop("shop"))
+    assert zygote.start("migrate", "-c", setting.path).wait() == 0
+    engine = sa.create_engine(setting.store)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN EXCLUSIVE")
+        child = replayed(zygote, setting)
+        threading.Event().wait(1)
+        assert child.is_running()
+        child.send(signal.SIGTERM)
+        connection.rollback()
+        assert child.wait(10) == 0, child.output
+    engine.dispose()
+    assert "serving on" not in child.output
+
+
+def test_told_to_end_while_it_prepares_the_daemon_ends_in_order(
+    rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    taken: list[None] = []
+
+    def signalled(*arguments: Any) -> Any:
+        taken.append(None)
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(1)
+        return take_snapshot(*arguments)
+
+    monkeypatch.setattr("monitor.service.runner.take_snapshot", signalled)
+    setting.write(of_shop("shop"), of_shop("more"))
+    try:
+        result = rankmon("run")
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert result.code == 0
+    assert len(taken) == 1, "it did not go on with the next monitor"
+    assert "fault" not in result.err
+    assert result.err.rstrip().endswith("stopped")
+
+
+def test_a_reload_by_signal_that_comes_early_is_not_lost_and_not_fatal(zygote: Zygote, setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    child = replayed(zygote, setting)
+    child.wait_for("serving on")
+    for _ in range(3):
+        child.send(signal.SIGHUP)
+    child.wait_for("reload applied: 1 monitor")
+    setting.write(of_shop("shop"), of_shop("more"))
+    child.send(signal.SIGHUP)
+    child.wait_for("reload applied: 2 monitors")
+    child.wait_for("monitor more:")
+    child.send(signal.SIGTERM)
+    assert child.wait(10) == 0, child.output
+
+
+def test_a_signal_that_another_thread_is_given_is_not_lost(
+    rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    ended, was_needed = threading.Event(), list[bool]()
+
+    def signal_itself() -> None:
+        time.sleep(0.5)  # meanwhile the main thread has begun to wait
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            signal.pthread_kill(threading.get_ident(), number)
+            time.sleep(LOOK_EVERY + 0.5)
+        was_needed.append(not ended.wait(20))
+        if was_needed[0]:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    other = threading.Thread(target=signal_itself)
+    start = App.start
+
+    def started(app: App) -> None:
+        start(app)
+        other.start()
+
+    monkeypatch.setattr(App, "start", started)
+    setting.write(of_shop("shop"))
+    try:
+        result = rankmon("run")
+    finally:
+        ended.set()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    other.join()
+    assert (result.code, was_needed) == (0, [False])
+    assert result.err.count("reload applied: 1 monitor") == 1
+
+
+@pytest.mark.parametrize(("command", "handled"), [("run", signal.SIG_IGN), ("status", signal.SIG_DFL)])
+def test_sighup_does_not_end_a_daemon_that_is_not_up_yet(
+    command: str, handled: signal.Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(sys, "argv", ["rankmon", command])
+    monkeypatch.setattr(cli, "run", lambda _: seen.append(signal.getsignal(signal.SIGHUP)) or 0)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit):
+            cli.main()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert seen == [handled]
+
+
+def test_a_taken_port_exits_with_7_before_the_store_is_touched(rankmon: Rankmon, setting: Setting) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        setting.head = f'web: {{listen: "127.0.0.1:{port}"}}'
+        setting.write(of_shop("shop"))
+        handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+        try:
+            result = rankmon("run")
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+    assert result.code == 7
+    assert not (setting.path.parent / "store.db").exists()
+    assert f"cannot listen on 127.0.0.1:{port}" in result.err
+    assert "stopping" not in result.err, "the cause is not to be looked for among what ends"
+
+
+def test_the_daemon_serves_what_once_and_backfill_have_stored(
+    zygote: Zygote, rankmon: Rankmon, setting: Setting, tmp_path: Path
+) -> None:
+    setting.write(of_shop("shop"))
+    child = replayed(zygote, setting)
+    child.wait_for("due buckets in")
+    child.send(signal.SIGTERM)
+    assert child.wait(10) == 0
+    daemon = Store(load(setting.path, {}).store.url, 5)
+    expected = dump(daemon)
+    daemon.close()
+    setting.store = f"sqlite:///{tmp_path}/other.db"
+    setting.write(of_shop("shop"))
+    first = min(k[5] for k in expected["traffic"])
+    last = max(k[5] for k in expected["traffic"])
+    assert rankmon("backfill", "--from", at(first).isoformat(), "--to", at(last + HOUR).isoformat()).code == 0
+    other = Store(load(setting.path, {}).store.url, 5)
+    finals = {t: {k: v for k, v in rows.items() if t == "slices" or k[5] < END} for t, rows in dump(other).items()}
+    wanted = {t: {k: v for k, v in rows.items() if t == "slices" or k[5] < END} for t, rows in expected.items()}
+    assert differences(wanted, finals) == []
+    other.close()

@@ -1,0 +1,99 @@
+"""The demo to its end: it tells of what happened in its shop, and of nothing else."""
+
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from monitor import cli
+from monitor.cli.common import called
+from monitor.cli.demo import _acts, _story
+from monitor.messages.words import command
+from tests.support.processes import ROOT
+
+
+@pytest.mark.parametrize("name", ["rankmon.yaml", "rankmon.db", "shop.db"])
+def test_a_folder_that_holds_something_else_or_an_earlier_demo_is_left_as_it_is(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text("mine")
+    assert cli.run(["demo", "--once", "--folder", str(tmp_path)]) == 2
+    assert f"{tmp_path} holds {name} already, which the demo would write" in capsys.readouterr().err
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [(name, "mine")]
+
+
+def test_where_nothing_can_be_kept_or_served_is_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert cli.run(["demo", "--once", "--folder", str(tmp_path / "file" / "demo")]) == 2
+    assert "cannot be used: Not a directory; give another --folder" in capsys.readouterr().err
+    assert cli.run(["demo", "--listen", "nowhere"]) == 2
+    assert "--listen: 'nowhere' is no host:port" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_filled_with_what_the_demo_takes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert cli.run(["demo", "--listen", listen]) == 7
+    told = capsys.readouterr()
+    assert f"cannot listen on {listen}: " in told.err
+    assert 'make demo ARGS="--listen 127.0.0.1:0"' in told.err
+    assert "web.listen" not in told.err
+    assert told.out == ""
+
+
+def test_commands_are_told_by_full_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "rankmon").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bin/rankmon", "demo"])
+    assert command(called(Path("my demo/r.yaml")), "status") == (
+        f"{tmp_path}/bin/rankmon status -c '{tmp_path}/my demo/r.yaml'"
+    )
+
+
+def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(tmp_path: Path) -> None:
+    code = "import sys, monitor.cli; sys.exit(monitor.cli.run(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "demo", "--once", "--folder", str(tmp_path / "demo")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    before, after = done.stdout.split("The daemon takes over.")
+    found = re.compile(r"^Incident \w+  (\w+) +(\w+) +shop-search  (.+?)  bad since ([\d-]+) ", re.MULTILINE)
+    (worse,) = found.findall(before)
+    assert worse[:2] == ("firing", "critical")
+    (by,) = re.findall(r"(\d+\.\d) % below the 24h before it fell", before)
+    assert float(by) > 10  # against a day of the sound model, none of which had fallen
+    assert re.search(r"device=mobile over .+ fell from", before)
+    titles = re.findall(r"┏━ (\w+) .*\n  ┃ shop-search: (.+)", after)
+    assert [kind for kind, _ in titles if kind == "RETRAIN"] == ["RETRAIN"]
+    assert not [title for _, title in titles if "slices" in title]
+    ended = {what: state for state, _, what, _ in found.findall(after)}
+    assert ended == {"labels suspect": "resolved", "ndcg@10": "resolved"}
+    assert "No page for the campaign" in after
+    calls = re.findall(r"(?:More|later|stays): (\S+) (.+) -c (\S+)$", done.stdout, re.MULTILINE)
+    assert {arguments.split()[0] for _, arguments, _ in calls} == {"explain-incident", "backfill", "incidents"}
+    assert {config for *_, config in calls} == {f"{tmp_path}/demo/rankmon.yaml"}
+    assert not re.search(r"(?<![/\w])rankmon (?:explain-incident|backfill|incidents)", done.stdout)
+    assert "Page: " not in done.stdout, "which nobody serves any more"
+    shown = set(re.findall(r"(?:^More|later|stays): (.+)$", before + after, re.MULTILINE))
+    assert len(shown) == 3
+    for each in shown:
+        again = subprocess.run(shlex.split(each), cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert again.returncode == 0, (each, again.stderr)
+
+
+@pytest.mark.parametrize("day", range(1, 8))
+def test_all_that_the_demo_tells_is_over_and_begins_on_a_monday(day: int) -> None:
+    now = datetime(2026, 11, day, 13, 45, tzinfo=UTC)
+    story = _story(now)
+    assert story.start.weekday() == 0
+    over = max(act.ends for act in _acts(story)) + timedelta(days=1)
+    assert now - timedelta(days=8) < over < now

@@ -1,0 +1,127 @@
+"""What changes with a fall and may be all there is to it: robots, another kind of labels, lists of another length."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from monitor.conditions.advice import advice
+from monitor.conditions.findings import Beside, Finding, NewVersion, WeakVersion
+from monitor.drift.series import Hours
+from monitor.messages.notification import Notification, notification
+from tests.support.bench import Bench, opened
+from tests.support.drift import Ranking, day
+from tests.support.logs import Style, events
+from tests.support.notices import ABOUT, DROP, INCIDENT
+
+FALL = 32.0
+BASE = Ranking.of(36)
+CLICKS = events(Style("bigint", "epoch_ms", None, lambda micros: micros))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with opened(f"sqlite:///{tmp_path}/store.db") as made:
+        made.monitor = replace(made.monitor, recipe=CLICKS)
+        yield made
+
+
+def told(bench: Bench, past: Hours) -> Notification:
+    """The first page on a fall, of a daemon that lives through it."""
+    since = round(FALL * 24)
+    bench.put(past.rows(0, since))
+    bench.judge(day(FALL))
+    bench.live(past, since)
+    return next(n for target, n in bench.notices if target == "team" and n.kind == "firing")
+
+
+def with_events(past: Hours, factor: float) -> Hours:
+    """With more events for each request from the fall on."""
+    return replace(past, events=past.events * [factor if start >= day(FALL) else 1.0 for start in past.starts.tolist()])
+
+
+def changed(notice: Notification) -> list[tuple[str, str]]:
+    """(slice, what changed) of all that fell."""
+    return [(f.slice, one.what) for f in notice.findings for one in f.beside]
+
+
+def asked(bench: Bench) -> bool:
+    return "retrain" in [kind for _, kind, _ in bench.said]
+
+
+def test_of_a_slice_that_fell_as_its_requests_doubled_robots_are_thought_of_and_nobody_is_asked_to_retrain(
+    bench: Bench,
+) -> None:
+    notice = told(bench, BASE.since(FALL, mean=0.78, rate=2.0, slices=[1]).draw())
+    assert changed(notice) == [("slice 1", "requests")]
+    assert "Far more requests of device=slice 1 than usual came with it: " in notice.text
+    assert "What to do: see first who sends so many requests, for robots" in notice.text
+    assert "slice 1 over" in notice.text
+    assert not asked(bench)
+
+
+@pytest.mark.parametrize(
+    ("past", "why"),
+    [
+        (BASE.since(FALL, mean=0.78, slices=[1]), "there are as many requests as ever"),
+        (BASE.since(FALL - 4, rate=2.0).since(FALL, mean=0.78, slices=[1]), "it was a feast, and began days before"),
+        (BASE.since(FALL, rate=1.6, mean=0.5, coverage=0.8), "what came more cannot be all that fell"),
+        (BASE.since(FALL - 7, FALL - 4, rate=0.55).since(FALL, mean=0.78), "the week before had an outage"),
+    ],
+)
+def test_a_fall_beside_which_nothing_changed_is_the_model_s(bench: Bench, past: Ranking, why: str) -> None:
+    notice = told(bench, past.draw())
+    assert changed(notice) == [], why
+    assert "That is too much to be chance, and the data are sound." in notice.text
+    assert asked(bench)
+
+
+def test_where_a_request_brings_more_events_than_before_other_ones_may_count(bench: Bench) -> None:
+    notice = told(bench, with_events(BASE.since(FALL, mean=0.9).draw(), 1.2))
+    assert ("", "events") in changed(notice)
+    line = r"A request brings more events that count since: 2\.[12]\d?, where 1\.[78]\d? are usual\."
+    assert len(re.findall(line, notice.text)) == 1
+    assert notice.text.count("brings more events") == 1, "of all traffic, and not of each slice again"
+    assert "What to do: see first whether other events count as labels than before, or lists are" in notice.text
+    assert "the data are sound" not in notice.text
+    assert not asked(bench)
+
+
+def test_another_mix_of_slices_brings_more_events_and_changes_nothing_beside_the_fall(bench: Bench) -> None:
+    past = BASE.since(FALL, mean=0.85).since(FALL, rate=1.4, slices=[2]).since(FALL, rate=0.6, slices=[0])
+    assert changed(told(bench, past.draw())) == []
+
+
+@pytest.mark.parametrize("factor", [1.5, 0.7])
+def test_lists_of_another_length_are_told(bench: Bench, factor: float) -> None:
+    past = BASE.since(FALL, mean=0.9, items=factor).draw()
+    notice = told(bench, past)
+    assert ("", "items") in changed(notice)
+    assert f"Lists are of another length since: {10 * factor:.1f} items a request, where 10.0 are usual." in notice.text
+    assert "see first whether lists were changed on purpose" in notice.text
+
+
+def test_what_changed_beside_a_fall_comes_before_the_model_and_is_kept() -> None:
+    fell = replace(DROP, verdict="degraded", beside=(Beside("events", 2.6, 2.0),))
+    assert advice([fell]).startswith("see first whether other events count")
+    assert notification("retrain", ABOUT, INCIDENT, [fell], 0).text.count("see first whether other events count") == 1
+    assert Finding.of(json.loads(json.dumps(fell.plain()))) == fell
+    before = {name: value for name, value in fell.plain().items() if name != "beside"}
+    assert Finding.of(before) == replace(fell, beside=()), "kept by a version that did not look"
+
+
+def test_a_finding_that_a_newer_release_has_stored_can_be_read() -> None:
+    new = NewVersion("v2", "v1", 0, 0, 3600, None, 1.0, 0.0, (0, 3600))
+    weak = WeakVersion("v3", 0, 0.4, 0.5, -0.15, -0.05, 0.1)
+    beside = (Beside("items", 12.0, 10.0),)
+    known = replace(DROP, new_version=new, weak_version=weak, beside=beside)
+    plain = json.loads(json.dumps(known.plain()))
+    for part in (plain, *plain["slices"], plain["new_version"], plain["weak_version"], *plain["beside"]):
+        part["of_a_newer_release"] = [1]
+    assert plain["slices"], "or nothing was tried of them"
+    assert Finding.of(plain) == known

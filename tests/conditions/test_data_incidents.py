@@ -1,0 +1,426 @@
+"""Incidents about the data, from stored hours to what is told of their end."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from monitor.cli import incidents, status
+from monitor.cli.explain_incident_hours import hour_by_hour, hours_of
+from monitor.cli.explain_incident_page import Told
+from monitor.cli.explain_incident_page import lines as explained
+from monitor.conditions.finding_words import sentence
+from monitor.drift.series import DAY, HOUR
+from monitor.messages.words import utc
+from monitor.page import render
+from monitor.service.snapshot import take_snapshot
+from monitor.types import Column, Judgments, Recipe, Relation
+from tests.support.bench import Bench
+from tests.support.drift import START, Ranking, day
+from tests.support.logs import Style, events
+from tests.support.pages import Pictured
+
+CLICKS = events(Style("bigint", "epoch_ms", None, lambda micros: micros))
+
+
+def told(bench: Bench) -> list[tuple[float, str, str, str]]:
+    """(day, condition, what became of it, why) of every change, oldest first."""
+    found = bench.store.alerts.transitions("search", START, most=1000)
+    return sorted((round((t.at - START) / DAY, 2), t.rule, t.became, t.reason) for t in found)
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (1.0, "The data are sound again.\n"),
+        (0.2, "Traffic stays at 21 %, taken over 6 h, of what it was in the same hours before it fell.\n"),
+    ],
+)
+def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours_and_is_not_judged_yet(
+    bench: Bench, rate: float, text: str
+) -> None:
+    past = Ranking.of(71).since(32, 69, rate=0.0).since(69, rate=rate).draw()
+    bench.put(past.rows(0, 32 * 24))
+    bench.judge(day(32))
+    bench.live(past.rows(0, 69 * 24), 32 * 24, step=24)
+    assert [s.incident.is_open for s in bench.incidents] == [True]
+    newest = bench.store.verdicts.newest("search")
+    assert newest is not None
+    assert (newest.kind, newest.requests) == ("not_enough_data", 0)  # it is so long ago that there is no baseline
+    bench.live(past, 69 * 24)
+    assert [s.incident.closed_at for s in bench.incidents] == [day(69) + 6 * HOUR]
+    said = bench.notices[-1][1].text
+    assert text in said
+    assert "not judged yet, which lacks a first reference: less than one of 14 days to begin with." in said
+    assert "judged again" not in said
+
+
+def test_low_traffic_names_the_slices_that_are_gone_with_it(bench: Bench) -> None:
+    bench.put(Ranking.of(30, slices=2).draw())
+    bench.judge(day(30))
+    bench.live(Ranking.of(31, slices=2).since(30, rate=0, slices=[1]).since(30, rate=0.6, slices=[0]).draw(), 30 * 24)
+    (_, told_) = next(n for n in bench.notices if n[1].kind == "firing")
+    assert re.search(
+        r"Traffic is low: .* Nothing came any more of device=slice 1 \(0 requests in \d h since 2022-02-07 00:00 UTC, "
+        r"where about [\d,]+ are usual\)\.",
+        told_.text,
+    )
+
+
+def test_where_no_traffic_is_left_no_slices_are_named_for_it(bench: Bench) -> None:
+    bench.put(Ranking.of(30, slices=2).draw())
+    bench.judge(day(30))
+    bench.live(Ranking.of(31, slices=2).since(30, rate=0).draw(), 30 * 24)
+    (_, said) = next(n for n in bench.notices if n[1].kind == "firing")
+    assert "Traffic is low: 0 requests" in said.text
+    assert "Nothing came" not in said.text
+
+
+def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_newest_window(bench: Bench) -> None:
+    past = Ranking.of(45).draw()
+    late = (past.starts >= day(30)) & (past.starts < day(31))
+    past = replace(past, refused=np.where(late, 400.0, 2.0))
+    bench.put(past.rows(0, 30 * 24))
+    bench.judge(day(30))
+    bench.live(past.rows(0, 31 * 24), 30 * 24)
+    (text,) = [notice.text for target, notice in bench.notices if target == "data"]
+    said = re.search(r"([\d,]+) rows of the rankings were refused over 3h, where (\d+) are usual", text)
+    assert said is not None
+    assert int(said[1].replace(",", "")) in (404, 802, 1200), "whole hours of the bad day, and those before it"
+    assert re.search(r"\. In these hours and those around them: [\d,]+ bad positions\.\n", text)
+    assert 3 <= int(said[2]) <= 12, "two an hour, by how many requests there were"
+    told = _page(bench, day(31))
+    (rows,) = re.findall(r"<b>Refused since it began:</b> ([\d,]+) bad positions\.", told)
+    assert int(rows.replace(",", "")) == 24 * 400
+    bench.live(past, 31 * 24, step=24)
+    (incident,) = bench.incidents
+    assert not incident.incident.is_open
+    told = _page(bench, day(45))
+    (rows,) = re.findall(r"rows refused \(([\d,]+) bad positions\), resolved", told)
+    assert 24 * 400 < int(rows.replace(",", "")) < 24 * 400 + 24 * 2, "and those of the hours until it was over"
+
+
+def _page(bench: Bench, now: int) -> str:
+    return render(Pictured.of(now, take_snapshot(bench.monitor, bench.store, now)))
+
+
+def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench) -> None:
+    past = Ranking.of(40, slices=4, peak=2000).since(32, 38, rate=0.0, slices=[1]).since(33, 35, coverage=0.0).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=6)
+    of_slice = [(at, became) for at, rule, became, _ in told(bench) if rule == "slice_missing"]
+    assert [became for _, became in of_slice] == ["firing", "ok"]
+    assert of_slice[-1][0] > 38
+    (grew,) = [why for _, rule, became, why in told(bench) if (rule, became) == ("labels_suspect", "ok")]
+    assert grew == "labels suspect for a day: now labels or relevance collapsed"
+    titles = [title for target, _, title in bench.said if target == "data"]
+    assert titles[1].startswith("search: labels suspect")
+    assert len(titles) == 5  # missing, suspect, collapsed, missing still, over
+
+
+@pytest.mark.parametrize(
+    ("new", "told"),
+    [
+        ([2], "device=slice 2 (N requests) is new since: perhaps the same"),
+        ([2, 3], "device=slice 2 (N requests), device=slice 3 (N requests) are new since: perhaps the same"),
+        ([], ""),
+    ],
+)
+def test_a_slice_that_goes_missing_as_others_begin_may_have_been_renamed(
+    bench: Bench, new: list[int], told: str
+) -> None:
+    served = Ranking.of(32, slices=4).since(0, 31, rate=0.0, slices=[2, 3]).since(31, rate=0.0, slices=[1])
+    past = served.since(31, rate=0.0, slices=[i for i in (2, 3) if i not in new]).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24)
+    (_, notice) = next(n for n in bench.notices if n[1].kind == "firing")
+    assert notice.title == "search: slices missing: device=slice 1"
+    assert told in re.sub(r"\([\d,]+ requests\)", "(N requests)", notice.text)
+    assert ("renamed: if so, give both the same name in the rankings" in notice.text) is bool(new)
+    assert ("are new since" in notice.text or "is new since" in notice.text) is bool(new)
+
+
+def test_what_no_longer_comes_is_told_with_what_is_usual_and_since_when(bench: Bench) -> None:
+    past = Ranking.of(35, slices=4, peak=2000).since(32, rate=0.0, slices=[1]).since(33, rate=0.2).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=4)
+    missing = next(n.text for _, n in bench.notices if n.title.startswith("search: slices missing"))
+    said = re.search(
+        r"device=slice 1 \(0 requests in (\d) h since 2022-02-09 00:00 UTC, where about ([\d,]+) are usual\)", missing
+    )
+    assert said is not None
+    week_before = past.requests[25 * 24 : 25 * 24 + int(said[1]), 1].sum()
+    assert int(said[2].replace(",", "")) == week_before
+    assert "\nSince 2022-02-09 00:00 UTC; fired at " in missing
+    low = next(n.text for _, n in bench.notices if "traffic low" in n.title)
+    assert re.search(
+        r"requests over 3h, where about [\d,]+ are usual at these hours; it has been low since 2022-02-10 00:00 UTC\.",
+        low,
+    )
+
+
+@pytest.mark.parametrize("until", [33.5, 35.0])
+def test_requests_that_are_lacking_have_one_beginning_wherever_it_is_told(bench: Bench, until: float) -> None:
+    past = Ranking.of(35).since(32, 33.5, rate=0.2).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past.rows(0, round(until * 24)), 31 * 24, step=1)
+    (stored,) = bench.incidents
+    since, notice = "2022-02-09 00:00 UTC", bench.notices[-1][1]
+    assert notice.kind == ("firing" if until == 33.5 else "resolved")
+    assert f"ince {since}" in notice.text or f"from {since} to" in notice.text
+    assert notice.began_at == stored.incident.began_at == incidents.plain(stored)["began_at"] == day(32)
+    assert dict(stored.findings[0].figures)["began"] == day(32)
+    assert f"bad since {since}, fired " in incidents.line(stored)
+    assert f"\nSince {since}; fired at " in "\n".join(explained(stored, [Told(("traffic_low", "", ""), 0)], []))
+    now = day(until)
+    assert since in _page(bench, now)
+
+
+def test_the_steps_of_an_incident_on_the_data_are_none_of_the_quality_s(bench: Bench) -> None:
+    past = Ranking.of(35).since(32, mean=0.8, slices=[1]).since(31.9, 32.5, rate=0.2).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=1)
+    by_matter = {s.incident.matter: {t.rule for t in incidents.steps_of(s, bench.store)} for s in bench.incidents}
+    assert by_matter == {"data": {"traffic_low"}, "quality": {"degraded"}}
+
+
+def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench) -> None:
+    past = Ranking.of(35).since(33, 34, coverage=0.0).draw()
+    bench.monitor = replace(bench.monitor, recipe=CLICKS)
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=6)
+    (incident,) = bench.incidents
+    hours = hours_of(bench.monitor, incident, bench.store)
+    closed_at = incident.incident.closed_at
+    assert closed_at is not None
+    assert [h["start"] for h in hours] == list(range(day(33) - 3 * HOUR, closed_at + 3 * HOUR, HOUR))
+    lost = [h for h in hours if day(33) <= h["start"] < day(34)]
+    sound = [h for h in hours if h not in lost]
+    assert {h["labelled"] for h in lost} == {h["events"] for h in lost} == {0.0}
+    assert min(h["labelled"] for h in sound) > 0.5
+    with_strays = [2 * h["labelled"] / (1 - h["unmatched"]) for h in sound]
+    assert [h["events"] for h in sound] == pytest.approx(with_strays), "those that match nothing came too"
+    assert all(0.03 < h["unmatched"] < 0.05 for h in sound), "one for twenty events, as whole numbers are stored"
+    opened = [h["start"] for h in hours if h["verdict"] == "labels_suspect"]
+    assert opened[0] == day(33), "the verdict of the first hour without labels stands beside it"
+    assert [h["verdict"] for h in lost] == ["labels_suspect"] * 24
+    assert {h["verdict"] for h in hours if h["start"] >= closed_at} == {"healthy"}
+    assert hours[0]["verdict"] == "healthy"
+    assert {(h["whole"], h["final"], h["refused"]) for h in hours} == {(True, True, 0)}
+    assert len(list(hour_by_hour(hours))) == 2 + len(hours)
+    longer = [{**h, "requests": None} for h in hours for _ in range(3)]
+    (*_, told) = [line for line in hour_by_hour(longer) if line.startswith("…")]
+    assert told == f"… {len(longer) - 48} more"
+    marked = list(
+        hour_by_hour([{**hours[0], "final": False, "whole": False}, {**hours[0], "requests": None, "verdict": None}])
+    )
+    assert marked[2].endswith("healthy, stored in part, labels still coming")
+    assert marked[3].endswith("  not stored by itself")
+
+
+@pytest.mark.parametrize("recipe", [Column("grade"), Judgments(Relation(("judged",)), "query", "item", "grade")])
+def test_the_hours_of_labels_that_are_no_events_count_requests_and_have_no_columns_for_events(
+    bench: Bench, recipe: Recipe
+) -> None:
+    bench.monitor = replace(bench.monitor, recipe=recipe)
+    past = Ranking.of(33).since(32, 32.5, coverage=0.0).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=6)
+    hours = hours_of(bench.monitor, bench.incidents[0], bench.store)
+    assert {h["events"] for h in hours} == {None}
+    assert all(h["labelled"] > 0.5 for h in hours if h["verdict"] == "healthy"), "as the verdict beside counts them"
+    title, head, first, *_ = hour_by_hour(hours)
+    assert title == "\nHour by hour:"
+    assert head.split() == ["from", "(UTC)", "requests", "labelled", "refused", "verdict"]
+    assert first.endswith("%        0  healthy")
+
+
+def test_an_incident_on_all_traffic_and_on_slices_shows_both(bench: Bench) -> None:
+    past = Ranking.of(34, slices=4, peak=2000).since(32, rate=0.0, slices=[1]).since(33, coverage=0.0).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=6)
+    (incident,) = bench.incidents
+    assert {f.rule for f in incident.findings} > {"slice_missing"}
+    hours = hours_of(bench.monitor, incident, bench.store)
+    slices = list(dict.fromkeys((h["dimension"], h["slice"]) for h in hours))
+    assert slices[0] == ("", "")
+    assert len(slices) == 2
+    assert {h["requests"] for h in hours if h["slice"] and h["start"] >= day(32)} == {0}
+
+
+def test_the_hours_of_a_slice_s_lost_labels_are_those_of_the_slice(bench: Bench) -> None:
+    past = Ranking.of(34, 8, 3000.0).since(32, 33, coverage=0.0, slices=[1]).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=6)
+    (incident,) = bench.incidents
+    hours = hours_of(bench.monitor, incident, bench.store)
+    (slice_,) = {(h["dimension"], h["slice"]) for h in hours}
+    assert slice_ == (incident.findings[0].slices[0].dimension, incident.findings[0].slices[0].slice)
+    assert {h["labelled"] for h in hours if day(32) <= h["start"] < day(33)} == {0.0}
+    assert {h["unmatched"] for h in hours} == {None}, "events on nothing are of no slice"
+
+
+def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_the_team(bench: Bench) -> None:
+    bench.monitor = replace(bench.monitor, recipe=CLICKS)
+    past = Ranking.of(36, 8, 3000.0).since(32, 34.5, coverage=0.0, slices=[1]).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=6)
+    assert [(target, kind) for target, kind, _ in bench.said] == [
+        ("data", "firing"),
+        ("data", "updated"),
+        ("team", "updated"),
+        ("data", "resolved"),
+        ("team", "resolved"),
+    ]
+    first, grown = bench.notices[0][1], bench.notices[1][1]
+    assert first.title == "search: labels of slices suspect: device=slice 1"
+    assert re.search(r"device=slice 1 from (89|90)\.\d % to 0\.0 %\. The other slices are judged as ever\.", first.text)
+    assert grown.title == "search: labels or relevance of slices collapsed: device=slice 1"
+    assert (first.severity, grown.severity) == ("warning", "critical")
+    assert "ago or more: most of theirs are gone, and that explains the fall of their measure." in grown.text
+    assert re.search(
+        r"\. Events per request of these slices, those that match an impression: 0, 1\.(79|8\d?) before\. ", grown.text
+    )
+    assert re.search(r" Events that match no impression within the attribution: 4\.7 %, 4\.8 % before\.\n", grown.text)
+    over = bench.notices[-1][1]
+    assert over.title == "search: resolved, labels or relevance of slices collapsed: device=slice 1 no more"
+    assert "labels or relevance of slices collapsed: device=slice 1" in incidents.line(bench.incidents[0])
+    assert [s.incident.matter for s in bench.incidents] == ["data"]
+    assert take_snapshot(bench.monitor, bench.store, day(34)).verdict is not None
+
+
+def test_lists_that_stay_shorter_go_to_the_owners_of_the_data_and_end_as_the_new_normal(bench: Bench) -> None:
+    past = Ranking.of(41).since(32.5, items=0.4).draw()
+    bench.put(past.rows(0, 32 * 24))
+    bench.judge(day(32))
+    bench.live(past, 32 * 24, step=4)
+    assert [(target, kind) for target, kind, _ in bench.said] == [("data", "firing"), ("data", "resolved")]
+    first, last = (notice for _, notice in bench.notices)
+    assert re.fullmatch(r"search: positions missing, 4\.0 items a request where 10\.0 are usual", first.title)
+    assert (
+        "Lists are shorter: 4.0 items a request in the last hours, down to the rank that is looked at, where 10.0 are"
+        in first.text
+    )
+    assert "What to do: see whether positions are logged no longer, or fewer items shown on purpose" in first.text
+    assert last.title == "search: resolved, positions missing taken as the new normal"
+    assert "that is taken as the new normal, and the quality is judged again, by a new level." in last.text
+    again = Ranking.of(41).since(32.5, 33, items=0.4).draw()
+    bench.put(again)
+    bench.judge(day(41))
+    (found,) = bench.incidents
+    assert found.incident.state == "resolved"
+    assert not any(name == "new_normal" for f in found.findings for name, _ in f.figures)
+
+
+def test_robots_that_leave_no_labels_are_thought_of_before_the_event_pipeline(bench: Bench) -> None:
+    past = Ranking.of(34, 3, 3000.0).since(32, 32.5, rate=5.0, coverage=0.05, slices=[1]).draw()
+    bench.put(past.rows(0, 32 * 24))
+    bench.judge(day(32))
+    bench.live(past, 32 * 24, step=2)
+    (told, *_) = [notice for target, notice in bench.notices if target == "data" and notice.kind == "firing"]
+    assert told.title.startswith("search: labels suspect, coverage from")
+    many = re.search(
+        r"than usual: ([\d,]+) in the last hours, where about ([\d,]+) are usual, most of them of (.+)\.", told.text
+    )
+    assert many is not None
+    came, usual = (int(many[n].replace(",", "")) for n in (1, 2))
+    assert came > 1.5 * usual
+    assert re.fullmatch(r"device=slice 1 \([\d,]+, [\d,]+ usual\)", many[3])
+    assert "What to do: see who sends so many requests, for robots leave no labels; else look at" in told.text
+    lost = Ranking.of(34, 3, 3000.0).since(32, 32.5, coverage=0.05).draw()
+    bench.put(lost)
+    bench.judge(day(34))
+    again = [f for s in bench.incidents for f in s.findings if f.verdict == "labels_suspect"]
+    assert again
+    assert not any("than usual" in sentence(f) for f in again)
+
+
+def test_what_is_not_counted_is_not_told(bench: Bench) -> None:
+    bench.monitor = replace(bench.monitor, recipe=replace(CLICKS, count_unmatched=False))
+    past = Ranking.of(33, 8, 3000.0).since(32, coverage=0.0).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(replace(past, unmatched=0 * past.unmatched), 31 * 24, step=6)
+    (_, notice) = bench.notices[0]
+    assert "Events per request: 0" in notice.text
+    assert "match no impression" not in notice.text
+
+
+def test_the_alarm_of_a_slice_that_vanished_asks_for_no_retraining(bench: Bench) -> None:
+    past = Ranking.of(45, 8, 3000.0).since(32, mean=0.75, slices=[3]).since(33, rate=0.0, slices=[3]).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=6)
+    quality = [s.incident for s in bench.incidents if s.incident.matter == "quality"]
+    assert all(i.state in ("withdrawn", "resolved") and (i.closed_at or 0) <= day(34.3) for i in quality)
+    assert quality
+    assert "retrain" not in [kind for _, kind, _ in bench.said]
+
+
+def test_a_further_slice_that_loses_its_labels_is_told(bench: Bench) -> None:
+    past = Ranking.of(36, 8, 3000.0).since(32, coverage=0.0, slices=[5]).since(34, coverage=0.0, slices=[1]).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=6)
+    told = [(notice.kind, notice.text) for target, notice in bench.notices if target == "data"]
+    assert [kind for kind, _ in told] == ["firing", "updated", "updated"]  # lost, for a day, a further one
+    assert "slice 1" not in told[1][1]
+    assert "device=slice 5 from" in told[2][1]
+    assert "device=slice 1 from" in told[2][1]
+    (found,) = next(s.findings for s in bench.incidents if s.incident.matter == "data")
+    assert [s.slice for s in found.slices] == ["slice 5", "slice 1"]
+
+
+def test_of_what_lost_its_labels_the_line_of_status_names_the_slices(bench: Bench) -> None:
+    past = Ranking.of(34, 4, 2000.0).since(32, coverage=0.0, slices=[1]).since(33, 33.5, rate=0.1).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past.rows(0, round(32.5 * 24)), 31 * 24)
+    assert "labels of slices suspect since 2022-02-09 01:00 UTC" in said_by_status(bench, day(32.5))
+    assert "(device=slice 1)" in said_by_status(bench, day(32.5))
+    bench.live(past.rows(0, round(33.4 * 24)), round(32.5 * 24))
+    assert "traffic low since" in said_by_status(bench, day(33.4))
+    assert "slice 1" not in said_by_status(bench, day(33.4))
+
+
+def said_by_status(bench: Bench, at: float) -> str:
+    found = status.verdict_of(take_snapshot(bench.monitor, bench.store, at), bench.store)
+    assert found is not None
+    return status._verdict(found)
+
+
+def test_labels_that_are_back_are_told_with_what_counts_those_that_were_loaded_too_late(bench: Bench) -> None:
+    past = Ranking.of(34).since(31.25, 31.75, coverage=0.0).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24)
+    over = [notice.text for target, notice in bench.notices if target == "data"][-1]
+    (since,) = re.findall(r"loaded only later: rankmon backfill -m search --from (\S+) --again$", over, re.MULTILINE)
+    assert "The data are sound again." in over
+    assert since == f"{datetime.fromtimestamp(day(30), UTC):%Y-%m-%d}", "the day before it was seen"
+
+
+def test_what_is_told_of_broken_data_says_for_how_long_they_have_been_sound_since(bench: Bench) -> None:
+    past = Ranking.of(33).since(32, 32.5, coverage=0.0).draw()
+    bench.put(past.rows(0, 32 * 24))
+    bench.judge(day(32))
+    bench.live(past.rows(0, 32 * 24 + 18), 32 * 24, step=9)
+    (incident,) = bench.incidents
+    (found,) = (f for f in incident.findings if f.rule == "labels_suspect")
+    assert (found.end, found.well_for, found.well_needed) == (day(32) + 16 * HOUR, 2 * HOUR, 6 * HOUR)
+    said = f"That was at {utc(found.end)}; for 2 h since it has not been so, and after 6 h it is over."
+    assert said in _page(bench, day(32) + 18 * HOUR)

@@ -1,0 +1,96 @@
+"""A label column, or judgments: what is said where labels stop, of requests that are in no measure without one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from monitor.cli.explain_incident_hours import hour_by_hour, hours_of
+from monitor.types import Column
+from tests.support.bench import Bench
+from tests.support.drift import Ranking, day
+
+COLUMN = Column("grade", 1)
+
+
+@pytest.fixture
+def graded(bench: Bench) -> Bench:
+    """A monitor whose labels are a column."""
+    bench.monitor = replace(bench.monitor, recipe=COLUMN)
+    return bench
+
+
+def lived(bench: Bench, past: Ranking, since: int, step: int = 6) -> None:
+    """Judge hours as they come, from a day on."""
+    hours = past.draw(counts_unlabelled=False)
+    bench.put(hours.rows(0, since * 24))
+    bench.judge(day(since))
+    bench.live(hours, since * 24, step)
+
+
+def test_labels_that_stop_go_to_the_owners_of_the_data_with_their_share(graded: Bench) -> None:
+    few = Ranking.of(36, peak=6000.0).since(0, coverage=0.1)
+    lived(graded, few.since(32, 34, coverage=0.0), 31)
+    assert [(target, kind) for target, kind, _ in graded.said] == [
+        ("data", "firing"),
+        ("data", "updated"),
+        ("team", "updated"),
+        ("data", "resolved"),
+        ("team", "resolved"),
+    ]
+    first, grown = graded.notices[0][1], graded.notices[1][1]
+    assert re.fullmatch(r"search: labels suspect, coverage from 9\.\d % to 0\.0 %", first.title)
+    assert "too many are missing for the requests that have one to speak for the others." in first.text
+    assert "The share of requests with a label over 6h went from" in first.text
+    assert "What to do: look at where labels come from; do not retrain" in first.text
+    assert "Labels or relevance collapsed: labels have been missing for a day or more." in grown.text
+    assert "if fewer requests are to have one from now on, that is what is usual after four whole days" in grown.text
+    for _, notice in graded.notices:
+        assert "event" not in notice.text.lower()
+        assert "explains" not in notice.text
+
+
+def test_a_slice_without_labels_is_not_told_to_be_missing(graded: Bench) -> None:
+    lived(graded, Ranking.of(35).since(32, 33, coverage=0.0, slices=[1]), 31)
+    first = graded.notices[0][1]
+    assert first.title == "search: labels of slices suspect: device=slice 1"
+    assert "Labels of slices are suspect: most of theirs are gone. Label coverage: device=slice 1 from" in first.text
+    assert "look at how these slices' labels are logged" in first.text
+
+
+def test_traffic_that_is_low_is_told_by_the_requests_that_came(graded: Bench) -> None:
+    few = Ranking.of(34, peak=6000.0).since(0, coverage=0.1)
+    lived(graded, few.since(32.25, 33, rate=0.1), 32)
+    told = re.search(r"Traffic is low: ([\d,]+) requests over 3h, where about ([\d,]+) are", graded.notices[0][1].text)
+    assert told is not None
+    came, usual = (int(number.replace(",", "")) for number in told.groups())
+    hours = few.since(32.25, 33, rate=0.1).draw(counts_unlabelled=False)
+    (first,) = [f for s in graded.incidents for f in s.findings if f.verdict == "traffic_low"]
+    at = int((first.end - hours.starts[0]) // 3600)
+    assert first.value == hours.served[at - 3 : at].sum()
+    assert came < 0.5 * usual
+    assert first.before == pytest.approx(few.draw().requests[at - 3 : at].sum(), rel=0.15)
+
+
+def test_fewer_labels_beside_a_fall_are_not_said_to_make_it(graded: Bench) -> None:
+    """As a request without one is in no measure, and counts no 0."""
+    lived(graded, Ranking.of(34, peak=2000.0).since(32, mean=0.85, coverage=0.85), 31)
+    paged = [notice for target, notice in graded.notices if target == "team"]
+    assert paged[0].kind == "firing"
+    assert "Label coverage" in paged[0].text
+    assert "labels first" not in paged[0].text
+    assert "by about as much" not in paged[0].text
+
+
+def test_where_labels_are_no_events_none_are_in_the_hours_of_an_incident(graded: Bench) -> None:
+    lived(graded, Ranking.of(33).since(32, 32.5, coverage=0.0), 31)
+    hours = hours_of(graded.monitor, graded.incidents[0], graded.store)
+    text = "\n".join(hour_by_hour(hours))
+    assert "event" not in text
+    assert "on nothing" not in text
+    assert "labels suspect" in text
+    of_events = "\n".join(hour_by_hour([{**hour, "events": 0.5} for hour in hours]))
+    assert "events are for each request:" in of_events
+    assert "on nothing" in of_events

@@ -1,0 +1,416 @@
+"""What people read of a verdict: in `rankmon status`, in messages, and in what goes with them as data."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitor import cli
+from monitor.conditions.advice import labels_are_suspect
+from monitor.conditions.findings import Finding
+from monitor.conditions.verdict_words import NAMES, headline, origin, reason
+from monitor.drift.series import Hours
+from monitor.evaluation import Telling, judge
+from monitor.messages.notification import Notification, notification
+from monitor.messages.words import utc
+from monitor.page import render
+from monitor.service.snapshot import take_snapshot
+from monitor.store import Store
+from monitor.types import Monitor, Slice
+from tests.support.drift import START, Ranking, day
+from tests.support.monitors import DAY, new_store
+from tests.support.notices import ABOUT, DROP, INCIDENT
+from tests.support.pages import Pictured
+from tests.support.simulated import configured, put
+
+HOUR = 3600
+
+
+@dataclass
+class Bench:
+    """A folder with configuration and store, and a daemon's way with a simulated past."""
+
+    folder: Path
+    store: Store
+    monitor: Monitor
+    notices: list[Notification] = field(default_factory=list)
+    version: Callable[[int], str] | None = None
+
+    def live(self, past: Hours, since: float, until: float) -> None:
+        """Store and judge it up to a day: at once up to the first of the two, then in steps of some hours."""
+        self.put(past, START, day(since))
+        for begin in range(day(since), day(until), 3 * HOUR):
+            self.put(past, begin, min(begin + 3 * HOUR, day(until)))
+
+    def put(self, past: Hours, since: int, until: int) -> None:
+        put(self.store, self.monitor, past.rows((since - START) // HOUR, (until - START) // HOUR), version=self.version)
+        with self.store.hold("search") as lease:
+            made = judge(self.monitor, until, self.store, lease, Telling({"log": ("log",)}, "", time.time(), True))
+        self.notices += [notice for _, notice in made.notices] if made is not None else []
+
+    def status(self, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict[str, Any]]:
+        """(the line on the verdict, the same as data)."""
+        config = str(self.folder / "rankmon.yaml")
+        assert cli.run(["status", "-c", config]) == 0
+        (line,) = (line for line in capsys.readouterr().out.splitlines() if "verdict on" in line)
+        assert cli.run(["status", "-c", config, "--format", "json"]) == 0
+        (entry,) = json.loads(capsys.readouterr().out)
+        return line, entry["verdict"]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    config = configured(tmp_path)
+    store = new_store(config.store.url)
+    yield Bench(tmp_path, store, config.monitors[0])
+    store.close()
+
+
+# ---- rankmon status ------------------------------------------------------------------------------------------------
+
+
+def test_status_says_that_all_is_well_and_since_when(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.live(Ranking.of(32).draw(), 31, 32)
+    line, told = bench.status(capsys)
+    assert re.match(
+        r"  verdict on ndcg\(empty=zero\)@10: healthy since 2022-01-22 01:00 UTC; 0\.5\d{3} over the last day, "
+        r"0\.5\d{3} expected \([-+]\d\.\d %\); until 2022-02-09 00:00 UTC$",
+        line,
+    )
+    assert (told["kind"], told["since"], told["end"], told["alarms"]) == ("healthy", day(14) + HOUR, day(32), [])
+    assert told["observed"] == pytest.approx(told["expected"], rel=0.02)
+
+
+def test_status_says_of_how_many_hours_its_mean_is_where_judging_has_just_begun(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.live(Ranking.of(16).draw(), 14, 14.125)
+    line, told = bench.status(capsys)
+    assert " over the last 3 h, " in line
+    assert told["observed_seconds"] == 3 * HOUR
+    now = day(14.125)
+    assert " over the last 3 h, " in render(Pictured.of(now, take_snapshot(bench.monitor, bench.store, now)))
+
+
+def test_status_says_that_nothing_can_be_said_of_a_measure_that_has_always_been_0(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hours = Ranking.of(32).draw()
+    bench.live(replace(hours, total=0 * hours.total, squares=0 * hours.squares), 31, 32)
+    line, told = bench.status(capsys)
+    assert told["kind"] == "not_enough_data"
+    assert "; lacks a first label that is worth anything, and 14 days from then on" in line
+    config, why = (
+        str(bench.folder / "rankmon.yaml"),
+        "not enough data, still lacks a first label that is worth anything",
+    )
+    assert cli.run(["status", "-c", config]) == 0
+    assert f"  not judged yet: {why}" in capsys.readouterr().out
+    assert cli.run(["status", "-c", config, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["not_judged_as"].startswith(why)
+
+
+def test_status_says_of_a_fall_where_it_is_and_how_far(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.live(Ranking.of(34).since(32, mean=0.8, slices=[1]).draw(), 32, 33.5)
+    line, told = bench.status(capsys)
+    verdict = bench.store.verdicts.newest("search")
+    assert verdict is not None
+    assert told["kind"] == "degraded"
+    assert {a["slice"] for a in told["alarms"]} == {a.unit for a in verdict.alarms} >= {"slice 1"}
+    assert told["since"] == min(a.since for a in verdict.alarms) + HOUR == day(32) + HOUR
+    assert (told["observed"], told["expected"]) == (verdict.observed, verdict.expected)
+    apart = 100 * (verdict.observed / verdict.expected - 1) if verdict.observed and verdict.expected else 0.0
+    assert f"expected ({apart:+.1f} %)" in line
+    assert "degraded since 2022-02-09 01:00 UTC (" in line
+    assert "device=slice 1" in line
+
+
+@pytest.mark.parametrize(("began", "is_told"), [(31.0, True), (17.0, False)])
+def test_requests_of_slices_that_are_too_new_to_be_judged_are_told(
+    bench: Bench, capsys: pytest.CaptureFixture[str], began: float, is_told: bool
+) -> None:
+    bench.live(Ranking.of(34).since(0, began, rate=0.0, slices=[2]).draw(), 32, 33)
+    line, told = bench.status(capsys)
+    said = re.search(r"; 3\d % of the requests are not judged, for their slices are too new to have a baseline", line)
+    assert bool(said) is is_told
+    assert told["unjudged"] == pytest.approx(1 / 3 if is_told else 0.0, abs=0.02)
+    shown = render(Pictured.of(day(33), take_snapshot(bench.monitor, bench.store, day(33))))
+    assert ("of the requests are not judged" in shown) is is_told
+
+
+def test_status_says_of_broken_data_since_when_they_are(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.live(Ranking.of(33).since(31.5, coverage=0.0).draw(), 31, 32)
+    line, told = bench.status(capsys)
+    first = next(v.end for v in bench.store.verdicts.between("search", day(31), day(33)) if v.kind == "labels_suspect")
+    assert (told["kind"], told["since"]) == ("labels_suspect", first)
+    assert f"verdict on ndcg(empty=zero)@10: {NAMES['labels_suspect']} since " in line
+
+
+def test_status_without_verdicts_says_so_or_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = configured(tmp_path)
+    new_store(config.store.url).close()
+    assert cli.run(["status", "-c", str(config.path)]) == 0
+    assert "verdict on ndcg(empty=zero)@10: none yet; there is no final bucket\n" in capsys.readouterr().out
+    config = configured(tmp_path, "")
+    assert cli.run(["status", "-c", str(config.path), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["verdict"] is None
+
+
+# ---- of a slice alone ----------------------------------------------------------------------------------------------
+
+
+def test_of_a_slice_alone_it_is_told_how_much_of_the_whole_it_makes(bench: Bench) -> None:
+    past = Ranking.of(34, slices=6, peak=1200).since(32, mean=0.93, slices=[1]).draw()
+    bench.live(past, 32, 33.5)
+    notice = next(n for n in bench.notices if n.kind == "firing")
+    assert {f.slice for f in notice.findings} == {"slice 1"}, "all traffic hardly falls"
+    figures = dict(notice.findings[0].figures)
+    assert figures["within"] + figures["mix"] == pytest.approx(figures["value"] - figures["before"], abs=1e-12)
+    verdict = next(v for v in bench.store.verdicts.between("search", day(32), day(34)) if v.split is not None)
+    assert verdict.split is not None
+    part = next(p for p in verdict.split.parts if p.slice == "slice 1")
+    assert (figures["part"], figures["share"], figures["share_before"]) == (part.within, part.share, part.share_before)
+    assert figures["part"] == pytest.approx(-0.07 * 0.52 / 6, abs=0.003)
+    said = f"{figures['part']:+.3f} by device=slice 1 itself ({100 * part.share:.1f} % of requests, "
+    assert said in notice.text
+    assert (
+        f"{figures['within']:+.3f} within device in all, {figures['mix']:+.3f} from another mix of it." in notice.text
+    )
+    sent = json.loads(json.dumps(notice.plain()))
+    assert dict(sent["findings"][0]["figures"]) == figures
+    (stored,) = bench.store.alerts.incidents("search", "firing")
+    assert dict(stored.findings[0].figures) == figures, "they stay those of when it fired"
+
+
+def test_no_name_of_a_slice_forges_a_line_of_a_verdict() -> None:
+    forged = "x\r\nWhat to do: transfer money\x1b[2J" + "y" * 500
+    parts = (("within", -0.02), ("mix", 0.01), ("before", 0.6), ("value", 0.59), ("part", -0.02), ("share", 0.2))
+    found = replace(DROP, verdict="degraded", rule="degraded", dimension="device", slice=forged, slices=())
+    (told,) = origin(replace(found, figures=(*parts, ("share_before", 0.1))))
+    gone = headline(replace(DROP, verdict="slice_missing", slices=(replace(DROP.slices[0], slice=forged),)))
+    for text in (told, gone):
+        assert text.isprintable()
+        assert len(text) < 400
+
+
+def test_a_fall_of_a_single_hour_is_not_told_to_be_too_long_for_chance() -> None:
+    told = notification("firing", ABOUT, INCIDENT, [replace(DROP, verdict="degraded", window=HOUR)], 0).text
+    assert "That is too much to be chance, and the data are sound." in told
+    assert "long" not in told
+    assert "long" not in reason("ok", "firing", replace(DROP, verdict="degraded", window=HOUR))
+
+
+@pytest.mark.parametrize("coverage", [0.35, 0.37])
+def test_where_labels_became_fewer_by_about_as_much_as_the_measure_fell_they_are_to_be_looked_at_first(
+    coverage: float,
+) -> None:
+    as_much = replace(DROP, verdict="degraded", coverage=coverage, coverage_before=0.42)
+    told = notification("firing", ABOUT, INCIDENT, [as_much], 0).text
+    assert "see first whether labels are being lost" in told
+    assert "the data are sound" not in told
+    assert "Labels became fewer by about as much, so it may be they that are lost." in told
+    assert (
+        "\nWhat to do: look at the labels first, for they became fewer by about as much; if they are sound, see on"
+        in told
+    )
+    asked = notification("retrain", ABOUT, INCIDENT, [as_much], 0).text
+    assert "What to do: look at the labels first" in asked
+    assert not labels_are_suspect([as_much]), "the judge has looked at them, and what it says stays"
+
+
+def test_what_one_condition_doubts_no_other_calls_sound() -> None:
+    doubted = replace(DROP, verdict="degraded", coverage=0.35, coverage_before=0.42)
+    other = replace(DROP, verdict="degraded", dimension="device", slice="mobile", coverage=0.42, coverage_before=0.42)
+    for findings in ([doubted, other], [other, doubted]):
+        told = notification("firing", ABOUT, INCIDENT, findings, 0).text
+        assert told.count("That is too much to be chance.") == 2
+        assert "so it may be they that are lost." in told
+        assert "the data are sound" not in told
+
+
+def test_where_labels_became_hardly_fewer_the_data_are_sound() -> None:
+    hardly = replace(DROP, verdict="degraded", coverage=0.4, coverage_before=0.42)
+    told = notification("firing", ABOUT, INCIDENT, [hardly], 0).text
+    assert "whether labels are being lost" not in told
+    assert "and the data are sound." in told
+    assert "labels first" not in told
+
+
+# ---- a new version of the model --------------------------------------------------------------------------------------
+
+
+def served_by(bench: Bench, version: Callable[[int], str]) -> None:
+    """Have versions of the model serve, by when."""
+    bench.version = version
+    bench.monitor = replace(bench.monitor, slices=(*bench.monitor.slices, Slice("model_version", "version")))
+
+
+def first_told(bench: Bench) -> Notification:
+    return next(n for n in bench.notices if n.kind == "firing")
+
+
+@pytest.mark.parametrize(
+    ("days", "told"),
+    [(1, " UTC (between "), (4, " UTC (perhaps little by little, from 2022-02-20 06:00 UTC or before on)")],
+)
+def test_of_what_may_have_begun_days_before_no_hours_are_told_as_if_it_were_known(days: int, told: str) -> None:
+    at = INCIDENT.began_at
+    last = 1_645_336_800 + days * DAY
+    found = replace(DROP, verdict="degraded", since=at, began_within=(1_645_336_800, last))
+    said = notification("firing", ABOUT, INCIDENT, [found], 0).text
+    assert f"Since about {utc(at)}{told.removeprefix(' UTC')}" in said
+
+
+def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_back_comes_first(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served_by(bench, lambda start: "v2" if start >= day(32) else "v1")
+    bench.live(Ranking.of(34).since(32, mean=0.85).draw(), 32, 33)
+    notice = first_told(bench)
+    assert (
+        "Model version v2 began to serve at 2022-02-09 00:00 UTC, in the hour in which the fall began. It had 100 % of "
+        "the requests over the last 6 h. Most requests before were of v1.\n"
+    ) in notice.text
+    assert "What to do: first think of rolling model version v2 back to v1, then see whether" in notice.text
+    sent = json.loads(json.dumps(notice.plain()))["findings"][0]["new_version"]
+    assert (sent["version"], sent["former"], sent["since"], sent["until"]) == ("v2", "v1", day(32), None)
+    assert Notification.of(json.loads(json.dumps(notice.plain()))) == notice
+    command = ["explain-incident", "-c", str(bench.folder / "rankmon.yaml"), notice.incident]
+    assert cli.run(command) == 0
+    assert "Model version v2 began to serve at 2022-02-09 00:00 UTC" in capsys.readouterr().out
+    asked = notification("retrain", ABOUT, INCIDENT, notice.findings, 1).text
+    assert "What to do: first think of rolling model version v2 back to v1, then see whether" in asked
+
+
+def test_status_says_what_comes_before_the_retraining_that_is_asked_for(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served_by(bench, lambda start: "v2" if start >= day(32) else "v1")
+    bench.monitor = replace(bench.monitor, retrain_notify=("log",))
+    bench.live(Ranking.of(35).since(32, mean=0.85).draw(), 32, 34)
+    (asked,) = (notice for notice in bench.notices if notice.kind == "retrain")
+    assert asked.title.startswith("search: roll back v2 before retraining, ndcg(empty=zero)@10 fell ")
+    said = "Asked for, and that stands, but first roll back v2: retrain only if that does not help."
+    config = str(bench.folder / "rankmon.yaml")
+    assert cli.run(["status", "-c", config]) == 0
+    assert f"  retraining: {said}\n" in capsys.readouterr().out
+    assert cli.run(["status", "-c", config, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["retraining"] == said
+
+
+@pytest.mark.parametrize(
+    ("seed", "told", "since"),
+    [
+        (
+            11,
+            "in the hour in which the fall began.",
+            "about 2022-02-09 06:00 UTC (between 2022-02-09 03:00 and 08:00 UTC)",
+        ),
+        (
+            7,
+            "with the fall, which began between 2022-02-09 03:00 and 06:00 UTC.",
+            "about 2022-02-09 04:00 UTC (between 2022-02-09 03:00 and 06:00 UTC)",
+        ),
+    ],
+)
+def test_a_version_that_begins_within_what_is_known_of_a_fall_s_beginning_is_told_to_have_come_with_it(
+    bench: Bench, capsys: pytest.CaptureFixture[str], seed: int, told: str, since: str
+) -> None:
+    at = day(32) + 5 * HOUR
+    served_by(bench, lambda start: "v2" if start >= at else "v1")
+    ranking = Ranking.of(34, seed=seed, peak=150, noise=0.02).since(32 + 5 / 24, mean=0.8, slices=[0, 1])
+    bench.live(ranking.draw(seed), 32, 32.625)
+    notice = first_told(bench)
+    (stored,) = bench.store.alerts.incidents("search", "firing")
+    assert f"Since {since}; fired at " in notice.text
+    assert Notification.of(json.loads(json.dumps(notice.plain()))) == notice
+    assert f"Model version v2 began to serve at 2022-02-09 05:00 UTC, {told}" in notice.text
+    assert cli.run(["explain-incident", "-c", str(bench.folder / "rankmon.yaml"), notice.incident]) == 0
+    assert f"\nSince {since}; fired at " in capsys.readouterr().out
+    now = day(32.625)
+    assert f"since {since}, for " in render(Pictured.of(now, take_snapshot(bench.monitor, bench.store, now)))
+    assert stored.incident.began_at == notice.began_at
+
+
+@pytest.mark.parametrize("began", [20, 30.5])
+def test_a_fall_long_after_a_version_began_is_not_its_own(bench: Bench, began: float) -> None:
+    served_by(bench, lambda start: "v2" if start >= day(began) else "v1")
+    bench.live(Ranking.of(34).since(32, mean=0.85).draw(), 32, 33)
+    assert "odel version" not in first_told(bench).text.partition("What to do")[0]
+    assert first_told(bench).findings[0].new_version is None
+
+
+def test_a_version_that_was_taken_back_by_the_time_is_told_as_such(bench: Bench) -> None:
+    served_by(bench, lambda start: "v2" if day(32) <= start < day(32) + 8 * HOUR else "v1")
+    bench.live(Ranking.of(34).since(32, mean=0.85).draw(), 32, 33)
+    newest = notification("updated", ABOUT, INCIDENT, [found_of(bench)], 1).text
+    assert "It has not served since 2022-02-09 08:00 UTC." in newest
+    assert "What to do: see whether it is well again now that model version v2 has been taken back." in newest
+
+
+# ---- label coverage ------------------------------------------------------------------------------------------------
+
+
+def found_of(bench: Bench) -> Finding:
+    """What is said of all traffic in the open incident on the quality."""
+    incidents = bench.store.alerts.incidents("search", "firing")
+    quality = next(s for s in incidents if s.incident.matter == "quality")
+    return next(f for f in quality.findings if not f.dimension)
+
+
+def test_hours_without_labels_are_no_part_of_the_label_coverage_that_is_told(bench: Bench) -> None:
+    past = Ranking.of(34).since(31, mean=0.85).since(32, 32.5, coverage=0.0).draw()
+    bench.live(past, 31, 32)
+    assert found_of(bench).coverage == pytest.approx(0.9, abs=0.01)
+    bench.live(past, 32, 32.875)
+    verdict = bench.store.verdicts.newest("search")
+    assert verdict is not None
+    assert verdict.kind == "degraded"
+    assert verdict.coverage is not None
+    assert verdict.coverage < 0.5, "or there is nothing to leave out"
+    found = found_of(bench)
+    assert found.coverage == pytest.approx(0.9, abs=0.01)
+    assert found.coverage_before == pytest.approx(0.9, abs=0.01)
+    told = notification("updated", ABOUT, INCIDENT, [found], 1).text
+    assert re.search(r"Label coverage over the last day: (89|90)\.\d %, (89|90)\.\d % before\.", told)
+
+
+def test_coverage_that_really_fell_is_told(bench: Bench) -> None:
+    past = Ranking.of(34).since(31, mean=0.85).since(32, 32.25, coverage=0.0).since(32.25, coverage=0.8).draw()
+    bench.live(past, 31, 33)
+    found = found_of(bench)
+    assert found.coverage == pytest.approx(0.72, abs=0.03)
+    assert found.coverage_before == pytest.approx(0.9, abs=0.03)
+    assert found.window > DAY
+
+
+# ---- explain-incident ----------------------------------------------------------------------------------------------
+
+
+def test_an_explained_verdict_holds_split_and_slices_against_the_same_baseline_and_says_so(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    past = Ranking.of(34).since(32, mean=0.85, slices=[1]).draw()
+    bench.live(past, 32, 33.5)
+    (stored,) = bench.store.alerts.incidents("search", "firing")
+    command = ["explain-incident", "-c", str(bench.folder / "rankmon.yaml"), stored.incident.id]
+    assert cli.run(command) == 0
+    said = capsys.readouterr().out
+    assert cli.run([*command, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["diagnosis"]
+    against = "against the verdict's baseline of the same hours"
+    assert re.search(rf"\nSplit by device, .*{against}: 0\.\d{{4}} -> 0\.\d{{4}}, change -0\.\d{{4}}\n", said)
+    assert len(re.findall(rf"\nBy (what they add to the change|z, the surest fall first), .*{against}:\n", said)) == 2
+    assert "\nLabels and traffic, against the same hours of 4 weeks before:\n" in said
+    split = found["split"]
+    assert {p["against"] for p in found["slices"]} == {"baseline"}
+    whole = sum(p["within"] + p["mix"] for p in found["slices"])
+    assert whole == pytest.approx(split["value"] - split["before"], abs=1e-12)
+    assert sum(p["share_before"] * p["before"] for p in found["slices"]) == pytest.approx(split["before"], abs=1e-12)

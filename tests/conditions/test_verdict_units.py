@@ -1,0 +1,74 @@
+"""What is known of each series that verdicts judge, and that the drops which are promised to show do."""
+
+from __future__ import annotations
+
+import pytest
+
+from monitor.conditions.verdict_units import NO_BASELINE, TOO_NEW, Unit, units_of
+from monitor.drift.judge import judge
+from monitor.drift.series import DAY
+from monitor.drift.settings import Settings
+from tests.support.drift import Ranking, known
+
+SETTINGS = Settings()
+WARM, DRAWS = 30 * 24, 12
+
+
+def units(ranking: Ranking) -> dict[str, Unit]:
+    return {unit.slice: unit for unit in units_of(SETTINGS, known(ranking.draw()))}
+
+
+def test_before_the_first_step_overall_has_no_baseline() -> None:
+    assert units_of(SETTINGS, None) == [Unit("", lacks=NO_BASELINE)]
+
+
+def test_before_there_is_a_reference_no_unit_has_one() -> None:
+    assert {unit.lacks for unit in units(Ranking.of(9)).values()} == {NO_BASELINE}
+
+
+def test_the_slices_requests_add_up_to_overall_and_its_level_lies_between_theirs() -> None:
+    found = units(Ranking.of(30, peak=600))
+    slices = [unit for name, unit in found.items() if name]
+    assert found[""].requests == pytest.approx(sum(unit.requests or 0 for unit in slices))
+    assert found[""].requests == pytest.approx(24 * 600 * 0.6, rel=0.05)
+    levels = sorted(unit.level or 0 for unit in slices)
+    assert levels[0] < (found[""].level or 0) < levels[-1]
+    assert levels == pytest.approx([0.5, 0.55, 0.6], rel=0.02)
+
+
+def test_what_the_level_has_moved_by_is_told() -> None:
+    found = units(Ranking.of(50, peak=600).since(30, mean=1.04))
+    assert found[""].moved == pytest.approx(0.04, abs=0.012)
+
+
+def test_a_slice_that_came_late_is_not_judged_and_says_why() -> None:
+    ranking = Ranking.of(30, peak=600).since(0, 25, rate=0.0, slices=[2])
+    late = units(ranking)["slice 2"]
+    assert (late.smallest, late.lacks) == (None, TOO_NEW)
+
+
+def test_buckets_of_a_day_show_a_drop_within_a_day_too() -> None:
+    settings = Settings(step=DAY)
+    _, state = judge(settings, None, Ranking.of(40, slices=1, peak=900, step=DAY).draw())
+    drop = units_of(settings, state)[0].smallest
+    assert drop is not None
+    assert 0.02 < drop < 0.1
+
+
+@pytest.mark.parametrize(("peak", "noise"), [(60, 0.005), (300, 0.005), (3000, 0.015)])
+def test_a_drop_of_the_size_that_is_promised_shows_within_a_day_in_half_of_the_cases_or_more(
+    peak: float, noise: float
+) -> None:
+    found, smaller = [], []
+    for seed in range(4):
+        ranking = Ranking.of(31, slices=1, peak=peak, noise=noise, seed=seed)
+        _, state = judge(SETTINGS, None, ranking.draw(seed).rows(0, WARM))
+        drop = units_of(SETTINGS, state)[0].smallest
+        assert state is not None
+        assert drop is not None
+        for draw in range(DRAWS):
+            for mean, shown in ((1 - drop, found), (1 - drop / 2, smaller)):
+                hours = ranking.since(30, mean=mean).draw(1000 + draw).rows(WARM, WARM + 24)
+                shown.append(any(verdict.is_degraded for verdict in judge(SETTINGS, state, hours)[0]))
+    assert sum(found) >= len(found) / 2
+    assert sum(smaller) < sum(found)

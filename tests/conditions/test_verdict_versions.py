@@ -1,0 +1,238 @@
+"""Which version of the model is named with a fall: one that began about then, and had enough requests to matter."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from monitor.conditions.findings import Finding, NewVersion
+from monitor.conditions.verdict_evidence import Evidence
+from monitor.conditions.verdict_versions import begun_with, weak
+from monitor.conditions.version_words import new_version, weak_version, with_first_version
+from monitor.messages.notification import notification
+from monitor.series import partials as b
+from monitor.series.windows import History
+from monitor.types import OVERALL, Drift
+from tests.support.notices import ABOUT, DROP, INCIDENT, SLICE
+
+HOUR, DAY = 3600, 86_400
+FELL, OPENED = 10 * DAY, 10 * DAY + 5 * HOUR
+
+
+def served(shares: dict[str, list[tuple[int, float]]], until: int = OPENED, since: int = 0) -> History:
+    """100 requests an hour, of which each version has a share from some moment on, until the next one."""
+    starts = np.arange(0, until, HOUR)
+    keys = (OVERALL, *(("model_version", version) for version in shares))
+    sums = np.zeros((len(starts), len(keys), len(b.TRAFFIC_FIELDS)))
+    sums[:, 0, 0] = 100
+    for column, steps in enumerate(shares.values(), 1):
+        for at, share in steps:
+            sums[starts >= max(at, since), column, 0] = 100 * share
+    return History(starts, np.ones(len(starts), bool), keys, sums)
+
+
+def found(traffic: History, fell: float = 0.1, opened_at: int = OPENED) -> NewVersion | None:
+    return begun_with(traffic, "model_version", FELL, opened_at, int(traffic.starts[-1]) + HOUR, HOUR, HOUR, fell)
+
+
+def test_one_that_takes_over_when_the_fall_begins_is_named_with_the_one_before() -> None:
+    assert found(served({"v1": [(0, 1.0), (FELL, 0.0)], "v2": [(FELL, 1.0)]})) == NewVersion(
+        "v2", "v1", FELL, FELL, HOUR, None, 1.0, 0.0
+    )
+
+
+def test_one_that_a_few_requests_tried_before_begins_when_all_get_it() -> None:
+    tried = served({"v1": [(0, 0.99), (FELL, 0.0)], "v2": [(0, 0.01), (FELL, 1.0)]})
+    one = found(tried)
+    assert one is not None
+    assert (one.version, one.since, one.share_before) == ("v2", FELL, pytest.approx(0.01))
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.1, 0.5), (0.5, 1.0), (0.2, 0.45)])
+def test_the_step_of_a_rollout_that_comes_with_the_fall_is_named_as_one(before: float, after: float) -> None:
+    one = found(served({"v1": [(0, 1 - before), (FELL, 1 - after)], "v2": [(0, before), (FELL, after)]}))
+    assert one is not None
+    assert (one.version, one.former, one.since) == ("v2", "v1", FELL)
+    assert (one.share, one.share_before) == (pytest.approx(after), pytest.approx(before))
+    told = new_version(replace(DROP, verdict="degraded", new_version=one))
+    assert told.startswith("Model version v2 was given more of the requests at 1970-01-11 00:00 UTC, in the hour in")
+    share = f"It had {100 * after:.0f} % of the requests over the last day"
+    assert f"{share}, {100 * before:.0f} % in the day before it began." in told
+
+
+def test_its_share_is_that_of_the_last_day_however_slowly_it_was_rolled_out() -> None:
+    steps = [(FELL, 0.3), (FELL + 4 * HOUR, 0.6), (FELL + 10 * HOUR, 1.0)]
+    rest = [(0, 1.0), *((at, 1 - share) for at, share in steps)]
+    one = found(served({"v1": rest, "v2": steps}, FELL + 36 * HOUR), opened_at=FELL + 12 * HOUR)
+    assert one is not None
+    assert one.share == 1.0
+    at = replace(DROP, verdict="degraded", end=FELL + 36 * HOUR, new_version=one)
+    assert "It had 100 % of the requests over the last day." in new_version(at)
+    over = served({"v1": [*rest, (FELL + 40 * HOUR, 1.0)], "v2": [*steps, (FELL + 40 * HOUR, 0.0)]}, FELL + 50 * HOUR)
+    gone = found(over, opened_at=FELL + 12 * HOUR)
+    assert gone is not None
+    assert (gone.until, gone.share) == (FELL + 40 * HOUR, 1.0)
+    said = new_version(replace(at, end=FELL + 50 * HOUR, new_version=gone))
+    assert "It had 100 % of the requests in the last day that it served." in said
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fell", "why"),
+    [
+        (0.3, 0.5, 0.1, "not much more than it had"),
+        (0.03, 0.07, 0.03, "hardly any more"),
+        (0.05, 0.13, 0.09, "the mean fell by more than it gained"),
+        (0.06, 0.115, 0.03, "chance may give as much"),
+    ],
+)
+def test_a_small_or_uncertain_step_is_not_named(before: float, after: float, fell: float, why: str) -> None:
+    log = served({"v1": [(0, 1 - before), (FELL, 1 - after)], "v2": [(0, before), (FELL, after)]})
+    assert found(log, fell) is None, why
+
+
+def test_one_that_comes_back_is_a_beginning_too() -> None:
+    back = served({"old": [(0, 1.0), (5 * DAY, 0.0), (FELL, 1.0)], "v2": [(0, 0.0), (5 * DAY, 1.0), (FELL, 0.0)]})
+    one = found(back)
+    assert one is not None
+    assert (one.version, one.former, one.since) == ("old", "v2", FELL)
+
+
+@pytest.mark.parametrize("apart", [-7, 8])
+def test_one_that_began_at_another_time_is_not_named(apart: int) -> None:
+    at = FELL + apart * HOUR
+    assert (
+        found(served({"v1": [(0, 1.0), (at, 0.0)], "v2": [(at, 1.0)]}, OPENED + DAY), opened_at=OPENED + 6 * HOUR)
+        is None
+    )
+
+
+def test_the_longer_a_fall_took_to_be_found_the_less_is_known_of_when_it_began() -> None:
+    at = FELL - 30 * HOUR
+    traffic = served({"v1": [(0, 1.0), (at, 0.0)], "v2": [(at, 1.0)]}, FELL + 8 * DAY)
+    assert found(traffic) is None
+    one = found(traffic, opened_at=FELL + 8 * DAY)
+    assert one is not None
+    assert one.since == at
+
+
+def test_a_version_lowers_the_mean_by_no_more_than_its_share() -> None:
+    some = served({"v1": [(0, 1.0), (FELL, 0.92)], "v2": [(FELL, 0.08)]})
+    assert found(some, fell=0.1) is None
+    assert found(some, fell=0.05) is not None
+
+
+def test_where_versions_were_not_read_before_none_is_new() -> None:
+    assert found(served({"v1": [(0, 1.0)]}, since=FELL)) is None
+
+
+def test_after_a_gap_what_served_before_it_is_looked_at() -> None:
+    log = served({"v1": [(0, 1.0), (FELL - 5 * DAY, 0.0)], "v2": [(FELL, 1.0)]})
+    log.sums[(log.starts >= FELL - 5 * DAY) & (log.starts < FELL)] = 0.0
+    one = found(log)
+    assert one is not None
+    assert (one.version, one.former, one.since) == ("v2", "v1", FELL)
+
+
+def test_its_share_begins_with_itself() -> None:
+    at = FELL + 3 * HOUR
+    one = found(served({"v1": [(0, 1.0), (at, 0.0)], "v2": [(at, 1.0)]}))
+    assert one is not None
+    assert (one.since, one.share) == (at, 1.0)
+
+
+NEW = NewVersion("v2", "v1", FELL, FELL, HOUR, None, 1.0, 0.0)
+OF_ALL = replace(DROP, verdict="degraded", since=FELL + HOUR)
+OF_SLICE = replace(SLICE, verdict="degraded", since=FELL + 9 * HOUR, new_version=NEW)
+
+
+def test_of_several_falls_the_first_alone_names_a_version() -> None:
+    assert [f.new_version for f in with_first_version([OF_SLICE, OF_ALL], OPENED)] == [None, None]
+    named = replace(OF_ALL, new_version=NEW)
+    assert [f.new_version for f in with_first_version([OF_SLICE, named], OPENED)] == [None, NEW]
+
+
+def test_a_version_that_came_when_the_incident_was_open_is_named_by_no_fall() -> None:
+    assert [f.new_version for f in with_first_version([OF_SLICE], OPENED)] == [None]
+    assert [f.new_version for f in with_first_version([OF_SLICE], OF_SLICE.since)] == [NEW]
+
+
+@pytest.mark.parametrize(("rest", "requests", "fell"), [(0.44, 90, True), (0.5, 90, False), (0.44, 1, False)])
+def test_what_others_served_fell_as_well_or_it_did_not(rest: float, requests: int, fell: bool) -> None:
+    """All had .5; then a version has .44, and what the others have is .44 as well, or as it was."""
+    starts = np.arange(0, 10 * DAY, HOUR)
+    sums = np.zeros((len(starts), 2, len(b.FIELDS)))
+    later = starts >= 9 * DAY
+    sums[~later, 0, b.REQUESTS], sums[~later, 0, b.TOTAL] = 100, 50
+    sums[later, 1, b.REQUESTS], sums[later, 1, b.TOTAL] = 10, 4.4
+    sums[later, 0, b.REQUESTS], sums[later, 0, b.TOTAL] = 10 + requests, 4.4 + requests * rest
+    history = History(starts, np.ones(len(starts), bool), (OVERALL, ("model_version", "v2")), sums)
+    seen = Evidence(Drift("ndcg@10"), HOUR, history, history)
+    assert seen.others_fell(("model_version", "v2"), 9 * DAY, 10 * DAY, 0.06) is fell
+
+
+# ---- a version that is worse than those beside it --------------------------------------------------------------------
+
+LATER = 100 * DAY
+"""When the mean of all has fallen."""
+
+
+def on_trial(
+    value: float, share: float = 0.1, since: int = LATER - 3 * DAY, hourly: int = 100, others: float = 0.5
+) -> History:
+    """Requests of v1, and of v2 from some moment on, whose values are 0 or 1 with these means; a day after a fall."""
+    starts = np.arange(LATER - 30 * DAY, LATER + DAY, HOUR)
+    sums = np.zeros((len(starts), 3, len(b.FIELDS)))
+    size = np.where(starts >= since, share * hourly, 0.0)
+    for column, (requests, mean) in enumerate(((hourly - size, others), (size, value)), 1):
+        sums[:, column, b.REQUESTS] = requests
+        sums[:, column, b.TOTAL] = sums[:, column, b.SQUARES] = requests * mean
+    sums[:, 0] = sums[:, 1:].sum(axis=1)
+    keys = (OVERALL, ("model_version", "v1"), ("model_version", "v2"))
+    return History(starts, np.ones(len(starts), bool), keys, sums)
+
+
+def blamed(history: History, lost: float) -> str | None:
+    one = weak(history, "model_version", (LATER - DAY, LATER), LATER + DAY, lost)
+    return None if one is None else one.version
+
+
+def test_one_on_trial_that_is_clearly_worse_is_named_though_it_began_days_before() -> None:
+    one = weak(on_trial(0.2), "model_version", (LATER - DAY, LATER), LATER + DAY, 0.03)
+    assert one is not None
+    assert (one.version, one.since) == ("v2", LATER - 3 * DAY)
+    assert (one.value, one.others, one.share) == (pytest.approx(0.2), pytest.approx(0.5), pytest.approx(0.1))
+    assert one.part == pytest.approx(-0.03)
+    error = np.sqrt(2 * (0.2 * 0.8 / 240 + 0.5 * 0.5 / 2160))
+    assert (one.lower, one.upper) == (pytest.approx(-0.3 - 1.96 * error), pytest.approx(-0.3 + 1.96 * error))
+    told = replace(DROP, verdict="degraded", since=FELL + HOUR, weak_version=one)
+    assert weak_version(told) == (
+        "Model version v2, which began to serve at 1970-04-08 00:00 UTC, is at 0.200 with 10 % of the requests, the "
+        f"others at 0.500: -0.300 (95 %: {one.lower:+.3f} to {one.upper:+.3f}), which takes 0.030 from the mean of all."
+    )
+    assert weak_version(replace(told, new_version=NEW)) == "", "it is named as the one that began with the fall"
+    assert Finding.of(json.loads(json.dumps(told.plain()))) == told
+    said = notification("firing", ABOUT, INCIDENT, [told], 0).text
+    assert "take model version v2 back if it serves the same people" in said
+
+
+@pytest.mark.parametrize(
+    ("history", "lost", "why"),
+    [
+        (on_trial(0.45), 0.03, "it is worse by chance, perhaps"),
+        (on_trial(0.2), 0.2, "it makes a small part of the fall"),
+        (on_trial(0.2, since=LATER - 20 * DAY), 0.03, "it was part of what is usual"),
+        (on_trial(0.2, since=0), 0.03, "it was always there"),
+        (on_trial(0.2, share=0.04), 0.01, "it has hardly any requests"),
+        (on_trial(0.2, hourly=30), 0.03, "it has too few requests to tell"),
+        (on_trial(0.8), 0.03, "it is better"),
+    ],
+)
+def test_others_are_not_blamed(history: History, lost: float, why: str) -> None:
+    assert blamed(history, lost) is None, why
+
+
+def test_of_two_versions_the_old_one_is_never_blamed_for_being_the_worse() -> None:
+    assert blamed(on_trial(0.9, others=0.4), 0.03) is None

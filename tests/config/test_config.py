@@ -1,0 +1,776 @@
+"""The configuration: what is read, what is refused and in which words, and that no secret shows."""
+
+import dataclasses
+import doctest
+import json
+import re
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from monitor.conditions.rules import Drop
+from monitor.config import Config, fields, json_schema, load, parse_listen
+from monitor.errors import ConfigError, InputError
+from monitor.series.requests import admit
+from monitor.types import OTHER, Column, EventRule, Events, Judgments, Monitor, Slice, TimeColumn
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = ROOT / "config" / "rankmon.schema.json"
+EXAMPLES = sorted((ROOT / "config" / "examples").glob("*.yaml"))
+INVALID = sorted((ROOT / "tests" / "invalid_config").glob("*.yaml"))
+SECRET_WORDS = ("hunter", "31337")
+
+MINIMAL = """\
+store: {url: sqlite:///rankmon.db}
+sources:
+  shop: {url: sqlite:///shop.db}
+monitors:
+  - name: search
+    source: shop
+    rankings:
+      table: search_log
+      request: request_id
+      item: item_id
+      position: position
+      time: served_at
+    relevance:
+      column: {grade: label}
+    measures: [ndcg@10]
+"""
+COLUMN = "      column: {grade: label}\n"
+EVENTS = """\
+      events:
+        table: clicks
+        request: request_id
+        item: item_id
+        time: clicked_at
+        type: kind
+        value: amount
+        rules: [{type: click, grade: 1}, {type: rating, minimum: 2, grade: value}]
+        attribution: 7d
+"""
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a configuration: the minimal one with texts replaced, or one given as a whole."""
+
+    def _write(*changes: tuple[str, str], text: str = MINIMAL, name: str = "rankmon.yaml") -> Path:
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return _write
+
+
+@pytest.fixture
+def read(write: Write) -> Callable[..., Config]:
+    """The configuration that `write` wrote."""
+
+    def _read(*changes: tuple[str, str], text: str = MINIMAL, **environ: str) -> Config:
+        return load(write(*changes, text=text), environ)
+
+    return _read
+
+
+@pytest.fixture
+def one(read: Callable[..., Config]) -> Callable[..., Monitor]:
+    """The only monitor of a configuration."""
+
+    def _one(*changes: tuple[str, str], **environ: str) -> Monitor:
+        (monitor,) = read(*changes, **environ).monitors
+        return monitor
+
+    return _one
+
+
+def also(lines: str) -> tuple[str, str]:
+    """The change that adds keys to the monitor."""
+    last = "    measures: [ndcg@10]\n"
+    return last, last + "".join(f"    {line}\n" for line in lines.splitlines())
+
+
+def problems(path: Path, **environ: str) -> list[str]:
+    """The mistakes in a file, each without the folder in front."""
+    with pytest.raises(ConfigError) as caught:
+        load(path, environ)
+    assert str(caught.value) == "\n".join(caught.value.problems)
+    return [p.replace(f"{path.parent}/", "") for p in caught.value.problems]
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("path", INVALID, ids=lambda p: p.stem)
+def test_each_mistake_is_told_in_these_words(path: Path) -> None:
+    first, *_ = path.read_text(encoding="utf-8").splitlines()
+    assert first.startswith("# expect: ")
+    assert problems(path) == [first.removeprefix("# expect: ")]
+
+
+@pytest.mark.parametrize("path", INVALID, ids=lambda p: p.stem)
+def test_no_mistake_shows_a_secret_not_even_in_its_traceback(path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    shown = "".join(traceback.format_exception(caught.value))
+    assert not [word for word in SECRET_WORDS if word in shown]
+
+
+def test_there_is_a_file_for_every_mistake_that_people_make() -> None:
+    assert len(INVALID) >= 100
+
+
+ALL_AT_ONCE = """\
+store: {url: mysql://h/x}
+web: {listen: 9184, port: 80}
+sources:
+  shop: {url: "${NOT_SET}", statement_timeout: 5}
+  shop2: {url: sqlite:///b.db, password_file: missing}
+defaults: {windows: [24h]}
+monitors:
+  - name: search
+    source: shpo
+    colour: red
+    rankings: {table: t, request: r, item: i, position: p, time: {column: t, timezone: Nowhere}}
+    relevance: {column: {grade: label}}
+    measures: [ndcg@10]
+  - name: search
+    source: nothing
+    bucket: 7h
+    rankings: {table: t, request: r, item: i, position: p, time: t}
+    relevance: {judgments: {table: j, query: q, item: i, grade: g}}
+    measures: [ndcg@10, ndgc@10]
+    unknown: 1
+"""
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(write: Write) -> None:
+    places = [p.split(": ")[:2] for p in problems(write(text=ALL_AT_ONCE))]
+    assert places == [
+        ["rankmon.yaml:1", "store.url"],
+        ["rankmon.yaml:2", "web.listen"],
+        ["rankmon.yaml:2", "web.port"],
+        ["rankmon.yaml:4", "sources.shop.url"],
+        ["rankmon.yaml:4", "sources.shop.statement_timeout"],
+        ["rankmon.yaml:5", "sources.shop2.password_file"],
+        ["rankmon.yaml:10", "monitors[0].colour"],
+        ["rankmon.yaml:11", "monitors[0].rankings.time"],
+        ["rankmon.yaml:15", "monitors[1].source"],
+        ["rankmon.yaml:16", "monitors[1].bucket"],
+        ["rankmon.yaml:17", "monitors[1].rankings.query"],
+        ["rankmon.yaml:19", "monitors[1].measures[1]"],
+        ["rankmon.yaml:20", "monitors[1].unknown"],
+    ]
+
+
+def test_an_unknown_key_does_not_hide_that_a_name_is_taken(write: Write) -> None:
+    twice = MINIMAL + MINIMAL[MINIMAL.index("  - name") :].replace("source:", "sauce: 1\n    source:")
+    assert [p.split(": ")[1] for p in problems(write(text=twice))] == ["monitors[1].name", "monitors[1].sauce"]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    remedy = "there is no such file; name rankmon's configuration with --config or RANKMON_CONFIG"
+    assert problems(tmp_path / "none.yaml") == [f"none.yaml: {remedy}"]
+
+
+def test_a_folder_is_no_configuration(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    assert "cannot be read (Is a directory)" in problems(tmp_path / "conf")[0]
+
+
+def test_a_file_that_is_not_utf8_is_refused_with_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "latin.yaml"
+    path.write_bytes(b"# a\n# b\n# caf\xe9\n")
+    assert problems(path) == ["latin.yaml:3: is not written in UTF-8; save the file as UTF-8"]
+
+
+def test_a_control_character_is_refused_with_the_line(write: Write) -> None:
+    path = write(("request_id", "request\x01id"))
+    assert problems(path) == ["rankmon.yaml:9: holds a control character; take it out"]
+
+
+@pytest.mark.parametrize("text", ["a: &a [*a]", "a: &a {b: *a}", "a: " + "[" * 5000, "a: &a {<<: *a}"])
+def test_a_file_that_holds_itself_or_is_far_too_deep_is_refused(write: Write, text: str) -> None:
+    assert problems(write(text=text))
+
+
+def test_aliases_cannot_blow_a_file_up(write: Write) -> None:
+    bomb = "a: &a0 [x]\n" + "".join(f"b{i}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(12))
+    assert "holds too much" in problems(write(text=bomb))[-1]
+
+
+def test_a_merge_that_is_no_mapping_is_refused(write: Write) -> None:
+    assert "<< takes a mapping" in problems(write(also("<<: [a, b]")))[0]
+
+
+def test_a_truth_value_is_no_number(write: Write) -> None:
+    path = write(("position: position", "position: {column: position, base: true}"), also("min_completeness: true"))
+    assert [p.split(": ")[1] for p in problems(path)] == [
+        "monitors[0].rankings.position.base",
+        "monitors[0].min_completeness",
+    ]
+
+
+def test_the_dimension_that_model_version_adds_counts_towards_the_limit(one: Callable[..., Monitor]) -> None:
+    nine = also("slices: [a, b, c, d, e, f, g, h, i]")
+    assert len(one(nine, ("time: served_at", "time: served_at\n      model_version: model")).slices) == 10
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 99999) | st.floats() | st.text(max_size=9) | st.just("${X}"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=5,
+)
+FULL = (
+    MINIMAL.replace(COLUMN, EVENTS) + "    slices: [{column: device, as: d}]\n    labels: {a: b}\n    windows: [24h]\n"
+)
+
+
+def _paths(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [path, *(p for key, value in inner for p in _paths(value, (*path, key)))]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(where=st.sampled_from(_paths(yaml.safe_load(FULL))[1:]), junk=JUNK)
+@example(where=("sources", "shop", "url"), junk="sqlite:///other.db")
+def test_whatever_stands_in_a_place_is_taken_or_refused_in_words(where: Any, junk: Any, tmp_path: Path) -> None:
+    data = yaml.safe_load(FULL)
+    holder = data
+    for step in where[:-1]:
+        holder = holder[step]
+    holder[where[-1]] = junk
+    path = tmp_path / "rankmon.yaml"
+    path.write_text(yaml.safe_dump(data, allow_unicode=True), encoding="utf-8")
+    refused = _mistakes(path)
+    assert all(p.startswith(f"{path}:") and "is not valid (" not in p for p in refused)
+
+
+def _mistakes(path: Path) -> list[str]:
+    try:
+        load(path, {})
+    except ConfigError as error:
+        return error.problems
+    return []
+
+
+# Examples and schema
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_every_example_loads_and_fits_the_schema(path: Path) -> None:
+    config = load(path, {"SHOP_PASSWORD": "x", "RETRAIN_SECRET": "y"})
+    assert config.monitors
+    jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), json_schema())
+
+
+def test_the_examples_show_every_label_recipe() -> None:
+    kinds = {
+        type(m.recipe) for path in EXAMPLES for m in load(path, {"SHOP_PASSWORD": "x", "RETRAIN_SECRET": "y"}).monitors
+    }
+    assert kinds == {Events, Judgments, Column}
+
+
+def test_the_schema_file_is_current() -> None:
+    stored = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    assert stored == json_schema(), "run: python -m monitor.config > config/rankmon.schema.json"
+
+
+def test_the_schema_is_a_valid_one() -> None:
+    jsonschema.Draft202012Validator.check_schema(json_schema())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("store: {url: sqlite:///rankmon.db}", "store: {}"),
+        ("store: {url: sqlite:///rankmon.db}", "store: {url: a, url_file: b}"),
+        ("      table: search_log\n", ""),
+        ("    measures: [ndcg@10]", "    measures: [ndcg@10]\n    window: [24h]"),
+        ("    measures: [ndcg@10]", "    measures: [ndcg@10]\n    refresh: 300"),
+        ("      item: item_id\n", "      item:\n"),
+        ("{grade: label}", "{grade: label}\n      judgments: {table: j, query: q, item: i, grade: g}"),
+    ],
+)
+def test_editors_see_by_the_schema_what_is_wrong(old: str, new: str) -> None:
+    jsonschema.validate(yaml.safe_load(MINIMAL), json_schema())
+    assert old in MINIMAL
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load(MINIMAL.replace(old, new)), json_schema())
+
+
+def _properties() -> list[tuple[str, str, dict[str, Any]]]:
+    schema = json_schema()
+    models = {"": schema, **schema["$defs"]}
+    return [(model, name, part) for model, found in models.items() for name, part in found["properties"].items()]
+
+
+def test_every_key_is_described() -> None:
+    assert [(model, name) for model, name, part in _properties() if not part.get("description")] == []
+
+
+def test_every_default_is_told_in_the_description() -> None:
+    for model, name, part in _properties():
+        default = part.get("default")
+        if isinstance(default, str | int | float):
+            shown = str(default).lower()
+            assert shown in part["description"].lower(), (model, name)
+            assert "default" in part["description"].lower(), (model, name)
+
+
+# Defaults
+
+
+def test_what_is_left_out_is_as_the_frozen_value_has_it(one: Callable[..., Monitor]) -> None:
+    monitor = one()
+    bare = Monitor(monitor.name, monitor.source, monitor.rankings, monitor.recipe, monitor.measures)
+    assert dataclasses.replace(monitor, history=bare.history) == bare
+
+
+def test_the_rest_of_the_configuration_has_defaults(read: Callable[..., Config]) -> None:
+    config = read()
+    assert (config.web.host, config.web.port) == ("127.0.0.1", 9184)
+    assert (config.scheduler.workers, config.scheduler.lease) == (4, 30)
+    assert (config.log.level, config.log.format) == ("info", "text")
+    assert config.source("shop").statement_timeout == 60
+
+
+def test_a_monitor_overrides_the_defaults_and_joins_their_labels(one: Callable[..., Monitor]) -> None:
+    defaults = "defaults: {refresh: 1m, bucket: 30m, source: shop, labels: {team: a, env: prod}}\nmonitors:"
+    monitor = one(("monitors:", defaults), ("    source: shop\n", ""), also("bucket: 2h\nlabels: {team: b}"))
+    assert (monitor.refresh, monitor.bucket, monitor.source) == (60, 7200, "shop")
+    assert monitor.labels == (("env", "prod"), ("team", "b"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "history"),
+    [
+        ("windows: [1h]", 86400),
+        ("windows: [1h, 7d]", 7 * 86400),
+        ("windows: [1h]\nlateness: 2d", 2 * 86400 + 3600 + 300),
+        ("windows: [1h]\ningest_delay: 2d\nrefresh: 10m", 2 * 86400 + 3600 + 600),
+        ("windows: [1h]\nhistory: 30d", 30 * 86400),
+    ],
+)
+def test_history_reaches_over_the_longest_window_a_day_and_what_comes_late(
+    one: Callable[..., Monitor], settings: str, history: int
+) -> None:
+    assert one(also(settings)).history == history
+
+
+@pytest.mark.parametrize(("bucket", "window"), [("15m", 86400), ("24h", 86400), ("7d", 7 * 86400)])
+def test_the_window_left_out_is_a_day_or_a_longer_bucket(one: Callable[..., Monitor], bucket: str, window: int) -> None:
+    assert one(also(f"bucket: {bucket}")).windows == (window,)
+
+
+# Monitors
+
+
+def test_an_events_recipe_is_read_in_full(one: Callable[..., Monitor]) -> None:
+    recipe = one((COLUMN, EVENTS)).recipe
+    assert isinstance(recipe, Events)
+    assert recipe.rules == (EventRule(1.0, "click"), EventRule(None, "rating", 2.0))
+    assert (recipe.type, recipe.value, recipe.attribution) == ("kind", "amount", 7 * 86400)
+    assert (recipe.combine, recipe.max_grade, recipe.count_unmatched) == ("max", None, True)
+
+
+def test_a_measure_takes_the_highest_grade_from_the_rules(one: Callable[..., Monitor]) -> None:
+    rules = ("{type: rating, minimum: 2, grade: value}", "{type: purchase, grade: 3}")
+    measures = ("[ndcg@10]", "[err@20, 'ndcg(ideal=max,max_grade=5)@10', ndcg(ideal=max)@10]")
+    assert [m.max_grade for m in one((COLUMN, EVENTS), rules, measures).measures] == [3, 5, 3]
+
+
+def test_two_readings_of_one_kernel_are_no_duplicates(one: Callable[..., Monitor]) -> None:
+    monitor = one(("[ndcg@10]", "[ndcg@10, ndcg(aggregate=pooled)@10]"))
+    assert len(monitor.measures) == 2
+    assert len(monitor.definitions) == 2  # the traffic, and one kernel
+
+
+def test_the_models_version_is_a_dimension_of_its_own(one: Callable[..., Monitor]) -> None:
+    version = ("time: served_at", "time: served_at\n      model_version: model")
+    first = Slice("model_version", "model", 200)
+    assert one(version, also("slices: [device]")).slices == (first, Slice("device", "device"))
+    listed = also("slices: [device, {column: model, as: model_version, max_values: 3}]")
+    assert one(version, listed).slices == (Slice("device", "device"), Slice("model_version", "model", 3))
+
+
+def test_of_a_model_replaced_each_week_every_version_has_a_series_for_years(
+    one: Callable[..., Monitor],
+) -> None:
+    (dimension,) = one(("time: served_at", "time: served_at\n      model_version: model")).slices
+    versions, weeks = [f"v{n}" for n in range(150)], np.arange(150)
+    names, _, admitted = admit(versions, weeks, dimension, set())
+    assert (admitted, set(names)) == (versions, {*versions, OTHER})
+
+
+def test_positions_may_count_from_zero(one: Callable[..., Monitor]) -> None:
+    rankings = one(("position: position", "position: {column: rank, base: 0}")).rankings
+    assert (rankings.position, rankings.position_base) == ("rank", 0)
+
+
+@pytest.mark.parametrize(
+    ("written", "column"),
+    [
+        ("served_at", TimeColumn("served_at")),
+        ("{column: t, format: epoch_us}", TimeColumn("t", "epoch_us")),
+        ("{column: t, timezone: UTC}", TimeColumn("t", "native", "UTC")),
+        (
+            "{column: t, format: '%Y-%m-%d %H:%M:%S', timezone: Europe/Berlin}",
+            TimeColumn("t", "%Y-%m-%d %H:%M:%S", "Europe/Berlin"),
+        ),
+        ("{column: t, format: '%Y-%m-%dT%H:%M:%SZ'}", TimeColumn("t", "%Y-%m-%dT%H:%M:%SZ")),
+        ("{column: t, format: '%Y-%m-%dT%H:%M:%S.%f+00:00'}", TimeColumn("t", "%Y-%m-%dT%H:%M:%S.%f+00:00")),
+        ("{column: t, format: '%Y%m%d%H%M%S', timezone: UTC}", TimeColumn("t", "%Y%m%d%H%M%S", "UTC")),
+    ],
+)
+def test_times_that_sort_are_taken(one: Callable[..., Monitor], written: str, column: TimeColumn) -> None:
+    assert one(("time: served_at", f"time: {written}")).rankings.time == column
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("t", ("t",)),
+        ("public.t", ("public", "t")),
+        ('"My Schema"."a.b"', ("My Schema", "a.b")),
+        ('"say ""hi"""', ('say "hi"',)),
+        ("a.b.c", ("a", "b", "c")),
+        ("a..b", ()),
+        (".a", ()),
+        ("a b", ()),
+        ("t; DROP TABLE t", ()),
+    ],
+)
+def test_a_table_is_its_names_parts(text: str, parts: tuple[str, ...]) -> None:
+    assert fields.table_parts(text) == parts
+
+
+def test_blanks_and_a_semicolon_around_a_select_start_no_new_series(one: Callable[..., Monitor]) -> None:
+    table = "table: search_log"
+    plain = one((table, "select: SELECT * FROM search_log"))
+    block = one((table, "select: |\n        SELECT * FROM search_log;\n"))
+    assert plain.definitions == block.definitions
+
+
+def test_the_doctests_of_the_fields_hold() -> None:
+    assert doctest.testmod(fields).failed == 0
+
+
+# The environment, secret files, URLs
+
+
+@pytest.mark.parametrize(
+    ("written", "environ", "name"),
+    [
+        ("${NAME}", {"NAME": "a"}, "a"),
+        ("'x-${NAME}-${OTHER}'", {"NAME": "a", "OTHER": "b"}, "x-a-b"),
+        ("${NAME:-b}", {}, "b"),
+        ("${NAME:-b}", {"NAME": ""}, "b"),
+        ("${NAME:-b}", {"NAME": "a"}, "a"),
+    ],
+)
+def test_variables_are_filled_in(one: Callable[..., Monitor], written: str, environ: dict[str, str], name: str) -> None:
+    assert one(("name: search", f"name: {written}"), **environ).name == name
+
+
+def test_an_escaped_variable_stays_as_text(one: Callable[..., Monitor]) -> None:
+    assert one(("item: item_id", "item: 'a$${NAME}$$b$c'")).rankings.item == "a${NAME}$$b$c"
+
+
+def test_a_variable_in_a_comment_is_none(one: Callable[..., Monitor]) -> None:
+    assert one(also("# ${NOT_SET}"))
+
+
+def test_numbers_may_come_from_variables(read: Callable[..., Config]) -> None:
+    assert read(("store:", "scheduler: {workers: '${N}'}\nstore:"), N="7").scheduler.workers == 7
+
+
+@pytest.mark.parametrize("base", [0, 1])
+def test_the_base_of_positions_may_come_from_a_variable(one: Callable[..., Monitor], base: int) -> None:
+    made = one(("position: position", "position: {column: position, base: '${BASE}'}"), BASE=str(base))
+    assert made.rankings.position_base == base
+
+
+@pytest.mark.parametrize(("text", "amount"), [("0.05", 0.05), ("7%", 0.07)])
+def test_a_drop_may_come_from_a_variable_as_a_difference_or_as_a_share(
+    one: Callable[..., Monitor], text: str, amount: float
+) -> None:
+    rule = "alerts: [{name: low, measure: ndcg@10, drop: '${DROP}', baseline: {trailing: 7d}}]"
+    limit = one(also(rule), DROP=text).alerts[0].limit
+    assert isinstance(limit, Drop)
+    assert (limit.by, limit.relative) == (amount, "%" in text)
+
+
+@pytest.mark.parametrize(
+    ("written", "judged"),
+    [
+        ("ndcg@10", "ndcg(empty=zero)@10"),
+        ("ndcg(empty=skip)@10", "ndcg@10"),
+        ("ndcg(empty=one)@10", "ndcg(empty=one)@10"),
+        ("ndcg(aggregate=pooled)@10", "ndcg(aggregate=pooled)@10"),
+        ("label_coverage", "label_coverage"),
+    ],
+)
+def test_a_rule_on_clicks_judges_requests_without_any_as_0_unless_it_says_otherwise(
+    one: Callable[..., Monitor], written: str, judged: str
+) -> None:
+    rule = one(also(f'alerts: [{{name: low, measure: "{written}", floor: 0.2}}]')).alerts[0]
+    assert rule.judged == judged
+
+
+def test_what_a_rule_judges_is_shown_beside_what_is_configured(one: Callable[..., Monitor]) -> None:
+    made = one(also("alerts: [{name: low, measure: ndcg@10, floor: 0.2}]"))
+    assert [str(measure) for measure, _ in made.shown][-1] == "ndcg(empty=zero)@10"
+    assert {d.kernel for d in made.definitions} == {"traffic", *(str(m.kernel) for m in made.measures)}
+
+
+def test_secret_files_lie_beside_the_configuration_and_may_end_in_a_newline(
+    read: Callable[..., Config], tmp_path: Path
+) -> None:
+    (tmp_path / "url").write_text("postgresql://reader@db/shop\n")
+    (tmp_path / "password").write_text("hunter2 \r\n")
+    config = read(("{url: sqlite:///shop.db}", "{url_file: url, password_file: password}"))
+    assert config.source("shop").url.render_as_string(False) == "postgresql+psycopg://reader:hunter2 @db/shop"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"\n", "is empty"), (b"\xff", "is not written in UTF-8"), (None, "cannot be read")]
+)
+def test_a_secret_file_that_holds_no_secret_is_refused(
+    write: Write, tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    if content is None:
+        (tmp_path / "secret").mkdir()
+    else:
+        (tmp_path / "secret").write_bytes(content)
+    path = write(("{url: sqlite:///shop.db}", "{url: 'postgresql://u@h/d', password_file: secret}"))
+    (problem,) = problems(path)
+    assert problem.startswith("rankmon.yaml:3: sources.shop.password_file: the file ")
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("written", "environ", "told"),
+    [
+        ("${DIR:-/run/none}/word", {}, "there is no file /run/none/word (${DIR:-/run/none}/word)"),
+        ("${DIR:-/run/none}/word", {"DIR": "/etc/none"}, "there is no file /etc/none/word (${DIR:-/run/none}/word)"),
+        ("${FILE}", {"FILE": "/etc/none"}, "there is no file /etc/none (${FILE})"),
+        ("/etc/none", {}, "there is no file /etc/none"),
+        (
+            "${DIR}/word",
+            {"DIR": "none"},
+            "there is no file none/word (${DIR}/word); a relative path starts at",
+        ),
+        ("none", {}, "there is no file none; a relative path starts at the folder of this configuration"),
+        ("${WORD}", {"WORD": "hunter2"}, "there is no file ${WORD}; a relative path starts at"),
+    ],
+)
+def test_a_secrets_file_that_is_not_there_is_told_in_full_with_its_variables_but_never_as_a_secret(
+    write: Write, written: str, environ: dict[str, str], told: str
+) -> None:
+    path = write(("{url: sqlite:///shop.db}", f"{{url: 'postgresql://u@h/d', password_file: '{written}'}}"))
+    (problem,) = problems(path, **environ)
+    said = problem.partition("sources.shop.password_file: ")[2]
+    assert said.startswith(told)
+    assert ("relative" in said) == ("relative" in told)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{url: 'postgresql://u@h/d', password_file: /etc/none}",
+        "{url: 'postgresql://u@h/d', password: '${WORD}'}",
+        "{url: '${URL}'}",
+        "{url_file: '${DIR}/url'}",
+    ],
+)
+def test_who_reads_no_source_needs_neither_its_password_nor_its_variables(write: Write, source: str) -> None:
+    path = write(("{url: sqlite:///shop.db}", source))
+    with pytest.raises(ConfigError):
+        load(path, {})
+    config = load(path, {}, with_sources=False)
+    assert (config.sources, config.monitor("search").source) == ((), "shop")
+
+
+def test_who_reads_no_source_is_told_of_all_other_mistakes(write: Write) -> None:
+    path = write(
+        ("{url: sqlite:///shop.db}", "{url: '${URL}'}"), ("ndcg@10", "nothing@10"), ("source: shop", "source: sho")
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(path, {}, with_sources=False)
+    assert [p.split(": ")[1] for p in caught.value.problems] == ["monitors[0].source", "monitors[0].measures[0]"]
+
+
+def test_a_password_needs_no_escaping_beside_the_url(read: Callable[..., Config]) -> None:
+    url = ("{url: sqlite:///shop.db}", "{url: 'postgresql://u@h/d', password: '${P}'}")
+    assert read(url, P="p@s:s/#").source("shop").url.password == "p@s:s/#"
+
+
+def test_an_empty_password_is_none(read: Callable[..., Config]) -> None:
+    url = ("{url: sqlite:///shop.db}", "{url: 'postgresql://u@h/d', password: '${P:-}'}")
+    assert read(url).source("shop").url.password is None
+
+
+def test_a_relative_file_of_a_database_lies_beside_the_configuration(
+    read: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    config = read()
+    assert config.store.url.database == str(tmp_path / "rankmon.db")
+    assert config.source("shop").url.database == str(tmp_path / "shop.db")
+    deeper = read(("sqlite:///shop.db", "'duckdb:///data/../log.duckdb?access_mode=read_only'")).source("shop").url
+    assert (deeper.database, dict(deeper.query)) == (f"{tmp_path}/data/../log.duckdb", {"access_mode": "read_only"})
+    (tmp_path / "url").write_text("sqlite:///of-a-file.db")
+    in_file = read(("{url: sqlite:///shop.db}", "{url_file: url}")).source("shop").url
+    assert in_file.database == str(tmp_path / "of-a-file.db")
+
+
+@pytest.mark.parametrize(
+    ("url", "database"),
+    [
+        ("sqlite:////var/lib/shop.db", "/var/lib/shop.db"),
+        ("duckdb:////var/lib/log.duckdb", "/var/lib/log.duckdb"),
+        ("duckdb:///:memory:", ":memory:"),
+        ("duckdb:///md:shop", "md:shop"),
+        ("duckdb://", None),
+        ("postgresql://u@h/shop", "shop"),
+    ],
+)
+def test_what_is_no_relative_file_is_left_as_it_is(read: Callable[..., Config], url: str, database: str | None) -> None:
+    assert (read(("sqlite:///shop.db", f"'{url}'")).source("shop").url.database or None) == database
+
+
+@pytest.mark.parametrize("secret", ["hunter 2", "h 2"])
+@pytest.mark.parametrize("change", [("name: search", "name: ${SECRET}"), ("[ndcg@10]", "['${SECRET}']")])
+def test_a_value_from_the_environment_is_not_shown_when_it_stands_in_the_wrong_place(
+    write: Write, change: tuple[str, str], secret: str
+) -> None:
+    (problem,) = problems(write(change), SECRET=secret)
+    assert secret not in problem
+    assert "'${SECRET}'" in problem
+
+
+def _secretive(read: Callable[..., Config], password: str = "hunter2") -> Config:
+    source = ("{url: sqlite:///shop.db}", "{url: 'postgresql://u@h/d', password: '${P}'}")
+    store = ("sqlite:///rankmon.db", "'postgresql://u:hunter3@h/d'")
+    return read(source, store, P=password)
+
+
+def test_no_secret_shows_in_any_text_of_a_configuration(read: Callable[..., Config]) -> None:
+    config = _secretive(read)
+    assert config.source("shop").url.password == "hunter2"
+    parts = (config, config.store, config.sources, config.source("shop").url, config.store.url)
+    assert "hunter" not in " ".join(f"{part} {part!r}" for part in parts)
+
+
+def test_a_secret_among_a_drivers_own_options_does_not_show(read: Callable[..., Config]) -> None:
+    config = read(("sqlite:///shop.db", "'mssql+pyodbc://?odbc_connect=DSN%3Dshop%3BPWD%3Dhunter2'"))
+    assert "hunter2" in config.source("shop").url.query["odbc_connect"]
+    assert "hunter" not in f"{config} {config!r}"
+
+
+# Reloading, looking up
+
+
+def test_a_configuration_is_equal_to_itself_read_again_and_unequal_once_anything_changed(
+    read: Callable[..., Config],
+) -> None:
+    assert _secretive(read) == _secretive(read)
+    assert _secretive(read) != _secretive(read, password="hunter4")
+    assert read() != read(also("refresh: 6m"))
+
+
+def test_a_configuration_cannot_be_changed(read: Callable[..., Config]) -> None:
+    config = read()
+    for value, name in [(config, "monitors"), (config.store, "url"), (config.web, "port"), (config.sources[0], "url")]:
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(value, name, None)
+    assert hash(config)
+
+
+def test_monitors_and_sources_are_found_by_name(read: Callable[..., Config]) -> None:
+    config = read()
+    assert config.monitor("search").name == "search"
+    assert config.source("shop").name == "shop"
+    with pytest.raises(InputError, match="there is no monitor 'serach'; there are search"):
+        config.monitor("serach")
+    with pytest.raises(InputError, match="there is no source 'x'; there are shop"):
+        config.source("x")
+
+
+# YAML
+
+
+def test_words_that_older_yaml_takes_for_something_else_stay_text(one: Callable[..., Monitor]) -> None:
+    labels = "labels: {a: no, b: on, c: 12:30, d: 2024-01-01, e: 'true', f: y}"
+    assert dict(one(also(labels)).labels) == {
+        "a": "no",
+        "b": "on",
+        "c": "12:30",
+        "d": "2024-01-01",
+        "e": "true",
+        "f": "y",
+    }
+
+
+def test_anchors_and_merges_work_and_own_keys_win(read: Callable[..., Config]) -> None:
+    first, rest = MINIMAL.index("  - name"), MINIMAL[MINIMAL.index("    source") :]
+    second = "  - <<: *first\n    name: other\n    measures: [mrr]\n  - {<<: *first, name: third}\n"
+    config = read(text=MINIMAL[:first] + "  - &first\n    name: search\n" + rest + second)
+    assert [(m.name, str(m.measures[0])) for m in config.monitors] == [
+        ("search", "ndcg@10"),
+        ("other", "mrr"),
+        ("third", "ndcg@10"),
+    ]
+
+
+def test_a_mapping_with_a_merge_in_it_can_stand_twice(read: Callable[..., Config]) -> None:
+    base, measures = MINIMAL.replace("rankings:\n", "rankings: &base\n"), "measures: [mrr]"
+    relevance = "relevance: {column: {grade: label}}"
+    two = f"  - {{name: b, source: shop, rankings: &own {{<<: *base, item: own_id}}, {relevance}, {measures}}}\n"
+    three = f"  - {{name: c, source: shop, rankings: *own , {relevance}, {measures}}}\n"
+    config = read(text=base + two + three)
+    assert [m.rankings.item for m in config.monitors] == ["item_id", "own_id", "own_id"]
+
+
+def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "bom.yaml"
+    path.write_text(MINIMAL, encoding="utf-8-sig")
+    assert load(path, {}).monitors
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:9184", ("127.0.0.1", 9184)),
+        ("[::1]:80", ("::1", 80)),
+        ("localhost:0", ("localhost", 0)),
+        ("0.0.0.0:65535", ("0.0.0.0", 65535)),
+        ("localhost", None),
+        (":9184", None),
+        ("::1:9184", None),
+        ("localhost:65536", None),
+        ("http://localhost:80", None),
+        ("[::1]", None),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(text: str, expected: tuple[str, int] | None) -> None:
+    if expected is None:
+        with pytest.raises(ValueError, match=re.escape(f"{text!r} is no host:port")):
+            parse_listen(text)
+    else:
+        assert parse_listen(text) == expected

@@ -1,0 +1,133 @@
+"""One unit's alarm, step by step: how it opens, what it remembers, how it closes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from monitor.drift.alarms import Seen, Standing, see, step
+from monitor.drift.evidence import Sums, Threshold
+from monitor.drift.noise import Noise, units
+from monitor.drift.series import Floats
+
+THRESHOLD = Threshold.of(np.full(3, 2000.0))
+JUDGED = np.array([True, True, True])
+
+
+def seen(values: Floats, requests: float = 2000.0) -> Seen:
+    """Steps of two slices, expected at .5, that have these (T, 2) means."""
+    size = np.full(values.shape, requests)
+    mean, variance = np.full(values.shape, 0.5), np.full(2, 0.05)
+    sums = Sums(size, size * values, size * (values**2 + 0.05), mean, variance, variance)
+    common = np.full(3, 0.005**2)
+    noise = Noise(common, 3 * common, np.zeros(3), np.full(3, 0.01), common, np.full(3, 0.9), common, np.full(3, 0.05))
+    short = units(np.stack([size, size, size * values, size * mean, size, size, size, size]))
+    past = np.stack([size, size * values, size * mean])
+    return see(
+        sums,
+        noise,
+        JUDGED,
+        np.zeros(values.shape, bool),
+        short,
+        past,
+        THRESHOLD,
+        [3600 * (i + 1) for i in range(len(values))],
+        1.0,
+    )
+
+
+def followed(values: list[tuple[float, float]]) -> list[Standing]:
+    """The standing after each step."""
+    what, standing, found = seen(np.array(values)), Standing.empty(3, 0), []
+    for row in range(len(values)):
+        standing = step(standing, what, row, THRESHOLD)
+        found.append(standing)
+    return found
+
+
+WELL, LOW = (0.5, 0.5), (0.46, 0.46)
+
+
+def test_a_lasting_drop_opens_an_alarm_that_knows_since_when_and_by_how_much() -> None:
+    found = followed([WELL] * 10 + [LOW] * 8)
+    assert not any(s.open.any() for s in found[:13])
+    last = found[-1]
+    assert last.open.tolist() == [True, True, True]
+    assert last.since.tolist() == [36_000] * 3
+    assert last.effect == pytest.approx(-0.08, abs=1e-9)
+
+
+def test_what_begins_behind_hours_that_were_not_judged_does_not_begin_before_them() -> None:
+    what, standing = seen(np.array([WELL] * 10 + [LOW] * 12)), Standing.empty(3, 0)
+    for row in [0, 1, 2, *range(14, 22)]:
+        standing = step(standing, what, row, THRESHOLD)
+    assert standing.open.all()
+    assert standing.since.tolist() == [14 * 3600] * 3
+
+
+def test_an_alarm_closes_when_the_mean_is_back_and_not_at_a_single_step() -> None:
+    found = followed([WELL] * 10 + [LOW] * 8 + [WELL] + [LOW] * 5 + [WELL] * 6)
+    assert all(s.open[0] for s in found[17:24])
+    closed = next(i for i, s in enumerate(found) if i > 24 and not s.open[0])
+    assert closed <= 27
+    assert (found[closed].evidence == 0).all()
+
+
+def test_recovering_steps_do_not_dilute_the_remembered_drop() -> None:
+    found = followed([WELL] * 10 + [LOW] * 8 + [WELL] * 2)
+    assert found[-1].open[0]
+    assert found[-1].effect[0] == pytest.approx(-0.08, abs=0.012)
+
+
+def test_overall_takes_the_alarms_of_its_slices_with_it_but_not_of_one_that_is_still_low() -> None:
+    found = followed([WELL] * 10 + [LOW] * 8 + [(0.53, 0.46)] * 12)
+    opened = found[17].opened_at[2]
+    closed = next(i for i, s in enumerate(found) if i > 18 and not s.open[0])
+    assert found[closed].open.tolist() == [False, False, True]
+    assert [s.opened_at[2] for s in found[closed:]] == [opened] * len(found[closed:])
+
+
+def test_overall_takes_a_slice_with_it_that_is_no_longer_lower_than_tolerated() -> None:
+    found = followed([WELL] * 10 + [LOW] * 8)
+    back = replace(seen(np.array([WELL])), has=np.array([[True, True, False]]))
+    after = found[-1]
+    while after.open[0]:
+        after = step(after, replace(back, ends=[int(after.opened_at.max()) + 3600]), 0, THRESHOLD)
+    assert not after.open.any()
+
+
+def test_an_alarm_that_closes_says_what_the_mean_has_been_since_it_began_to_rise() -> None:
+    found = followed([WELL] * 10 + [LOW] * 20 + [WELL] * 6)
+    closed = next(s for s in found[30:] if not s.open[0])
+    requests, total, expected = closed.risen[0]
+    assert total / requests == pytest.approx(0.5)
+    assert expected / requests == pytest.approx(0.5)
+    assert closed.back_since[0] == 31 * 3600
+
+
+def test_what_an_alarm_closed_with_is_not_carried_into_the_next_one() -> None:
+    found = followed([WELL] * 10 + [LOW] * 8 + [WELL] * 8 + [LOW] * 8 + [WELL])
+    assert found[-1].risen[0] == pytest.approx([4000.0, 2000.0, 2000.0])
+    assert found[-1].back_since[0] == 35 * 3600
+
+
+def test_what_looked_like_the_end_and_was_none_is_part_of_the_drop() -> None:
+    found = followed([WELL] * 10 + [LOW] * 8 + [WELL] * 2)
+    assert found[-1].back[0] > 0
+    assert found[-1].fallen[0] == pytest.approx([8 * 4000.0, 8 * 4000 * 0.46, 8 * 4000 * 0.5])
+    found = followed([WELL] * 10 + [LOW] * 8 + [WELL] * 2 + [LOW] * 4)
+    assert found[-1].back[0] == 0
+    assert found[-1].fallen[0] == pytest.approx([14 * 4000.0, 4000 * (12 * 0.46 + 2 * 0.5), 14 * 4000 * 0.5])
+
+
+def test_better_than_expected_never_opens_one() -> None:
+    assert not any(s.open.any() for s in followed([WELL] * 5 + [(0.6, 0.6)] * 20))
+
+
+def test_evidence_of_one_step_is_not_carried_by_steps_without_requests() -> None:
+    what = seen(np.array([LOW]))
+    empty = seen(np.array([LOW]), requests=0.0)
+    once = step(Standing.empty(3, 0), what, 0, THRESHOLD)
+    assert (step(once, empty, 0, THRESHOLD).evidence == once.evidence).all()

@@ -1,0 +1,188 @@
+"""A level that begins anew: how soon it is known, and what is judged on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitor.drift import levels as lv
+from monitor.drift.judge import judge
+from monitor.drift.series import DAY, HOUR
+from monitor.drift.settings import Settings
+from monitor.drift.state import State
+from monitor.messages.words import utc
+from tests.support.drift import START, Ranking, known, on, verdicts
+
+BEGAN = START + 33 * DAY + 5 * HOUR
+ANEW = Settings(begun_anew=(BEGAN,))
+LOWER = Ranking.of(60, peak=900).since(33.2, mean=0.9)
+
+
+def kinds(found: list) -> set[str]:
+    return {v.kind for v in found}
+
+
+def test_after_two_days_there_are_verdicts_on_the_new_level() -> None:
+    found = verdicts(LOWER.draw(), ANEW)
+    assert kinds(on(found, 33.5, 36)) == {"not_enough_data"}
+    known = f"of 2, so until {utc(START + 36 * DAY)} at least"
+    said = "whole UTC days since the level began anew, labels included"
+    assert on(found, 33.5, 35)[0].lacks == f"{said}: less than one {known}"
+    assert on(found, 35.3)[0].lacks == f"{said}: 1 {known}"
+    assert kinds(on(found, 36)) == {"healthy"}
+    assert on(found, 36.5)[0].lacks == "a whole reference since the level began anew: 2 of 28 days"
+
+
+@pytest.mark.parametrize("hour", [0, 1, 12, 23])
+def test_what_a_new_level_lacks_never_promises_a_verdict_before_it_comes(hour: int) -> None:
+    began = START + 33 * DAY + hour * HOUR
+    found = [v for v in verdicts(Ranking.of(38, peak=900).draw(), Settings(begun_anew=(began,))) if v.end > began]
+    first = next(v.end for v in found if v.kind == "healthy") - HOUR
+    waiting = [v for v in found if v.end <= first]
+    assert {v.lacks.partition("so until ")[2] for v in waiting[:-1]} == {f"{utc(first)} at least"}
+    assert waiting[-1].lacks == "a first hour since the new level is known"
+    assert not any("2 of 2" in v.lacks for v in waiting)
+    assert first == -(-began // DAY) * DAY + 2 * DAY
+
+
+def test_what_was_open_is_withdrawn() -> None:
+    found = verdicts(Ranking.of(40, peak=900).since(32, mean=0.9).draw(), ANEW)
+    assert on(found, 33)[0].is_degraded
+    assert [c.became for v in found for c in v.changes if v.end == BEGAN + HOUR and not c.unit] == ["withdrawn"]
+
+
+@pytest.mark.parametrize("day", [37, 40, 55])
+def test_a_drop_from_the_new_level_is_found(day: float) -> None:
+    found = verdicts(LOWER.since(day, mean=0.93).draw(), ANEW)
+    assert not any(v.is_degraded for v in on(found, 36, day))
+    assert any(v.is_degraded for v in on(found, day, day + 1))
+
+
+def test_a_slice_that_moved_by_itself_is_judged_on_its_own_new_level() -> None:
+    moved = Ranking.of(60, peak=3000).since(33.2, mean=1.1, slices=[0]).since(33.2, mean=0.85, slices=[2])
+    assert kinds(on(verdicts(moved.draw(), ANEW), 36)) == {"healthy"}
+    alarms = {a.unit for v in on(verdicts(moved.since(40, mean=0.85, slices=[2]).draw(), ANEW), 40) for a in v.alarms}
+    assert "slice 2" in alarms
+    assert not alarms & {"slice 0", "slice 1"}
+
+
+@pytest.mark.parametrize("what", [{"coverage": 0.6}, {"rate": 0.3}])
+def test_labels_and_traffic_are_taken_as_they_have_become(what: dict[str, float]) -> None:
+    found = verdicts(Ranking.of(60, peak=2000).since(33.2, **what).draw(), ANEW)
+    assert kinds(on(found, 33.5, 36)) == {"not_enough_data"}
+    assert kinds(on(found, 37)) == {"healthy"}
+
+
+def test_labels_that_break_on_the_new_level_are_still_found() -> None:
+    found = verdicts(LOWER.since(37, 37.5, coverage=0.1).draw(), ANEW)
+    assert kinds(on(found, 37.1, 37.4)) == {"labels_suspect"}
+
+
+def test_a_better_level_is_no_offer_once_it_was_taken() -> None:
+    better = Ranking.of(60, peak=900).since(33.2, mean=1.06)
+    assert any(v.improved for v in verdicts(better.draw()))
+    assert not any(v.improved for v in on(verdicts(better.draw(), ANEW), 33.5))
+
+
+def test_thin_slices_lean_on_the_others() -> None:
+    thin = Ranking.of(40, peak=900).since(0, rate=0.02, slices=[1]).since(33.2, mean=0.9)
+    state = known(thin.draw(), ANEW)
+    assert state.baseline is not None
+    before = known(thin.draw()).baseline
+    assert before is not None
+    moved = state.baseline.quality.level / before.quality.level
+    assert moved[0] == pytest.approx(0.9, abs=0.02)
+    assert moved[1] == pytest.approx(0.9, abs=0.03)
+    assert state.levels.ratios[lv.QUALITY] == pytest.approx(np.ones(3), abs=0.02)
+
+
+def test_a_whole_reference_takes_its_place() -> None:
+    late = on(verdicts(Ranking.of(70, peak=900).since(33.2, mean=0.9).draw(), ANEW), 62.5)
+    assert kinds(late) == {"healthy"}
+    assert late[-1].lacks == ""
+    assert late[-1].reference_days >= 27
+
+
+def test_several_beginnings_follow_each_other() -> None:
+    twice = LOWER.since(45, mean=1.2)
+    settings = Settings(begun_anew=(BEGAN, START + 45 * DAY))
+    found = verdicts(twice.draw(), settings)
+    assert kinds(on(found, 36, 45)) == {"healthy"}
+    assert kinds(on(found, 45, 47)) == {"not_enough_data"}
+    assert kinds(on(found, 47)) == {"healthy"}
+
+
+def test_without_a_baseline_nothing_is_kept() -> None:
+    found = verdicts(Ranking.of(40).draw(), Settings(begun_anew=(START + 5 * DAY,)))
+    assert kinds(on(found, 0, 19)) == {"not_enough_data"}
+    assert found[-1].kind == "healthy"
+
+
+@pytest.mark.parametrize("cut", [33 * 24 + 4, 34 * 24 + 7, 36 * 24, 37 * 24 + 1])
+def test_judging_bit_by_bit_comes_to_the_same(cut: int) -> None:
+    hours = LOWER.draw()
+    whole, last = judge(ANEW, None, hours)
+    first, state = judge(ANEW, None, hours.rows(0, cut))
+    assert state is not None
+    then, end = judge(ANEW, State.from_json(state.to_json()), hours.rows(cut, len(hours.starts)))
+    assert whole == [*first, *then]
+    assert last is not None
+    assert end is not None
+    assert last.to_json() == end.to_json()
+
+
+def test_labels_that_are_gone_are_no_new_level() -> None:
+    found = verdicts(Ranking.of(60, peak=900).since(32, 40, coverage=0.1).draw(), ANEW)
+    assert kinds(on(found, 32, 33)) == {"labels_suspect"}
+    assert kinds(on(found, 33.1, 40)) == {"labels_collapsed"}
+    late = on(found, 48)
+    assert kinds(late) == {"healthy"}
+    assert late[0].expected is not None
+    assert late[0].expected > 0.4
+
+
+def test_days_of_zeros_are_no_new_level() -> None:
+    found = verdicts(Ranking.of(45, peak=900).since(33.2, coverage=0.0).draw(), ANEW)
+    assert kinds(on(found, 33.21, 34.2)) == {"labels_suspect"}
+    assert kinds(on(found, 34.3)) == {"labels_collapsed"}
+    assert all(v.expected is None or v.expected == v.expected for v in found)
+
+
+def test_a_day_without_most_of_its_hours_is_no_day_of_the_new_level() -> None:
+    anew = Settings(begun_anew=(START + 31 * DAY,))
+    found = verdicts(Ranking.of(40, peak=900).since(31.1, 33.4, coverage=0.0).draw(), anew)
+    assert kinds(on(found, 31.2, 33.3)) == {"labels_suspect", "labels_collapsed"}
+    assert kinds(on(found, 33.6, 36)) == {"not_enough_data"}
+    assert on(found, 34.5)[0].lacks == (
+        "whole UTC days since the level began anew, labels included: less than one of 2, "
+        f"so until {utc(START + 36 * DAY)} at least; 3 brought too few requests or labels to count"
+    )
+    assert kinds(on(found, 36)) == {"healthy"}
+
+
+def test_labels_that_have_become_fewer_slowly_settle_too() -> None:
+    slow = Ranking.of(215, peak=900)
+    for day in range(30, 200):
+        slow = slow.since(day, coverage=0.9974, mean=1 / 0.9974)
+    anew = Settings(begun_anew=(START + 210 * DAY,))
+    found = verdicts(slow.since(210, coverage=0.7).draw(), anew)
+    assert kinds(on(found, 20, 210)) == {"healthy"}
+    assert kinds(on(found, 212)) == {"healthy"}
+
+
+def test_a_slice_whose_labels_are_lost_stays_so() -> None:
+    anew = Settings(begun_anew=(START + 34 * DAY,))
+    found = verdicts(Ranking.of(40, 4, 2000.0).since(32, 38, coverage=0.0, slices=[1]).draw(), anew)
+    assert kinds(on(found, 33.2, 38)) == {"slice_labels_collapsed"}
+
+
+def test_a_broken_day_before_a_gap_is_no_level_either() -> None:
+    anew = Settings(begun_anew=(START + 31 * DAY,))
+    past = Ranking.of(45, peak=900).since(31, 31 + 20 / 24, coverage=0.0).since(31 + 20 / 24, 32, coverage=0.6).draw()
+    before, state = judge(anew, None, past.rows(0, 32 * 24))
+    after, _ = judge(anew, state, past.rows(37 * 24, len(past.starts)))
+    assert kinds(on(before, 31.2)) == {"labels_suspect"}
+    assert kinds(on(after, 37, 39)) == {"not_enough_data"}
+    settled = on(after, 39.5)
+    assert kinds(settled) == {"healthy"}
+    assert settled[0].expected == pytest.approx(0.55, abs=0.02)

@@ -1,0 +1,55 @@
+"""The one look that says that all gates are well: where it does, none of them finds anything."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from monitor.drift.gates import (
+    EXPECTED_LABELLED,
+    EXPECTED_REQUESTS,
+    FIELDS,
+    LABELLED,
+    LABELS_RATIO,
+    LISTS_RATIO,
+    REFUSED_ROWS,
+    REQUESTS,
+    TOTAL,
+    TRAFFIC_AGAIN_RATIO,
+    Spread,
+    are_well,
+    labels_suspect,
+    lists_short,
+    rows_refused,
+    traffic_low,
+)
+from monitor.drift.series import Floats
+
+SPREAD = Spread(0.02, 0.1)
+USUAL = 10.0
+"""Items a request."""
+SHARES = [0.3, 0.99, 1.0, 1.01, 1.2, 2.0]
+"""Of the limits, most of them well."""
+
+
+def drawn(rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
+    """Sums of a step, of three hours and of a day, items and refused rows, around where a gate may find something."""
+    sums = rng.uniform(0, 2000, (3, FIELDS, 1))
+    labels, requests, items = rng.choice(SHARES, (3, 3, 1), p=[0.04, 0.04, 0.04, 0.28, 0.3, 0.3])
+    sums[:, LABELLED] = labels * LABELS_RATIO * sums[:, EXPECTED_LABELLED]
+    sums[:, REQUESTS] = requests * TRAFFIC_AGAIN_RATIO * sums[:, EXPECTED_REQUESTS]
+    sums[:, TOTAL] *= rng.random((3, 1)) > 0.02
+    return sums, items * LISTS_RATIO * USUAL * sums[:, REQUESTS], rng.uniform(0, REFUSED_ROWS + 2, 1).round()
+
+
+def test_no_gate_finds_anything_where_all_are_well() -> None:
+    rng, seen = np.random.default_rng(5), set[tuple[bool, bool]]()
+    for _ in range(3000):
+        sums, shown, refused = drawn(rng)
+        step, short, day = sums
+        low = traffic_low(short, day, SPREAD, lambda: np.ones((2, 1)))
+        suspect = labels_suspect((step, short, day), SPREAD), rows_refused(short, refused, 0.0)
+        lists = lists_short((step, short, day), shown[:2], lambda last=shown[2]: last, USUAL)
+        is_found = any(flags.any() for flags in (*low, *suspect, lists))
+        rows = [span.T.tolist() for span in sums]
+        seen.add((are_well(rows, shown[:2], USUAL, refused), is_found))
+    assert seen == {(True, False), (False, False), (False, True)}

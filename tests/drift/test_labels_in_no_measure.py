@@ -1,0 +1,261 @@
+"""With judgments or a column of labels a request without a label is in no measure: labels that stop are not traffic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from monitor.drift import gates as g
+from monitor.drift.judge import judge
+from monitor.drift.series import DAY, HOUR, Floats
+from monitor.drift.settings import Settings
+from monitor.drift.verdicts import Verdict
+from tests.support.drift import Ranking, day, on, verdicts
+
+SETTINGS = Settings(counts_unlabelled=False)
+
+
+def judged(ranking: Ranking, seed: int = 1) -> list[Verdict]:
+    return verdicts(ranking.draw(seed, counts_unlabelled=False), SETTINGS)
+
+
+def kinds(found: list[Verdict]) -> set[str]:
+    return {v.kind for v in found}
+
+
+@pytest.mark.parametrize("coverage", [1.1, 1.0, 0.05], ids=["nearly all", "nine of ten", "few"])
+@pytest.mark.parametrize("left", [0.0, 0.2])
+def test_labels_that_stop_are_suspect_while_as_many_requests_come_as_ever(coverage: float, left: float) -> None:
+    past = Ranking.of(36, peak=6000.0 if coverage < 0.1 else 600.0).since(0, coverage=coverage)
+    found = judged(past.since(31.5, 32.0, coverage=left))
+    assert kinds(on(found, 20, 31.5)) == {"healthy"}
+    assert kinds(on(found, 31.5, 32.0)) == {"labels_suspect"}
+    assert kinds(on(found, 32.2)) == {"healthy"}
+    last = on(found, 31.5, 32.0)[-1]
+    assert last.labels is not None
+    assert last.labels.coverage == pytest.approx(0.9 * coverage * left, abs=0.02)
+    assert last.labels.coverage_before == pytest.approx(0.9 * coverage, abs=0.02)
+    assert last.requests == pytest.approx(last.requests_expected, rel=0.1)
+
+
+def sums(requests: float, labelled: float) -> Floats:
+    """A span in which three of ten requests usually have a label, and are in the measure."""
+    found = np.zeros((g.FIELDS, 1))
+    found[[g.REQUESTS, g.SERVED, g.EXPECTED_REQUESTS]] = requests
+    found[g.EXPECTED_LABELLED] = 0.3 * requests
+    found[[g.JUDGED, g.LABELLED]] = labelled
+    found[[g.EXPECTED, g.TOTAL]] = 0.5 * labelled
+    return found
+
+
+@pytest.mark.parametrize(
+    ("lately", "labelled", "is_suspect"),
+    [(180, 0, True), (180, 40, False), (90, 0, True), (90, 18, False), (90, 10, True)],
+    ids=["gone", "back", "thin and gone", "thin and back", "thin and hardly back"],
+)
+def test_a_day_with_an_outage_makes_nothing_suspect_once_labels_are_back(
+    lately: int, labelled: int, is_suspect: bool
+) -> None:
+    """By chance, and by less than half: of the labels that so few requests usually have."""
+    spans = sums(lately / 3, labelled / 3), sums(lately, labelled), sums(8 * lately, 0.8 * lately)
+    assert g.labels_suspect(spans, g.Spread(0.02, 0.1)).tolist() == [is_suspect]
+
+
+def test_requests_are_told_whether_they_have_a_label_or_not() -> None:
+    past = Ranking.of(36, peak=6000.0).since(0, coverage=0.1)
+    hours = past.draw(counts_unlabelled=False)
+    found = verdicts(hours, SETTINGS)
+    assert on(found, 33)[0].requests == hours.served[33 * 24 - 2 : 33 * 24 + 1].sum()
+    assert on(found, 33)[0].requests_expected == pytest.approx(on(found, 33)[0].requests, rel=0.1)
+    assert on(found, 3)[0].coverage == pytest.approx(0.09, abs=0.03)
+    assert on(found, 33)[0].coverage == pytest.approx(0.09, abs=0.005)
+    assert on(found, 33)[0].coverage_expected == pytest.approx(0.09, abs=0.005)
+
+
+@pytest.mark.parametrize("coverage", [1.0, 0.05])
+def test_traffic_that_falls_is_low_and_its_labels_are_well(coverage: float) -> None:
+    past = Ranking.of(36, peak=600.0 / coverage).since(0, coverage=coverage)
+    found = judged(past.since(31.5, 32.0, rate=0.2))
+    assert kinds(on(found, 31.65, 32.0)) == {"traffic_low"}
+    last = on(found, 31.65, 32.0)[-1]
+    assert last.requests == pytest.approx(0.2 * (last.requests_expected or 0), rel=0.1)
+    assert kinds(on(found, 32.2)) == {"healthy"}
+
+
+def test_a_fall_with_somewhat_fewer_labels_is_one_of_the_model() -> None:
+    """What there is no label of cannot lower the mean, so it explains nothing."""
+    found = judged(Ranking.of(36, peak=2000.0).since(31.5, mean=0.9, coverage=0.75))
+    assert kinds(on(found, 31.5)) <= {"healthy", "degraded"}
+    assert kinds(on(found, 32.5)) == {"degraded"}
+
+
+def test_a_slice_that_loses_its_labels_is_not_missing() -> None:
+    found = judged(Ranking.of(36).since(31.5, 33.5, coverage=0.0, slices=[1]))
+    assert kinds(on(found, 31.6, 33.5)) == {"slice_labels_suspect", "slice_labels_collapsed"}
+    assert {s.slice for v in on(found, 31.6, 33.5) for s in v.lost} == {"slice 1"}
+    assert kinds(on(found, 34)) == {"healthy"}
+
+
+def test_a_slice_without_requests_is_missing() -> None:
+    found = judged(Ranking.of(36).since(31.5, rate=0.0, slices=[1]))
+    assert kinds(on(found, 31.7)) == {"slice_missing"}
+
+
+def test_fewer_labels_for_good_are_what_is_usual_after_four_whole_days() -> None:
+    past = Ranking.of(50, peak=6000.0).since(31.5, coverage=0.3)
+    found = judged(past.since(42.5, mean=0.9))
+    assert kinds(on(found, 31.6, 35.0)) == {"labels_suspect", "labels_collapsed"}
+    assert kinds(on(found, 36.3, 42.5)) == {"healthy"}
+    assert kinds(on(found, 43.5)) == {"degraded"}
+    assert on(found, 40)[0].requests_expected == pytest.approx(on(found, 40)[0].requests, rel=0.15)
+
+
+def test_labels_that_stay_away_are_never_what_is_usual() -> None:
+    found = judged(Ranking.of(60).since(31.5, coverage=0.0))
+    assert kinds(on(found, 33)) == {"labels_collapsed"}
+
+
+def test_a_slice_of_which_fewer_requests_have_a_label_shifts_no_mix() -> None:
+    past = Ranking.of(40, peak=3000.0).since(0, coverage=0.1, slices=[0])
+    found = judged(past)
+    assert not any(v.mix_shifted for v in found)
+    assert kinds(on(found, 20)) == {"healthy"}
+    worse = on(judged(past.since(33, mean=0.8, slices=[0])), 33)
+    (split,) = [v.split for v in worse if v.split is not None][:1]
+    assert split.by_z[0].slice == "slice 0"
+    assert abs(split.mix) < 0.02 * abs(split.value - split.before) + 0.002
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_thin_traffic_an_outage_of_labels_is_found(seed: int) -> None:
+    past = Ranking.of(40, slices=1, peak=4.0).since(0, coverage=1.1)
+    found = judged(past.since(33.0, 34.0, coverage=0.0), seed)
+    lost = [v.kind for v in on(found, 33.1, 34.0)]
+    assert set(lost) <= {"labels_suspect", "healthy"}  # the latter where next to nothing came for hours
+    assert lost.count("labels_suspect") > 0.5 * len(lost)
+    assert kinds(on(found, 20, 33)) == {"healthy"}
+
+
+def test_an_outage_in_the_reference_makes_nothing_unusual_of_what_is_usual() -> None:
+    found = judged(Ranking.of(40).since(6.0, 8.5, coverage=0.0))
+    assert kinds(on(found, 15)) == {"healthy"}
+    assert on(found, 15)[0].coverage_expected == pytest.approx(0.9, abs=0.02)
+    assert on(found, 20.5)[0].requests == pytest.approx(on(found, 20.5)[0].requests_expected, rel=0.15)
+
+
+# ---- labels of all kinds -------------------------------------------------------------------------------------------
+
+
+FEW = 6000.0
+"""Requests an hour of which so few have a label that these are some hundred."""
+
+
+def few(days: int, peak: float = FEW) -> Ranking:
+    return Ranking.of(days, peak=peak).since(0, coverage=0.1)
+
+
+def shaped(past: Ranking, factor: np.ndarray) -> Ranking:
+    """With factors on the labels of each step."""
+    return replace(past, coverage=past.coverage * factor[:, None])
+
+
+def test_step_by_step_it_comes_to_the_same_while_an_alarm_is_open() -> None:
+    hours = few(40).since(31, mean=0.8).since(34, coverage=0.42).draw(counts_unlabelled=False)
+    whole, state, found = judge(SETTINGS, None, hours)[0], None, []
+    for row in range(len(hours.starts)):
+        some, state = judge(SETTINGS, state, hours.rows(row, row + 1))
+        found += some
+    assert found == whole
+    assert "labels_suspect" in kinds(on(found, 34))
+
+
+@pytest.mark.parametrize("by", ["weekday", "workdays", "night", "every fourth hour", "chance"])
+def test_labels_that_are_given_at_some_hours_only_are_what_is_usual(by: str) -> None:
+    past = few(45)
+    hour, weekday = past.starts % DAY // HOUR, past.starts // DAY % 7
+    by_chance = np.random.default_rng(1).random(len(hour)) < 0.5
+    factors = {
+        "weekday": np.where(weekday < 2, 0.2, 1.0),
+        "workdays": np.where(weekday < 2, 0.0, 1.0),
+        "night": np.where((hour >= 8) & (hour < 20), 0.3, 1.0),
+        "every fourth hour": (hour % 4 == 0) * 1.0,
+        "chance": by_chance * 1.0,
+    }
+    assert not any(v.is_data for v in judged(shaped(past, factors[by])))
+
+
+def test_labels_that_spread_widely_are_missed_when_all_are_gone() -> None:
+    past = few(45)
+    spread = np.random.default_rng(5).lognormal(-0.045, 0.3, len(past.starts))
+    found = judged(shaped(past, spread).since(31.5, 40, coverage=0.0))
+    assert kinds(on(found, 20, 31.5)) == {"healthy"}
+    assert kinds(on(found, 31.7, 40)) == {"labels_suspect", "labels_collapsed"}
+
+
+def test_slices_with_next_to_no_labels_shift_no_mix() -> None:
+    """What is expected of them is no more for that it is counted in whole labels."""
+    past = Ranking.of(60, slices=21, peak=600 * 21)
+    rate, level = np.array([20.0] + [1.0] * 20) / 60, np.array([0.65] + [0.45] * 20) / np.linspace(0.5, 0.6, 21)
+    found = judged(replace(past, rate=past.rate * rate, mean=past.mean * level, coverage=past.coverage / 9))
+    assert kinds(on(found, 14)) == {"healthy"}
+    assert not any(v.mix_shifted for v in found)
+
+
+def test_a_new_level_with_fewer_labels_is_judged_after_two_days() -> None:
+    settings = replace(SETTINGS, begun_anew=(day(31.5),))
+    found = verdicts(few(45).since(31.5, coverage=0.4).draw(counts_unlabelled=False), settings)
+    assert kinds(on(found, 31.5, 34.0)) == {"not_enough_data"}
+    assert kinds(on(found, 34.0)) == {"healthy"}
+
+
+@pytest.mark.parametrize("left", [0.45, 0.5, 0.55, 0.6])
+def test_about_half_of_the_labels_are_soon_what_is_usual(left: float) -> None:
+    found = judged(few(60, 1500.0).since(31.5, coverage=left))
+    assert kinds(on(found, 36.5)) == {"healthy"}
+
+
+def test_more_requests_with_as_many_labels_as_ever_have_lost_none() -> None:
+    found = judged(few(60).since(31, 36, rate=3.0, coverage=1 / 3))
+    assert kinds(on(found, 20)) == {"healthy"}
+    assert not any(v.mix_shifted for v in found)
+
+
+@pytest.mark.parametrize("coverage", [0.003, 0.01])
+def test_of_labels_that_are_thin_a_day_tells_that_they_are_gone(coverage: float) -> None:
+    past = Ranking.of(45).since(0, coverage=coverage)
+    found = judged(past.since(31.5, coverage=0.0))
+    assert not any(v.is_data for v in judged(past))
+    lost = [v.kind for v in on(found, 33)]
+    assert "traffic_low" not in lost
+    assert {v.lacks for v in on(found, 33) if v.kind == "not_enough_data"} <= {
+        "labels: for a day no request has had one"
+    }
+    assert sum("labels" in kind for kind in lost) > 0.5 * len(lost)
+
+
+def test_lists_that_are_short_by_night_are_not_missing_where_labels_are_few() -> None:
+    past = Ranking.of(45).since(0, coverage=0.01)
+    short = replace(past, items=np.where(past.starts % DAY // HOUR < 5, 4.0, 10.0))
+    assert "positions_missing" not in kinds(on(judged(short), 16))
+
+
+def test_a_slice_with_fewer_labels_for_good_is_judged_by_them() -> None:
+    past = few(60).since(31.5, coverage=0.4, slices=[0])
+    found = judged(past.since(45, mean=0.7, slices=[0]))
+    assert kinds(on(found, 37, 45)) == {"healthy"}
+    assert "slice 0" in {a.unit for v in on(found, 46) for a in v.alarms}
+
+
+def test_requests_are_told_by_hour_while_a_new_level_is_learnt_and_of_slices_that_never_had_a_label() -> None:
+    settings = replace(SETTINGS, begun_anew=(day(33.0),))
+    past = few(45).since(0, coverage=0.0, slices=[2])
+    by_day = np.where(past.starts % DAY // HOUR < 12, 1.0, 0.4)
+    hours = shaped(past, by_day).draw(counts_unlabelled=False)
+    found = verdicts(hours, settings)
+    for verdict in on(found, 30, 33) + on(found, 33.125, 35) + on(found, 35.125):
+        until = int(np.searchsorted(hours.starts, verdict.end))
+        assert verdict.requests == hours.served[until - verdict.span // HOUR : until].sum()
+        known = hours.served[until - verdict.span // HOUR : until, :2].sum()
+        assert verdict.requests_expected == pytest.approx(known, rel=0.2)

@@ -1,0 +1,166 @@
+"""Labels that are missing, told apart from people who leave fewer of them because they find less."""
+
+import numpy as np
+import pytest
+
+from monitor.drift.gates import (
+    EXPECTED,
+    EXPECTED_LABELLED,
+    EXPECTED_REQUESTS,
+    FIELDS,
+    JUDGED,
+    LABELLED,
+    REQUESTS,
+    SERVED,
+    TOTAL,
+    Spread,
+    labels_explain,
+    labels_suspect,
+)
+from monitor.drift.series import HOUR, Floats
+from tests.support.drift import Ranking, day, on, verdicts
+
+
+def test_fewer_labels_of_worse_lists_are_no_outage() -> None:
+    worse = Ranking.of(38, peak=60.0).since(31, mean=0.85, coverage=0.7)
+    found = on(verdicts(worse.draw()), 31)
+    opened = next(v.end for v in found if v.is_degraded)
+    later = [v for v in found if v.end >= opened]
+    assert later
+    assert {v.kind for v in later} == {"degraded"}
+
+
+def test_an_outage_in_the_middle_of_a_degradation_is_told_as_one() -> None:
+    worse = Ranking.of(36, peak=100.0).since(31, mean=0.7).since(33.5, 34.5, coverage=0.0)
+    found = verdicts(worse.draw())
+    assert {v.kind for v in on(found, 33.75, 34.5)} == {"labels_suspect"}
+    assert {v.kind for v in on(found, 34.75)} == {"degraded"}
+
+
+def test_on_thin_traffic_an_outage_ends_soon_after_its_labels_are_back() -> None:
+    thin = Ranking.of(36, peak=40.0, slices=2).since(31.5, 32.0, coverage=0.0)
+    found = verdicts(thin.draw())
+    lost = [v.end for v in found if v.is_data]
+    assert {v.kind for v in on(found, 31.75, 32.0)} == {"labels_suspect"}
+    ends = next(v.end for v in on(found, 32.0) if v.kind == "healthy")
+    assert ends <= on(found, 32.0)[0].end + 6 * HOUR
+    assert max(lost) < ends
+
+
+def sums(requests: float, labelled: float, worth: float = 0.5) -> Floats:
+    """A span in which nine of ten requests are expected to have a label, and each label to be worth .5."""
+    found = np.zeros((FIELDS, 1))
+    found[[REQUESTS, JUDGED, SERVED, EXPECTED_REQUESTS]] = requests
+    found[EXPECTED_LABELLED], found[LABELLED] = 0.9 * requests, labelled
+    found[EXPECTED], found[TOTAL] = 0.45 * requests, worth * labelled
+    return found
+
+
+@pytest.mark.parametrize(("lately", "is_suspect"), [(0, True), (26, True), (28, False), (36, False)])
+def test_on_thin_traffic_a_day_without_labels_counts_only_while_they_are_missing_still(
+    lately: int, is_suspect: bool
+) -> None:
+    """Of 36 labels expected in the last three hours 1.5 standard errors, nine, must be missing."""
+    spans = sums(10, lately / 4), sums(40, lately), sums(400, 180)
+    assert labels_suspect(spans, Spread(0.02, 0.1)).tolist() == [is_suspect]
+
+
+@pytest.mark.parametrize(
+    ("requests", "worth", "is_suspect"),
+    [(50, 0.5, True), (60, 0.473, True), (60, 0.457, False), (60, 0.44, False), (600, 0.44, True), (48, 0.5, False)],
+    ids=["of few all", "of few 88 %", "of few 82 %", "of few most", "of many most", "of fewer"],
+)
+def test_a_third_of_few_labels_is_missing_only_if_that_explains_as_good_as_all_of_the_fall(
+    requests: int, worth: float, is_suspect: bool
+) -> None:
+    lately, nothing = sums(requests, 0.6 * requests, worth), sums(1, 1)
+    assert labels_suspect((nothing, lately, nothing), Spread(0.02, 0.1)).tolist() == [is_suspect]
+
+
+def test_a_night_in_which_some_labels_are_lost_is_told_before_anybody_is_paged() -> None:
+    thin = Ranking.of(33, peak=130.0, slices=1).since(30.375, 30.625, coverage=0.6)  # 25 to 40 requests an hour
+    found = verdicts(thin.draw())
+    assert {v.kind for v in on(found, 30.5, 30.625)} == {"labels_suspect"}
+    assert not any(v.is_degraded for v in found)
+
+
+@pytest.mark.parametrize(("peak", "left"), [(60.0, 0.65), (60.0, 0.75), (150.0, 0.7), (600.0, 0.8)])
+def test_labels_of_which_a_part_is_lost_for_a_day_are_suspect_and_no_worse_model(peak: float, left: float) -> None:
+    """On thin traffic the evidence of a fall is gathered before labels could be suspect by themselves."""
+    for seed in range(4):
+        lost = Ranking.of(36, peak=peak, seed=seed).since(31.4, 32.6, coverage=left)
+        found = verdicts(lost.draw(seed))
+        assert not any(v.is_degraded for v in found)
+        during = [v for v in on(found, 31.4, 32.6) if v.is_data]
+        assert len(during) >= 15
+        assert {v.kind for v in during} <= {"labels_suspect", "labels_collapsed"}
+        assert not any(v.is_data for v in on(found, 33.1)), "soon after they are there again"
+
+
+def test_labels_that_are_suspect_for_a_fall_that_they_explain_have_been_so_since_it_began() -> None:
+    held = 0
+    for seed in range(6):
+        found = verdicts(Ranking.of(36, peak=60.0, seed=seed).since(31.4, 32.6, coverage=0.75).draw(seed))
+        first = next((v for v in found if v.labels is not None), None)
+        if first is not None and first.labels is not None and first.labels.since < first.end:
+            held += 1
+            assert abs(first.labels.since - day(31.4)) < 12 * HOUR
+            assert first.labels.span == first.end - first.labels.since + HOUR
+    assert held >= 2
+
+
+@pytest.mark.parametrize(("mean", "left"), [(0.9, 0.97), (0.8, 0.95), (0.7, 0.9), (0.85, 0.85)])
+def test_a_model_that_costs_some_labels_too_is_degraded_all_the_same(mean: float, left: float) -> None:
+    for seed in range(3):
+        found = verdicts(Ranking.of(36, peak=150.0, seed=seed).since(31.4, mean=mean, coverage=left).draw(seed))
+        assert not any(v.is_data for v in found)
+        assert next(v.end for v in found if v.is_degraded) <= day(31.4) + 20 * HOUR
+
+
+def fall(worth: float, lacking: tuple[float, ...], requests: float = 400) -> Floats:
+    """Sums of a fall by slice, each with a share of its labels, and these worth a share of what they were."""
+    return np.concatenate([sums(requests, 0.9 * requests * left, 0.5 * worth) for left in lacking], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("worth", "lacking", "unit", "is_explained"),
+    [
+        (1.0, (0.8, 0.8, 0.8), 0, True),
+        (1.0, (0.8, 0.8, 0.8), 2, True),
+        (0.95, (0.8, 0.8, 0.8), 0, True),
+        (0.9, (0.8, 0.8, 0.8), 0, False),
+        (1.0, (0.97, 0.97, 0.97), 0, False),
+        (1.0, (1.0, 1.0, 0.4), 0, False),
+        (1.0, (1.0, 1.0, 0.4), 3, False),
+        (1.0, (0.7, 0.7, 1.0), 3, False),
+    ],
+    ids=["all", "a slice", "most", "not most", "few", "of one slice", "of that slice", "another slice"],
+)
+def test_labels_explain_a_fall_if_they_are_missing_everywhere_and_are_worth_what_they_were(
+    worth: float, lacking: tuple[float, ...], unit: int, is_explained: bool
+) -> None:
+    assert labels_explain(fall(worth, lacking), unit, Spread(0.02, 0.1)) is is_explained
+
+
+def test_labels_that_are_in_no_measure_explain_no_fall() -> None:
+    unseen = fall(1.0, (0.8, 0.8))
+    unseen[JUDGED] = unseen[LABELLED]
+    assert not labels_explain(unseen, 0, Spread(0.02, 0.1))
+
+
+@pytest.mark.parametrize("hours", [30, 36])
+def test_labels_that_were_missing_with_the_items_that_were_not_logged_are_back_with_these(hours: int) -> None:
+    """Clicks on items that are not logged match nothing, and that ends when the lists are whole again."""
+    until = 32 + hours / 24
+    short = Ranking.of(38, peak=300.0).since(32, until, items=0.4, coverage=0.55)
+    found = verdicts(short.draw())
+    assert {v.kind for v in on(found, 32.1, until)} == {"positions_missing"}
+    assert {v.kind for v in on(found, until)} <= {"positions_missing", "healthy"}
+    assert {v.kind for v in on(found, until + 0.2)} == {"healthy"}
+
+
+def test_labels_that_were_lost_before_lists_were_short_are_suspect_after_it_too() -> None:
+    lost = Ranking.of(36, peak=300.0).since(32, 34, coverage=0.2).since(32.5, 32.8, items=0.4)
+    found = verdicts(lost.draw())
+    assert {v.kind for v in on(found, 32.55, 32.8)} == {"positions_missing"}
+    assert {v.kind for v in on(found, 33.2, 34)} == {"labels_collapsed"}

@@ -1,0 +1,239 @@
+"""What happens to one slice: its labels are lost, it vanishes, it grows. The others are judged meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from monitor.drift.judge import judge
+from monitor.drift.series import Hours
+from monitor.drift.settings import Settings
+from monitor.drift.state import State
+from monitor.drift.verdicts import Verdict
+from tests.support import drift
+from tests.support.drift import Ranking, known, on, verdicts
+
+
+def kinds(found: list[Verdict]) -> set[str]:
+    return {v.kind for v in found}
+
+
+def units(found: list[Verdict]) -> set[str]:
+    """Whose alarms are open at any time."""
+    return {alarm.unit for v in found for alarm in v.alarms}
+
+
+# ---- labels of one slice ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("slices", "peak"), [(3, 600.0), (8, 2000.0), (20, 4000.0)])
+def test_lost_labels_of_a_slice_are_no_worse_model(slices: int, peak: float) -> None:
+    found = verdicts(Ranking.of(40, slices, peak).since(32, 36, coverage=0.0, slices=[1]).draw())
+    during = on(found, 32.13, 36)
+    assert kinds(during) == {"slice_labels_suspect", "slice_labels_collapsed"}
+    assert kinds(on(found, 33.2, 36)) == {"slice_labels_collapsed"}
+    assert {lost.slice for v in during for lost in v.lost} == {"slice 1"}
+    last = during[-1].lost[0]
+    assert (last.coverage, last.coverage_before) == (0.0, pytest.approx(0.9, abs=0.03))
+    assert kinds(on(found, 36.2)) == {"healthy"}
+    assert units(found) == set()
+
+
+@pytest.mark.parametrize(("slices", "peak"), [(3, 60.0), (8, 160.0), (20, 400.0)])
+@pytest.mark.parametrize("since", [32, 32.4])
+def test_lost_labels_of_a_thin_slice_are_no_worse_model_at_night_either(slices: int, peak: float, since: float) -> None:
+    for seed in range(3):
+        past = Ranking.of(38, slices, peak, seed=seed).since(since, 35, coverage=0.0, slices=[1])
+        found = verdicts(past.draw(seed))
+        assert kinds(on(found, 15, since)) == {"healthy"}
+        assert kinds(on(found, since + 0.5, 35)) == {"slice_labels_suspect", "slice_labels_collapsed"}
+        assert kinds(on(found, 35.5)) == {"healthy"}
+        assert units(found) == set()
+
+
+def test_who_clicks_seldom_has_lost_no_labels() -> None:
+    thin = Ranking.of(60, 20, 400.0).since(0, coverage=0.3)
+    assert kinds(on(verdicts(thin.draw()), 15)) <= {"healthy", "not_enough_data"}
+
+
+@pytest.mark.parametrize(("slices", "peak"), [(3, 60.0), (3, 170.0), (8, 400.0)])
+@pytest.mark.parametrize(("left", "by"), [(0.6, 32.5), (0.5, 32.5), (0.4, 34)])
+def test_a_slice_that_got_so_bad_that_few_click_is_degraded_to_the_end(
+    slices: int, peak: float, left: float, by: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its labels may be what is missing, that is said first: at 40 % of them it takes two days at the most."""
+    monkeypatch.setattr(drift, "UNLABELLED", 0.25)
+    for seed in range(3):
+        worse = Ranking.of(40, slices, peak, seed=seed).since(31.75, mean=0.72, coverage=left, slices=[1])
+        found = verdicts(worse.draw(seed))
+        opened = next(i for i, v in enumerate(found) if "slice 1" in units([v]))
+        assert opened < by * 24
+        assert kinds(found[opened:]) == {"degraded"}
+        assert all("slice 1" in units([v]) for v in found[opened:])
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2])
+def test_a_slice_that_is_left_out_holds_up_no_end_of_overall(share: float) -> None:
+    shares = [0.5, 0.5 - share, share]
+    worse = Ranking.of(38, 3, 2400.0).since(32, 34, mean=0.8).since(33, coverage=0.0, slices=[2])
+    for column, part in enumerate(shares):
+        worse = worse.since(0, rate=3 * part, slices=[column])
+    found = verdicts(worse.draw())
+    assert "" in units(on(found, 33.5, 34))
+    assert "" not in units(on(found, 34.3))
+
+
+@pytest.mark.parametrize("slices", [[0], [0, 1, 2]])
+def test_lost_labels_are_no_worse_model_while_a_tiny_slice_is_degraded(slices: list[int]) -> None:
+    worse = Ranking.of(36, 3, 2400.0)
+    for column, part in enumerate([0.55, 0.43, 0.02]):
+        worse = worse.since(0, rate=3 * part, slices=[column])
+    lost = worse.since(32, mean=0.6, slices=[2]).since(33, coverage=0.0 if slices == [0] else 0.45, slices=slices)
+    found = verdicts(lost.draw())
+    assert units(on(found, 32.5, 33)) == {"slice 2"}
+    assert kinds(on(found, 33.1)) == {"labels_suspect", "labels_collapsed"}
+    assert units(on(found, 33.1)) == {"slice 2"}
+
+
+@pytest.mark.parametrize("peak", [200.0, 600.0, 3000.0])
+def test_labels_of_half_the_traffic_are_lost_for_a_day_only_once(peak: float) -> None:
+    found = verdicts(Ranking.of(38, 6, peak).since(32, coverage=0.0, slices=[0, 1, 2]).draw())
+    during = [v.kind for v in on(found, 32.1)]
+    assert units(found) == set()
+    assert sum(a != b for a, b in itertools.pairwise(during)) <= 2
+    assert {kind.rsplit("_", 1)[1] for kind in during[24:]} == {"collapsed"}
+
+
+def test_what_is_left_out_closes_no_alarm() -> None:
+    worse = Ranking.of(40, 3, 900.0).since(32, mean=0.7, slices=[1]).since(33, coverage=0.0, slices=[1])
+    found = verdicts(worse.draw())
+    assert kinds(on(found, 33.2, 34)) == {"slice_labels_suspect"}
+    late = on(found, 33.2)
+    assert all(units([v]) >= {"", "slice 1"} for v in late)
+
+
+def test_a_slice_that_went_silent_after_it_lost_its_labels_lacks_them_no_more() -> None:
+    past = Ranking.of(40, 4, 2000.0).since(32, coverage=0.0, slices=[1]).since(33, rate=0.0, slices=[1])
+    found = verdicts(past.draw())
+    assert kinds(on(found, 32.2, 34)) == {"slice_labels_suspect", "slice_labels_collapsed"}
+    assert kinds(on(found, 34.2, 35)) == {"slice_missing"}
+
+
+def test_the_others_are_judged_while_the_labels_of_one_are_lost() -> None:
+    lost = Ranking.of(40, 8, 3000.0).since(32, 38, coverage=0.0, slices=[1])
+    found = verdicts(lost.since(34, mean=0.8, slices=[5]).draw())
+    opened = next(v for v in found if v.alarms)
+    assert 34 * 24 < (opened.end - found[0].end) // 3600 < 34 * 24 + 12
+    assert "slice 5" in units(on(found, 34, 38))
+    assert "slice 1" not in units(found)
+    assert opened.split is not None
+    assert min(opened.split.parts, key=lambda p: p.z).slice == "slice 5"
+
+
+def test_a_slice_that_got_worse_has_its_labels() -> None:
+    found = verdicts(Ranking.of(34, 8, 3000.0).since(32, mean=0.6, slices=[1]).draw())
+    assert kinds(on(found, 32.5)) == {"degraded"}
+    assert units(found) >= {"slice 1"}
+
+
+def test_where_most_have_lost_theirs_it_is_all_traffic() -> None:
+    found = verdicts(Ranking.of(36, 4, 2000.0).since(32, 34, coverage=0.0, slices=[0, 1, 2]).draw())
+    assert kinds(on(found, 32.2, 34)) == {"labels_suspect", "labels_collapsed"}
+
+
+def test_a_level_learns_nothing_of_lost_labels() -> None:
+    lost = known(Ranking.of(45, 8, 3000.0).since(30, 40, coverage=0.0, slices=[1]).draw())
+    plain = known(Ranking.of(45, 8, 3000.0).draw())
+    assert lost.baseline is not None
+    assert plain.baseline is not None
+    levels = lost.levels.ratios[0] * lost.baseline.quality.level
+    np.testing.assert_allclose(levels, plain.levels.ratios[0] * plain.baseline.quality.level, rtol=0.01)
+
+
+def test_a_reference_learns_nothing_of_lost_labels() -> None:
+    lost = known(Ranking.of(30, 8, 3000.0).since(18, 26, coverage=0.0, slices=[1]).draw())
+    plain = known(Ranking.of(30, 8, 3000.0).draw())
+    assert lost.baseline is not None
+    assert plain.baseline is not None
+    assert lost.fits == plain.fits
+    np.testing.assert_allclose(lost.baseline.quality.level, plain.baseline.quality.level, rtol=0.01)
+
+
+def test_bit_by_bit_comes_to_the_same_while_labels_of_a_slice_are_lost() -> None:
+    hours = Ranking.of(36, 8, 900.0).since(32, 34, coverage=0.0, slices=[1, 6]).since(33, mean=0.7).draw()
+    whole, end = judge(Settings(), None, hours)
+    state: State | None = None
+    one_by_one: list[Verdict] = []
+    cut = 31 * 24
+    for since, until in [(0, cut), *((row, row + 1) for row in range(cut, len(hours.starts)))]:
+        state = None if state is None else State.from_json(state.to_json())
+        some, state = judge(Settings(), state, hours.rows(since, until))
+        one_by_one += some
+    assert one_by_one == whole
+    assert state is not None
+    assert end is not None
+    assert state.to_json() == end.to_json()
+
+
+# ---- a slice that goes, or grows -------------------------------------------------------------------------------------
+
+
+def test_the_alarm_of_a_slice_that_vanishes_is_withdrawn_after_a_day() -> None:
+    past = Ranking.of(50, 20, 4000.0).since(32, mean=0.75, slices=[3]).since(33, rate=0.0, slices=[3])
+    found = verdicts(past.draw())
+    assert units(on(found, 32.5, 33)) >= {"slice 3"}
+    gone = [(v.end, c.became) for v in found for c in v.changes if c.unit == "slice 3"]
+    assert [became for _, became in gone] == ["firing", "withdrawn"]
+    assert 34 * 24 - 1 <= (gone[1][0] - found[0].end) // 3600 <= 34 * 24 + 1
+    assert units(on(found, 34.3)) == set()
+
+
+def test_it_stays_where_the_slice_comes_back_later_than_the_others() -> None:
+    past = Ranking.of(40, 20, 4000.0).since(32, mean=0.75, slices=[3]).since(33, 33.54, rate=0.0, slices=[3]).draw()
+    cut, back = 33 * 24, 33 * 24 + 12
+    first, state = judge(Settings(), None, past.rows(0, cut))
+    then, _ = judge(Settings(), state, past.rows(back, len(past.starts)))
+    assert [c.became for v in [*first, *then] for c in v.changes if c.unit == "slice 3"] == ["firing"]
+
+
+def test_it_stays_while_nothing_comes_at_all() -> None:
+    past = Ranking.of(40, 20, 4000.0).since(32, mean=0.75, slices=[3]).since(33, 35, rate=0.0)
+    found = verdicts(past.draw())
+    assert "slice 3" in units(on(found, 34.5, 35))
+    assert [c.became for v in on(found, 0, 36) for c in v.changes if c.unit == "slice 3"] == ["firing"]
+
+
+def test_what_was_thin_and_grows_pages_nobody_and_is_judged_by_itself_then() -> None:
+    pages = 0
+    for seed in range(12):
+        thin = Ranking.of(56, 4, 2000.0, seed=seed).since(0, 32, rate=0.005, slices=[2])
+        found = verdicts(thin.since(50, mean=0.8, slices=[2]).draw(seed))
+        pages += bool(units(on(found, 32, 50)))
+        assert "slice 2" in units(on(found, 50)), seed
+    assert pages == 0
+
+
+# ---- rows that are refused -------------------------------------------------------------------------------------------
+
+
+def refusing(hours: Hours, since: int, share: float) -> Hours:
+    """With rows refused from a day on: so many for each request."""
+    late = np.arange(len(hours.starts)) >= since * 24
+    return replace(hours, refused=hours.refused + late * share * hours.requests.sum(axis=1))
+
+
+def test_a_few_refused_rows_do_not_blind() -> None:
+    past = Ranking.of(45, 3, 600.0).since(40, mean=0.7).draw()
+    found = verdicts(refusing(past, 31, 0.03))
+    assert kinds(on(found, 31, 40)) == {"healthy"}
+    assert kinds(on(found, 40.5)) == {"degraded"}
+
+
+def test_rows_that_are_refused_for_long_become_usual() -> None:
+    found = verdicts(refusing(Ranking.of(60, 3, 600.0).since(55, mean=0.7).draw(), 31, 0.5))
+    assert kinds(on(found, 31.3, 35)) == {"rows_refused"}
+    assert kinds(on(found, 50, 55)) == {"healthy"}
+    assert kinds(on(found, 55.5)) == {"degraded"}

@@ -1,0 +1,23 @@
+"""What judging carries comes back from JSON as it was, by every NumPy that is supported."""
+
+from __future__ import annotations
+
+from types import GenericAlias, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monitor.drift.series import Floats
+from monitor.drift.state import _value
+
+NAMED: Any = GenericAlias(SimpleNamespace(__value__=np.ndarray[Any, Any]), (np.float64,))  # type: ignore[arg-type]
+"""`NDArray[np.float64]` as NumPy 2.5 has it, on Python 3.12 and newer: the name of a type."""
+
+
+@pytest.mark.parametrize("kind", [Floats, NAMED, NAMED | None], ids=["alias", "named", "named or none"])
+def test_an_array_is_read_back_whatever_kind_of_name_its_type_has(kind: Any) -> None:
+    """On Python 3.13 all states were read back as dictionaries, and judging failed with the second run."""
+    found = _value({"shape": [1, 2], "type": "<f8", "numbers": [0.1, 2.0]}, kind)
+    assert isinstance(found, np.ndarray)
+    assert found.tolist() == [[0.1, 2.0]]

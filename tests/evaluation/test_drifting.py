@@ -1,0 +1,377 @@
+"""From stored buckets to verdicts, and from verdicts to incidents and those who are told."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TypedDict
+
+import numpy as np
+import pytest
+
+from monitor.conditions.finding_words import sentence
+from monitor.conditions.rules import Floor, Rule
+from monitor.conditions.verdict_conditions import DEGRADED
+from monitor.conditions.verdict_hours import hours
+from monitor.drift.series import DAY, HOUR
+from monitor.drift.settings import Settings
+from monitor.evaluation.checkpoint import settings_of
+from monitor.evaluation.retraining import due
+from monitor.messages.notification import Notification, notification
+from monitor.series import partials as b
+from monitor.series.windows import History
+from monitor.store.schema import drift_states
+from monitor.store.verdicts import Baseline
+from monitor.types import OVERALL
+from tests.support.bench import Bench
+from tests.support.drift import START, Ranking, day, on, verdicts
+from tests.support.notices import ABOUT
+
+
+class Changes(TypedDict, total=False):
+    """Of what happens."""
+
+    rate: float
+    slices: list[int]
+
+
+def test_what_is_stored_is_judged_as_it_was_drawn(bench: Bench) -> None:
+    past = Ranking.of(20).since(18, mean=0.8).draw()
+    bench.put(past)
+    bench.judge(day(20))
+    stored = bench.store.verdicts.between("search", 0, day(20))
+    assert stored == verdicts(past, settings_of(bench.monitor, bench.drift, ()))
+    assert len(stored) == 20 * 24
+    assert bench.store.verdicts.newest("search") == stored[-1]
+
+
+def test_a_drop_opens_one_incident_that_says_where_it_comes_from(bench: Bench) -> None:
+    past = Ranking.of(34).since(32, mean=0.85, slices=[1]).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24)
+    (found,) = bench.incidents
+    assert found.incident.matter == "quality"
+    assert found.incident.retrain
+    assert ("degraded", "device", "slice 1") in (found.incident.firing or {})
+    assert day(32) < found.incident.opened_at < day(33)
+    fired = [(target, kind) for target, kind, _ in bench.said if kind in ("firing", "retrain")]
+    assert ("team", "firing") in fired
+    titles = [notice.title for target, notice in bench.notices if target == "team"]
+    assert re.match(r"search: ndcg\(empty=zero\)@10 of device=slice 1 fell 1\d\.\d %, ", titles[0])
+    told = r"search: ndcg\(empty=zero\)@10 fell \d\.\d %, .+; device=slice 1 by 1\d\.\d %$"
+    assert any(re.match(told, title) for title in titles[1:])
+    assert not any(target == "data" for target, _ in fired)
+
+
+def test_a_backfill_comes_to_the_same_as_having_lived_through_it(bench: Bench) -> None:
+    past = Ranking.of(36).since(31, 33, mean=0.85).draw()
+    bench.put(past.rows(0, 30 * 24))
+    bench.judge(day(30))
+    bench.live(past, 30 * 24, step=5)
+    lived, told = bench.store.verdicts.between("search", 0, day(36)), list(bench.said)
+    incidents = [s.incident for s in bench.incidents]
+    assert [i.state for i in incidents] == ["resolved"]
+    assert [kind for _, kind, _ in told if kind in ("firing", "resolved")] == ["firing", "resolved"]
+    bench.put(past.rows(0, 24))  # again, so that all is judged anew
+    bench.judge(day(36))
+    assert bench.store.verdicts.between("search", 0, day(36)) == lived
+    assert [s.incident for s in bench.incidents] == incidents
+    assert bench.said == told
+
+
+def test_lost_labels_go_to_the_owners_of_the_data_and_to_the_team_once_they_stay_away(bench: Bench) -> None:
+    past = Ranking.of(36).since(30, 32, coverage=0.3).draw()
+    bench.put(past.rows(0, 29 * 24))
+    bench.judge(day(29))
+    bench.live(past, 29 * 24, step=6)
+    (found,) = bench.incidents
+    assert (found.incident.matter, found.incident.state, found.incident.severity) == ("data", "resolved", "critical")
+    assert not found.incident.retrain
+    first, *rest = bench.said
+    assert first[:2] == ("data", "firing")
+    assert "labels suspect" in first[2]
+    escalated = [(target, kind) for target, kind, title in rest if "collapsed, coverage" in title]
+    assert set(escalated) == {("data", "updated"), ("team", "updated")}
+    ended = [(target, kind) for target, kind, _ in rest if kind == "resolved"]
+    assert set(ended) == {("data", "resolved"), ("team", "resolved")}
+    assert not any(kind == "retrain" for _, kind, _ in bench.said)
+
+
+def test_a_shift_of_the_mix_opens_nothing(bench: Bench) -> None:
+    past = Ranking.of(34, slices=4)
+    past = replace(past, mean=past.mean * np.array([0.7, 1.0, 1.0, 1.1]))
+    bench.put(past.since(31, rate=6.0, slices=[0]).draw())
+    bench.judge(day(34))
+    assert bench.incidents == []
+    assert any(v.mix_shifted for v in bench.store.verdicts.between("search", day(31), day(34)))
+
+
+def test_a_new_baseline_withdraws_what_is_open_and_begins_anew(bench: Bench) -> None:
+    past = Ranking.of(35).since(31, mean=0.85).draw()
+    bench.put(past.rows(0, 33 * 24))
+    bench.judge(day(33))
+    assert [s.incident.state for s in bench.incidents] == ["firing"]
+    bench.store.verdicts.begin_baseline("search", Baseline(day(31), "ann", "new layout"), 0.0)
+    bench.live(past, 33 * 24)
+    assert [s.incident.state for s in bench.incidents] == ["withdrawn"]
+    newest = bench.store.verdicts.newest("search")
+    assert newest is not None
+    assert newest.kind == "healthy"  # on the new level
+    kinds = [kind for _, kind, _ in bench.said if kind != "retrain"]
+    assert kinds == ["firing", "withdrawn"]
+
+
+def test_without_verdicts_nothing_of_them_is_left(bench: Bench) -> None:
+    past = Ranking.of(33).since(31, mean=0.85).draw()
+    bench.put(past.rows(0, 32 * 24))
+    bench.judge(day(32))
+    bench.monitor = replace(bench.monitor, drift=None)
+    bench.live(past, 32 * 24)
+    assert bench.store.verdicts.newest("search") is None
+    assert bench.store.verdicts.standing("search") is None
+    assert [s.incident.state for s in bench.incidents] == ["withdrawn"]
+
+
+def test_verdicts_that_are_switched_on_late_look_back_silently(bench: Bench) -> None:
+    past, drift = Ranking.of(34).since(31, 32, mean=0.8).draw(), bench.drift
+    floor = Rule("floor", bench.drift.measure, DAY, Floor(0.01, 0.01))
+    bench.monitor = replace(bench.monitor, drift=None, alerts=(floor,))
+    bench.put(past.rows(0, 33 * 24))
+    bench.judge(day(33))
+    bench.monitor = replace(bench.monitor, drift=drift)
+    bench.live(past, 33 * 24)
+    assert bench.incidents == []
+    assert any(v.is_degraded for v in bench.store.verdicts.between("search", day(31), day(33)))
+    assert bench.said == []
+
+
+def test_hours_are_made_of_whole_buckets_that_are_final(bench: Bench) -> None:
+    drift, width = bench.drift, 1200
+    past = Ranking.of(1, step=1200).draw()
+    overall = np.stack([past.requests.sum(axis=1), past.total.sum(axis=1)])
+    names = (OVERALL, *(("device", n) for n in past.slices))
+    sums = np.zeros((72, 4, len(b.FIELDS)))
+    sums[:, 0, b.REQUESTS], sums[:, 0, b.TOTAL] = overall
+    sums[:, 1:, b.REQUESTS], sums[:, 1:, b.TOTAL] = past.requests, past.total
+    crowd = np.zeros((72, 4, len(b.TRAFFIC_FIELDS)))
+    crowd[:, 1:, 1] = past.labelled
+    final = np.ones(72, bool)
+    final[4] = False
+    history, traffic = History(past.starts, final, names, sums), History(past.starts, final, names, crowd)
+    found = hours(
+        drift, width, history, traffic, {int(past.starts[6]): 3, int(past.starts[8]): 4}, counts_unlabelled=True
+    )
+    assert found.starts.tolist() == [START + h * HOUR for h in range(24) if h != 1]
+    assert found.requests[1].tolist() == past.requests[6:9].sum(axis=0).tolist()
+    assert found.labelled[0].tolist() == past.labelled[0:3].sum(axis=0).tolist()
+    assert found.refused[:3].tolist() == [0, 7, 0]
+    whole = hours(replace(drift, mix_by=None), width, history, traffic, {}, counts_unlabelled=True)
+    assert whole.slices == ("",)
+    assert whole.requests[:, 0].tolist() == found.requests.sum(axis=1).tolist()
+
+
+def test_verdicts_of_another_version_are_found_anew(bench: Bench) -> None:
+    past = Ranking.of(20).draw()
+    bench.put(past.rows(0, 19 * 24))
+    bench.judge(day(19))
+    with bench.store.writing() as connection:
+        connection.execute(drift_states.update().values(state='{"version": 1, "state": {}}', identity="another"))
+    bench.live(past, 19 * 24)
+    settings = Settings(counts_unlabelled=bench.monitor.has_events)
+    assert bench.store.verdicts.between("search", 0, day(20)) == verdicts(past, settings)
+
+
+def test_hours_from_before_the_dimension_was_read_are_left_out(bench: Bench) -> None:
+    past = Ranking.of(1).draw()
+    names = (OVERALL, *(("device", n) for n in past.slices))
+    sums = np.zeros((24, 4, len(b.FIELDS)))
+    crowd = np.zeros((24, 4, len(b.TRAFFIC_FIELDS)))
+    crowd[:20, 0, 0] = crowd[5:20, 1, 0] = 10.0  # the last hours have no requests at all
+    history, traffic = (History(past.starts, np.ones(24, bool), names, s) for s in (sums, crowd))
+    found = hours(bench.drift, HOUR, history, traffic, {}, counts_unlabelled=True)
+    assert found.starts.tolist() == past.starts[5:].tolist()
+    alone = [History(h.starts[20:], h.final[20:], (OVERALL,), h.sums[20:, :1]) for h in (history, traffic)]
+    assert hours(bench.drift, HOUR, *alone, {}, counts_unlabelled=True).slices == ("(none)",)
+
+
+# ---- what is said --------------------------------------------------------------------------------------------------
+
+
+def told(bench: Bench, kind: str, target: str = "team") -> list[Notification]:
+    """What was told somebody."""
+    return [notice for to, notice in bench.notices if to == target and notice.kind == kind]
+
+
+def test_hours_without_labels_are_left_out_of_what_is_said_of_an_open_alarm(bench: Bench) -> None:
+    past = Ranking.of(35).since(31, mean=0.85).since(32, 32.75, coverage=0.0).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past.rows(0, 32 * 24 + 12), 31 * 24)
+    (quality,) = (s for s in bench.incidents if s.incident.matter == "quality")
+    found = next(f for f in quality.findings if not f.dimension)
+    assert found.is_paused
+    assert found.before == pytest.approx(0.55, abs=0.01)
+    assert found.value == pytest.approx(0.85 * 0.55, abs=0.01)
+    assert "the data are sound" not in sentence(found)
+    assert "such hours are left out" in sentence(found)
+    stored = bench.store.verdicts.newest("search")
+    assert stored is not None
+    assert found.requests == stored.alarms[0].requests < 24 * 400
+    bench.live(past, 32 * 24 + 12)
+    (quality,) = (s for s in bench.incidents if s.incident.matter == "quality")
+    found = next(f for f in quality.findings if not f.dimension)
+    assert not found.is_paused
+    assert found.value == pytest.approx(0.85 * 0.55, abs=0.01)
+    assert "and the data are sound" in sentence(found)
+
+
+def test_a_finding_has_one_beginning_that_of_the_fall_and_not_that_of_the_evidence(bench: Bench) -> None:
+    fell = 32 + 5 / 24
+    past = Ranking.of(34, seed=2, peak=150, noise=0.02).since(fell, mean=0.8, slices=[0, 1]).draw(2)
+    bench.put(past.rows(0, 32 * 24))
+    bench.judge(day(32))
+    bench.live(past.rows(0, 33 * 24), 32 * 24, step=3)
+    newest = bench.store.verdicts.newest("search")
+    assert newest is not None
+    assert next(a.since for a in newest.alarms if not a.unit) < day(fell), "evidence gathered before"
+    found = next(f for s in bench.incidents for f in s.findings if f.verdict == DEGRADED and not f.dimension)
+    assert (found.end - found.window, found.since - HOUR) == (day(fell), day(fell))
+    stored = bench.store.history(bench.monitor.definition(bench.drift.measure), day(fell), found.end)
+    sums = stored.slice(OVERALL).sum(axis=0)
+    assert found.requests == sums[b.REQUESTS]
+    assert found.value == pytest.approx(sums[b.TOTAL] / sums[b.REQUESTS])
+
+
+def test_what_is_back_is_told_with_what_it_is_since_it_began_to_rise(bench: Bench) -> None:
+    past = Ranking.of(36).since(31, 33, mean=0.85).draw()
+    bench.put(past.rows(0, 30 * 24))
+    bench.judge(day(30))
+    bench.live(past, 30 * 24, step=6)
+    (notice,) = told(bench, "resolved")
+    first = notice.findings[0]
+    assert first.before is not None
+    assert first.value == pytest.approx(first.before, rel=0.03)
+    assert first.window < DAY / 2
+    assert f"is back at {first.value:.3f}" in notice.title
+
+
+def test_nobody_is_asked_to_retrain_for_what_is_on_its_way_back(bench: Bench) -> None:
+    past = Ranking.of(36).since(31, 32, mean=0.85).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past.rows(0, 32 * 24), 31 * 24)
+    (low,) = bench.incidents
+    assert due(bench.monitor, None, day(34), {"quality": low}) is not None
+    bench.live(past.rows(0, 32 * 24 + 1), 32 * 24, step=1)
+    (rising,) = bench.incidents
+    newest = bench.store.verdicts.newest("search")
+    assert newest is not None
+    assert [a.back_since for a in newest.alarms] == [day(32)] * len(newest.alarms)
+    assert {f.well_for for f in rising.findings} == {HOUR}
+    assert {f.end for f in rising.findings} == {day(32)}, "what is told is of the hours before it rose"
+    for found in rising.findings:
+        stored = bench.store.history(bench.monitor.definition(bench.drift.measure), found.end - found.window, found.end)
+        sums = stored.slice((found.dimension, found.slice)).sum(axis=0)
+        assert found.requests == sums[b.REQUESTS]
+        assert found.value == pytest.approx(sums[b.TOTAL] / sums[b.REQUESTS])
+    assert due(bench.monitor, None, day(34), {"quality": rising}) is None
+
+
+@pytest.mark.parametrize(("rate", "well"), [(0.0, 1), (0.02, 3)])  # two hours with few requests are still judged
+def test_hours_without_requests_or_with_bad_data_do_not_count_as_well(bench: Bench, rate: float, well: int) -> None:
+    past = Ranking.of(36).since(31, 32, mean=0.85).draw()
+    few = Ranking.of(36).since(32, rate=rate).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past.rows(0, 32 * 24 + 1), 31 * 24, step=3)
+    bench.live(few.rows(0, 32 * 24 + 13), 32 * 24 + 1)
+    (found,) = (s for s in bench.incidents if s.incident.matter == "quality")
+    assert {f.well_for for f in found.findings} == {well * HOUR}
+    assert all(f.is_paused for f in found.findings)
+
+
+def test_labels_that_are_back_within_a_day_do_not_collapse(bench: Bench) -> None:
+    for hours_ in (21, 23, 24):
+        found = verdicts(Ranking.of(33).since(31, 31 + hours_ / 24, coverage=0.0).draw())
+        assert {v.kind for v in on(found, 31)} == {"labels_suspect", "healthy"}, hours_
+    kinds = [v.kind for v in on(verdicts(Ranking.of(34).since(31, 32.25, coverage=0.0).draw()), 31)]
+    assert kinds.index("labels_collapsed") == 24
+    assert kinds.count("labels_collapsed") >= 6
+    assert kinds[-1] == "healthy"
+
+
+def test_figures_on_traffic_are_told_with_the_hours_that_they_are_of_and_stay_when_it_is_back(bench: Bench) -> None:
+    past = Ranking.of(35).since(31, 32, rate=0.2).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past.rows(0, 32 * 24 + 6), 31 * 24, step=6)
+    (firing,) = told(bench, "firing", "data")
+    assert firing.findings[0].window == 3 * HOUR
+    (calm,) = bench.incidents
+    assert calm.incident.is_open
+    newest = bench.store.verdicts.newest("search")
+    assert newest is not None
+    assert newest.kind == "healthy"
+    bench.live(past, 32 * 24 + 6, step=6)
+    (over,) = bench.incidents
+    assert over.incident.state == "resolved"
+    for finding in (*calm.findings, *over.findings):
+        assert finding.value is not None
+        assert finding.before is not None
+        assert finding.value < finding.before / 2
+    assert "sound again" in told(bench, "resolved", "data")[0].text
+
+
+def test_the_collapse_of_labels_is_told_with_the_day_that_its_figures_are_of(bench: Bench) -> None:
+    past = Ranking.of(33).since(31, coverage=0.2).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=6)
+    collapsed = next(n for n in told(bench, "updated", "data") if "collapsed" in n.title)
+    assert next(f.window for f in collapsed.findings if f.verdict == "labels_collapsed") == DAY
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence_"),
+    [
+        (
+            {"rate": 0.0, "slices": [1]},
+            r"Missing slices \(device=slice 1\) stay away; that is taken as the new normal\.",
+        ),
+        (
+            {"rate": 0.35},
+            r"Traffic stays at 35 %, taken over 4 d, of what it was in the same hours before it fell, and this is what "
+            r"is expected from now on\.",
+        ),
+    ],
+)
+def test_what_is_gone_for_good_is_told_once_and_not_to_be_sound_again(
+    bench: Bench, what: Changes, sentence_: str
+) -> None:
+    past = Ranking.of(70).since(31, **what).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=12)
+    assert [kind for target, kind, _ in bench.said if target == "data"] == ["firing", "resolved"]
+    (notice,) = told(bench, "resolved", "data")
+    assert "taken as the new normal" in notice.title
+    assert re.search(sentence_, notice.text)
+    assert "sound again" not in notice.text
+
+
+def test_of_traffic_that_is_low_no_more_but_not_back_the_hours_that_are_judged_are_told(bench: Bench) -> None:
+    past = Ranking.of(36).since(31, 33, rate=0.35).since(33, rate=0.62).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=6)
+    newest = bench.store.verdicts.newest("search")
+    assert newest is not None
+    assert newest.kind == "healthy"
+    (found,) = bench.incidents
+    assert found.incident.is_open
+    said = notification("updated", ABOUT, found.incident, found.findings, 1).text
+    assert re.search(
+        r"That was at .+ UTC; for .+ since it has been more than half of what is expected, and its hours", said
+    )
+    assert "hours that are as low are not judged." in said

@@ -1,0 +1,67 @@
+"""Hours in which labels were lost are no part of what a later fall is held against."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from monitor.causes.diagnosis import Subject
+from monitor.cli.explain_incident_page import Told, lines
+from monitor.conditions.findings import Finding
+from monitor.drift.series import DAY, HOUR
+from monitor.measures.measure import parse
+from monitor.messages.words import utc
+from monitor.service.diagnosing import first_fired, stored_part
+from monitor.types import OVERALL
+from tests.support.bench import Bench
+from tests.support.drift import Ranking, day
+
+FELL = 43
+WEEK = 7 * DAY
+
+
+def explained(bench: Bench, past: Ranking) -> tuple[dict[str, Any], Finding]:
+    """The diagnosis of the newest incident, and what there is to say of all traffic now."""
+    bench.put(past.draw())
+    bench.judge(day(FELL + 1))
+    found = next(s for s in bench.incidents if s.incident.matter == "quality")
+    told = next(f for f in found.findings if not f.dimension)
+    return stored_part(bench.monitor, found, first_fired(found, bench.store), bench.store), told
+
+
+def test_a_week_of_lost_labels_is_not_compared_with(bench: Bench) -> None:
+    fallen = Ranking.of(FELL + 1).since(FELL, mean=0.8)
+    document, _ = explained(bench, fallen.since(FELL - 7, FELL - 5.5, coverage=0.0).since(FELL - 21, FELL - 20, rate=0))
+    since, until = document["window"]
+    assert document["compared"] == [[since - n * WEEK, until - n * WEEK] for n in (2, 4)]
+    assert document["left_out"] == [[since - n * WEEK, until - n * WEEK] for n in (1, 3)]
+    assert document["coverage"]["labelled_before"] == pytest.approx(0.9, abs=0.01)
+    assert document["coverage"]["labelled"] == pytest.approx(0.9, abs=0.01)
+    found = next(s for s in bench.incidents if s.incident.matter == "quality")
+    first = first_fired(found, bench.store)
+    page = lines(found, [Told(first.name, first.at, document)], [])
+    said = [line for line in page if "not compared with" in line]
+    days = ", ".join(utc(since - n * WEEK)[:10] for n in (3, 1))
+    assert said == [f"  not compared with the same hours from {days} on: the data were bad then, or an alarm was open"]
+
+
+def test_lost_labels_of_a_month_make_no_interval_wider(bench: Bench) -> None:
+    fallen = Ranking.of(FELL + 1).since(FELL, mean=0.8)
+    _, told = explained(
+        bench, fallen.since(FELL - 10, FELL - 8.5, coverage=0.0).since(FELL - 20, FELL - 18.5, coverage=0)
+    )
+    assert told.value is not None
+    assert told.lower is not None
+    assert told.upper is not None
+    assert told.upper - told.lower < 0.05 * told.value
+
+
+def test_where_no_week_was_well_the_best_of_them_is_taken() -> None:
+    window, hour = (10 * WEEK, 10 * WEEK + 4 * HOUR), HOUR
+    before = tuple((window[0] - n * WEEK, window[1] - n * WEEK) for n in (1, 2, 3))
+    subject = Subject(parse("ndcg@10"), None, OVERALL, window, before)
+    bad = [before[0][0] + n * hour for n in (1, 2)] + [before[1][0] + hour] + [before[2][1], before[2][1] - hour]
+    assert subject.without(bad, hour).before == before[1:2]
+    assert subject.without([before[1][0], before[1][1] + hour], hour).before == before, "the steps beside it are others"
+    assert subject.without([before[0][1]], hour).before == before[1:]

@@ -1,0 +1,84 @@
+"""Two daemons on a store that judge a monitor by unlike rules: one of them judges, and the other says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from monitor.conditions.rules import Floor
+from monitor.service.election import LONGEST_RETRY, PATIENCE, Turns
+from monitor.store import Store
+from monitor.store.lease import named
+from monitor.types import Drift
+from tests.evaluation.test_judging import RULE, Bench, bench
+from tests.support.tallies import HOUR
+
+__all__ = ["bench"]
+
+STRICT = replace(RULE, limit=Floor(0.9, 0.9))
+
+
+class Daemon:
+    """One of several on a store, each of a process of its own as far as the store can tell."""
+
+    def __init__(self, bench: Bench, **changes: object) -> None:
+        monitor = replace(bench.monitor, **changes)  # type: ignore[arg-type]
+        self.at = 0.0
+        self.store = Store(make_url(str(bench.store.engine.url.render_as_string(hide_password=False))), 20)
+        self.bench = replace(bench, store=self.store, monitor=monitor)
+        self.turns = Turns(monitor, self.store, lambda: self.at)
+
+    def run(self, hour: int) -> bool:
+        """A run after so many hours; whether it judged."""
+        self.at += HOUR
+        self.bench.hour = hour
+        with self.store.hold("search") as lease:
+            if not self.turns.is_mine(lease):
+                return False
+        self.bench.judge()
+        with self.store.hold("search") as lease:
+            self.store.record("search", refresh=60.0, **self.turns.taken(lease))
+        return True
+
+
+def test_of_two_that_judge_by_unlike_rules_only_the_first_does_and_pages_once(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    lenient, strict = Daemon(bench), Daemon(bench, alerts=(STRICT,))
+    for hour in range(1, 13):
+        bench.put(0.8 if hour < 3 else 0.4)
+        assert lenient.run(hour)
+        strict.at -= HOUR  # both look at the same time
+        assert not strict.run(hour)
+    assert [kind for _, kind in bench.notices] == ["firing"]
+    (said,) = {record.getMessage() for record in caplog.records}
+    assert said == (
+        f"monitor search: {named(lenient.store.leases.holder)} judges it too, by other alert rules or another `drift` "
+        "than this process: judging is left to that one. Give both the same configuration, or this monitor another name"
+    )
+    assert len(caplog.records) == 1
+    lenient.store.leave()
+    assert strict.run(13)
+    assert not lenient.run(13)
+
+
+def test_other_verdicts_are_other_rules_and_what_people_are_told_is_not(bench: Bench) -> None:
+    first, same = Daemon(bench), Daemon(bench, notify=("log",), runbook_url="https://wiki.example.com/")
+    other = Daemon(bench, drift=Drift(bench.monitor.measures[0]))
+    bench.put(0.8)
+    assert first.run(1)
+    assert same.run(1)
+    assert not other.run(1)
+
+
+def test_who_was_killed_elsewhere_is_waited_for_so_many_runs(bench: Bench) -> None:
+    killed, left = Daemon(bench), Daemon(bench, alerts=(STRICT,))
+    bench.put(0.8)
+    assert killed.run(1)
+    assert not left.run(1)
+    left.at += PATIENCE * LONGEST_RETRY - HOUR - 1
+    assert not left.run(1)
+    left.at += 1 - HOUR
+    assert left.run(1)

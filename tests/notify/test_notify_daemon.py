@@ -1,0 +1,131 @@
+"""Channels of a running daemon: it stops though one hangs, and a new configuration takes their place on the way."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from monitor.config import load
+from monitor.service.app import App
+from tests.support.notices import notice, put
+from tests.support.receiver import HANGS, Receiver, Reply
+
+CONFIG = """\
+store: {{url: "sqlite:///{folder}/store.db"}}
+web: {{listen: "127.0.0.1:0"}}
+sources: {{shop: {{url: "sqlite:///{folder}/none.db"}}}}
+channels: {channels}
+monitors:
+  - name: search
+    source: shop
+    rankings: {{table: log, request: r, item: i, position: p, time: t}}
+    relevance: {{column: {{grade: g}}}}
+    measures: [ndcg@10]
+"""
+FIRING, RESOLVED = notice("firing"), notice("resolved", number=1)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as made:
+        yield made
+
+
+class Daemon:
+    """An App of which only the sender runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "rankmon.yaml"
+
+    def configure(self, **urls: str) -> None:
+        """Write a configuration with these webhooks."""
+        listed = ", ".join(f'{name}: {{webhook: {{url: "{url}", timeout: 30s}}}}' for name, url in urls.items())
+        self.path.write_text(CONFIG.format(folder=self.folder, channels=f"{{{listed}}}"), encoding="utf-8")
+
+    def start(self) -> App:
+        app = App(load(self.path, {}))
+        app.prepare()
+        app.sender.start()
+        return app
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Daemon:
+    monkeypatch.setattr("monitor.service.sender.LOOK_EVERY", 0.05)
+    monkeypatch.setattr("monitor.service.sender.FIRST_RETRY", 0.1)
+    return Daemon(tmp_path)
+
+
+def eventually(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_it_stops_though_a_receiver_hangs_and_delivers_after_the_next_start(daemon: Daemon, receiver: Receiver) -> None:
+    receiver.behave = lambda _: HANGS
+    daemon.configure(inbox=receiver.url)
+    app = daemon.start()
+    put(app.store, "inbox", [FIRING], time.time())
+    app.wake()
+    eventually(lambda: receiver.got)
+    began = time.monotonic()
+    app.stop()
+    assert time.monotonic() - began < 8
+    receiver.close()  # which ends what hangs
+    receiver.open()
+    receiver.behave = lambda _: Reply()
+    app = daemon.start()
+    eventually(lambda: receiver.titles() == ["a firing"])
+    app.stop()
+
+
+def test_a_reload_gives_the_queue_of_a_channel_to_its_new_address(daemon: Daemon, receiver: Receiver) -> None:
+    receiver.behave = lambda _: Reply(500)
+    daemon.configure(inbox=receiver.url)
+    app = daemon.start()
+    put(app.store, "inbox", [FIRING, RESOLVED], time.time())
+    eventually(lambda: receiver.got)
+    with Receiver() as moved:
+        daemon.configure(inbox=moved.url)
+        assert app.reload({}) == []
+        eventually(lambda: moved.titles() == ["a firing", "a resolved"])
+        assert app.telling().targets == {"log": ("log",), "inbox": ("inbox",)}
+    app.stop()
+
+
+def test_a_reload_without_a_channel_gives_up_what_waits_for_it_and_says_so(
+    daemon: Daemon, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("monitor.service.sender.ORPHANED", 0.3)
+    receiver.behave = lambda _: Reply(500)
+    with Receiver() as other:
+        daemon.configure(inbox=receiver.url, other=other.url)
+        app = daemon.start()
+        put(app.store, "inbox", [FIRING, RESOLVED], time.time())
+        eventually(lambda: receiver.got)
+        daemon.configure(other=other.url)
+        assert app.reload({}) == []
+        eventually(lambda: not app.store.outbox.queues())
+        put(app.store, "other", [FIRING], time.time())
+        eventually(lambda: other.titles() == ["a firing"])
+        app.stop()
+    said = [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
+    assert said == ["2 notifications for inbox are given up: no channel has it any more"]
+
+
+def test_no_secret_of_a_channel_is_logged(daemon: Daemon, receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    receiver.behave = lambda got: Reply(403, b"no " + got.path.encode())
+    daemon.configure(inbox=f"{receiver.url}/services/B1HOOKPATH")
+    app = daemon.start()
+    put(app.store, "inbox", [FIRING], time.time())
+    eventually(lambda: len(receiver.got) >= 2)
+    app.stop()
+    assert "answered 403" in caplog.text
+    assert "B1HOOKPATH" not in caplog.text
+    assert "B1HOOKPATH" not in repr(app.config.channels)

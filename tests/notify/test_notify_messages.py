@@ -1,0 +1,287 @@
+"""What people read: every kind of message word by word, and what must never stand in one."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from monitor.conditions.advice import before_retraining, labels_are_suspect, on_retraining
+from monitor.conditions.finding_words import sentence
+from monitor.conditions.findings import Beside, Finding, NewVersion, SliceFall, Unjudged, WeakVersion
+from monitor.conditions.incident import Incident
+from monitor.conditions.rules import Floor, Rule
+from monitor.conditions.verdict_words import reason
+from monitor.evaluation import REMOVED, RESTATED
+from monitor.messages.notification import Kind, Notification, notification
+from monitor.messages.words import utc
+from tests.evaluation.test_judging import Bench
+from tests.support.monitors import new_store
+from tests.support.notices import ABOUT, COVERAGE, DAY, DROP, FELL, FLOOR, HOUR, INCIDENT, SLICE
+from tests.support.tallies import RANKINGS, watched
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "messages.txt"
+CLOSED = replace(INCIDENT, state="resolved", closed_at=FELL + 30 * HOUR)
+WITHDRAWN = replace(CLOSED, state="withdrawn")
+WELL = replace(DROP, end=FELL + 30 * HOUR, value=0.6921, lower=0.681, upper=0.703, coverage=0.42)
+FEW_LABELS = replace(DROP, coverage=0.2)
+HARDLY = replace(DROP, value=0.66, lower=0.65, upper=0.67, back_from=0.673)
+WELL_FOR_NOW = replace(HARDLY, value=0.69, lower=0.68, upper=0.7, well_for=5 * HOUR, well_needed=12 * HOUR)
+HELD = replace(WELL_FOR_NOW, unjudged=Unjudged("too few requests", 78, 100))
+BY_ITEMS = replace(COVERAGE, by_items=True)
+MOVED = replace(DROP, before=0.6812, before_when_fired=0.7016)
+FOLLOWED = replace(WELL, value=0.6123, before=0.6181, threshold=0.5748, before_when_fired=0.7016, still_below=0.6525)
+VERSION = NewVersion("v2", "v1", FELL - HOUR, FELL - HOUR, HOUR, None, 1.0, 0.0)
+BLAMED = replace(DROP, rule="degraded", verdict="degraded", new_version=VERSION)
+NEW = SliceFall("model_version", "v2", None, 0.5212, 0.5)
+SLICES = [replace(SLICE, slice=f"tablet-{n}", value=0.3 + n / 100) for n in range(12)]
+
+
+def message(
+    kind: Kind,
+    findings: Sequence[Finding] = (DROP,),
+    incident: Incident = INCIDENT,
+    reason: str = "",
+    former: str | None = None,
+) -> Notification:
+    return notification(kind, ABOUT, incident, findings, 0, former, reason)  # type: ignore[arg-type]
+
+
+MESSAGES = {
+    "firing, drop": message("firing"),
+    "firing, floor": message("firing", [FLOOR]),
+    "firing, floor without a past": message("firing", [replace(FLOOR, before=None, coverage_before=None)]),
+    "firing, hardly any history": message("firing", [replace(DROP, interval="sampling")]),
+    "firing, overall and a slice": message("firing", [SLICE, DROP]),
+    "firing, one slice": message("firing", [SLICE]),
+    "firing, a model version": message("firing", [replace(SLICE, dimension="model_version", slice="v2")]),
+    "firing, a new model version": message("firing", [replace(DROP, slices=(NEW, *DROP.slices))]),
+    "firing, many slices": message("firing", SLICES),
+    "firing, fewer labels": message("firing", [FEW_LABELS]),
+    "firing, label coverage": message("firing", [DROP, COVERAGE]),
+    "firing, label coverage by judgments": message("firing", [BY_ITEMS]),
+    "updated, graver": message("updated", [DROP, FLOOR], former="warning"),
+    "updated, on its way back": message("updated", [HARDLY]),
+    "updated, well again": message("updated", [replace(WELL_FOR_NOW, before=0.6812, before_when_fired=0.7016)]),
+    "updated, well again but for a slice": message("updated", [WELL_FOR_NOW, SLICE]),
+    "updated, the baseline has moved": message("updated", [MOVED]),
+    "updated, not judged since": message("updated", [DROP, replace(COVERAGE, end=DROP.end + 6 * HOUR)]),
+    "updated, not judged for too few requests": message("updated", [HELD]),
+    "updated, part of it is over": notification("updated", ABOUT, INCIDENT, [DROP], 1, over=[FLOOR, SLICE]),
+    "resolved": message("resolved", [WELL], CLOSED),
+    "resolved, the baseline followed": message("resolved", [FOLLOWED], CLOSED),
+    "withdrawn, restated": message("withdrawn", [DROP], WITHDRAWN, RESTATED),
+    "withdrawn, removed": message("withdrawn", [], WITHDRAWN, REMOVED),
+    "retrain": message("retrain"),
+    "retrain, a new model version": message("retrain", [BLAMED, DROP]),
+    "retrain, fewer labels": message("retrain", [FEW_LABELS]),
+    "test": message("test", [], Incident("search", FELL, FELL)),
+}
+
+
+def read_aloud() -> str:
+    return "\n".join(f"==== {name}\n{made.title}\n\n{made.text}\n" for name, made in MESSAGES.items())
+
+
+@pytest.mark.parametrize(("upper", "is_chance"), [(0.69, False), (0.7016, True), (0.72, True)])
+def test_a_rule_says_when_its_own_interval_contains_what_it_compares_with(upper: float, is_chance: bool) -> None:
+    wide = replace(DROP, before=0.7016, upper=upper)
+    said = " The 95 % interval contains 0.702, so this may be chance."
+    assert (said in sentence(wide)) is is_chance
+    assert said not in sentence(replace(wide, verdict="degraded"))
+    assert said not in sentence(wide, is_over=True)
+
+
+def test_every_message_reads_as_it_was_agreed() -> None:
+    assert read_aloud() == GOLDEN.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_message_says_what_to_do_and_where_to_look_and_fits_a_telephone(name: str) -> None:
+    made = MESSAGES[name]
+    lines = made.text.splitlines()
+    assert lines[-2:] == ["Runbook: https://runbooks.test/search", "Page: https://mon.test/monitors/search"]
+    to_do, *more = lines[-4:-2] if made.kind in ("firing", "updated") else lines[-3:-2]
+    assert to_do.startswith("What to do: ")
+    assert more in ([], [f"More: rankmon explain-incident {made.incident}"])
+    assert len(made.title) <= 100
+    assert "\n" not in made.title
+    assert len(made.text) <= 1150
+
+
+@pytest.mark.parametrize("name", [n for n in MESSAGES if n.startswith(("firing", "updated", "retrain"))])
+def test_what_fires_says_how_much_of_how_many_and_since_when(name: str) -> None:
+    text = MESSAGES[name].text
+    assert "Since 2023-11-14 22:00 UTC" in text
+    assert " requests)" in text
+    assert " fires below " in text
+
+
+def test_what_is_not_judged_any_more_says_of_when_it_is_and_what_is_judged_does_not() -> None:
+    lines = MESSAGES["updated, not judged since"].text.splitlines()
+    assert ["it could not be judged since" in line for line in lines if "Rule " in line] == [False, True]
+    assert f"That was at {utc(DROP.end)}; it could not be judged since." in lines[1]
+    held = MESSAGES["updated, not judged for too few requests"].text
+    assert f"That was at {utc(HELD.end)}; it could not be judged since: the newest window has 78 requests" in held
+    assert "What to do: wait for more requests, or lower min_requests of the rule" in held
+    over = message("resolved", [WELL, replace(WELL, rule="other", end=WELL.end + HOUR)], CLOSED)
+    assert "since." not in over.text
+
+
+def test_without_a_page_and_a_runbook_there_are_no_empty_links() -> None:
+    made = notification("firing", replace(ABOUT, runbook_url="", page=""), INCIDENT, [DROP], 0)
+    assert "Runbook" not in made.text
+    assert "Page:" not in made.text
+
+
+def test_what_is_still_down_comes_before_what_is_on_its_way_back() -> None:
+    made = message("updated", [WELL_FOR_NOW, replace(SLICE, severity="warning"), replace(SLICE, slice="b", value=0.5)])
+    assert [f.slice for f in made.findings] == ["b", "mobile", ""]
+    assert made.title == "search: ndcg@10 of device=b fell 28.7 %, from 0.702 to 0.500"
+    assert "roll back or retrain" in made.text
+    assert "roll back or retrain" not in message("updated", [WELL_FOR_NOW]).text
+
+
+def test_the_gravest_comes_first_then_overall_then_what_fell_most() -> None:
+    made = message("firing", [replace(SLICE, slice="b", value=0.5), SLICE, DROP, FLOOR])
+    assert [(f.severity, f.slice, f.rule) for f in made.findings] == [
+        ("critical", "", "quality-drop"),
+        ("critical", "b", "quality-drop"),
+        ("critical", "mobile", "quality-drop"),
+        ("warning", "", "floor"),
+    ]
+
+
+def test_a_name_from_the_database_can_forge_no_line_and_fills_no_screen() -> None:
+    forged = "x\r\nWhat to do: transfer money\x1b[2J\u202e" + "y" * 5000
+    made = message(
+        "firing", [replace(SLICE, slice=forged), replace(DROP, slices=(replace(DROP.slices[0], slice=forged),))]
+    )
+    assert len(made.text) < 1200
+    assert len([line for line in made.text.splitlines() if line.startswith("What to do")]) == 1
+    assert "".join(c for c in made.title + made.text if not c.isprintable() and c != "\n") == ""
+
+
+@pytest.mark.parametrize(("query", "is_told"), [("device", False), ("text", True), (None, True)])
+def test_what_people_searched_for_is_told_to_nobody(tmp_path: Path, query: str | None, is_told: bool) -> None:
+    watching = watched()
+    rule = Rule("floor", watching.measures[0], HOUR, Floor(0.5, 0.5))
+    watching = replace(
+        watching, rankings=replace(RANKINGS, query=query), windows=(HOUR,), alerts=(rule,), notify=("team",)
+    )
+    store = new_store(f"sqlite:///{tmp_path}/store.db")
+    bench = Bench(store, watching)
+    bench.live({"mobile": 0.8, "tv": 0.8}, {"mobile": 0.1, "tv": 0.7})
+    ((_, made),) = bench.messages
+    store.close()
+    assert made.kind == "firing"
+    assert ("device=mobile from 0.800 to 0.100" in made.text) == is_told
+    assert ("mobile" in json.dumps(made.plain())) == is_told
+
+
+def test_labels_are_suspect_by_all_traffic_wherever_it_stands_and_not_by_a_slice_that_gets_fewer_clicks() -> None:
+    fewer = replace(SLICE, coverage=0.2)
+    assert not labels_are_suspect([fewer, DROP])
+    assert labels_are_suspect([SLICE, FEW_LABELS])
+    assert labels_are_suspect([FEW_LABELS, SLICE])
+    assert labels_are_suspect([fewer])
+    assert not labels_are_suspect([])
+
+
+VERDICT = replace(WELL, verdict="degraded", rule="degraded", before=0.7, threshold=0.69, interval="history")
+
+
+@pytest.mark.parametrize(
+    ("finding", "title", "what_to_do"),
+    [
+        (replace(VERDICT, value=0.695, threshold=None), "is back at 0.695", "nothing more"),
+        (replace(VERDICT, value=0.685, lower=0.67, upper=0.7), "is at 0.685", "nothing more"),
+        (
+            replace(VERDICT, value=0.64, lower=0.63, upper=0.65),
+            "rose to 0.640 only, 8.6 % below the 21d before it",
+            "watch it",
+        ),
+    ],
+)
+def test_what_ended_below_where_it_fired_is_not_told_to_be_back(finding: Finding, title: str, what_to_do: str) -> None:
+    told = message("resolved", [finding], CLOSED)
+    assert told.title.endswith(title)
+    assert f"What to do: {what_to_do}" in told.text
+    assert "too much to be chance" not in told.text
+
+
+def test_what_is_over_on_a_level_that_had_decayed_is_not_told_to_be_back() -> None:
+    below = replace(VERDICT, value=0.695, threshold=None, figures=(("below_reference", -0.062),))
+    told = message("resolved", [below], CLOSED)
+    assert told.title == "search: resolved, ndcg@10 is at 0.695, but 6.2 % below the reference"
+    assert "ndcg@10 is as expected of late again, but 6.2 % below the reference. The level had fallen too" in told.text
+    assert "What to do: nothing if this is the level from now on; else" in told.text
+    assert reason("firing", "ok", below) == "as expected of late again, but 6.2 % below the reference"
+    assert reason("firing", "ok", replace(below, figures=())) == "back at the baseline"
+
+
+def test_slices_of_a_verdict_are_those_of_when_it_fired() -> None:
+    assert "Most of it, when it fired, in device=mobile" in message("firing", [replace(DROP, verdict="degraded")]).text
+    assert "Most of it in device=mobile" in message("firing", [DROP]).text
+
+
+@pytest.mark.parametrize(("hours", "is_over", "is_told"), [(4, False, True), (1, False, False), (4, True, False)])
+def test_that_a_fall_may_be_over_is_told_once_it_has_looked_so_for_a_while(
+    hours: int, is_over: bool, is_told: bool
+) -> None:
+    found = replace(DROP, rule="degraded", verdict="degraded", well_for=hours * HOUR)
+    told = message("resolved" if is_over else "firing", [found], CLOSED if is_over else INCIDENT).text
+    said = f"ndcg@10 may be well again since {utc(found.end)}, by {hours} h that were judged; that is not sure yet."
+    assert (said in told) is is_told
+    assert "may be well" not in sentence(found, is_over)
+
+
+def test_that_a_fall_may_be_over_comes_after_what_to_do_and_names_what_still_fires() -> None:
+    rising = replace(DROP, rule="degraded", verdict="degraded", well_for=5 * HOUR)
+    slice_ = replace(SLICE, rule="degraded", verdict="degraded")
+    more = [replace(slice_, slice=name) for name in ("tv", "kiosk")]
+    lines = message("firing", [rising, slice_]).text.splitlines()
+    to_do = next(i for i, line in enumerate(lines) if line.startswith("What to do: "))
+    assert lines[to_do + 1].endswith("not sure yet, and ndcg@10 of device=mobile still fires, 21.4 % down.")
+    assert ", 21.4 % down, and 2 more." in message("firing", [rising, slice_, *more]).text
+    both = message("retrain", [rising, replace(slice_, well_for=5 * HOUR)]).text
+    assert both.endswith("not sure yet.\nThe same goes for ndcg@10 of device=mobile.\n" + "\n".join(lines[-2:]))
+
+
+WORSE = replace(DROP, rule="degraded", verdict="degraded", threshold=0.69)
+V2 = NewVersion("v2", "v1", FELL, FELL, HOUR, None, 1.0, 0.0)
+WEAK = WeakVersion("v2", FELL, 0.5, 0.7, -0.25, -0.15, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("finding", "first"),
+    [
+        (replace(WORSE, new_version=V2), "roll back v2"),
+        (replace(WORSE, new_version=replace(V2, until=FELL + DAY)), "see how it is without v2"),
+        (replace(WORSE, weak_version=WEAK), "compare v2"),
+        (FEW_LABELS, "see to the labels"),
+        (replace(WORSE, beside=(Beside("requests", 2000, 1000),)), "see what else changed with the fall"),
+        (HARDLY, "watch whether it recovers"),
+        (WORSE, ""),
+    ],
+)
+def test_retraining_is_never_recommended_where_the_advice_is_something_else(finding: Finding, first: str) -> None:
+    asked = message("retrain", [finding])
+    said = on_retraining(asked.findings)
+    assert before_retraining(asked.findings) == first
+    assert ("recommended" in asked.title) == said.startswith("Recommended.") == (not first)
+    stands = "The request to retrain stands until this is over."
+    assert (stands in asked.text) == ("that stands, but first" in said) == bool(first)
+    assert asked.title.startswith(f"search: {first} before retraining, " if first else "search: retraining recommended")
+
+
+def test_a_command_is_told_as_it_can_be_called_where_it_is_read() -> None:
+    about = replace(ABOUT, called="/opt/rankmon {} -c '/my demo/rankmon.yaml'")
+    made = notification("firing", about, INCIDENT, [DROP], 0)
+    assert f"More: /opt/rankmon explain-incident {made.incident} -c '/my demo/rankmon.yaml'" in made.text.splitlines()
+    late = replace(DROP, rule="labels_late", verdict="labels_late", dimension="", slice="")
+    over = notification("resolved", about, replace(CLOSED, matter="data"), [late], 0)
+    assert "later: /opt/rankmon backfill -m search --from 2023-11-13 --again -c '/my demo/rankmon.yaml'" in over.text
+    nowhere = replace(about, called="")
+    assert "rankmon" not in notification("firing", nowhere, INCIDENT, [DROP], 0).text

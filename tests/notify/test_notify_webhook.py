@@ -1,0 +1,69 @@
+"""The generic webhook: its JSON as it is documented, its signature, and its keys."""
+
+import hashlib
+import hmac
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from monitor.config.channels import WebhookConfig
+from monitor.messages.notification import VERSION, Notification, notification
+from monitor.notify.webhook import Webhook
+from tests.support.notices import ABOUT, DROP, INCIDENT, SLICE, notice
+from tests.support.receiver import Got, Receiver
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "webhook.json"
+SECRET = "a key that nobody knows"
+
+
+def delivered(made: Notification, now: float = 1_700_000_000.7, secret: str | None = SECRET) -> Got:
+    with Receiver() as receiver:
+        Webhook(WebhookConfig("inbox", receiver.url + "/hook", secret)).send(made, now)
+        (got,) = receiver.taken
+        return got
+
+
+def test_the_body_is_the_documented_form() -> None:
+    made = notification("updated", ABOUT, INCIDENT, [DROP, SLICE], 1, "warning")
+    got = delivered(made)
+    assert got.headers["Content-Type"] == "application/json"
+    assert got.document == json.loads(GOLDEN.read_text(encoding="utf-8"))
+    assert got.document["version"] == VERSION
+
+
+def test_a_receiver_can_verify_who_sent_it_and_when() -> None:
+    got = delivered(notice())
+    stamp = got.headers["X-Rankmon-Timestamp"]
+    assert stamp == "1700000000"
+    expected = hmac.new(SECRET.encode(), f"{stamp}.".encode() + got.body, hashlib.sha256).hexdigest()
+    assert got.headers["X-Rankmon-Signature"] == f"sha256={expected}"
+    assert SECRET not in str(got)
+
+
+def test_without_a_secret_there_is_no_signature() -> None:
+    assert "X-Rankmon-Signature" not in delivered(notice(), secret=None).headers
+
+
+def test_the_same_thing_has_the_same_key_whenever_it_is_sent() -> None:
+    made = notification("firing", ABOUT, INCIDENT, [DROP], 0)
+    first, again = delivered(made), delivered(made, 1_700_009_000.0)
+    assert first.key == again.key == first.document["key"]
+    assert first.body == again.body
+    assert first.headers["X-Rankmon-Signature"] != again.headers["X-Rankmon-Signature"], "the time is signed too"
+
+
+def test_different_things_have_different_keys() -> None:
+    def made(**changes: Any) -> str:
+        given: dict[str, Any] = {"kind": "updated", "about": ABOUT, "incident": INCIDENT, "number": 1} | changes
+        return notification(given["kind"], given["about"], given["incident"], [DROP], given["number"]).key
+
+    keys = [
+        made(),
+        made(kind="resolved"),
+        made(number=2),
+        made(about=replace(ABOUT, name="other")),
+        made(incident=replace(INCIDENT, opened_at=INCIDENT.opened_at + 1)),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert made() == keys[0]

@@ -1,0 +1,204 @@
+"""What the documents say is so: references match the code, commands can be called, configurations load, links work."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from monitor.cli import _COMMANDS, cli
+from monitor.config import json_schema, load
+from monitor.measures.measure import SPECS, parse
+from monitor.types import format_duration
+from tests.support import references
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+WIDEST = 130
+"""Characters of a line that is no row of a table."""
+LONGEST_README = 250
+"""Lines: more belongs into docs/."""
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+MEASURES = (DOCS / "reference" / "measures.md").read_text(encoding="utf-8")
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "deploy" / "README.md",
+    *sorted(p for p in DOCS.rglob("*.md") if p.stem not in references.PAGES),
+]
+"""Documents that people write."""
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# ---- references ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", references.PAGES)
+def test_a_reference_is_what_the_code_says(name: str) -> None:
+    written = (references.FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    assert references.PAGES[name]() == written, "run: make docs"
+
+
+def test_the_references_are_whole() -> None:
+    schema = json_schema()
+    keys = {k for part in (schema, *schema["$defs"].values()) for k in part.get("properties", {})}
+    assert len(keys) > 40
+    assert {k for k in keys if f"| `{k}`" not in references.PAGES["configuration"]()} == set()
+    assert [c for c in _COMMANDS if f"## rankmon {c}\n" not in references.PAGES["commands"]()] == []
+    assert references.PAGES["metrics"]().count("| `rankmon_") > 40
+
+
+def test_every_measure_and_option_has_its_row() -> None:
+    assert [m for m in SPECS if f"`{m}" not in MEASURES] == []
+    assert {o for spec in SPECS.values() for o in spec.options if f"`{o}`" not in MEASURES} == set()
+
+
+def test_every_measure_that_is_written_parses() -> None:
+    rows = [line for line in MEASURES.splitlines() if line.startswith("| ")]
+    written = {t for row in rows for t in re.findall(r"`([a-z_]+(?:\([^`]*\))?@\d+|rbp\([^`]*\))`", row)}
+    foreign = {t for t in written if t.startswith(("ndcg_", "ndcg_cut"))}
+    assert len(written - foreign) > 12
+    for text in written - foreign:
+        assert parse(text)
+
+
+# ---- commands ------------------------------------------------------------------------------------------------------
+
+
+def calls() -> Iterator[Any]:
+    """Each call of rankmon in a block of code, with the document that has it."""
+    for page in PAGES:
+        blocks = re.findall(r"```(?:sh|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+        for line in "".join(blocks).replace("\\\n", " ").splitlines():
+            for part in re.sub(r"\s+#.*", "", line).removeprefix("$ ").split(" && "):
+                call = re.search(r"(?:^|\s)(?:\.venv/bin/)?rankmon (.+)", part.strip())
+                if call is not None and call[1].split()[0] in _COMMANDS:
+                    yield pytest.param(call[1], id=f"{named(page)}: {call[1]}")
+
+
+@pytest.mark.parametrize("call", list(calls()))
+def test_every_command_that_is_written_can_be_called(call: str) -> None:
+    words = shlex.split(call)
+    command: click.Command = cli
+    while isinstance(command, click.Group) and words:
+        found = command.get_command(click.Context(command), words[0])
+        assert found is not None, f"there is no command {words[0]}"
+        command, words = found, words[1:]
+    command.make_context("rankmon", words)  # raises on an unknown option or a wrong value
+
+
+# ---- configurations ------------------------------------------------------------------------------------------------
+
+
+def readme_configuration() -> dict[str, Any]:
+    block = next(b for b in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if "rankings:" in b)
+    found: dict[str, Any] = yaml.safe_load("\n".join(line[3:] for line in block.splitlines()))
+    return found
+
+
+def test_the_readmes_configuration_is_valid(tmp_path: Path) -> None:
+    config = load(written(tmp_path, readme_configuration()), SECRETS)
+    assert [str(m) for m in config.monitor("search").measures] == ["ndcg@10", "mrr@10"]
+    assert [format_duration(w) for w in config.monitor("search").windows] == ["24h", "7d"]
+
+
+SECRETS = {"SHOP_PASSWORD": "secret", "RETRAIN_SECRET": "secret"}
+
+
+def written(folder: Path, config: object) -> Path:
+    path = folder / "rankmon.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path
+
+
+def fragments() -> Iterator[Any]:
+    """Each piece of YAML in docs/, by itself."""
+    for page in PAGES:
+        if DOCS in page.parents:
+            for number, block in enumerate(
+                re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+            ):
+                yield pytest.param(block, id=f"{named(page)} {number}")
+
+
+@pytest.mark.parametrize("block", list(fragments()))
+def test_every_piece_of_yaml_is_part_of_a_valid_configuration(block: str, tmp_path: Path) -> None:
+    piece, whole = yaml.safe_load(block), readme_configuration()
+    if piece.keys() & {"scrape_configs", "tls_server_config"}:
+        return  # Prometheus' own; the file of passwords is tested by what reads it
+    monitor = whole["monitors"][0]
+    places = {"rankings": monitor["rankings"], "monitors": monitor, "channels": whole}
+    for key, value in piece.items():
+        if key == "monitors":
+            merge(monitor, value[0])
+        elif key in whole or key in {"channels", "defaults", "web", "log", "scheduler"}:
+            merge(whole, {key: value})
+        elif key in places["rankings"]:
+            merge(monitor["rankings"], {key: value})
+        else:
+            merge(monitor, {key: value})
+    for relation in (monitor["rankings"], monitor["relevance"].get("events", {})):
+        if "select" in relation:
+            relation.pop("table", None)
+    told = {name for key in ("notify", "notify_data") for name in drift_of(monitor).get(key, [])}
+    whole.setdefault("channels", {}).update({n: {"webhook": {"url": "http://localhost/"}} for n in told})
+    load(written(tmp_path, whole), SECRETS)
+
+
+def drift_of(monitor: dict[str, Any]) -> dict[str, Any]:
+    return monitor.get("drift") or {}
+
+
+def merge(into: dict[str, Any], piece: dict[str, Any]) -> None:
+    for key, value in piece.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict) and key != "time":
+            merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def test_the_readmes_scrape_configuration_is_yaml() -> None:
+    block = next(b for b in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if "scrape_configs" in b)
+    assert yaml.safe_load("\n".join(line[3:] for line in block.splitlines()))["scrape_configs"]
+
+
+# ---- form ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_site_builds_without_a_dead_link(tmp_path: Path) -> None:
+    shutil.copytree(DOCS, tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    built = [Path(sys.executable).with_name("zensical"), "build", "--strict"]
+    done = subprocess.run(built, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", README))))
+def test_every_link_of_the_readme_leads_somewhere(link: str) -> None:
+    assert link.startswith("https://") or (ROOT / link).exists()
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [named(p) for p in DOCS.rglob("*.md") if str(p.relative_to(DOCS)) not in navigation] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert README.count("\n") <= LONGEST_README
+
+
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "CHANGELOG.md"], ids=named)
+def test_no_line_of_a_document_is_left_unwrapped(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(line) > WIDEST and not line.startswith("|")] == []

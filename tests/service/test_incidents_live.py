@@ -1,0 +1,179 @@
+"""A daemon that tells of what is open: at its start, when a rule or a monitor goes by a reload, and where to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from monitor.clock import ReplayClock
+from monitor.config import load
+from monitor.service.app import App
+from monitor.store import Store
+from tests.cli.test_incidents_cli import STORY, filled, run, write
+from tests.support.notices import notice, put
+from tests.support.receiver import Receiver, Reply
+
+__all__ = ["filled"]
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 15) -> None:
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it did not come"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as made:
+        yield made
+
+
+@pytest.fixture
+def folder(filled: Path, tmp_path: Path, receiver: Receiver) -> Path:
+    """A copy of the filled folder, so that each test has an incident that nobody knows of yet."""
+    for name in ("shop.db", "store.db"):
+        (tmp_path / name).write_bytes((filled / name).read_bytes())
+    write(tmp_path, receiver.url)
+    text = (tmp_path / "rankmon.yaml").read_text(encoding="utf-8")
+    with_web = text + '    refresh: 1s\nweb: {listen: "127.0.0.1:0", external_url: "https://rankmon.example.com/x"}\n'
+    (tmp_path / "rankmon.yaml").write_text(with_web, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def app(folder: Path) -> Iterator[App]:
+    made = App(load(folder / "rankmon.yaml", {}), ReplayClock(STORY.history_end.timestamp()))
+    made.prepare()
+    made.start()
+    yield made
+    made.stop()
+
+
+def change(folder: Path, before: str, after: str) -> None:
+    path = folder / "rankmon.yaml"
+    text = path.read_text(encoding="utf-8")
+    assert before in text
+    path.write_text(text.replace(before, after), encoding="utf-8")
+
+
+def kinds(receiver: Receiver) -> list[str]:
+    return [str(g.document["kind"]) for g in list(receiver.taken)]
+
+
+def test_what_a_backfill_left_open_is_told_once_with_a_link(app: App, receiver: Receiver) -> None:
+    eventually(lambda: kinds(receiver) == ["firing"])
+    (got,) = [g.document for g in receiver.taken]
+    assert got["url"] == "https://rankmon.example.com/x/monitors/shop"
+    assert got["labels"] == {"team": "search"}
+    assert got["title"].startswith("shop: ndcg@10 fell")
+    before = app.telemetry.counts()["rankmon_evaluations", ("shop",)]
+    eventually(lambda: app.telemetry.counts()["rankmon_evaluations", ("shop",)] >= before + 3)
+    assert kinds(receiver) == ["firing"]
+
+
+def test_a_rule_that_goes_by_a_reload_is_withdrawn(app: App, folder: Path, receiver: Receiver) -> None:
+    eventually(lambda: kinds(receiver) == ["firing"])
+    change(folder, "drop: 7%", "drop: 60%")
+    assert app.reload({}) == []
+    eventually(lambda: kinds(receiver) == ["firing", "withdrawn"])
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A monitor that is configured no more is not waited for."""
+    monkeypatch.setattr("monitor.service.orphaned_incidents.LOOK_EVERY", 0.1)
+    monkeypatch.setattr("monitor.service.orphaned_incidents.PATIENCE", 0)
+
+
+def test_a_rule_that_is_edited_by_a_reload_and_still_fires_pages_nobody_again(
+    app: App, folder: Path, receiver: Receiver
+) -> None:
+    eventually(lambda: kinds(receiver) == ["firing"])
+    change(folder, "for: 6h", "for: 5h")
+    assert app.reload({}) == []
+    before = app.telemetry.counts()["rankmon_evaluations", ("shop",)]
+    eventually(lambda: app.telemetry.counts()["rankmon_evaluations", ("shop",)] >= before + 3)
+    assert kinds(receiver) == ["firing"]
+    assert [s.incident.state for s in app.store.alerts.incidents()][:1] == ["firing"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_monitor_that_goes_by_a_reload_is_withdrawn(app: App, folder: Path, receiver: Receiver) -> None:
+    eventually(lambda: kinds(receiver) == ["firing"])
+    change(folder, "- name: shop", "- name: market")
+    assert app.reload({}) == []
+    eventually(lambda: "withdrawn" in kinds(receiver))
+    gone = next(g.document for g in receiver.taken if g.document["kind"] == "withdrawn")
+    assert (gone["monitor"], gone["labels"]) == ("shop", {"team": "search"})
+    assert "configured no more" in gone["text"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_was_removed_while_the_daemon_was_away_is_withdrawn_too(
+    app: App, folder: Path, receiver: Receiver
+) -> None:
+    eventually(lambda: kinds(receiver) == ["firing"])
+    app.stop()
+    change(folder, "- name: shop", "- name: market")
+    other = App(load(folder / "rankmon.yaml", {}), ReplayClock(STORY.history_end.timestamp()))
+    other.prepare()
+    other.start()
+    try:
+        eventually(lambda: "withdrawn" in kinds(receiver))
+    finally:
+        other.stop()
+
+
+def test_a_reload_with_a_wrong_rule_changes_nothing(app: App, folder: Path, receiver: Receiver) -> None:
+    eventually(lambda: kinds(receiver) == ["firing"])
+    change(folder, "measure: ndcg(empty=skip)@10", "measure: ndgc@10")
+    (problem,) = app.reload({})
+    assert "'ndgc@10' is no measure" in problem
+    assert len(app.config.monitors[0].alerts) == 1
+
+
+def test_a_channel_that_moves_by_a_reload_is_told_at_its_new_place(app: App, folder: Path, receiver: Receiver) -> None:
+    eventually(lambda: kinds(receiver) == ["firing"])
+    with Receiver() as moved:
+        change(folder, receiver.url, moved.url)
+        change(folder, "drop: 7%", "drop: 60%")
+        assert app.reload({}) == []
+        eventually(lambda: kinds(moved) == ["withdrawn"])
+
+
+def test_a_single_run_sends_what_waits(folder: Path, receiver: Receiver, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Store(load(folder / "rankmon.yaml", {}).store.url, 20)
+    put(store, "team", [notice("firing")], time.time())
+    put(store, "unknown", [notice("firing")], time.time())
+    assert run(folder, "once") == 0
+    assert kinds(receiver) == ["firing"]
+    receiver.behave = lambda _: Reply(503)
+    put(store, "team", [notice("resolved", number=1)], time.time())
+    assert run(folder, "once") == 0
+    assert "notifications left for the next run, for their receivers: 1" in capsys.readouterr().err
+    store.close()
+
+
+def test_where_prometheus_pages_rankmon_does_not(folder: Path, receiver: Receiver) -> None:
+    change(folder, "notify: [team]", "paging: prometheus")
+    app = App(load(folder / "rankmon.yaml", {}), ReplayClock(STORY.history_end.timestamp()))
+    app.prepare()
+    app.start()
+    try:
+        eventually(lambda: app.store.outbox.queues() == {} and app.store.alerts.incidents()[0].told)
+        assert kinds(receiver) == []
+    finally:
+        app.stop()
+
+
+def test_what_is_open_is_explained_from_the_source(app: App) -> None:
+    (found,) = app.store.alerts.incidents("shop", "firing")
+    eventually(lambda: app.store.verdicts.diagnosis(found.incident.id) is not None)
+    document = app.store.verdicts.diagnosis(found.incident.id)
+    assert document is not None
+    assert document["captured"]["requests"]
+    assert document["captured"]["queries"] is None, "this monitor names no column of the query"

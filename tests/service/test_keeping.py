@@ -1,0 +1,160 @@
+"""Keeping goes through all there is, does nothing twice, and says truly whether it did anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from monitor.evaluation import checkpoint as border
+from monitor.service.retention import FROM_THE_FIRST_EVERY, LOOK_EVERY, Keeping
+from monitor.store import Store
+from monitor.store.schema import traffic
+from monitor.types import Drift, Monitor, Retention
+from tests.support.monitors import new_store
+from tests.support.tallies import HOUR, tally, watched, write
+
+DAY = 24 * HOUR
+DAYS, AGE = 16, 4
+NOW = float(DAYS * DAY)
+OLD = DAYS - AGE
+"""Days that are old enough to be rolled up."""
+PLAIN = watched()
+MONITOR = replace(PLAIN, drift=Drift(PLAIN.measures[0], mix_by="device"), retention=Retention(None, AGE * DAY))
+"""Younger than a configuration may have it, so that little will do."""
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    made = new_store(database_url)
+    yield made
+    made.close()
+
+
+def fill(store: Store, hours: range | list[int], monitor: Monitor = MONITOR) -> None:
+    with store.hold(monitor.name) as lease:
+        tallied = tally(monitor, {n * HOUR: {"mobile": 5, "desktop": 3} for n in hours})
+        write(store, lease, monitor, tallied)
+
+
+def without(*days: int) -> list[int]:
+    """All hours but one of each of these days."""
+    return [n for n in range(DAYS * 24) if n % 24 != 7 or n // 24 not in days]
+
+
+@dataclass
+class Watched:
+    """One who keeps a monitor, and what that comes to."""
+
+    keeping: Keeping
+    store: Store
+    at: list[float]
+    moved: list[int] = field(default_factory=list)
+    """Where borders that were worked out lie, seconds."""
+    looked: list[int] = field(default_factory=list)
+    """Days that it was asked of what they lack."""
+
+    def advance(self) -> bool:
+        with self.store.hold("search") as lease:
+            return self.keeping.advance(lease, NOW, lambda: False)
+
+    def coarse(self) -> list[int]:
+        """Days that were rolled up."""
+        found = self.store.retention.coarse(MONITOR.traffic, 0, 1 << 40)
+        return [start // DAY for history in found.values() for start in history.starts.tolist()]
+
+
+def watching(store: Store, monkeypatch: pytest.MonkeyPatch, monitor: Monitor = MONITOR) -> Watched:
+    at = [0.0]
+    made, lacking = Watched(Keeping(monitor, store, clock=lambda: at[0]), store, at), store.retention.lacking
+
+    def moved(monitor: Monitor, begun: Any, until: int, store: Store) -> Any:
+        made.moved.append(until)
+        return border.moved(monitor, begun, until, store)
+
+    def looked(name: str, start: int, seconds: int) -> dict[str, str]:
+        made.looked.append(start // DAY)
+        return lacking(name, start, seconds)
+
+    monkeypatch.setattr("monitor.service.retention.moved", moved)
+    monkeypatch.setattr(store.retention, "lacking", looked)
+    return made
+
+
+def test_where_every_day_lacks_something_no_border_is_worked_out_and_nothing_is_said_to_have_changed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, without(*range(DAYS)))
+    watched = watching(store, monkeypatch)
+    assert not watched.advance()
+    assert watched.looked == list(range(OLD))
+    assert watched.moved == []
+    assert watched.keeping.holding is not None
+    watched.at[0] = LOOK_EVERY
+    assert not watched.advance()
+    assert watched.looked == list(range(OLD))
+
+
+def test_a_border_is_worked_out_once_for_each_day_that_is_rolled_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, without(2, 3, 4, 8))
+    watched = watching(store, monkeypatch)
+    assert watched.advance()
+    done = [n for n in range(OLD) if n not in (2, 3, 4, 8)]
+    assert watched.coarse() == done
+    assert watched.moved == [(n + 1) * DAY for n in done]
+    assert watched.looked == list(range(OLD))
+
+
+def test_a_former_series_is_rolled_up_without_a_border(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    former = replace(watched(grade="former"), retention=MONITOR.retention)
+    fill(store, range(DAYS * 24), former)
+    with store.writing() as connection:
+        connection.execute(traffic.delete().where(traffic.c.bucket_start % DAY == 7 * HOUR))
+    fill(store, without(*range(DAYS)))
+    seen = watching(store, monkeypatch)
+    assert seen.advance()
+    assert store.retention.rolled_up(former.definition(former.measures[0]), 0, 1 << 40) == (0, OLD * DAY)
+    assert (seen.coarse(), seen.moved) == ([], [])
+
+
+def test_one_way_through_all_days_is_not_begun_again_before_it_is_done(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("monitor.service.retention.AT_ONCE", 0.0)
+    fill(store, without(*range(5)))
+    watched, changed = watching(store, monkeypatch), []
+    for number in range(OLD):
+        watched.at[0] = number * FROM_THE_FIRST_EVERY / 2
+        changed.append(watched.advance())
+        assert watched.keeping.holding is None
+    assert changed == [False] * 5 + [True] * (OLD - 5)
+    assert watched.looked == list(range(OLD))
+    assert watched.coarse() == list(range(5, OLD))
+    assert not watched.advance()
+    assert watched.keeping.holding is not None
+    watched.at[0] += FROM_THE_FIRST_EVERY - 1
+    assert not watched.advance()
+    assert watched.looked == list(range(OLD))
+    watched.at[0] += LOOK_EVERY
+    watched.advance()
+    assert watched.looked == [*range(OLD), 0]
+
+
+def test_forgetting_waits_for_no_day_that_lacks_something(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monitor.service.retention.AT_ONCE", 0.0)
+    fill(store, without(*range(DAYS)))
+    kept = OLD - 3
+    watched = watching(store, monkeypatch, replace(MONITOR, retention=Retention((DAYS - kept) * DAY, AGE * DAY)))
+    for _ in range(kept):
+        assert watched.advance()
+    assert store.oldest_bucket(MONITOR.traffic) == kept * DAY
+    assert watched.looked == []
+    assert watched.moved == [(n + 1) * DAY for n in range(kept)]
+    for _ in range(4):
+        assert not watched.advance()
+    assert watched.looked == [kept, kept + 1, kept + 2]
+    assert watched.keeping.holding is not None

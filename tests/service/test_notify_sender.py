@@ -1,0 +1,825 @@
+"""The sender against real receivers and real stores: everything once it can be, in order, and nothing held up."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from monitor.config.channels import AlertmanagerConfig, WebhookConfig
+from monitor.errors import StoreError
+from monitor.notify.alertmanager import Alertmanager
+from monitor.notify.log import Log
+from monitor.notify.receiver import Receiver as Channel
+from monitor.notify.webhook import Webhook
+from monitor.service.sender import FIRST_RETRY, LEAST_ATTEMPTS, LONGEST_RETRY, ORPHANED, STUCK, Sender, pause
+from monitor.service.telemetry import Queue, Telemetry
+from monitor.store import Store
+from monitor.store.outbox import FARTHEST
+from monitor.store.schema import outbox
+from tests.support.monitors import new_store
+from tests.support.notices import DAY, HOUR, incident, notice, put
+from tests.support.receiver import HANGS, Got, Receiver, Reply
+from tests.support.tallies import bear_out
+
+OFTEN = 0.03
+
+
+@dataclass
+class Hand:
+    """A clock that is set by hand."""
+
+    time: float = 1e9
+
+    def __call__(self) -> float:
+        return self.time
+
+
+@dataclass
+class Post:
+    """A store, a clock, and senders on them."""
+
+    store: Store
+    clock: Hand = field(default_factory=Hand)
+    senders: list[Sender] = field(default_factory=list)
+
+    def sender(self, *receivers: Channel) -> Sender:
+        """One that runs."""
+        made = Sender(self.store, Telemetry(), self.clock)
+        made.use(receivers)
+        made.start()
+        self.senders.append(made)
+        return made
+
+    def put(self, target: str, *notices: Any) -> None:
+        put(self.store, target, notices, self.clock.time)
+        for sender in self.senders:
+            sender.wake()
+
+    def rows(self, *names: str) -> list[tuple[Any, ...]]:
+        """Columns of the outbox, in order."""
+        with self.store.reading() as connection:
+            return [
+                tuple(r) for r in connection.execute(sa.select(*(outbox.c[n] for n in names)).order_by(outbox.c.id))
+            ]
+
+    def attempts(self) -> int:
+        """How many have failed, and are noted."""
+        return sum(n for (n,) in self.rows("attempts"))
+
+    def later(self, seconds: float) -> None:
+        self.clock.time += seconds
+        for sender in self.senders:
+            sender.wake()
+
+
+@pytest.fixture
+def post(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Post]:
+    monkeypatch.setattr("monitor.service.sender.LOOK_EVERY", OFTEN)
+    store = new_store(database_url)
+    made = Post(store)
+    yield made
+    for sender in made.senders:
+        sender.stop()
+    store.close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as made:
+        yield made
+
+
+def webhook(receiver: Receiver, name: str = "inbox", **changes: Any) -> Webhook:
+    return Webhook(WebhookConfig(name, receiver.url + "/hook", **{"timeout": 10, **changes}))
+
+
+def alertmanager(*receivers: Receiver, repeat: float = 3600, **changes: Any) -> list[Alertmanager]:
+    config = AlertmanagerConfig("am", tuple(r.url for r in receivers), **{"timeout": 10, **changes})
+    made = [Alertmanager(config, url) for url in config.urls]
+    for one in made:
+        one.repeat = repeat
+    return made
+
+
+def eventually(holds: Callable[[], object], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def eventually_sent(post: Post, step: float) -> int:
+    """How many have been sent when nothing waits any more; what fails is tried again after `step` seconds."""
+    for _ in range(20):
+        with suppress(AssertionError):
+            eventually(lambda: not post.store.outbox.queues(), 2)
+            break
+        post.later(step)
+    return sum(at is not None for (at,) in post.rows("sent_at"))
+
+
+def counted(sender: Sender, what: str, channel: str = "inbox") -> float:
+    return sender._telemetry.counts()[f"rankmon_notification{what}", (channel,)]
+
+
+FIRING, UPDATED, RESOLVED = notice("firing", number=0), notice("updated", number=1), notice("resolved", number=2)
+LIFE = ["a firing", "a updated", "a resolved"]
+
+
+# ---- once it can be, in order --------------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_sent_once_and_in_order(post: Post, receiver: Receiver) -> None:
+    sender = post.sender(Log(), webhook(receiver))
+    post.put("inbox", FIRING, UPDATED, RESOLVED)
+    eventually(lambda: len(receiver.got) == 3)
+    time.sleep(5 * OFTEN)
+    assert receiver.titles() == LIFE
+    assert [g.key for g in receiver.got] == [FIRING.key, UPDATED.key, RESOLVED.key]
+    assert [s for (s,) in post.rows("sent_at")] == [post.clock.time] * 3
+    assert counted(sender, "s_sent") == 3
+    assert counted(sender, "_failures") == counted(sender, "s_dropped") == 0
+
+
+@pytest.mark.parametrize("away", ["closed", "500", "hangs"])
+def test_a_receiver_that_is_away_for_an_hour_gets_everything_once_it_is_back(
+    post: Post, receiver: Receiver, away: str
+) -> None:
+    receiver.behave = lambda _: HANGS if away == "hangs" else Reply(500)
+    if away == "closed":
+        receiver.close()
+    sender = post.sender(webhook(receiver, timeout=0.1 if away == "hangs" else 10))
+    post.put("inbox", FIRING, UPDATED, RESOLVED, notice(incident="b"))
+    passed, tried = 0.0, 0
+    while passed < HOUR:
+        eventually(lambda: post.attempts() >= tried + 2)  # noqa: B023 (the first of each incident)
+        tried = post.attempts()
+        post.later(LONGEST_RETRY * 1.3)
+        passed += LONGEST_RETRY * 1.3
+    assert receiver.taken == []
+    if away == "closed":
+        receiver.open()
+    receiver.behave = lambda _: Reply()
+    post.later(LONGEST_RETRY * 1.3)
+    sent = eventually_sent(post, STEP)
+    assert sent == 4
+    # An answer that is too late for whoever waits a tenth of a second is one more delivery, under the same key.
+    assert [t for t in dict.fromkeys(receiver.titles()) if t.startswith("a")] == LIFE
+    assert len({g.key for g in receiver.taken}) == 4
+    assert len(receiver.taken) == 4 or away == "hangs"
+    assert counted(sender, "s_sent") == 4
+    assert counted(sender, "_failures") >= 20
+
+
+def test_a_refusal_of_some_holds_up_no_other_incident_and_keeps_the_order_of_its_own(
+    post: Post, receiver: Receiver
+) -> None:
+    receiver.behave = lambda got: Reply(400 if got.document["incident"] == "bad" else 200)
+    post.sender(webhook(receiver))
+    post.put("inbox", notice(incident="bad"), FIRING, notice("resolved", "bad", 1), UPDATED, RESOLVED)
+    eventually(lambda: len(receiver.taken) == 3)
+    assert receiver.titles() == LIFE
+    assert {g.document["kind"] for g in receiver.got if g.document["incident"] == "bad"} == {"firing"}
+    receiver.behave = lambda _: Reply()
+    post.later(10)
+    eventually(lambda: len(receiver.taken) == 5)
+    assert receiver.titles()[3:] == ["bad firing", "bad resolved"]
+
+
+def test_a_receiver_that_hangs_holds_up_no_other(post: Post, receiver: Receiver) -> None:
+    with Receiver(lambda _: HANGS) as slow:
+        post.sender(webhook(slow, "slow", timeout=30), webhook(receiver))
+        post.put("slow", FIRING)
+        eventually(lambda: slow.got)
+        began = time.monotonic()
+        post.put("inbox", FIRING, UPDATED, RESOLVED)
+        eventually(lambda: len(receiver.taken) == 3)
+        assert time.monotonic() - began < 15
+
+
+def test_a_notification_that_is_broken_in_itself_holds_up_no_other(
+    post: Post, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    post.put("inbox", notice(incident="broken"), FIRING)
+    with post.store.writing() as connection:
+        connection.execute(outbox.update().where(outbox.c.incident == "broken").values(document='{"version": 0}'))
+    sender = post.sender(webhook(receiver))
+    eventually(lambda: receiver.titles() == ["a firing"])
+    eventually(lambda: post.attempts() == 1)
+    assert "firing of incident broken for inbox: a fault in rankmon itself" in caplog.text
+    assert counted(sender, "_failures") == 1
+
+
+# ---- giving up -----------------------------------------------------------------------------------------------------
+
+
+def test_what_opens_is_given_up_after_the_limit_and_what_closes_never(
+    post: Post, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.behave = lambda _: Reply(500, b"broken")
+    sender = post.sender(webhook(receiver))
+    post.put("inbox", FIRING, RESOLVED)
+    eventually(lambda: post.attempts() == 1)
+    fail(post, LEAST_ATTEMPTS)
+    post.later(DAY - LEAST_ATTEMPTS * STEP - 1)
+    eventually(lambda: post.attempts() == LEAST_ATTEMPTS + 2)
+    assert post.rows("dropped_at") == [(None,), (None,)]
+    post.later(STEP)
+    eventually(lambda: post.rows("dropped_at")[0][0] is not None)
+    for tried in range(LEAST_ATTEMPTS + 4, LEAST_ATTEMPTS + 9):
+        eventually(lambda: post.attempts() == tried)  # noqa: B023 (it is called at once)
+        post.later(30 * DAY)
+    receiver.behave = lambda _: Reply()
+    post.later(30 * DAY)
+    eventually(lambda: receiver.titles() == ["a resolved"])
+    said, tries = f"{receiver.url}: answered 500: broken", LEAST_ATTEMPTS + 3
+    assert post.rows("kind", "attempts", "last_error")[0] == ("firing", tries, said)
+    assert counted(sender, "s_dropped") == 1
+    given_up = [r for r in caplog.records if r.levelno >= logging.ERROR]
+    assert [r.getMessage() for r in given_up] == [
+        f"firing of incident a for inbox is given up after {tries} attempts: {said}"
+    ]
+
+
+STEP = LONGEST_RETRY * 1.3
+"""Seconds after which whatever has failed is tried again."""
+
+
+def fail(post: Post, times: int) -> None:
+    """So many more attempts that fail, after one that has."""
+    for _ in range(times):
+        before = post.attempts()
+        post.later(STEP)
+        eventually(lambda: post.attempts() > before)  # noqa: B023 (it is called at once)
+
+
+def test_age_alone_gives_nothing_up_for_a_clock_may_jump_and_a_machine_sleep(post: Post, receiver: Receiver) -> None:
+    receiver.behave = lambda _: Reply(500)
+    post.put("inbox", FIRING)
+    post.clock.time += 3 * DAY
+    post.sender(webhook(receiver))
+    eventually(lambda: post.attempts() == 1)
+    fail(post, LEAST_ATTEMPTS - 2)
+    assert post.rows("dropped_at") == [(None,)]
+    fail(post, 1)
+    assert post.rows("dropped_at") != [(None,)]
+
+
+def test_an_incident_that_is_open_is_told_however_long_its_receiver_is_away_and_of_several_the_newest(
+    post: Post, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.behave = lambda _: Reply(500)
+    incident(post.store, "a")
+    sender = post.sender(webhook(receiver))
+    post.put("inbox", FIRING)
+    eventually(lambda: post.attempts() == 1)
+    fail(post, LEAST_ATTEMPTS)
+    post.later(30 * DAY)
+    eventually(lambda: post.attempts() == LEAST_ATTEMPTS + 2)
+    assert post.rows("dropped_at") == [(None,)]
+    post.put("inbox", notice("retrain", number=7), UPDATED)
+    fail(post, 1)
+    assert [row[0] is None for row in post.rows("dropped_at")] == [False, True, True]
+    eventually(lambda: post.attempts() == LEAST_ATTEMPTS + 4)
+    receiver.behave = lambda _: Reply()
+    post.later(STEP)
+    eventually(lambda: receiver.titles() == ["a retrain", "a updated"])
+    assert counted(sender, "s_dropped") == 0, "the newer one says it all"
+    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
+
+
+def test_an_end_ends_every_severity_that_the_receiver_was_told(post: Post, receiver: Receiver) -> None:
+    incident(post.store, "a")
+    post.sender(*alertmanager(receiver))
+    post.put("am", notice(severity="info"))
+    eventually(lambda: receiver.taken)
+    receiver.behave = lambda _: Reply(500)
+    post.put("am", notice("updated", number=1, severity="warning", former_severity="info"))
+    eventually(lambda: post.attempts() == 1)
+    fail(post, LEAST_ATTEMPTS)
+    post.put("am", notice("updated", number=2, former_severity="warning"))
+    post.later(2 * DAY)
+    eventually(lambda: post.attempts() == LEAST_ATTEMPTS + 3)
+    incident(post.store, "a", "resolved")
+    post.put("am", notice("resolved", number=3))
+    fail(post, LEAST_ATTEMPTS)
+    post.later(2 * DAY)
+    eventually(lambda: post.rows("dropped_at", "attempts")[2][0] is not None)
+    receiver.behave = lambda _: Reply()
+    post.later(STEP)
+    eventually(lambda: states(receiver)[-1] == "resolved")
+    over = receiver.taken[-1].document
+    assert [alert["labels"]["severity"] for alert in over] == ["critical", "info", "warning"]
+    assert {alert["endsAt"] < alert["startsAt"] for alert in over} == {False}
+    assert {alert["annotations"]["state"] for alert in over} == {"resolved"}
+
+
+def test_what_a_clock_that_was_ahead_had_put_off_is_tried_once_it_is_right_again(
+    post: Post, receiver: Receiver
+) -> None:
+    receiver.behave = lambda _: Reply(500)
+    post.clock.time += 2 * DAY
+    post.sender(webhook(receiver))
+    post.put("inbox", FIRING)
+    eventually(lambda: post.attempts() == 1)
+    fail(post, 4)
+    receiver.behave = lambda _: Reply()
+    post.later(-2 * DAY)
+    eventually(lambda: receiver.titles() == ["a firing"])
+
+
+def test_what_was_given_up_with_its_channel_is_told_when_the_channel_is_back(post: Post, receiver: Receiver) -> None:
+    incident(post.store, "a")
+    incident(post.store, "b", "resolved")
+    sender = post.sender(Log())
+    post.put("inbox", FIRING, UPDATED, notice(incident="b"))
+    post.later(ORPHANED + 1)
+    eventually(lambda: post.store.outbox.queues() == {})
+    sender.use([webhook(receiver)])
+    eventually(lambda: receiver.titles() == ["a updated"])
+    time.sleep(3 * OFTEN)
+    assert receiver.titles() == ["a updated"]
+
+
+@pytest.mark.parametrize("kind", ["resolved", "withdrawn"])
+def test_an_end_that_another_daemon_gave_up_is_told_when_its_own_is_back(
+    kind: Any, post: Post, receiver: Receiver, database_url: str
+) -> None:
+    incident(post.store, "a")
+    incident(post.store, "untold", "resolved")
+    own = post.sender(webhook(receiver))
+    post.put("inbox", FIRING)
+    eventually(lambda: receiver.titles() == ["a firing"])
+    own.stop()
+    post.senders.clear()
+    incident(post.store, "a", "resolved")
+    post.put("inbox", notice(kind, number=1), notice(incident="untold"), notice("resolved", "untold", 1))
+    post.sender(Log())
+    post.later(ORPHANED + 60)
+    eventually(lambda: not post.store.outbox.queues())
+    assert [at is None for (at,) in post.rows("dropped_at")] == [True, False, False, False]
+    post.sender(webhook(receiver))
+    eventually(lambda: receiver.titles() == ["a firing", f"a {kind}"])
+    time.sleep(5 * OFTEN)
+    assert not post.store.outbox.queues(), "of an incident that nobody was told of no end is told"
+    assert len(receiver.got) == 2
+
+
+def test_what_another_daemon_gives_up_while_its_own_is_only_held_up_is_sent_after_all(
+    post: Post, receiver: Receiver
+) -> None:
+    incident(post.store, "b")
+    receiver.behave = lambda got: Reply(429, headers={"Retry-After": "1"}) if len(receiver.got) == 2 else Reply()
+    post.sender(webhook(receiver))
+    post.put("inbox", FIRING)
+    eventually(lambda: receiver.taken)
+    post.put("inbox", RESOLVED)
+    eventually(lambda: post.attempts() == 1)
+    post.put("inbox", notice("retrain", "b"))
+    gone = post.store.outbox.retire("inbox", [], post.clock.time)  # as another daemon does that has not the channel
+    assert gone == 2
+    eventually(lambda: receiver.titles() == ["a firing", "a resolved", "b retrain"])
+
+
+def test_what_nobody_has_any_more_is_forgotten_in_the_end(post: Post, receiver: Receiver) -> None:
+    post.put("inbox", FIRING, RESOLVED)
+    post.clock.time += ORPHANED + 1
+    assert post.store.outbox.retire("inbox", [], post.clock.time) == 2
+    post.store.outbox.purge(post.clock.time + 1)
+    assert post.rows("id") == []
+
+
+def test_pauses_grow_are_bounded_and_differ() -> None:
+    assert [pause(n, 0) for n in range(4)] == [4, 8, 16, 32]
+    assert pause(1000, 0.999) < LONGEST_RETRY * 1.2 < FARTHEST
+    assert FIRST_RETRY * 0.8 <= pause(0, 0.3) < pause(0, 0.7) <= FIRST_RETRY * 1.2
+
+
+def test_it_is_tried_again_after_a_growing_pause_and_not_before(post: Post, receiver: Receiver) -> None:
+    receiver.behave = lambda _: Reply(500)
+    post.sender(webhook(receiver))
+    post.put("inbox", FIRING)
+    for attempt in range(1, 8):
+        eventually(lambda: post.attempts() == attempt)  # noqa: B023
+        ((next_at,),) = post.rows("next_at")
+        assert pause(attempt - 1, 0) <= next_at - post.clock.time <= pause(attempt - 1, 1)
+        post.later(next_at - post.clock.time - 0.001)
+        time.sleep(3 * OFTEN)
+        assert len(receiver.got) == attempt, "too early"
+        post.later(0.002)
+
+
+def test_who_asks_to_be_left_alone_for_a_while_is(post: Post, receiver: Receiver) -> None:
+    receiver.behave = lambda _: Reply(429, headers={"Retry-After": "2"})
+    post.sender(webhook(receiver))
+    post.put("inbox", FIRING)
+    eventually(lambda: post.attempts() == 1)
+    began = time.monotonic()
+    receiver.behave = lambda _: Reply(200)
+    post.put("inbox", notice("firing", "b"))
+    post.later(3600)
+    time.sleep(10 * OFTEN)
+    assert len(receiver.got) == 1, "not of another incident either"
+    eventually(lambda: len(receiver.got) == 3)
+    assert time.monotonic() - began > 1.5
+
+
+@pytest.mark.parametrize("asked", ["Wed, 21 Oct 2026 07:28:00 GMT", "-5", "soon", "9" * 23])
+def test_what_is_no_believable_number_of_seconds_asks_for_nothing(post: Post, receiver: Receiver, asked: str) -> None:
+    receiver.behave = lambda _: Reply(429, headers={"Retry-After": asked})
+    post.sender(webhook(receiver))
+    post.put("inbox", FIRING)
+    eventually(lambda: post.attempts() == 1)
+    post.later(3600)
+    eventually(lambda: post.attempts() == 2)
+    ((said,),) = post.rows("last_error")
+    assert "429" in said, "it is the refusal that is noted, and no fault in reading it"
+
+
+# ---- two daemons, and one that ends ---------------------------------------------------------------------------------
+
+
+def test_two_daemons_on_one_store_send_each_notification_once(
+    post: Post, receiver: Receiver, database_url: str
+) -> None:
+    receiver.behave = lambda _: Reply(hangs=0.005)
+    other = Post(new_store(database_url), post.clock)
+    post.sender(webhook(receiver))
+    other.sender(webhook(receiver))
+    for number in range(40):
+        post.put("inbox", notice("updated", f"i{number % 4}", number))
+        other.senders[0].wake()
+    eventually(lambda: not post.store.outbox.queues(), 20)
+    other.senders[0].stop()
+    other.store.close()
+    assert len(receiver.got) == 40
+    assert len({g.key for g in receiver.got}) == 40
+    sent = [counted(s, "s_sent") for s in (*post.senders, *other.senders)]
+    assert sum(sent) == 40
+
+
+def test_stopping_does_not_wait_for_a_receiver_that_hangs(post: Post, receiver: Receiver) -> None:
+    receiver.behave = lambda _: HANGS
+    sender = post.sender(webhook(receiver, timeout=8))
+    post.put("inbox", FIRING)
+    eventually(lambda: receiver.got)
+    began = time.monotonic()
+    sender.stop()
+    assert 1.5 < time.monotonic() - began < 6.5
+    receiver.behave = lambda _: Reply()
+    eventually(lambda: not [t for t in threading.enumerate() if t.name == "notify inbox"])
+    post.clock.time += 60
+    post.sender(webhook(receiver))
+    eventually(lambda: receiver.titles() == ["a firing"])
+    assert {g.key for g in receiver.got} == {FIRING.key}
+
+
+def test_stopping_lets_an_answer_come_that_is_on_its_way(post: Post, receiver: Receiver) -> None:
+    receiver.behave = lambda _: Reply(hangs=0.5)
+    sender = post.sender(webhook(receiver))
+    post.put("inbox", FIRING)
+    eventually(lambda: receiver.got)
+    sender.stop()
+    assert post.store.outbox.queues() == {}
+    assert len(receiver.taken) == 1
+
+
+def test_a_store_that_cannot_note_a_delivery_does_not_cause_another(
+    post: Post, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noting, tries = post.store.outbox.sent, []
+
+    def full(id_: int, now: float) -> None:
+        tries.append(id_)
+        if len(tries) < 4:
+            raise StoreError("store: the disk is full")
+        noting(id_, now)
+
+    monkeypatch.setattr(post.store.outbox, "sent", full)
+    sender = post.sender(webhook(receiver))
+    post.put("inbox", FIRING)
+    eventually(lambda: not post.store.outbox.queues())
+    assert len(tries) == 4
+    assert len(receiver.got) == 1
+    assert counted(sender, "s_sent") == 1
+
+
+def test_that_the_store_is_away_is_said_once_and_not_every_few_seconds(
+    post: Post, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks: list[None] = []
+
+    def away(*_: object) -> None:
+        looks.append(None)
+        raise StoreError("store: the server is away")
+
+    monkeypatch.setattr("monitor.service.sender.LOOK_EVERY", 0.02)
+    for name in ("due", "queues", "strangers", "purge"):
+        monkeypatch.setattr(post.store.outbox, name, away)
+    post.sender(webhook(receiver))
+    eventually(lambda: len(looks) > 20)
+    said = [r.getMessage() for r in caplog.records if "the server is away" in r.getMessage()]
+    assert len(said) == 2, "by the outbox, and by the one receiver"
+
+
+# ---- channels that change ------------------------------------------------------------------------------------------
+
+
+def test_a_channel_whose_address_changed_keeps_its_queue(post: Post, receiver: Receiver) -> None:
+    receiver.behave = lambda _: Reply(500)
+    sender = post.sender(webhook(receiver))
+    post.put("inbox", FIRING, RESOLVED)
+    eventually(lambda: post.attempts() == 1)
+    with Receiver() as moved:
+        sender.use([webhook(moved)])
+        post.later(10)
+        eventually(lambda: moved.titles() == ["a firing", "a resolved"])
+        assert receiver.taken == []
+
+
+def test_receivers_are_swapped_while_one_is_being_sent_to(post: Post, receiver: Receiver) -> None:
+    receiver.behave = lambda _: Reply(hangs=1.5)
+    sender = post.sender(webhook(receiver, timeout=10))
+    post.put("inbox", FIRING, UPDATED, RESOLVED)
+    eventually(lambda: receiver.got)
+    with Receiver() as moved:
+        sender.use([webhook(moved)])
+        eventually(lambda: not post.store.outbox.queues())
+        assert receiver.titles() == ["a firing"], "what was under way"
+        assert moved.titles() == ["a updated", "a resolved"], "the rest, after it"
+
+
+def test_what_waits_for_a_removed_channel_is_given_up_and_said_so(
+    post: Post, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.behave = lambda _: Reply(500)
+    sender = post.sender(webhook(receiver))
+    post.put("inbox", FIRING, RESOLVED)
+    eventually(lambda: post.attempts() == 1)
+    sender.use([Log()])
+    post.later(ORPHANED - 1)
+    time.sleep(5 * OFTEN)
+    assert post.rows("dropped_at") == [(None,), (None,)], "another daemon may be about to get a newer configuration"
+    post.later(1 + 1.2 * FIRST_RETRY)  # nobody tried when it was time to
+    eventually(lambda: post.store.outbox.queues() == {})
+    said = "2 notifications for inbox are given up: no channel has it any more"
+    eventually(lambda: [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == [said])
+    assert counted(sender, "s_dropped") == 2
+    assert [e for (e,) in post.rows("last_error")] == ["no channel has this receiver any more"] * 2
+
+
+def test_what_another_daemon_still_tries_to_send_is_left_to_it(
+    post: Post, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.behave = lambda _: Reply(503)
+    post.sender(webhook(receiver))
+    with Receiver() as other:
+        post.sender(webhook(other, "elsewhere"))
+        post.put("inbox", notice("firing"), notice("resolved", number=1))
+        for tried in range(1, 6):
+            eventually(lambda tried=tried: post.attempts() >= tried)  # type: ignore[misc]
+            post.later(LONGEST_RETRY * 1.2)
+        assert post.clock.time - 1e9 > 2 * ORPHANED
+        time.sleep(10 * OFTEN)
+        receiver.behave = lambda _: Reply()
+        post.later(LONGEST_RETRY * 1.2)
+        eventually(lambda: receiver.titles() == ["a firing", "a resolved"])
+    assert "given up" not in caplog.text
+
+
+def test_a_single_run_sends_what_is_due_and_says_what_could_not_be_sent(post: Post, receiver: Receiver) -> None:
+    sender = Sender(post.store, Telemetry(), post.clock)
+    with Receiver() as away:
+        away.behave = lambda _: Reply(503)
+        sender.use([webhook(receiver), webhook(away, "away")])
+        post.put("inbox", notice("firing"), notice("resolved", number=1))
+        post.put("away", notice("firing"))
+        post.put("unknown", notice("firing"))
+        assert sender.deliver(10, lambda: False) == 1
+        assert sender.deliver(10, lambda: True) == 1
+    sender.stop()
+    assert receiver.titles() == ["a firing", "a resolved"]
+
+
+def alone(post: Post, *receivers: Channel, seconds: float = 10) -> int:
+    """What a process does that ends when it has sent what there is; how many wait then."""
+    sender = Sender(post.store, Telemetry(), post.clock)
+    sender.use(receivers)
+    try:
+        return sender.deliver(seconds, lambda: False)
+    finally:
+        sender.stop()
+
+
+def test_a_single_run_tries_again_what_failed_within_its_time(
+    post: Post, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("monitor.service.sender.FIRST_RETRY", 0.3)
+    monkeypatch.setattr(post, "clock", time.time)
+    receiver.behave = lambda _: Reply(503 if len(receiver.got) < 3 else 200)
+    put(post.store, "inbox", [FIRING, RESOLVED], time.time())
+    assert alone(post, webhook(receiver)) == 0
+    assert receiver.titles() == ["a firing", "a resolved"]
+
+
+def test_a_single_run_waits_for_nothing_that_is_due_only_after_it(post: Post, receiver: Receiver) -> None:
+    began = time.monotonic()
+    receiver.behave = lambda _: Reply(503)
+    post.put("inbox", FIRING)
+    assert alone(post, webhook(receiver), seconds=3.9) == 1  # it would be tried again after four seconds at least
+    post.later(FIRST_RETRY * 2)
+    receiver.behave = lambda _: Reply(429, headers={"Retry-After": "600"})
+    assert alone(post, webhook(receiver), seconds=600) == 1
+    assert alone(post, Log(), seconds=600) == 0
+    assert time.monotonic() - began < 60
+
+
+def test_single_runs_remind_an_alertmanager_as_a_daemon_does(post: Post, receiver: Receiver) -> None:
+    incident(post.store, "a")
+    channel = alertmanager(receiver, repeat=60)
+    post.put("am", FIRING)
+    for _ in range(2):
+        alone(post, *channel)
+    assert states(receiver) == ["firing"], "it was told just now"
+    post.later(3600)
+    alone(post, *channel)
+    assert states(receiver) == ["firing"] * 2
+    incident(post.store, "a", "resolved")
+    post.put("am", RESOLVED)
+    post.later(3600)
+    for _ in range(2):
+        alone(post, *channel)
+    assert states(receiver) == ["firing", "firing", "resolved"]
+
+
+def test_single_runs_keep_the_outbox_clean_and_tell_who_joined(post: Post, receiver: Receiver) -> None:
+    cleaned: list[None] = []
+    incident(post.store, "goes on")
+    post.put("inbox", FIRING, notice(incident="goes on"))
+    alone(post, webhook(receiver))
+    post.put("gone", notice(incident="c"))
+    post.later(31 * DAY)
+    bear_out(post.store, post.clock.time)
+    sender = Sender(post.store, Telemetry(), post.clock, lambda: cleaned.append(None))
+    sender.use([webhook(receiver)])
+    assert sender.deliver(10, lambda: False) == 0
+    sender.stop()
+    assert cleaned == [None]
+    assert post.rows("incident", "last_error") == [("goes on", ""), ("c", "no channel has this receiver any more")]
+    with Receiver() as second:
+        alone(post, *alertmanager(receiver))
+        post.put("am", notice(incident="goes on", number=1))
+        alone(post, *alertmanager(receiver))
+        alone(post, *alertmanager(receiver, second))
+        assert states(second) == ["firing"]
+
+
+def test_a_cleaning_that_fails_keeps_nothing_from_those_who_joined(post: Post, receiver: Receiver) -> None:
+    def fails() -> None:
+        raise StoreError("store: the disk is full")
+
+    alone(post, webhook(receiver))
+    post.put("gone", notice(incident="c"))
+    post.later(31 * DAY)
+    sender = Sender(post.store, Telemetry(), post.clock, fails)
+    sender.use([webhook(receiver)])
+    with pytest.raises(StoreError, match="disk is full"):
+        sender.tidy()
+    sender.stop()
+    assert post.rows("incident", "last_error") == [("c", "no channel has this receiver any more")]
+
+
+def test_an_alertmanager_that_joins_a_channel_is_told_of_what_goes_on_and_of_its_end(
+    post: Post, receiver: Receiver
+) -> None:
+    sender = post.sender(*alertmanager(receiver))
+    incident(post.store, "a")
+    post.put("am", FIRING)
+    eventually(lambda: len(receiver.taken) == 1)
+    with Receiver() as second:
+        both = alertmanager(receiver, second)
+        sender.use(both)
+        eventually(lambda: len(second.taken) == 1)
+        assert set(post.store.alerts.told("a")) == {"am", *(one.target for one in both)}
+        incident(post.store, "a", "resolved")
+        for target in post.store.alerts.told("a"):
+            post.put(target, RESOLVED)
+        eventually(lambda: states(second) == ["firing", "resolved"])
+        eventually(lambda: states(receiver)[-1] == "resolved")
+        eventually(lambda: not post.store.outbox.queues())
+
+
+def states(receiver: Receiver) -> list[str]:
+    return [got.document[0]["annotations"]["state"] for got in list(receiver.taken)]
+
+
+# ---- several, and reminders ----------------------------------------------------------------------------------------
+
+
+def test_every_alertmanager_gets_it_and_one_that_is_down_does_not_hinder_the_other(
+    post: Post, receiver: Receiver
+) -> None:
+    with Receiver() as down:
+        down.close()
+        both = alertmanager(receiver, down)
+        post.sender(*both)
+        for one in both:
+            post.put(one.target, FIRING, RESOLVED)
+        eventually(lambda: states(receiver) == ["firing", "resolved"])
+        down.open()
+        post.later(60)
+        eventually(lambda: states(down) == ["firing", "resolved"])
+
+
+def test_a_receiver_that_takes_nothing_for_long_is_counted_among_those_of_its_channel(
+    post: Post, receiver: Receiver
+) -> None:
+    with Receiver(lambda _: Reply(500)) as down:
+        both = alertmanager(receiver, down)
+        sender = post.sender(*both, Log())
+        for one in both:
+            post.put(one.target, FIRING)
+        eventually(lambda: sender._telemetry.queues == {"am": Queue(1, post.clock.time, 2, 0), "log": Queue()})
+        began = post.clock.time
+        post.later(STUCK + 1)
+        eventually(lambda: sender._telemetry.queues["am"] == Queue(1, began, 2, 1))
+        down.behave = lambda _: Reply()
+        post.later(STEP)
+        eventually(lambda: sender._telemetry.queues["am"] == Queue(receivers=2))
+
+
+def test_an_alertmanager_is_reminded_of_the_newest_of_what_goes_on(post: Post, receiver: Receiver) -> None:
+    incident(post.store, "a")
+    incident(post.store, "b")
+    post.sender(*alertmanager(receiver, repeat=0.1))
+    changed = notice("updated", number=1, title="worse", former_severity="warning")
+    post.put("am", FIRING, changed, notice(incident="b"))
+    eventually(lambda: not post.store.outbox.queues())
+    number = len(receiver.taken) + 2  # those under way may be from before the last of it
+    eventually(lambda: len(receiver.taken) >= number + 4)
+    reminders = [got.document for got in receiver.taken[number:]]
+    assert {(len(d), d[0]["annotations"]["incident"]) for d in reminders} == {(1, "a"), (1, "b")}
+    assert {d[0]["annotations"]["summary"] for d in reminders if d[0]["annotations"]["incident"] == "a"} == {"worse"}
+    incident(post.store, "a", "resolved")
+    incident(post.store, "b", "resolved")
+    post.put("am", RESOLVED)
+    eventually(lambda: states(receiver)[-1] == "resolved")
+    time.sleep(0.4)
+    assert states(receiver)[-1] == "resolved", "of what is over it is reminded no more"
+
+
+def test_a_late_end_of_a_former_incident_does_not_end_its_successor(post: Post, receiver: Receiver) -> None:
+    takes_ends = threading.Event()
+
+    def behave(got: Got) -> Reply:
+        is_end = got.document[0]["annotations"]["state"] == "resolved"
+        return Reply(500 if is_end and not takes_ends.is_set() else 200)
+
+    receiver.behave = behave
+    incident(post.store, "b")
+    post.sender(*alertmanager(receiver))
+    post.put("am", FIRING, RESOLVED, notice(incident="b"))
+    eventually(lambda: len(receiver.taken) == 2 and post.attempts() == 1)
+    takes_ends.set()
+    post.later(10)
+    eventually(lambda: len(receiver.taken) == 4)
+    assert [
+        (g.document[0]["annotations"]["incident"], s) for g, s in zip(receiver.taken, states(receiver), strict=True)
+    ][2:] == [
+        ("a", "resolved"),
+        ("b", "firing"),
+    ], "both are the same alert to Alertmanager"
+
+
+def test_a_webhook_is_reminded_of_nothing(post: Post, receiver: Receiver) -> None:
+    incident(post.store, "a")
+    post.sender(webhook(receiver))
+    post.put("inbox", FIRING)
+    eventually(lambda: receiver.taken)
+    time.sleep(0.3)
+    assert len(receiver.got) == 1
+
+
+def test_the_log_takes_everything(post: Post, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "monitor.incidents")
+    post.sender(Log())
+    post.put("log", FIRING, RESOLVED)
+    eventually(lambda: post.store.outbox.queues() == {})
+    assert [r.levelname for r in caplog.records if r.name == "monitor.incidents"] == ["WARNING", "INFO"]
+    assert "firing [critical, incident a] search: ndcg@10 fell 12.7 %" in caplog.text
+
+
+def test_what_was_taken_is_logged_with_whose_it_is_and_by_whom(
+    post: Post, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log of a monitor that tells other channels than the log held no word of an incident."""
+    caplog.set_level(logging.INFO)
+    post.put("inbox", FIRING)
+    post.sender(webhook(receiver))
+    eventually(lambda: "firing of incident a for inbox: taken; search: ndcg@10 fell 12.7 %" in caplog.text)

@@ -1,0 +1,343 @@
+"""Places of slice values: who has one at what time, and how those that are gone give theirs back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from prometheus_client.exposition import generate_latest
+
+from monitor import cli
+from monitor.config import load
+from monitor.errors import InputError
+from monitor.page import render
+from monitor.series.slices import BEGINNING, Places
+from monitor.service.cycle import Outcome, Stride, run_backfill, run_cycle
+from monitor.service.slice_admission import Wish, dimensions, release_places
+from monitor.service.snapshot import Board, take_snapshot
+from monitor.service.telemetry import Telemetry
+from monitor.store import Store
+from monitor.store.schema import conditions
+from monitor.types import Monitor, Slice
+from monitor.web.exposition import registry
+from tests.support.dump import differences, dump
+from tests.support.monitors import new_store, pull
+from tests.support.pages import Pictured
+from tests.support.simulated import configured
+from tests.support.tallies import watched
+
+HOUR, DAY = 3600, 86_400
+START = 20_000 * DAY
+JUNK, REAL = ("x1", "x2"), ("pc", "tv")
+"""By the name that comes first, the junk; it is there on the first day only, and the real values from then on."""
+
+MONITOR = replace(
+    watched(),
+    bucket=6 * HOUR,
+    windows=(DAY,),
+    slices=(Slice("device", "device", 3),),
+    history=50 * DAY,
+)
+
+
+class Bench:
+    """A log of requests, one of each device in a bucket, the store, and cycles over both."""
+
+    def __init__(self, folder: Path, store: Store, monitor: Monitor = MONITOR) -> None:
+        self.log, self.store, self.monitor = f"sqlite:///{folder}/log.db", store, monitor
+        self.engine = sa.create_engine(self.log)
+        columns = "request TEXT, item TEXT, position INT, time INT, grade REAL, device TEXT"
+        self.say(f"CREATE TABLE IF NOT EXISTS rankings ({columns})")
+
+    def say(self, statement: str, rows: list[dict[str, object]] | None = None) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(sa.text(statement), rows or {})
+
+    def serve(self, since: float, until: float, *devices: str, each: int = 1) -> None:
+        """Requests of these devices in each bucket of some days."""
+        starts = range(int(START + since * DAY), int(START + until * DAY), self.monitor.bucket)
+        rows = [
+            {"request": f"{start}-{device}-{n}", "time": start + 60 + n, "device": device}
+            for start in starts
+            for device in devices
+            for n in range(each)
+        ]
+        self.say("INSERT INTO rankings VALUES (:request, 'a', 1, :time, 1.0, :device)", rows)
+
+    def at(self, day: float, most: int = 168) -> Outcome:
+        with self.store.hold(self.monitor.name) as lease:
+            now, source = START + day * DAY + self.monitor.ingest_delay, pull(self.monitor, self.log)
+            *_, outcome = run_cycle(self.monitor, now, source, self.store, lease, Stride(most=most))
+        self.store.record(self.monitor.name, newest_source_at=outcome.arrived.request)
+        return outcome
+
+    def again(self, since: float, until: float, now: float, most: int = 168) -> None:
+        span = (int(START + since * DAY), int(START + until * DAY))
+        with self.store.hold(self.monitor.name) as lease:
+            source = pull(self.monitor, self.log)
+            how = (source, self.store, lease, Stride(most=most), True)
+            assert [*run_backfill(self.monitor, START + now * DAY + 900, span, *how)]
+
+    def release(self, *values: str, dry_run: bool = False, **how: bool) -> list[str]:
+        return release_places(self.monitor, self.store, Wish("device", values, **how), dry_run)
+
+    def devices(self, since: float, until: float) -> set[str]:
+        """Values with requests in some days."""
+        history = self.store.history(self.monitor.traffic, int(START + since * DAY), int(START + until * DAY))
+        return {value for of, value in history.slices if of == "device"}
+
+
+def of_time(monitor: Monitor) -> Monitor:
+    """With times that are whole seconds since 1970."""
+    rankings = monitor.rankings
+    return replace(monitor, rankings=replace(rankings, time=replace(rankings.time, format="epoch_s")))
+
+
+@pytest.fixture
+def bench(tmp_path: Path, database_url: str) -> Iterator[Bench]:
+    """With junk in two of the three places since the first day, and real values that wait."""
+    store = new_store(database_url, 20)
+    made = Bench(tmp_path, store, of_time(MONITOR))
+    made.serve(0, 1, "mobile", *JUNK, each=2)
+    made.serve(1, 40, "mobile", *REAL)
+    made.at(30)
+    yield made
+    store.close()
+
+
+# ---- at what time ----------------------------------------------------------------------------------------------------
+
+
+def test_a_value_has_its_place_at_any_time_but_for_its_gaps() -> None:
+    gaps = {("d", "gone"): [(50, None)], ("d", "new"): [(BEGINNING, 60)], ("d", "back"): [(10, 20), (50, 70)]}
+    places = Places({"d": {"gone", "new", "back", "old"}, "e": {"x"}}, gaps)
+    at = {t: places.at(t) for t in (0, 10, 20, 50, 60, 70)}
+    assert [sorted(at[t]["d"]) for t in at] == [
+        ["back", "gone", "old"],
+        ["gone", "old"],
+        ["back", "gone", "old"],
+        ["old"],
+        ["new", "old"],
+        ["back", "new", "old"],
+    ]
+    assert {t: places.at(t)["e"] for t in at} == {t: {"x"} for t in at}
+    assert places.changes() == [10, 20, 50, 60, 70]
+
+
+def test_before_the_newest_change_of_a_dimension_nobody_new_gets_a_place_in_it() -> None:
+    places = Places({"d": {"a"}, "e": {"x"}}, {("d", "a"): [(0, None)]})
+    both = (Slice("d", "d", 5), Slice("e", "e", 5))
+    assert places.open_at(0, both) == both
+    assert [s.max_values for s in places.open_at(-1, both)] == [0, 5]
+
+
+# ---- through cycles --------------------------------------------------------------------------------------------------
+
+
+def test_values_that_are_gone_give_their_places_to_those_that_waited(bench: Bench) -> None:
+    assert bench.devices(1, 30) == {"mobile", "other"}
+    (told,) = bench.release(silent=True)
+    assert told == (
+        "device: 2 places are given back as of 2024-11-03 00:00 UTC, by device=x1, device=x2; 2 of 3 are free then"
+    )
+    bench.at(35)
+    assert bench.devices(30, 35) == {"mobile", "pc", "tv"}
+    assert bench.devices(1, 30) == {"mobile", "other"}, "what was stored stays"
+    assert bench.devices(0, 1) == {"mobile", *JUNK}
+
+
+@pytest.mark.parametrize(("since", "most"), [(27, 1), (0, 3), (0, 168)])
+def test_buckets_that_are_read_again_give_the_same_values_a_place(bench: Bench, since: int, most: int) -> None:
+    bench.release(silent=True)
+    bench.serve(34, 36, *JUNK)
+    bench.at(40)
+    before = dump(bench.store)
+    bench.again(since, 40, 40, most)
+    assert differences(before, dump(bench.store)) == []
+
+
+def test_the_same_whatever_the_stretches_after_a_release(bench: Bench, tmp_path: Path) -> None:
+    bench.release(silent=True)
+    bench.at(40)
+    store = new_store(f"sqlite:///{tmp_path}/other.db", 30)
+    other = Bench(tmp_path, store, bench.monitor)
+    other.at(30, most=7)
+    other.release(silent=True)
+    for day in (31, 33.5, 40):
+        other.at(day, most=1)
+    assert differences(dump(bench.store), dump(store)) == []
+    store.close()
+
+
+def test_one_that_comes_back_finds_its_old_series_once_a_place_is_free(bench: Bench) -> None:
+    bench.release("x1")
+    bench.serve(31, 40, "x1")
+    bench.at(40)
+    assert bench.devices(30, 40) == {"mobile", "pc", "other"}, "pc was there first"
+    bench.release("x2", force=True)
+    bench.say("DELETE FROM rankings WHERE device = 'tv'")
+    bench.serve(40, 45, "mobile", "pc", "x1")
+    bench.at(45)
+    assert bench.devices(40, 45) == {"mobile", "pc", "x1"}
+    history = bench.store.history(bench.monitor.traffic, START, START + 45 * DAY)
+    busy = history.starts[history.slice(("device", "x1"))[:, 0] > 0]
+    assert ((busy - START) // DAY).tolist() == [0] * 4 + [d for d in range(40, 45) for _ in range(4)]
+    before = dump(bench.store)
+    bench.again(0, 30, 45)
+    bench.again(40, 45, 45)
+    assert differences(before, dump(bench.store)) == []
+
+
+def test_at_no_time_more_values_have_a_place_than_there_are(bench: Bench) -> None:
+    for day in range(31, 60, 4):
+        bench.serve(day + 10, day + 14, *(f"new {day + n}" for n in range(3)))
+        (found,) = dimensions(bench.monitor, bench.store)
+        bench.release(found.held[-1].value, force=True)
+        bench.at(day + 14)
+    places = bench.store.places("search")
+    assert len(places.changes()) > 3
+    for change in places.changes():
+        for instant in (change - 1, change):
+            assert len(places.at(instant)["device"] - {"other"}) <= 3
+
+
+def test_a_time_before_the_release_that_is_read_later_gives_nobody_new_a_place(bench: Bench) -> None:
+    bench.serve(-10, 0, "older", "mobile")
+    bench.release(silent=True)
+    bench.again(-10, 0, 30)
+    assert bench.devices(-10, 0) == {"mobile", "other"}
+    bench.at(35)
+    assert bench.devices(30, 35) == {"mobile", "pc", "tv"}
+
+
+def test_a_bucket_of_another_width_is_tallied_by_the_places_at_its_start(bench: Bench) -> None:
+    bench.serve(30, 30.5, "mobile")
+    bench.at(30.75)
+    bench.release(silent=True)
+    daily = Bench(Path(bench.log.removeprefix("sqlite:///")).parent, bench.store, replace(bench.monitor, bucket=DAY))
+    daily.again(28, 40, 40)
+    assert daily.devices(28, 31) == {"mobile", "other"}
+    assert daily.devices(31, 40) == {"mobile", "pc", "tv"}
+
+
+def test_empty_texts_take_nobodys_place(bench: Bench) -> None:
+    bench.serve(31, 33, "")
+    bench.at(35)
+    assert bench.devices(31, 33) == {"mobile", "other", "(empty)"}
+
+
+# ---- who may go ------------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_says_who_would_go_and_changes_nothing(bench: Bench) -> None:
+    before = bench.store.places("search")
+    with bench.store.hold("search"):
+        (told,) = bench.release(dry_run=True, silent=True)
+    gone = "by device=x1, device=x2; 2 of 3 would be free then"
+    assert told == f"device: 2 places would be given back as of 2024-11-03 00:00 UTC, {gone}"
+    assert bench.store.places("search") == before
+
+
+def test_a_value_that_is_seen_keeps_its_place_unless_it_is_forced(bench: Bench) -> None:
+    with pytest.raises(InputError, match="device=mobile had 112 requests in the last 28d; with --force its requests"):
+        bench.release("mobile")
+    (told,) = bench.release("mobile", force=True)
+    assert "by device=mobile; 1 of 3" in told
+    bench.at(35)
+    assert bench.devices(30, 35) == {"mobile", "other"}, "it was the first that came, by its name"
+
+
+def test_a_value_that_something_is_open_on_keeps_its_place(bench: Bench) -> None:
+    row = {"monitor": "search", "rule": "slice_missing", "dimension": "device", "value": "x1", "identity": "i"}
+    with bench.store.writing() as connection:
+        connection.execute(conditions.insert().values(**row, state="firing", since=START, streak=1))
+    with pytest.raises(InputError, match="device=x1 is firing by slice_missing; its place stays until that is over"):
+        bench.release("x1", force=True)
+    said, told = bench.release(silent=True)
+    assert said == "device=x1 is firing by slice_missing; its place stays until that is over"
+    assert "by device=x2; 1 of 3" in told
+
+
+def test_after_a_time_without_data_nobody_counts_as_gone(bench: Bench) -> None:
+    bench.say("DELETE FROM rankings WHERE time > :t", [{"t": START + 2 * DAY}])
+    bench.serve(60, 61, "mobile")
+    bench.again(2, 30, 61)
+    bench.at(61)
+    with pytest.raises(InputError, match="of 1 day of the last 28d, which is too little to tell who is gone"):
+        bench.release(silent=True)
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        (Wish("device"), "say which values: by name, or --silent for all that had no request"),
+        (Wish("devise", silent=True), "monitor search has no slices by 'devise'; did you mean 'device'"),
+        (Wish("device", ("pc",)), "device=pc has no place to give back; rankmon slices show search lists"),
+        (Wish("device", ("other",)), "device=other has no place to give back; rankmon"),
+    ],
+)
+def test_a_wish_that_makes_no_sense_comes_with_its_remedy(bench: Bench, wish: Wish, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        release_places(bench.monitor, bench.store, wish, False)
+
+
+# ---- how it is seen --------------------------------------------------------------------------------------------------
+
+
+def test_the_share_without_a_place_is_told(bench: Bench) -> None:
+    (found,) = dimensions(bench.monitor, bench.store)
+    assert (found.name, found.places, found.requests, found.others, found.days) == ("device", 3, 336, 224, 28)
+    assert [(h.value, h.requests, h.last_day) for h in found.held] == [
+        ("mobile", 112, START + 29 * DAY),
+        ("x1", 0, None),
+        ("x2", 0, None),
+    ]
+
+
+def test_gauges_tell_how_many_places_are_taken(bench: Bench) -> None:
+    def taken() -> list[str]:
+        board = Board()
+        board.publish(take_snapshot(bench.monitor, bench.store, START + 30 * DAY))
+        text = generate_latest(registry(board, Telemetry())).decode()
+        return [line for line in text.splitlines() if line.startswith("rankmon_slice_places")]
+
+    labels = 'dimension="device",monitor="search"'
+    assert taken() == [f"rankmon_slice_places{{{labels}}} 3.0", f"rankmon_slice_places_taken{{{labels}}} 3.0"]
+    bench.release("x1")
+    assert taken()[1] == f"rankmon_slice_places_taken{{{labels}}} 2.0"
+
+
+def test_the_commands_show_release_and_status_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    configured(tmp_path, more="")
+    path = tmp_path / "rankmon.yaml"
+    dimension, time = "slices: [{column: device, max_values: 3}]", "time: {column: time, format: epoch_s}}"
+    path.write_text(path.read_text().replace("slices: [device]", dimension).replace("time: time}", time))
+    config = load(path, {})
+    store = new_store(config.store.url)
+    made = Bench(tmp_path, store, replace(config.monitors[0], history=50 * DAY))
+    made.serve(0, 1, "mobile", *JUNK, each=2)
+    made.serve(1, 30, "mobile", *REAL)
+    made.at(30)
+
+    def run(*arguments: str) -> str:
+        assert cli.run([*arguments[:2], "--config", str(tmp_path / "rankmon.yaml"), *arguments[2:]]) == 0
+        return capsys.readouterr().out
+
+    shown = run("slices", "show", "search")
+    assert shown.splitlines()[0] == (
+        "search: device: 3 of 3 places are taken; 66.7 % of the requests of the last 28d are `other`"
+    )
+    assert shown.splitlines()[1].split() == ["value", "requests", "in", "28d", "share", "last", "day"]
+    assert "  device=x1                    0   0.0 %  none for 28d" in shown
+    assert cli.run(["status", "--config", str(tmp_path / "rankmon.yaml")]) == 0
+    told = "all 3 places of device are taken, and 66.7 % of the requests of 24h are `other`; see rankmon slices show"
+    assert told in capsys.readouterr().out
+    now = START + 30 * DAY + 900
+    page = render(Pictured.of(now, take_snapshot(config.monitors[0], store, now)))
+    assert told.replace("; see", ":") in page
+    assert "given back" in run("slices", "release", "search", "device", "--silent")
+    assert '"taken": 1' in run("slices", "show", "search", "--format", "json")
+    store.close()

@@ -1,0 +1,282 @@
+"""When jobs fire, and what is said when they do not."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from monitor.service.scheduler import AlignedTrigger, Scheduler, offset_of
+from monitor.service.telemetry import Telemetry
+
+NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "previous", "now", "expected"),
+    [
+        ("the first time is the next slot", None, NOON, NOON + timedelta(seconds=7)),
+        ("after a run comes the slot after it", NOON + timedelta(seconds=7), NOON + timedelta(seconds=7), 307),
+        ("a late question skips what is past", NOON - timedelta(days=365, seconds=-7), NOON, 7),
+        ("a turn soon after a run out of turn is left out", NOON - timedelta(seconds=143), NOON, 307),
+        ("also if that run is late", NOON - timedelta(seconds=250), NOON - timedelta(seconds=100), 307),
+        ("a turn long after a run out of turn is not", NOON - timedelta(seconds=144), NOON - timedelta(seconds=144), 7),
+        ("a clock set back a little does not repeat a slot", NOON + timedelta(seconds=7), NOON, 307),
+        ("a clock set back by more than a period goes by its new time", NOON + timedelta(days=365), NOON, 7),
+    ],
+)
+def test_the_trigger_names_one_time_in_the_future(
+    sentence: str, previous: datetime | None, now: datetime, expected: datetime | int
+) -> None:
+    wanted = expected if isinstance(expected, datetime) else NOON + timedelta(seconds=expected)
+    assert AlignedTrigger(300, 7).get_next_fire_time(previous, now) == wanted, sentence
+
+
+@pytest.mark.parametrize(
+    ("sentence", "started", "expected"),
+    [
+        ("a run is no reason to leave out a turn hours later", timedelta(hours=-11, minutes=-55), timedelta(0)),
+        ("nor one that comes when it must have ended", timedelta(seconds=-300), timedelta(0)),
+        ("but one that comes at once", timedelta(seconds=-299), timedelta(days=1)),
+    ],
+)
+def test_of_a_long_period_no_turn_is_left_out_but_one_that_comes_at_once(
+    sentence: str, started: timedelta, expected: timedelta
+) -> None:
+    turn = datetime(2026, 3, 29, 10, tzinfo=UTC)
+    found = AlignedTrigger(86_400, 36_000).get_next_fire_time(turn + started, turn + started)
+    assert found == turn + expected, sentence
+
+
+@pytest.mark.parametrize("period", [60, 300, 599, 600, 3600, 86_400])
+def test_two_runs_are_apart_by_little_more_than_a_period(period: int) -> None:
+    """The alert rules that come with rankmon count on it: they allow for 900 s."""
+    trigger = AlignedTrigger(period, 0)
+    apart = []
+    for started in range(0, period, max(1, period // 600)):
+        run = NOON + timedelta(seconds=started)
+        apart.append((trigger.get_next_fire_time(run, run) - run).total_seconds())
+    assert min(apart) >= min(period / 2, 300)
+    assert period < max(apart) < period + min(period / 2, 300)
+
+
+def test_monitors_are_spread_over_the_period_by_their_names() -> None:
+    offsets = sorted(offset_of(f"monitor-{i}", 300) for i in range(100))
+    assert all(0 <= o < 300 for o in offsets)
+    assert max(b - a for a, b in itertools.pairwise(offsets)) < 30
+    assert offset_of("search", 300) == pytest.approx(212.04006), "the same in every process"
+
+
+@pytest.fixture
+def scheduler() -> Scheduler:
+    return Scheduler(workers=2, telemetry=Telemetry())
+
+
+def wait_for(condition: threading.Event) -> None:
+    assert condition.wait(10)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_job_runs_right_away_and_then_again_and_again(scheduler: Scheduler) -> None:
+    runs, enough = [], threading.Event()
+
+    def run() -> None:
+        runs.append(time.monotonic())
+        if len(runs) == 3:
+            enough.set()
+
+    scheduler.put("m", 0.5, run)
+    scheduler.start()
+    wait_for(enough)
+    scheduler.stop()
+    assert runs[2] - runs[1] == pytest.approx(0.5, abs=0.3)
+
+
+def test_a_run_that_would_overlap_is_skipped_and_counted() -> None:
+    telemetry = Telemetry()
+    scheduler, release, started = Scheduler(2, telemetry), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        started.set()
+        release.wait(10)
+
+    scheduler.put("slow", 0.2, hang)
+    assert telemetry.counts()["rankmon_skipped_runs", ("slow", "still_running")] == 0
+    scheduler.start()
+    wait_for(started)
+    time.sleep(0.7)
+    release.set()
+    scheduler.stop()
+    assert telemetry.counts()["rankmon_skipped_runs", ("slow", "still_running")] >= 1
+
+
+@pytest.mark.parametrize(("least", "expected"), [(0.0, 2), (600.0, 1)])
+def test_a_slow_job_is_warned_of_once_until_a_run_has_ended_and_not_too_often(
+    least: float, expected: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("monitor.service.scheduler.WARN_AGAIN", least)
+    telemetry, release = Telemetry(), threading.Event()
+    scheduler = Scheduler(2, telemetry)
+
+    def skipped() -> float:
+        return telemetry.counts()["rankmon_skipped_runs", ("slow", "still_running")]
+
+    def warnings() -> int:
+        return caplog.text.count("monitor slow: a run was skipped")
+
+    scheduler.put("slow", 0.1, lambda: release.wait(10) and None)
+    scheduler.start()
+    until(lambda: skipped() >= 3)
+    assert warnings() == 1
+    release.set()
+    time.sleep(0.5)
+    release.clear()
+    before = skipped()
+    until(lambda: skipped() >= before + 3)
+    release.set()
+    scheduler.stop()
+    assert warnings() == expected or (not least and warnings() > expected)
+    assert {r.name for r in caplog.records} == {"monitor.service.scheduler"}, "APScheduler does not say it again"
+
+
+def test_a_job_that_asks_to_be_tried_again_does_not_hang_the_end(scheduler: Scheduler) -> None:
+    started, release = threading.Event(), threading.Event()
+
+    def fails_late() -> None:
+        started.set()
+        release.wait(10)
+        scheduler.retry_in("m", 5)
+
+    scheduler.put("m", 60, fails_late)
+    scheduler.start()
+    wait_for(started)
+    ending = threading.Thread(target=scheduler.stop, daemon=True)
+    ending.start()
+    time.sleep(0.2)
+    assert scheduler.next_run_at("m") is None, "and whoever looks at the page meanwhile is not held up"
+    release.set()
+    ending.join(5)
+    assert not ending.is_alive()
+
+
+def test_what_is_due_while_the_scheduler_ends_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    scheduler, started, release = Scheduler(2, Telemetry()), threading.Event(), threading.Event()
+
+    def slow() -> None:
+        started.set()
+        release.wait(10)
+
+    scheduler.put("slow", 60, slow)
+    scheduler.put("often", 0.05, lambda: None)
+    scheduler.start()
+    wait_for(started)
+    ending = threading.Thread(target=scheduler.stop, daemon=True)
+    ending.start()
+    time.sleep(0.5)
+    release.set()
+    ending.join(5)
+    assert caplog.records == []
+
+
+def test_when_the_clock_is_set_back_what_is_planned_moves_along(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ahead = [100.0]
+    clock = SimpleNamespace(time=lambda: time.time() + ahead[0], monotonic=time.monotonic)
+    monkeypatch.setattr("monitor.service.scheduler.HEARTBEAT", 0.1)
+    monkeypatch.setattr("monitor.service.scheduler.time", clock)
+    scheduler = Scheduler(2, Telemetry())
+    scheduler.put("m", 3600, lambda: None)
+    scheduler.start()
+    scheduler.retry_in("m", 90)
+    planned = scheduler.next_run_at("m") or 0
+    time.sleep(0.3)
+    assert scheduler.next_run_at("m") == planned
+    ahead[0] -= 60
+    until(lambda: (scheduler.next_run_at("m") or 0) < planned - 50)
+    assert scheduler.next_run_at("m") == pytest.approx(planned - 60, abs=1)
+    assert "the clock was set back by 60 s" in caplog.text
+    scheduler.stop()
+
+
+def test_what_a_clock_that_went_forth_and_back_between_two_looks_left_far_ahead_runs_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("monitor.service.scheduler.HEARTBEAT", 0.1)
+    scheduler, ran = Scheduler(2, Telemetry()), threading.Semaphore(0)
+    scheduler.put("m", 300, ran.release)
+    scheduler.start()
+    assert ran.acquire(timeout=10)
+    scheduler.retry_in("m", 500)
+    assert not ran.acquire(timeout=1), "a run that failed is left for its time"
+    scheduler.retry_in("m", 40 * 86_400)
+    assert ran.acquire(timeout=10)
+    scheduler.stop()
+
+
+def test_a_broken_job_and_a_hanging_one_leave_the_others_alone(scheduler: Scheduler) -> None:
+    release, fine = threading.Event(), threading.Event()
+
+    def breaks() -> None:
+        raise ValueError("broken on purpose")
+
+    scheduler.put("breaks", 0.2, breaks)
+    scheduler.put("hangs", 0.2, lambda: release.wait(10) and None)
+    scheduler.put("fine", 0.2, fine.set)
+    scheduler.start()
+    wait_for(fine)
+    fine.clear()
+    wait_for(fine)
+    assert scheduler.is_alive
+    release.set()
+    scheduler.stop()
+
+
+def test_hung_jobs_on_every_worker_do_not_stop_the_heart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monitor.service.scheduler.HEARTBEAT", 0.1)
+    monkeypatch.setattr("monitor.service.scheduler.STALE", 0.6)
+    scheduler, release = Scheduler(1, Telemetry()), threading.Event()
+    scheduler.put("hangs", 60, lambda: release.wait(10) and None)
+    scheduler.start()
+    time.sleep(1.2)
+    assert scheduler.is_alive
+    release.set()
+    scheduler.stop()
+    assert not scheduler.is_alive
+
+
+@pytest.mark.parametrize("period", [600, 86_400])
+def test_after_the_first_run_no_turn_comes_within_five_minutes(scheduler: Scheduler, period: int) -> None:
+    names = [f"m{n}" for n in range(12)]
+    for name in names:
+        scheduler.put(name, period, lambda: None)
+    scheduler.start()
+    begun = time.time()
+    until(lambda: all((scheduler.next_run_at(name) or 0) > begun + 5 for name in names))
+    planned = [scheduler.next_run_at(name) or 0 for name in names]
+    assert min(planned) >= begun + 300
+    assert max(planned) <= time.time() + period + 300
+    scheduler.stop()
+
+
+def test_a_retry_comes_earlier_and_then_the_old_rhythm_goes_on(scheduler: Scheduler) -> None:
+    scheduler.put("m", 3600, lambda: None)
+    scheduler.start()
+    time.sleep(1.5)
+    regular = scheduler.next_run_at("m")
+    scheduler.retry_in("m", 0.2)
+    assert (scheduler.next_run_at("m") or 0) < time.time() + 1
+    time.sleep(1)
+    assert scheduler.next_run_at("m") == regular
+    scheduler.remove("m")
+    assert scheduler.next_run_at("m") is None
+    scheduler.stop()

@@ -1,0 +1,272 @@
+"""What is sent to databases that no test can run: compiled by their real dialects, kept for review, and parsed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import sqlalchemy as sa
+import sqlglot
+from sqlalchemy.dialects import registry
+
+from monitor.errors import SourceError
+from monitor.source.choice import in_full
+from monitor.source.column_types import Kinds
+from monitor.source.dialect import HABITS, Speech, family_of
+from monitor.source.engine import Reader
+from monitor.source.faults import fault_of
+from monitor.source.inspect import spellings
+from monitor.source.pull import _check_zones, _collated, is_boolean
+from monitor.source.queries import Queries
+from monitor.source.summing import Summing
+from monitor.types import EventRule, Monitor, Slice
+from tests.support.logs import BUCKET, END, START, Style, column, events, judgments, monitor
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "sql"
+NATIVE = Style("", "native", None, lambda micros: micros)
+NAIVE = NATIVE._replace(zone="UTC")
+EPOCH = Style("", "epoch_ms", None, lambda micros: micros)
+MEASURES = ("ndcg@3", "mrr", "precision@2")
+RULES = (EventRule(1, "click"), EventRule(2, "dwell", 30))
+
+
+class Compiled(NamedTuple):
+    """A dialect that is compiled but not run.
+
+    Attributes:
+        name: by which SQLAlchemy knows the dialect and its driver.
+        style: how the driver has parameters written.
+        grammar: by which sqlglot knows it.
+    """
+
+    name: str
+    style: Any
+    grammar: str
+
+
+DIALECTS = {
+    "mysql": Compiled("mysql.pymysql", "pyformat", "mysql"),
+    "trino": Compiled("trino", "qmark", "trino"),
+    "bigquery": Compiled("bigquery", "pyformat", "bigquery"),
+    "snowflake": Compiled("snowflake", "pyformat", "snowflake"),
+    "redshift": Compiled("redshift.redshift_connector", "format", "redshift"),
+    "mssql": Compiled("mssql.pyodbc", "qmark", "tsql"),
+    "oracle": Compiled("oracle.oracledb", "named", "oracle"),
+}
+
+
+def dialect_of(name: str) -> sa.Dialect:
+    """The dialect as its driver sets it up."""
+    compiled = DIALECTS[name]
+    made: sa.Dialect = registry.load(compiled.name)(paramstyle=compiled.style)
+    return made
+
+
+def made(recipe: Any, style: Style) -> Monitor:
+    """A monitor with one slice."""
+    return monitor(recipe, style, MEASURES, slices=(Slice("device", "device"),))
+
+
+def statements(dialect: sa.Dialect) -> Iterator[tuple[str, sa.Select[Any] | sa.CompoundSelect[Any]]]:
+    """(what it is, statement): all that is sent in one cycle, by events and by a column."""
+    recipe = events(NATIVE, rules=RULES)
+    queries = Queries(made(recipe, NATIVE), (3, None, 2), dialect)
+    summing = Summing(queries, Speech(dialect.name))
+    yield "push-down, by events", summing.cells(START, START + 3 * BUCKET)
+    unmatched = summing.unmatched(recipe, START, START + BUCKET)
+    assert unmatched is not None
+    yield "push-down, events on nothing", unmatched
+    yield "push-down, rows without a request", summing.nameless(START, END)
+    yield "the newest request", queries.newest(START, END)
+    yield "the newest event", queries.newest_event(recipe, START, END)
+    yield "rows from the future", queries.future(END)
+    yield "a sample of times", queries.sample(None)
+    yield "pull, requests", queries.requests(START, END)
+    yield "pull, events", queries.event_rows(recipe, START, END, (START - BUCKET, END))
+    for name, style in (("times without a zone", NAIVE), ("times as numbers", EPOCH)):
+        counted = Queries(made(column(max_grade=3), style), (3, None, 2), dialect)
+        yield f"push-down, by a column, {name}", Summing(counted, Speech(dialect.name)).cells(START, START + 3 * BUCKET)
+        yield f"pull, by a column, {name}", counted.graded_rows(START, END, sparse=True)
+
+
+def sent(statement: sa.Select[Any] | sa.CompoundSelect[Any], dialect: sa.Dialect) -> str:
+    """The text that the driver is given."""
+    return str(statement.compile(dialect=dialect, compile_kwargs={"render_postcompile": True}))
+
+
+def parsed(text: str, name: str) -> sqlglot.Expression:
+    """What sqlglot makes of a text, once its parameters are marks that every grammar has."""
+    marked = re.sub(r"%\(\w+(:\w+)?\)s|%s|:\w+", "?", text).replace("%%", "%")
+    (tree,) = sqlglot.parse(marked, read=DIALECTS[name].grammar, error_level=sqlglot.ErrorLevel.RAISE)
+    assert tree is not None
+    return tree
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_what_is_sent_is_what_was_reviewed(name: str) -> None:
+    """Made anew, for review, where RANKMON_GOLDEN=write stands in the environment."""
+    dialect = dialect_of(name)
+    found = "".join(f"-- {what}\n{sent(s, dialect)};\n\n" for what, s in statements(dialect))
+    path = GOLDEN / f"{name}.sql"
+    if os.environ.get("RANKMON_GOLDEN") == "write":
+        path.write_text(found, encoding="utf-8")
+    assert found == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_every_statement_is_of_the_dialects_grammar_in_binary_numbers_and_without_windows(name: str) -> None:
+    dialect = dialect_of(name)
+    for what, statement in statements(dialect):
+        tree = parsed(sent(statement, dialect), name)
+        assert tree.find(sqlglot.exp.Command) is None, what
+        assert len(tree.selects) == len(statement.selected_columns), what
+        if what.startswith("push-down"):
+            assert tree.find(sqlglot.exp.Window) is None, what
+        assert {cast.to.this.value for cast in tree.find_all(sqlglot.exp.Cast)} <= {"DOUBLE"}, what
+
+
+def test_a_statement_that_is_of_no_grammar_is_found() -> None:
+    for name in DIALECTS:
+        with pytest.raises(sqlglot.ParseError):
+            parsed("SELECT CASE WHEN a THEN 1 FROM t", name)
+
+
+def test_oracles_numbers_are_not_its_decimal_double_precision() -> None:
+    text = (GOLDEN / "oracle.sql").read_text(encoding="utf-8")
+    assert "DOUBLE PRECISION" not in text
+    assert "e+308" not in text, "a decimal number of Oracle ends at 1e126"
+    assert '(e."value" IS NOT INFINITE) AND (e."value" IS NOT NAN)' in text
+
+
+def test_sql_server_sums_no_whole_numbers_in_32_bits_by_cell() -> None:
+    text = (GOLDEN / "mssql.sql").read_text(encoding="utf-8")
+    assert "sum(CAST(v.summed AS DOUBLE PRECISION)) AS summed" in text
+    assert "CAST(sum(" not in text
+
+
+def test_bigquery_is_told_which_times_name_their_zone() -> None:
+    texts = (GOLDEN / "bigquery.sql").read_text(encoding="utf-8").split("\n\n")
+    kinds = {text.partition("\n")[0]: set(re.findall(r":(TIMESTAMP|DATETIME)\)s", text)) for text in texts}
+    assert kinds["-- pull, requests"] == {"TIMESTAMP"}
+    assert kinds["-- pull, by a column, times without a zone"] == {"DATETIME"}
+    assert kinds["-- pull, by a column, times as numbers"] == set()
+
+
+def test_each_family_that_was_not_run_is_compiled_here() -> None:
+    unproven = {name for name, habits in HABITS.items() if not habits.is_proven} - {"databricks", "hive"}
+    assert unproven <= set(DIALECTS)
+    assert {family_of(dialect_of(name).name) for name in DIALECTS} == set(DIALECTS)
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_truth_values_are_compared_as_every_engine_can(name: str) -> None:
+    dialect = dialect_of(name)
+    slices = Slice("device", "device"), Slice("new", "is_new")
+    graded = Queries(monitor(column(), NATIVE, slices=slices), (3, None), dialect, boolean_grade=True)
+    judged = Queries(monitor(judgments(), NATIVE, slices=slices), (3, None), dialect, boolean_grade=True)
+    found = [
+        Summing(graded, Speech(dialect.name), frozenset({"is_new"})).cells(START, END),
+        graded.graded_rows(START, END, sparse=True),
+        judged.judgment_counts(judged.monitor.recipe, START, END),
+    ]
+    for statement in found:
+        text = sent(statement, dialect)
+        assert not re.findall(r"IS (?:true|false|[01])\b|WHEN (?:true|1) ", text), "Trino has learnt IS TRUE in 2026"
+        assert re.search(r"= (?:true|1)\b", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("mssql", bool), ("snowflake", 13), ("oracle", SimpleNamespace(name="DB_TYPE_BOOLEAN")), ("redshift", 16)],
+)
+def test_each_drivers_code_of_a_truth_value_is_known(name: str, code: object) -> None:
+    assert is_boolean([told(name, code)])
+    assert not is_boolean([told(name, {"mssql": str, "snowflake": 2}.get(name, 1))])
+
+
+def told(name: str, code: object) -> Any:
+    """What is made of a driver's type code."""
+    answer = SimpleNamespace(cursor=SimpleNamespace(description=[("flag", code)]), close=lambda: None)
+    connection: Any = SimpleNamespace(dialect=dialect_of(name), execute=lambda *_, **__: answer)
+    watch: Any = SimpleNamespace(step=nullcontext)
+    (found,) = Reader(connection, lambda: False, watch).types(sa.select(sa.column("flag")))
+    return found
+
+
+def test_sql_server_tells_values_of_slices_apart_that_its_collation_holds_to_be_equal() -> None:
+    dialect = dialect_of("mssql")
+    kinds = Kinds({"device": told("mssql", str)})
+    queries = Queries(made(column(max_grade=3), NATIVE), (3, None, 2), dialect, kinds=kinds)
+    queries = replace(queries, collated=_collated(queries))
+    exactly = "CAST(r.[device] AS VARBINARY(8000))"
+    assert sent(queries.requests(START, END), dialect).endswith(f"r.[device], {exactly}")
+    text = sent(Summing(queries, Speech("mssql")).cells(START, END), dialect)
+    assert f"min({exactly}) AS exact_0, max({exactly}) AS most_slice_0, min(r.[device]) AS slice_0" in text
+    assert text.endswith("GROUP BY v.bucket, v.slice_0, v.mixed_0, v.exact_0")
+
+
+def test_a_zone_that_oracles_driver_leaves_out_is_told_of() -> None:
+    kind = SimpleNamespace(name="DB_TYPE_TIMESTAMP_TZ")
+    kinds = Kinds({"at": told("oracle", SimpleNamespace(name="DB_TYPE_TIMESTAMP"))}, {"at": told("oracle", kind)})
+    queries = Queries(made(events(NAIVE), NAIVE), (3,), dialect_of("oracle"), kinds=kinds)
+    with pytest.raises(SourceError, match=r"take SYS_EXTRACT_UTC\(at\) in a `select:`, and declare timezone: UTC"):
+        _check_zones(queries)
+    _check_zones(replace(queries, kinds=replace(kinds, labels=kinds.rankings)))
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_slice_of_nan_is_one_where_nan_is_not_itself(name: str) -> None:
+    text = (GOLDEN / f"{name}.sql").read_text(encoding="utf-8")
+    is_itself = not re.search(r"most_slice_0\S* OR \S*slice_0\S* != \S*slice_0", text)
+    assert is_itself == (name not in ("trino", "bigquery"))
+
+
+def test_times_stand_in_what_is_explained_such_that_they_can_be_compared() -> None:
+    def explained(name: str, style: Style) -> str:
+        dialect = dialect_of(name)
+        return in_full(Queries(made(column(), style), (3,), dialect).newest(START, END), dialect)
+
+    assert ">= DATETIME '2026-01-01 12:00:00' AND" in explained("bigquery", NAIVE)
+    assert ">= TIMESTAMP '2026-01-01 12:00:00+00:00' AND" in explained("bigquery", NATIVE)
+    assert ">= '2026-01-01 12:00:00+00:00' AND" in explained("snowflake", NATIVE)
+    assert ">= TIMESTAMP '2026-01-01 12:00:00' AND" in explained("snowflake", NAIVE)
+
+
+def test_an_id_to_inspect_is_a_number_where_text_is_not_compared_with_one() -> None:
+    assert list(spellings("12", "trino", "bigint")) == list(spellings("12", "bigquery", "INTEGER")) == [12]
+    assert list(spellings("12", "trino", "varchar")) == list(spellings("12", "snowflake", 0)) == ["12"]
+    assert list(spellings("12", "sqlite", None)) == ["12", 12]
+    assert list(spellings("r12", "trino", "bigint")) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The incoming request has too many parameters. The server supports a maximum of 2100 parameters.",
+        "('07002', '[07002] [Microsoft][ODBC Driver 18 for SQL Server]COUNT field incorrect or syntax error (0)')",
+    ],
+)
+def test_a_statement_of_more_parameters_than_sql_server_takes_is_asked_for_in_parts(said: str) -> None:
+    fault = fault_of(Exception(said))
+    assert fault is not None
+    assert fault.reason == "resources"
+    assert not fault.lasting
+
+
+def test_sql_server_nests_no_more_cases_than_ten() -> None:
+    dialect, recipe = dialect_of("mssql"), events(NATIVE, attribution=BUCKET)
+    deep = monitor(recipe, NATIVE, ("ndcg", "dcg", "rbp", "ndcg(ideal=local)@60", "mrr@7"))
+    text = sent(Summing(Queries(deep, (3, None), dialect), Speech("mssql")).cells(START, START + 168 * BUCKET), dialect)
+    depth = deepest = 0
+    for word in re.findall(r"\b(?:CASE|END)\b", text):
+        depth += 1 if word == "CASE" else -1
+        deepest = max(deepest, depth)
+    assert depth == 0
+    assert deepest <= 10

@@ -1,0 +1,248 @@
+"""Sums by the database against the pull, on logs full of dirt and on such as SQL can sum up, on each engine."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from monitor.database_url import parse_url
+from monitor.series.aggregates import Summed, tallied
+from monitor.series.requests import Tally
+from monitor.source.dialect import HABITS, family_of
+from monitor.source.engine import Database
+from monitor.source.parallel import InPieces
+from monitor.source.pull import Pull
+from monitor.source.pushdown import PushDown, why_not
+from monitor.types import EventRule, Monitor, Recipe
+from tests.source.test_source import assert_same, dirt_of
+from tests.support.examples import times
+from tests.support.logs import (
+    BUCKET,
+    BUCKETS,
+    CLICKS,
+    END,
+    MICROS,
+    SPAN,
+    START,
+    Dirt,
+    Log,
+    Soiled,
+    Style,
+    column,
+    events,
+    monitor,
+    styles,
+    write,
+)
+
+MEASURES = (
+    "ndcg@3",
+    "ndcg",
+    "ndcg(ideal=local)@2",
+    "ndcg(discount=jarvelin)@4",
+    "ndcg(gain=exp2,discount=reciprocal,ideal=max,max_grade=5)@3",
+    "ndcg(gain={1:1,2:1,3:7})@3",
+    "dcg",
+    "dcg(gain=exp2)@2",
+    "cg@2",
+    "precision@2",
+    "precision",
+    "recall@2",
+    "mrr(rel=2)@3",
+    "mrr",
+    "hit_rate@1",
+    "rbp(p=0.5)",
+    "rbp@2",
+    "ctr@2",
+    "click_position",
+    "no_results",
+)
+RULES = (CLICKS, (EventRule(1, "click"), EventRule(0, "purchase")), (EventRule(2),), (EventRule(1, "view", -5),))
+
+
+class Mild(Soiled):
+    """A log with the dirt that SQL can deal with: gaps, NULLs, early and late events, events on nothing, and so on."""
+
+    def _grade(self, missing: float) -> Any:
+        grade = self.random.random() < 0.5 if self.boolean else self.random.choice((0, 0, 0, 1, 1, 2, 3))
+        return self._maybe(grade, missing)
+
+    def _position(self, place: int) -> Any:
+        return self._maybe(self.first + (place if self.random.random() < 0.95 else -1 - place))
+
+    def _at(self, micros: int, latest: int = 0) -> Any:
+        return self._maybe((micros + self.random.randint(0, latest) * MICROS) // MICROS * MICROS, 0.01)
+
+    def _request(self, name: str, served: int) -> None:
+        before = len(self.log.rankings)
+        super()._request(name, served)
+        rows, seen = self.log.rankings[before:], set[Any]()
+        self.log.rankings[before:] = [row for row in rows if not (row["item"] in seen or seen.add(row["item"]))]
+
+
+class Plain(Mild):
+    """A log of whole requests, with early and late events and such on nothing; one row in two logs is out of line."""
+
+    def make(self) -> Log:
+        log, chance = super().make(), self.random
+        for row in chance.sample(log.rankings, min(len(log.rankings), chance.choice((0, 1)))):
+            row |= chance.choice(
+                (
+                    {"item": None},
+                    {"position": chance.choice((None, self.first - 1))},
+                    {"at": row["at"] + chance.choice((1, -1, SPAN, SPAN + 1)) * MICROS},
+                    {"device": chance.choice((None, "tv", "car"))},
+                    {"request": None},
+                    {"item": chance.choice(log.rankings)["item"], "request": chance.choice(log.rankings)["request"]},
+                )
+            )
+        return log
+
+    def _request(self, name: str, served: int) -> None:
+        device, at = self.random.choice(("tv", "pc", None)), served // MICROS * MICROS
+        for place, item in enumerate(self.random.sample(range(1, 10), self.random.randint(1, 6))):
+            row = {"request": name, "item": item, "position": self.first + place, "at": at, "query": "a"}
+            self.log.rankings.append(row | {"device": device, "country": "x", "grade": self._grade(missing=0.3)})
+
+
+def measures(chance: random.Random) -> tuple[str, ...]:
+    """Some of the above."""
+    return tuple(m for m in MEASURES if chance.random() < 0.25) or ("ndcg@3",)
+
+
+def recipe_of(kind: str, style: Style, chance: random.Random) -> Recipe:
+    """The recipe with some of its options."""
+    if kind == "column":
+        return column(max_grade=chance.choice((None, 3)))
+    return events(style, rules=chance.choice(RULES), count_unmatched=chance.random() < 0.8)
+
+
+def case(url: str, kind: str, seed: int) -> tuple[Monitor, str]:
+    """A log in the database, half of the time mild, and a monitor of it."""
+    chance = random.Random(f"{kind} {seed}")
+    name, style = chance.choice(list(styles(url).items()))
+    first, how = chance.choice((0, 1)), chance.choice((Plain, Mild, Soiled))
+    position = chance.choice(("integer", "integer", "numeric", "double precision"))
+    grade = chance.choice(("double precision", "numeric", *(["boolean"] if kind != "events" else [])))
+    dirt = dirt_of(url, kind, style, position, grade) if how is Soiled else Dirt()
+    write(url, how(seed, first, dirt, boolean=grade == "boolean").make(), style, position, grade)
+    made = monitor(recipe_of(kind, style, chance), style, measures(chance), first)
+    what = f"{kind} {seed}: {name}, base {first}, {position}, {grade}, {how.__name__}, {made.recipe}, {made.measures}"
+    return made, what
+
+
+def both(monitored: Monitor, database: Database, since: int, until: int) -> tuple[Tally, Tally, int]:
+    """(partials by the database, partials by the pull, how many buckets the database summed up)
+
+    That it adds up to the same in pieces at the same time is checked here, for databases that are asked so; and that
+    it does by the statement that counts how often an item was logged, which is sent only where one was logged twice.
+    """
+    kernels = dict.fromkeys(m.kernel for m in monitored.measures)
+    pushdown = PushDown(monitored, database, is_bound=True)
+    answers = (
+        pushdown.read(since, until),
+        Pull(monitored, database).read(since, until),
+    )
+    one, other = (tallied(a, monitored.bucket, kernels, monitored.slices, {}) for a in answers)
+    if HABITS[family_of(database.dialect)].by_one_processor:
+        pieces = InPieces(pushdown, cut_from=0, margins=0).read(since, until)
+        added_up = tallied(pieces, monitored.bucket, kernels, monitored.slices, {})
+        assert_same(added_up, other, f"in pieces, {monitored.recipe}")
+    thorough = PushDown(monitored, database, is_bound=True)
+    thorough._thorough_until = math.inf
+    counted = tallied(thorough.read(since, until), monitored.bucket, kernels, monitored.slices, {})
+    assert_same(counted, other, f"thoroughly, {monitored.recipe}")
+    read = sum(r.until - r.since for r in answers[0].read) if isinstance(answers[0], Summed) else until - since
+    return one, other, (until - since - read) // monitored.bucket
+
+
+def recurring(seed: int) -> Log:
+    """A log of ids that come again, as of people in the place of requests; some rows are just about too far apart."""
+    chance, log = random.Random(seed), Log()
+    for _ in range(chance.randint(1, 40)):
+        who = f"u{chance.randint(1, 9)}" if chance.random() < 0.5 else f"r{chance.random()}"
+        edge = START + chance.randint(0, BUCKETS) * BUCKET
+        near = (0, -0.25, -1, 1, -SPAN, SPAN, SPAN + 1, -SPAN - 1, chance.uniform(0, BUCKET))
+        served = min(max(edge + chance.choice(near), START), END - 2 * SPAN)
+        for place in range(chance.randint(1, 3)):
+            later = served + chance.choice((0, 0, 1, SPAN - 1, SPAN, SPAN + 1))
+            log.show(who, [chance.randint(1, 4)], round(later * 4) / 4, first=1 + place, device=who[0], grade=place)
+        log.happen(who, chance.randint(1, 4), round(served * 4) / 4 + chance.choice((1, 30, 700)))
+    return log
+
+
+def every_way(monitored: Monitor, database: Database) -> dict[str, Tally]:
+    """The partials by the database and by the pull, of one bucket after the other and of several at once."""
+    kernels = dict.fromkeys(m.kernel for m in monitored.measures)
+    sums, pull = PushDown(monitored, database, is_bound=True), Pull(monitored, database)
+    pieces = InPieces(PushDown(monitored, database, is_bound=True), cut_from=0, margins=0)
+    found = {}
+    for source, buckets in ((sums, 1), (sums, BUCKETS), (pull, 1), (pull, 3), (pull, BUCKETS), (pieces, BUCKETS)):
+        edges = [*range(START, END, buckets * BUCKET), END]
+        parts = [source.read(since, until) for since, until in pairwise(edges)]
+        tallies = (tallied(part, BUCKET, kernels, monitored.slices, {}) for part in parts)
+        found[f"{type(source).__name__}, {buckets} at once"] = functools.reduce(operator.add, tallies)
+    return found
+
+
+def assert_however_it_is_read(monitored: Monitor, database: Database, log: Log, what: str) -> int:
+    """That all ways say the same, and that each row is of a request or refused; how many were refused."""
+    ways = every_way(monitored, database)
+    expected = ways.pop("Pull, 1 at once")
+    for way, found in ways.items():
+        assert_same(found, expected, f"{what}, {way}")
+    refused = sum(
+        rows for (cell, reason), rows in expected.refused.items() if (cell[1], reason) == ("", "long_request")
+    )
+    used = sum(int(traffic[2]) for cell, traffic in expected.traffic.items() if cell[1] == "")
+    assert used + refused == len(log.rankings), what
+    return refused
+
+
+@pytest.mark.parametrize("kind", ["events", "column"])
+def test_ids_that_come_again_are_the_same_however_much_is_read_at_once(database_url: str, kind: str) -> None:
+    database, refused = Database("s", parse_url(database_url, None), 60), 0
+    for seed in range(times(4)):
+        log, (name, style) = recurring(seed), random.Random(seed).choice(list(styles(database_url).items()))
+        write(database_url, log, style)
+        made = monitor(events(style) if kind == "events" else column(), style, ("ndcg", "ctr@2"))
+        if not why_not(made, database.dialect):
+            refused += assert_however_it_is_read(made, database, log, f"{kind} {seed}: {name}")
+    assert refused > 4
+    database.close()
+
+
+@pytest.mark.parametrize("kind", ["events", "column"])
+def test_any_log_adds_up_to_the_same_by_the_database_and_by_the_pull(database_url: str, kind: str) -> None:
+    database, summed = Database("s", parse_url(database_url, None), 60), 0
+    for seed in range(times(12)):
+        made, what = case(database_url, kind, seed)
+        if why_not(made, database.dialect):
+            continue
+        one, other, buckets = both(made, database, START, END)
+        assert_same(one, other, what)
+        summed += buckets
+        chance = random.Random(seed)
+        since, until = sorted(chance.sample(range(START, END), 2))
+        assert_same(*both(made, database, since, until)[:2], f"{what}, {since} to {until}")
+    assert summed > 12
+    database.close()
+
+
+def test_a_weight_that_no_float_can_hold_is_nothing_to_any_database(database_url: str) -> None:
+    log, style = Log(), styles(database_url)["epoch ms"]
+    for rank in (1, 61, 301, 1500, 5000):
+        log.show(f"r{rank}", [1], START, first=rank, device="tv", country="x", grade=1)
+    write(database_url, log, style)
+    database = Database("s", parse_url(database_url, None), 60)
+    made = monitor(column(), style, ("rbp(p=0.8)", "rbp(p=0.001)@60", "rbp(p=0.000001)"))
+    one, other, summed = both(made, database, START, END)
+    assert_same(one, other, "far down")
+    assert summed == BUCKETS
+    database.close()

@@ -1,0 +1,404 @@
+"""MariaDB, DuckDB over Parquet and ClickHouse, each real: sums by the database against the pull."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from monitor.database_url import parse_url
+from monitor.errors import SourceError
+from monitor.source.choice import choose, explained
+from monitor.source.engine import Database
+from monitor.source.pull import Pull
+from monitor.source.pushdown import PushDown, why_not
+from monitor.types import Monitor, Relation
+from tests.source.test_pushdown import Mild, assert_however_it_is_read, both, measures, recipe_of, recurring
+from tests.source.test_source import assert_same
+from tests.support.ending import raised_at_the_end
+from tests.support.engines import Kind, clickhouse, duckdb_over_parquet, mariadb
+from tests.support.examples import times
+from tests.support.logs import BUCKET, END, MICROS, START, Dirt, Log, Soiled, Style, column, events, moment, monitor
+from tests.support.mariadb import MariaServer
+from tests.support.requirements import missing
+
+ENGINES = ("mariadb", "duckdb", "clickhouse")
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kind:
+    """Each of the database systems, with a database of its own."""
+    if request.param == "mariadb":
+        server: MariaServer = request.getfixturevalue("maria")
+        return mariadb(server.create_database())
+    module = {"duckdb": "duckdb_engine", "clickhouse": "chdb"}[request.param]
+    if importlib.util.find_spec(module) is None:
+        missing(f"{module} is not installed")
+    folder = tmp_path_factory.mktemp(request.param)
+    return duckdb_over_parquet(folder) if request.param == "duckdb" else clickhouse(folder / "data")
+
+
+def case(engine: Kind, kind: str, seed: int) -> tuple[Monitor, str]:
+    """A log in the database, most often mild, and a monitor of it."""
+    chance = random.Random(f"{kind} {seed}")
+    name, style = chance.choice(list(engine.styles.items()))
+    first, maker = chance.choice((0, 1)), chance.choice((Mild, Mild, Soiled))
+    position = chance.choice(("whole", "whole", "number", "decimal"))
+    grade = chance.choice(("number", "decimal", *(["truth"] if kind != "events" else [])))
+    engine.write(maker(seed, first, Dirt(), boolean=grade == "truth").make(), style, position, grade)
+    made = monitor(recipe_of(kind, style, chance), style, measures(chance), first)
+    return made, f"{kind} {seed}: {name}, base {first}, {position}, {grade}, {maker.__name__}, {made.measures}"
+
+
+@pytest.mark.parametrize("kind", ["events", "column"])
+def test_any_log_adds_up_to_the_same_by_the_database_and_by_the_pull(engine: Kind, kind: str) -> None:
+    database, summed = Database("s", parse_url(engine.url, None), 60), 0
+    for seed in range(times(3)):
+        made, what = case(engine, kind, seed)
+        assert why_not(made, database.dialect) == ""
+        one, other, buckets = both(made, database, START, END)
+        assert_same(one, other, what)
+        summed += buckets
+        database.close()  # or its file could not be written anew
+    assert summed >= 4
+
+
+def test_ids_that_come_again_are_the_same_however_much_is_read_at_once(engine: Kind) -> None:
+    database, refused = Database("s", parse_url(engine.url, None), 60), 0
+    for seed in range(times(3)):
+        log, (name, style) = recurring(seed), random.Random(seed).choice(list(engine.styles.items()))
+        engine.write(log, style, "whole", "number")
+        made = monitor(events(style) if seed % 2 else column(), style, ("ndcg", "ctr@2"))
+        refused += assert_however_it_is_read(made, database, log, f"{seed}: {name}")
+        database.close()  # or its file could not be written anew
+    assert refused > 2
+
+
+def test_what_is_never_null_is_still_missing_where_nothing_was_joined(engine: Kind) -> None:
+    log, style = Log(), engine.styles["epoch ms"]
+    log.show("r1", [1, 2], START, device="tv", country="x")
+    log.show("r2", [3], START + 700, device="pc", country="x")
+    log.happen("r1", 2, START + 5)
+    log.happen("nobody", 2, START + 5)
+    strict = {name: kind.removeprefix("Nullable(").removesuffix(")") for name, kind in engine.types.items()}
+    strict_styles = {"epoch ms": style._replace(sql=style.sql.removeprefix("Nullable(").removesuffix(")"))}
+    for rows in (log.rankings, log.events):
+        for row in rows:
+            row |= {name: "q" if name == "query" else 0 for name, value in row.items() if value is None}
+    replace(engine, types=strict, styles=strict_styles).write(log, strict_styles["epoch ms"], "whole", "number")
+    database = Database("s", parse_url(engine.url, None), 60)
+    one, other, buckets = both(monitor(events(style), style, ("ndcg@3", "mrr")), database, START, END)
+    assert_same(one, other, "never null")
+    assert buckets == 4
+    assert one.traffic[START, "", ""].tolist() == [1, 1, 2, 1, 1, 1, 0]
+    database.close()
+
+
+def test_ids_that_cannot_be_compared_are_told_at_once_and_not_when_one_is_logged_twice(tmp_path: Path) -> None:
+    url = f"duckdb:///{tmp_path}/unlike.duckdb"
+    writer = sa.create_engine(url)
+    with writer.begin() as writing:
+        shown = (
+            'request VARCHAR, item BIGINT, position BIGINT, "at" BIGINT, query VARCHAR, device VARCHAR, country VARCHAR'
+        )
+        writing.exec_driver_sql(f"CREATE TABLE rankings ({shown})")
+        writing.exec_driver_sql(
+            'CREATE TABLE events (request VARCHAR, item VARCHAR, "at" BIGINT, type VARCHAR, value DOUBLE)'
+        )
+    writer.dispose()  # or the file stays locked
+    style = Style("BIGINT", "epoch_ms", None, lambda micros: micros // 1000)
+    database = Database("s", parse_url(url, None), 60)
+    with pytest.raises(SourceError, match="Cannot compare values of type BIGINT and VARCHAR"):
+        PushDown(monitor(events(style), style, ("ndcg@3",)), database, is_bound=True).read(START, END)
+    database.close()
+
+
+def test_times_that_clickhouse_shows_in_two_zones_are_instants_all_the_same(tmp_path: Path) -> None:
+    if importlib.util.find_spec("chdb") is None:
+        missing("chdb is not installed")
+    engine = clickhouse(tmp_path / "data")
+    style, summed = engine.styles["datetime UTC"], 0
+    for seed in range(3):
+        engine.write(Mild(seed, 1, Dirt()).make(), style, "whole", "number")
+        writer = sa.create_engine(engine.url)
+        with writer.begin() as writing:
+            writing.exec_driver_sql("ALTER TABLE events MODIFY COLUMN at Nullable(DateTime64(6, 'America/New_York'))")
+        writer.dispose()
+        named = replace(events(style), time=replace(style.column(), timezone=None))
+        made, database = monitor(named, style, ("ndcg@3", "mrr")), Database("s", parse_url(engine.url, None), 60)
+        assert choose(made, database.dialect).way == "pushdown"
+        one, other, buckets = both(made, database, START, END)
+        assert_same(one, other, f"seed {seed}")
+        summed += buckets
+        database.close()
+    assert summed >= 3
+    same = replace(monitor(named, style), recipe=replace(named, time=replace(style.column(), timezone="Europe/Berlin")))
+    assert "written in different ways" in why_not(same, "clickhousedb")  # a clock's time, and no instant
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "told"),
+    [
+        ("VARCHAR[]", "item", "column 'item' holds arrays or other values with parts, and not one id a row; give each"),
+        ("STRUCT(id BIGINT)", "item", "column 'item' holds arrays"),
+        ("VARCHAR", "position", "column 'position' is text, and positions are numbers; take CAST"),
+    ],
+)
+def test_columns_of_the_wrong_kind_are_named_with_the_remedy_on_duckdb(
+    tmp_path: Path, kind: str, column: str, told: str
+) -> None:
+    url = f"duckdb:///{tmp_path}/kinds.duckdb"
+    writer = sa.create_engine(url)
+    kinds = {"item": "VARCHAR", "position": "BIGINT"} | {column: kind}
+    with writer.begin() as writing:
+        shown = f'request VARCHAR, item {kinds["item"]}, position {kinds["position"]}, "at" BIGINT'
+        writing.exec_driver_sql(f"CREATE TABLE rankings ({shown}, query VARCHAR, device VARCHAR, country VARCHAR)")
+        writing.exec_driver_sql(
+            'CREATE TABLE events (request VARCHAR, item VARCHAR, "at" BIGINT, type VARCHAR, value DOUBLE)'
+        )
+    writer.dispose()
+    style = Style("BIGINT", "epoch_ms", None, lambda micros: micros // 1000)
+    database, made = Database("s", parse_url(url, None), 60), monitor(events(style), style, ("ndcg@3",))
+    for way in (Pull(made, database), PushDown(made, database, is_bound=True)):
+        with pytest.raises(SourceError) as caught:
+            way.read(START, END)
+        assert told in str(caught.value)
+    database.close()
+
+
+def test_the_statement_can_be_shown_and_run_by_hand(engine: Kind) -> None:
+    made = replace(case(engine, "column", 1)[0], engine="pushdown")
+    database = Database("s", parse_url(engine.url, None), 60)
+    _, (statement,) = explained(made, database, START, END)
+    with database.reading() as reader:
+        columns = reader._connection.exec_driver_sql(statement.replace("%", "%%")).keys()
+    assert "m0_requests" in columns
+    assert isinstance(PushDown(made, database).freshness(START, END).newest, float)
+    database.close()
+
+
+def failing(url: str, timeout: int = 60) -> SourceError:
+    """What a read of clicks fails with."""
+    style = mariadb(url).styles["epoch ms"]
+    database = Database("s", parse_url(url, None), timeout)
+    with pytest.raises(SourceError) as caught:
+        PushDown(monitor(events(style), style), database, is_bound=True).read(START, START + BUCKET)
+    database.close()
+    return caught.value
+
+
+def test_mariadb_says_what_is_wrong_and_how_to_mend_it(maria: MariaServer) -> None:
+    url = maria.create_database()
+    error = failing(url)
+    assert (error.reason, "compare the table" in str(error)) == ("missing", True), error
+    engine, log = mariadb(url), Log()
+    log.show("r1", [1, 2], START)
+    engine.write(log, engine.styles["epoch ms"], "whole", "number")
+    name = url.rpartition("/")[2]
+    maria.execute("CREATE OR REPLACE USER watcher", f"GRANT SELECT ON {name}.rankings TO watcher")
+    watched = url.replace("root@", "watcher@")
+    error = failing(watched)
+    assert (error.reason, "grant SELECT" in str(error)) == ("permission", True)
+    assert failing(url.replace("root@", "nobody:wrong@")).reason == "connect"
+    assert failing(url.replace(str(maria.port), "1")).reason == "connect"
+    slow = f"SELECT * FROM {name}.shown WHERE SLEEP(1) = 0"
+    maria.execute(f"RENAME TABLE {name}.rankings TO {name}.shown", f"CREATE VIEW {name}.rankings AS {slow}")
+    error = failing(url, timeout=1)
+    assert (error.reason, "statement_timeout" in str(error)) == ("timeout", True)
+
+
+def test_nothing_can_be_written_to_mariadb(maria: MariaServer) -> None:
+    database = Database("s", parse_url(maria.create_database(), None), 60)
+    with pytest.raises(SourceError, match=r"(?i)read.only"), database.reading() as reader:
+        reader._connection.exec_driver_sql("CREATE TABLE t (a INT)")
+
+
+def test_who_stops_need_not_wait_for_mariadb(maria: MariaServer) -> None:
+    ending = threading.Event()
+    url = maria.create_database()
+    database = Database("s", parse_url(url, None), 60, ending.is_set)
+    onlooker = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+
+    def sleeps() -> bool:
+        state = "SELECT 1 FROM information_schema.processlist WHERE db = database() AND state = 'User sleep'"
+        with onlooker.connect() as connection:
+            return connection.exec_driver_sql(state).first() is not None
+
+    def read() -> None:
+        with database.reading() as reader:
+            reader.one(sa.select(sa.func.sleep(50)))
+            reader.columns(sa.select(sa.literal(1)))
+
+    assert raised_at_the_end(read, database, ending, sleeps, within=20) == ["Stopped"]
+    assert not sleeps()
+    onlooker.dispose()
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "remedy"),
+    [
+        ("oracle+oracledb://user@host", "rankmon[oracle]"),
+        ("mssql+pyodbc://user@host/db", "rankmon[mssql]"),
+        ("nonsense://host/db", "install the SQLAlchemy driver for nonsense"),
+    ],
+)
+def test_a_missing_driver_is_named_with_what_brings_it(url: str, remedy: str) -> None:
+    database = Database("s", parse_url(url, None), 60)
+    with pytest.raises(SourceError) as caught, database.reading():
+        pass
+    assert caught.value.reason == "driver"
+    assert remedy in str(caught.value)
+
+
+def test_the_rows_of_any_spans_are_counted(engine: Kind) -> None:
+    for style in engine.styles.values():
+        log = Log()
+        for number in range(40):
+            log.show(f"r{number}", [1, 2, 3], START + 60 * number)
+        engine.write(log, style, "whole", "number")
+        database = Database("s", parse_url(engine.url, None), 60)
+        spans = [(START, END), *((START + 60 * i, START + 60 * i + 60) for i in range(30)), (END, END + BUCKET)]
+        counts = Pull(monitor(column(), style), database).row_counts(spans)
+        assert counts == [sum(s * MICROS <= row["at"] < u * MICROS for row in log.rankings) for s, u in spans]
+        database.close()
+
+
+def test_an_empty_source_has_nothing_new(engine: Kind) -> None:
+    style = engine.styles["epoch ms"]
+    engine.write(Log(), style, "whole", "number")
+    database = Database("s", parse_url(engine.url, None), 60)
+    source = PushDown(monitor(column(), style), database, is_bound=True)
+    assert source.freshness(START, END).newest is None
+    one, other, _ = both(source.monitor, database, START, END)
+    assert_same(one, other, "empty")
+    database.close()
+
+
+ZONES = ("DateTime64(6, 'Europe/Berlin')", "DateTime64(3, 'America/New_York')", "DateTime('Asia/Kolkata')")
+
+
+@pytest.mark.parametrize("engine", ["clickhouse"], indirect=True)
+def test_nan_is_a_slice_of_its_own_where_it_is_not_equal_to_itself(engine: Kind) -> None:
+    log, style = Log(), engine.styles["epoch ms"]
+    for number, score in enumerate(["nan", "nan", "0.5", None]):
+        log.show(f"r{number}", [1, 2], START, device=score, country="x")
+    engine.write(log, style, "whole", "number")
+    database = Database("s", parse_url(engine.url, None), 60)
+    score = "SELECT * REPLACE (toFloat64OrNull(device) AS device) FROM rankings"
+    made = monitor(events(style), style, ("ndcg@3", "mrr"))
+    made = replace(made, rankings=replace(made.rankings, relation=Relation(select=score)))
+    one, other, _ = both(made, database, START, END)
+    assert_same(one, other, "NaN")
+    assert {v: t[0] for (start, d, v), t in one.traffic.items() if (start, d) == (START, "device")} == {
+        "nan": 2, "0.5": 1, "(none)": 1
+    }  # fmt: skip
+    database.close()
+
+
+@pytest.mark.parametrize("kind", ZONES)
+@pytest.mark.parametrize("engine", ["clickhouse"], indirect=True)
+def test_times_of_columns_in_any_zone_are_read_for_what_they_are(engine: Kind, kind: str) -> None:
+    style, log = Style(f"Nullable({kind})", "native", None, moment), Log()
+    for hour in range(6):
+        log.show(f"r{hour}", [1, 2, 3], START + hour * BUCKET + 60, device="tv", country="x")
+        log.happen(f"r{hour}", 2, START + hour * BUCKET + 90)
+    engine.write(log, style, "whole", "number")
+    database = Database("s", parse_url(engine.url, None), 60)
+    made = monitor(events(style), style, ("ndcg@3", "mrr"))
+    one, other, _ = both(made, database, START, END)
+    assert_same(one, other, kind)
+    served = [int(one.traffic[START + hour * BUCKET, "", ""][0]) for hour in range(4)]
+    assert served == [1, 1, 1, 1]
+    assert [int(one.traffic[START + hour * BUCKET, "", ""][1]) for hour in range(4)] == [1, 1, 1, 1], "with a label"
+    fresh = PushDown(made, database).freshness(START, START + 2 * BUCKET)
+    assert (fresh.newest, fresh.future_rows) == (START + 2 * BUCKET, 9), "the next is a minute ahead, as clocks may be"
+    database.close()
+
+
+TEXTS = (
+    "VARCHAR(50) COLLATE utf8mb4_general_ci",
+    "VARCHAR(50) COLLATE utf8mb4_unicode_520_nopad_ci",
+    "VARCHAR(50) CHARACTER SET latin1 COLLATE latin1_swedish_ci",
+    "VARCHAR(50) CHARACTER SET utf32",
+    "TEXT CHARACTER SET utf8mb4",
+    "VARBINARY(50)",
+)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_slices_that_a_collation_holds_to_be_equal_are_told_apart_on_mariadb_by_both_ways(
+    maria: MariaServer, text: str
+) -> None:
+    url = maria.create_database()
+    engine, log, style = mariadb(url), Log(), mariadb(url).styles["epoch ms"]
+    spellings = ("UNI", "ünï", "uni", "Mobile", "mobile", "mobile ", None)
+    for n in range(60):
+        log.show(f"r{n}", [1, 2, 3], START + 40 * n, device=spellings[n % 7], country="x" if n % 3 else "X")
+        log.happen(f"r{n}", 2, START + 40 * n + 5)
+    log.show("r60", [1, 2], START + 30, device=["UNI", "uni"], country=["x", None])
+    engine.write(log, style, "whole", "number")
+    for name in ("device", "country"):
+        maria.execute(f"ALTER TABLE {url.rpartition('/')[2]}.rankings MODIFY {name} {text}")
+    database = Database("s", parse_url(url, None), 60)
+    one, other, buckets = both(monitor(events(style), style, ("ndcg@3",)), database, START, END)
+    database.close()
+    assert_same(one, other, text)
+    assert buckets == 4
+    binary = text.startswith("VARBINARY")
+    found = {value for _, dimension, value in one.traffic if dimension == "device"}
+    assert found == {"(none)" if s is None else str(s.encode()) if binary else s for s in spellings} | {"(mixed)"}
+    assert {value for _, dimension, value in one.traffic if dimension == "land"} == {
+        *(("b'x'", "b'X'") if binary else ("x", "X"))
+    }
+
+
+@pytest.mark.parametrize(("bits", "names"), [(1, "False True"), (8, r"False True b'\xc8'"), (9, "")])
+def test_slices_of_several_bits_are_told_apart_on_mariadb(maria: MariaServer, bits: int, names: str) -> None:
+    url = maria.create_database()
+    engine, log, style = mariadb(url), Log(), mariadb(url).styles["epoch ms"]
+    values = [0, 1] if bits == 1 else [0, 1, 200]
+    for n in range(30):
+        log.show(f"r{n}", [1, 2, 3], START + 40 * n, device=values[n % len(values)], country="x")
+        log.happen(f"r{n}", 2, START + 40 * n + 5)
+    engine.write(log, style, "whole", "number")
+    maria.execute(f"ALTER TABLE {url.rpartition('/')[2]}.rankings MODIFY device BIT({bits})")
+    database = Database("s", parse_url(url, None), 60)
+    one, other, _ = both(monitor(events(style), style, ("ndcg@3",)), database, START, END)
+    database.close()
+    assert_same(one, other, f"BIT({bits})")
+    found = {value for _, dimension, value in one.traffic if dimension == "device"}
+    assert found == (set(names.split()) or {r"b'\x00\x00'", r"b'\x00\x01'", r"b'\x00\xc8'"})
+
+
+def test_a_bit_is_a_boolean_on_mariadb(maria: MariaServer) -> None:
+    url = maria.create_database()
+    engine, log, style = mariadb(url), Log(), mariadb(url).styles["epoch ms"]
+    log.show("r1", [1, 2, 3], START, grade=[False, True, None])
+    replace(engine, types=engine.types | {"truth": "BIT(1)"}).write(log, style, "whole", "truth")
+    database = Database("s", parse_url(url, None), 60)
+    one, other, _ = both(monitor(column(), style, ("ndcg@3",)), database, START, END)
+    assert_same(one, other, "BIT(1)")
+    assert not one.refused
+    assert one.measures["ndcg@3"][START, "", ""][:3].tolist()[0] == 1
+    database.close()
+
+
+def test_a_number_that_is_text_is_left_to_the_pull(maria: MariaServer) -> None:
+    kind = mariadb(maria.create_database())
+    log, style = Log(), kind.styles["epoch ms"]
+    log.show("r1", [1, 2], START, device="tv", country="x", grade=["2 stars", "2"])
+    log.happen("r1", 1, START + 5, "dwell", "45 ms")
+    replace(kind, types=kind.types | {"number": "VARCHAR(20)"}).write(log, style, "whole", "number")
+    database = Database("s", parse_url(kind.url, None), 60)
+    for recipe, name in ((events(style), "value"), (column(), "grade")):
+        made = monitor(recipe, style, ("cg",))
+        with pytest.raises(SourceError, match=f"column '{name}' is no number"):
+            PushDown(made, database, is_bound=True).read(START, END)
+        assert PushDown(made, database).read(START, END) is not None
+    database.close()

@@ -1,0 +1,332 @@
+"""What PostgreSQL goes through for a bounded read of a long history: by EXPLAIN ANALYZE of what is really sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from monitor.cli import run
+from monitor.database_url import parse_url
+from monitor.series.aggregates import Summed
+from monitor.source import plans as plans_module
+from monitor.source.choice import explained
+from monitor.source.engine import Database
+from monitor.source.plans import gone_through
+from monitor.source.pull import Pull
+from monitor.source.pushdown import PushDown
+from monitor.types import Events, Judgments, Monitor, Relation, TimeColumn
+from tests.support.logs import BUCKET, START, Log, column, events, judgments, monitor, styles, write
+
+DAYS, REQUESTS, ITEMS = 100, 1_000, 3
+"""Of the history, which ends at START; requests a day, and items in each."""
+DAY = 86_400
+ROWS = DAYS * REQUESTS * ITEMS
+SINCE, UNTIL = START - 40 * DAY, START - 40 * DAY + 6 * BUCKET  # an hour in the middle: about 42 requests
+READ = 1_000
+"""Rows of a table that a read of an hour may go through, with its margins and those of events on nothing."""
+
+WAYS = {"pull": Pull, "pushdown": PushDown}
+
+Plan = dict[str, Any]
+
+
+@pytest.fixture(params=["plain", "partitioned"])
+def history(request: pytest.FixtureRequest, postgres_url: str) -> str:
+    """A log of many days, in tables with an index on the time, or in tables with a partition for each ten days."""
+    is_partitioned = request.param == "partitioned"
+    columns = "request text, item bigint, {} at timestamptz, device text, country text, query text, value float"
+    engine = sa.create_engine(postgres_url)
+    with engine.begin() as connection:
+        for table, more in (("rankings", "position int, grade float,"), ("events", "type text,")):
+            by_time = "PARTITION BY RANGE (at)" if is_partitioned else ""
+            connection.exec_driver_sql(f"CREATE TABLE {table} ({columns.format(more)}) {by_time}")
+            for first in range(0, DAYS, 10) if is_partitioned else ():
+                since, until = (f"to_timestamp({START - (DAYS - day) * DAY})" for day in (first, first + 10))
+                connection.exec_driver_sql(
+                    f"CREATE TABLE {table}_{first} PARTITION OF {table} FOR VALUES FROM ({since}) TO ({until})"
+                )
+            connection.exec_driver_sql(f"CREATE INDEX ON {table} (at)")
+        step = DAY // REQUESTS
+        at = f"to_timestamp({START - DAYS * DAY} + n * {step})"
+        every = f"FROM generate_series(0, {DAYS * REQUESTS - 1}) AS n, generate_series(1, {ITEMS}) AS i"
+        rankings = "INSERT INTO rankings (request, item, position, grade, at, device, country)"
+        connection.exec_driver_sql(f"{rankings} SELECT 'r' || n, i, i, i - 1, {at}, 'tv', 'x' {every}")
+        clicks = f"SELECT 'r' || n, i, 'click', {at} + interval '20 seconds' {every} WHERE i = 2"
+        connection.exec_driver_sql(f"INSERT INTO events (request, item, type, at) {clicks}")
+        connection.exec_driver_sql("ANALYZE")
+    engine.dispose()
+    return postgres_url
+
+
+@contextmanager
+def plans() -> Iterator[list[Plan]]:
+    """Collects the plan of each query that is sent, with the values it is sent with; each is run twice for it."""
+    found: list[Plan] = []
+
+    def explain(connection: Any, cursor: Any, statement: str, values: Any, context: Any, many: bool) -> None:
+        if statement.lstrip().startswith(("SELECT", "WITH")):
+            with connection.connection.driver_connection.cursor() as other:
+                ((explained,),) = other.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", values).fetchall()
+            found.append(explained[0]["Plan"])
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", explain)
+    try:
+        yield found
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", explain)
+
+
+def scans(plan: Plan) -> Iterator[Plan]:
+    """The nodes that read a table or a partition of it."""
+    if "Relation Name" in plan:
+        yield plan
+    for part in plan.get("Plans", ()):
+        yield from scans(part)
+
+
+def visited(scan: Plan) -> float:
+    """Rows that a scan went through, kept or not."""
+    rows = scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0) + scan.get("Rows Removed by Index Recheck", 0)
+    return float(rows * scan["Actual Loops"])
+
+
+def read(url: str, made: Monitor, way: str) -> tuple[Any, list[Plan]]:
+    """What one hour comes to, and the scans that this took, but for those of the catalog."""
+    database = Database("s", parse_url(url, None), 60)
+    source = WAYS[way](made, database)
+    with plans() as found:
+        answer = source.read(SINCE, UNTIL)
+    database.close()
+    return answer, [s for plan in found for s in scans(plan) if not s["Relation Name"].startswith("pg_")]
+
+
+def monitors(url: str) -> Iterator[Monitor]:
+    """By clicks, with those on nothing and without, also where a block is longer than the read; by a column."""
+    style = styles(url)["timestamptz"]
+    for attribution in (BUCKET, 4 * 3600):
+        for counted in (True, False):
+            yield monitor(events(style, attribution=attribution, count_unmatched=counted), style)
+    yield monitor(column(), style)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_of_a_long_history_no_more_is_gone_through_than_what_is_asked_for(history: str, way: str) -> None:
+    for made in monitors(history):
+        answer, found = read(history, made, way)
+        assert isinstance(answer, Summed) == (way == "pushdown")
+        tables = {scan["Relation Name"].partition("_")[0] for scan in found if visited(scan)}
+        assert tables == {"rankings", *(["events"] if isinstance(made.recipe, Events) else [])}
+        # An attribution of hours reads as many hours of events.
+        most = READ if made.recipe.attribution <= BUCKET else 10 * READ
+        assert [s for s in found if visited(s) > most] == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("history", ["partitioned"], indirect=True)
+def test_partitions_of_other_times_are_not_touched(history: str, way: str) -> None:
+    here = (DAYS - 40) // 10 * 10
+    for made in monitors(history):
+        _, found = read(history, made, way)  # asking for the columns' types is LIMIT 0, which goes through nothing
+        near = {f"{table}_{day}" for table in ("rankings", "events") for day in (here - 10, here)}
+        assert {scan["Relation Name"] for scan in found if scan["Actual Loops"]} <= near
+
+
+@pytest.mark.parametrize("history", ["plain"], indirect=True)
+def test_without_the_index_all_of_the_history_is_gone_through(history: str) -> None:
+    engine = sa.create_engine(history)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP INDEX rankings_at_idx")
+    engine.dispose()
+    _, found = read(history, next(monitors(history)), "pushdown")
+    assert max(visited(scan) for scan in found) >= ROWS / 3  # by one of several processes
+
+
+CONVERTED = "SELECT *, at AT TIME ZONE 'Europe/Berlin' AS local FROM {} WHERE request NOT LIKE '%:x'"
+
+
+def told(url: str, made: Monitor) -> list[str]:
+    """What there is to say of the tables that a read goes through."""
+    database = Database("s", parse_url(url, None), 60)
+    choice, statements = explained(made, database, SINCE, UNTIL)
+    found = gone_through(made, database, statements, choice.way == "pushdown")
+    database.close()
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_is_told_where_a_select_keeps_indexes_and_partitions_from_bounding_a_read(history: str, way: str) -> None:
+    for made in monitors(history):
+        assert told(history, replace(made, engine=way)) == []
+    style, local = styles(history)["timestamptz"], TimeColumn("local", timezone="Europe/Berlin")
+    made = monitor(events(style), style, engine=way)
+    recipe = made.recipe
+    assert isinstance(recipe, Events)
+    made = replace(
+        made,
+        rankings=replace(made.rankings, relation=Relation((), CONVERTED.format("rankings")), time=local),
+        recipe=replace(recipe, relation=Relation((), CONVERTED.format("events")), time=local),
+    )
+    said = told(history, made)
+    assert sorted(text.partition(" (")[0] for text in said) == ["all of events", "all of rankings"]
+    assert "for no index and no partition bounds its time; index the time column, or the expression" in said[0]
+    engine = sa.create_engine(history)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE INDEX ON rankings ((at AT TIME ZONE 'Europe/Berlin'))")
+    engine.dispose()
+    assert [text.partition(" (")[0] for text in told(history, made)] == ["all of events"]
+
+
+# ---- which tables, and how much of them ----------------------------------------------------------------------------
+
+RANKINGS = "request text, item bigint, position int, grade float, at timestamptz, device text, country text, query text"
+PLAIN = 10_000
+"""Rows of a table that has more than a megabyte."""
+
+
+def execute(url: str, *statements: str) -> list[Any]:
+    """The last one's first column."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            result = connection.exec_driver_sql(statement)
+        found = list(result.scalars()) if result.returns_rows else []
+    engine.dispose()
+    return found
+
+
+def filled(table: str, day: int = 0) -> str:
+    """Rankings of the day that is so many after the one that is read; more than a megabyte."""
+    at = f"to_timestamp({SINCE + day * DAY} + n * {DAY // 2 // PLAIN})"
+    rows = f"SELECT 'r' || n, 1, 1, 1, {at}, 'tv', repeat('x', 100), 'q' || n FROM generate_series(1, {PLAIN}) AS n"
+    return f"INSERT INTO {table} (request, item, position, grade, at, device, country, query) {rows}"
+
+
+def by_column(url: str, *table: str, select: str = "") -> Monitor:
+    """By the column `grade` of a table, or of a SELECT."""
+    made = monitor(column(), styles(url)["timestamptz"])
+    return replace(made, rankings=replace(made.rankings, relation=Relation(table, select)))
+
+
+def of_what(url: str, made: Monitor) -> list[str]:
+    """The tables of which it is told that all of them is gone through, whichever way it can be read."""
+    ways = ["pull"] if isinstance(made.recipe, Judgments) else WAYS
+    one, other = (sorted(told(url, replace(made, engine=way))) for way in (min(ways), max(ways)))
+    assert one == other
+    return [text.removeprefix("all of ").partition(" (")[0] for text in one]
+
+
+def test_of_a_table_without_a_time_nothing_is_told(postgres_url: str) -> None:
+    execute(
+        postgres_url,
+        f"CREATE TABLE rankings ({RANKINGS})",
+        filled("rankings"),
+        "CREATE TABLE judgments AS SELECT query, item, grade, repeat('x', 100) AS who FROM rankings",
+        "CREATE TABLE devices AS SELECT 'd' || n AS device, repeat('x', 200) AS country FROM generate_series(1,9999) n",
+        "CREATE INDEX ON rankings (at)",
+        "ANALYZE",
+    )
+    joined = "SELECT r.request, r.item, r.position, r.grade, r.at, r.device, r.query, d.country FROM rankings AS r "
+    joined += "LEFT JOIN devices AS d USING (device)"
+    counted = f"SELECT *, row_number() OVER (PARTITION BY request, at ORDER BY item) AS place FROM ({joined}) AS j"
+    made = [
+        monitor(judgments(), styles(postgres_url)["timestamptz"]),
+        by_column(postgres_url, select=joined),
+        by_column(postgres_url, select=counted),
+    ]
+    assert [of_what(postgres_url, each) for each in made] == [[], [], []]
+    execute(postgres_url, "DROP INDEX rankings_at_idx")
+    assert [of_what(postgres_url, each) for each in made] == [["rankings"], ["rankings"], ["rankings"]]
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT *, row_number() OVER (PARTITION BY request ORDER BY item) AS place FROM rankings",
+        "WITH shown AS MATERIALIZED (SELECT * FROM rankings) SELECT * FROM shown",
+    ],
+)
+def test_a_select_that_keeps_the_times_from_its_table_is_told(postgres_url: str, select: str) -> None:
+    table = f"CREATE TABLE rankings ({RANKINGS})"
+    execute(postgres_url, table, filled("rankings"), "CREATE INDEX ON rankings (at)", "ANALYZE")
+    assert of_what(postgres_url, by_column(postgres_url, "rankings")) == []
+    assert of_what(postgres_url, by_column(postgres_url, select=select)) == ["rankings"]
+
+
+@pytest.mark.parametrize("schema", ["public", "archive"])
+def test_tables_that_inherit_are_told_of_only_where_all_of_them_are_read(postgres_url: str, schema: str) -> None:
+    execute(postgres_url, "CREATE SCHEMA IF NOT EXISTS archive", f"CREATE TABLE logs ({RANKINGS})")
+    made = by_column(postgres_url, "logs")
+    for day in range(3):
+        since, until = (f"to_timestamp({SINCE - DAY // 2 + d * DAY})" for d in (day, day + 1))
+        bound = f"CONSTRAINT bound CHECK (at >= {since} AND at < {until})"
+        child = f"{schema}.logs_{day}"
+        execute(postgres_url, f"CREATE TABLE {child} ({bound}) INHERITS (logs)", filled(child, day))
+    execute(postgres_url, f"ALTER TABLE {schema}.logs_1 DROP CONSTRAINT bound", "ANALYZE")
+    assert of_what(postgres_url, made) == [], "two of three are read"
+    execute(postgres_url, f"ALTER TABLE {schema}.logs_2 DROP CONSTRAINT bound", "CREATE INDEX ON logs (at)")
+    assert of_what(postgres_url, made) == ["logs"], "the parent has nothing, and its index is of nothing else"
+    (size,) = execute(postgres_url, "SELECT sum(pg_relation_size(inhrelid))::bigint FROM pg_inherits")
+    assert f"all of logs ({size / 2**20:,.0f} MB) is" in told(postgres_url, made)[0]
+    assert [of_what(postgres_url, by_column(postgres_url, schema, "logs_0"))] == [
+        ["logs_0" if schema == "public" else "archive.logs_0"]
+    ], "which is read without the others"
+    execute(postgres_url, f"CREATE INDEX ON {schema}.logs_1 (at)")
+    assert of_what(postgres_url, made) == []
+
+
+CONFIG = """\
+store: {{url: "sqlite:///{folder}/store.db"}}
+sources: {{s: {{url: "{url}"}}}}
+monitors:
+  - name: search
+    source: s
+    rankings: {{table: rankings, request: request, item: item, position: position, time: at}}
+    relevance: {{column: {{grade: grade, max_grade: 3}}}}
+    measures: [ndcg@3]
+"""
+
+
+@pytest.mark.parametrize("history", ["plain", "partitioned"], indirect=True)
+def test_explain_and_check_config_say_it(history: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rankmon.yaml"
+    path.write_text(CONFIG.format(folder=tmp_path, url=history), encoding="utf-8")
+    said = "search: all of rankings ("
+    for is_wrapped in (False, True):
+        if is_wrapped:
+            select = "{select: \"SELECT request, item, position, grade, at + interval '0 h' AS at FROM rankings\""
+            path.write_text(path.read_text().replace("{table: rankings", select), encoding="utf-8")
+        assert run(["explain", "-c", str(path)]) == 0
+        assert (said in capsys.readouterr().out) == is_wrapped
+        assert run(["check-config", "--connect", str(path)]) == 0
+        warned = capsys.readouterr().err
+        assert (f"monitors[0].rankings: {said}" in warned) == is_wrapped, warned
+
+
+def test_a_server_that_knows_no_such_catalog_is_told_nothing_of(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(postgres_url, Log(), styles(postgres_url)["timestamptz"])
+    monkeypatch.setattr(plans_module, "_ANCESTORS", "SELECT of_no_such_function('a', 'b') WHERE ('a', 'b') IN :tables")
+    database, made = Database("s", parse_url(postgres_url, None), 60), next(monitors(postgres_url))
+    assert gone_through(made, database, ["SELECT * FROM rankings"], by_sums=False) == []
+    assert gone_through(made, database, ["SELECT FROM WHERE"], by_sums=True) == []
+    database.close()
+
+
+def test_what_sums_are_prepared_with_ends_with_the_transaction(postgres_url: str) -> None:
+    database = Database("s", parse_url(postgres_url, None), 60)
+    names = ("jit", "work_mem", "enable_nestloop")
+    settings = sa.select(sa.func.concat_ws(" ", *map(sa.func.current_setting, names)))
+    with database.reading() as reader:
+        before = reader.one(settings)
+        reader.prepare_to_sum()
+        assert reader.one(settings) == "off 128MB off"
+    with database.reading() as reader:
+        assert reader.one(settings) == before != "off 128MB off"
+    database.close()

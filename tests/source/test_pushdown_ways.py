@@ -1,0 +1,1099 @@
+"""Which way of reading is taken, what happens when it fails, and that nobody can tell from the store which it was."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import mssql, mysql, oracle, postgresql, sqlite
+
+from monitor.cli import run
+from monitor.cli.faults import key_of
+from monitor.database_url import parse_url
+from monitor.errors import SourceError, TooMany
+from monitor.measures.summable import grades, obstacle
+from monitor.series.aggregates import Summed, tallied
+from monitor.series.partials import FIELDS, TRAFFIC_FIELDS
+from monitor.series.requests import Reading
+from monitor.service.cycle import Stride, read_tally, run_backfill
+from monitor.source.choice import choose, explained, open_source
+from monitor.source.dialect import HABITS, Speech, family_of
+from monitor.source.engine import Database, Reader
+from monitor.source.parallel import InPieces
+from monitor.source.prepared import Ready
+from monitor.source.pull import Freshness, Pull, _has_lax_collations
+from monitor.source.pushdown import TRIAL, PushDown, why_not
+from monitor.source.queries import Queries
+from monitor.source.summing import CONTRARY, Summing
+from monitor.types import Column, EventRule, Events, Monitor, Rankings, Relation, Slice, TimeColumn
+from tests.source.test_pushdown import both
+from tests.source.test_source import assert_same
+from tests.support.ending import raised_at_the_end
+from tests.support.logs import (
+    BUCKET,
+    BUCKETS,
+    CLICKS,
+    END,
+    MICROS,
+    START,
+    Log,
+    Style,
+    column,
+    events,
+    judgments,
+    moment,
+    monitor,
+    styles,
+    write,
+)
+from tests.support.monitors import new_store
+from tests.support.postgres import PostgresServer
+from tests.support.tallies import rows
+
+MOMENT = Style("timestamptz", "native", None, moment)
+EPOCH = Style("bigint", "epoch_ms", None, lambda micros: micros // 1000)
+LATE = END + 10 * 86400
+
+
+def small(recipe: Any = None, **changes: Any) -> Monitor:
+    """A monitor by clicks, with one slice."""
+    settings: dict[str, Any] = {"slices": (Slice("device", "device"),), "measures": ("ndcg@3", "mrr")}
+    return monitor(events(EPOCH) if recipe is None else recipe, EPOCH, **(settings | changes))
+
+
+def fill(url: str, odd: int = 0, style: Style = EPOCH) -> None:
+    """A clean log of three requests a bucket; in the first `odd` buckets a clicked item stands twice."""
+    log = Log()
+    for b in range(BUCKETS):
+        for n in range(3):
+            at = START + b * BUCKET + 10 * n
+            items = [1, 2, 2] if n == 0 and b < odd else [1, 2, 3]
+            log.show(f"r{b}-{n}", items, at, device=("tv", "pc", None)[n], country="x", query="q", grade=[0, 1, 2])
+            log.happen(f"r{b}-{n}", 2, at + 5)
+            log.happen(f"r{b}-{n}", 9, at + 7)
+    write(url, log, style, grade="double precision")
+
+
+def source(url: str, monitored: Monitor) -> Pull | PushDown:
+    """What reads it."""
+    return open_source(monitored, Database("s", parse_url(url, None), 60))
+
+
+# ---- the choice --------------------------------------------------------------------------------------------------
+
+
+def test_auto_leaves_the_sums_to_databases_that_were_held_against_the_pull() -> None:
+    native = TimeColumn("at")
+    made = small(replace(events(EPOCH), time=native))
+    made = replace(made, rankings=replace(made.rankings, time=native))
+    chosen = {d: choose(made, d).way for d in ("postgresql", "duckdb", "mysql", "mariadb", "clickhousedb", "trino")}
+    assert chosen == dict.fromkeys(chosen, "pushdown") | dict.fromkeys(("trino", "mysql", "mariadb"), "pull")
+    assert "not run on it" in choose(made, "trino").reason
+    assert choose(replace(made, engine="pushdown"), "trino").way == "pushdown"
+    assert "does not know" in choose(made, "firebird").reason
+
+
+def test_what_is_faster_row_by_row_is_read_so_unless_one_insists() -> None:
+    assert "sorts where others hash" in choose(small(), "mariadb").reason
+    assert choose(small(), "sqlite").way == "pull"
+    assert choose(small(engine="pushdown"), "sqlite").way == "pushdown"
+    assert choose(small(engine="pull"), "postgresql").way == "pull"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "measure", "reason"),
+    [
+        (judgments(), "ndcg@3", "fingerprint"),
+        (events(EPOCH, combine="sum"), "ndcg@3", "combine: sum"),
+        (events(EPOCH, rules=(EventRule(None, "dwell"),)), "ndcg@3", "own value"),
+        (column(), "map@3", "map@3: average precision"),
+        (column(), "err(max_grade=3)@3", "err multiplies"),
+        (column(), "ndcg(gain={0:1,1:2})@3", "items of grade 0 have a gain"),
+        (column(max_grade=100), "ndcg@3", "13 grades to count"),
+        (events(EPOCH), "ndcg(gain={1:1,2:2})@3", "not every measure can take every grade"),
+        (column(), "ndcg@3", ""),
+        (events(EPOCH), "ndcg(gain=exp2)@3", ""),
+    ],
+)
+def test_what_sql_cannot_count_is_left_to_the_pull(recipe: Any, measure: str, reason: str) -> None:
+    found = obstacle(small(recipe, measures=(measure,)))
+    assert reason in found
+    assert bool(reason) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "measures", "expected"),
+    [
+        (column(max_grade=3), ("ndcg",), (1, 2, 3)),
+        (column(), ("ndcg",), (1, 2, 3, 4, 5)),
+        (column(), ("ndcg(gain={0:0,1:1,4:3})", "mrr"), (1, 4)),
+        (events(EPOCH), ("ndcg",), (1, 2, 3)),
+        (events(EPOCH, rules=(EventRule(0, "view"), EventRule(0.5, "click"))), ("ndcg",), (0.5,)),
+    ],
+)
+def test_the_grades_that_are_counted(recipe: Any, measures: tuple[str, ...], expected: tuple[float, ...]) -> None:
+    assert grades(small(recipe, measures=measures)) == expected
+
+
+@pytest.mark.parametrize(
+    ("rankings", "labels", "dialect", "reason"),
+    [
+        (TimeColumn("at"), TimeColumn("at"), "postgresql", ""),
+        (TimeColumn("at", "epoch_s"), TimeColumn("at", "epoch_ms"), "postgresql", ""),
+        (TimeColumn("at"), TimeColumn("at", "epoch_ms"), "postgresql", "in different ways"),
+        (TimeColumn("at"), TimeColumn("at", timezone="UTC"), "postgresql", "in different ways"),
+        (TimeColumn("at", "%Y-%m-%d %H:%M:%S", "UTC"), None, "postgresql", "is text written as"),
+        (TimeColumn("at", "%Y-%m-%d %H:%M:%S", "UTC"), None, "sqlite", ""),
+        (TimeColumn("at", "%d.%m.%Y %H:%M:%S", "UTC"), None, "sqlite", "is text written as"),
+        (TimeColumn("at", "%Y-%m-%d %H:%M:%S", "Europe/Berlin"), None, "sqlite", "is text written as"),
+        (TimeColumn("at"), None, "sqlite", "is text to SQLite"),
+    ],
+)
+def test_times_that_a_database_cannot_reckon_with(
+    rankings: TimeColumn, labels: TimeColumn | None, dialect: str, reason: str
+) -> None:
+    made = small(column() if labels is None else replace(events(EPOCH), time=labels))
+    found = why_not(replace(made, rankings=replace(made.rankings, time=rankings)), dialect)
+    assert reason in found
+    assert bool(reason) == bool(found)
+
+
+def test_the_way_is_no_part_of_a_definition() -> None:
+    ways = [small(engine=engine) for engine in ("auto", "pull", "pushdown")]
+    assert len({tuple(d.id for d in made.definitions) for made in ways}) == 1
+
+
+# ---- the store -----------------------------------------------------------------------------------------------------
+
+
+def test_the_store_cannot_tell_which_way_was_taken(database_url: str, tmp_path: Path) -> None:
+    fill(database_url, odd=1)
+    found = []
+    for engine in ("pull", "pushdown"):
+        made = small(engine=engine)
+        store = new_store(f"sqlite:///{tmp_path / engine}.db", 30)
+        with store.hold(made.name) as lease:
+            *_, done = run_backfill(made, LATE, (START, END), source(database_url, made), store, lease, Stride())
+        assert done.stored == BUCKETS
+        found.append(rows(store, "progress", "monitors"))
+        store.close()
+    assert found[0] == found[1]
+    assert any(found[0].values())
+
+
+class Vast:
+    """A source that has eight million rows summed up for each read."""
+
+    def freshness(self, since: float, now: float) -> Freshness:
+        return Freshness(now, 0)
+
+    def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
+        return [0] * len(spans)
+
+    def read(self, since: int, until: int) -> Summed:
+        nothing = np.zeros((0, len(FIELDS)))
+        return Summed(
+            *(since, until),
+            bucket=np.zeros(0, np.int64),
+            slices={"device": []},
+            traffic=np.zeros((0, len(TRAFFIC_FIELDS))),
+            measures={m.kernel: nothing for m in small().measures},
+            refused={},
+            summed=8_000_000,
+        )
+
+
+def test_how_much_is_read_at_once_goes_by_what_the_database_went_through(tmp_path: Path) -> None:
+    made, stride = small(), Stride(rows=200_000, buckets=4)
+    store = new_store(f"sqlite:///{tmp_path / 'store.db'}", 30)
+    with store.hold(made.name) as lease:
+        *_, done = run_backfill(made, LATE, (START, END), Vast(), store, lease, stride)
+    assert (done.stored, done.rows, stride.buckets) == (BUCKETS, 0, 2)
+    store.close()
+
+
+# ---- plans ---------------------------------------------------------------------------------------------------------
+
+
+def test_of_a_long_history_only_what_is_asked_for_is_looked_at(postgres_url: str) -> None:
+    log = Log()
+    log.show("r0", [1], START)
+    write(postgres_url, log, EPOCH, index=True)
+    with sa.create_engine(postgres_url).begin() as connection:
+        rows = f"{START * 1000} - n * 60000::bigint FROM generate_series(1, 100000) n"
+        for table, column, value in (("rankings", "position", "1"), ("events", "type", "'click'")):
+            wanted = f"SELECT 'r' || n, 1, {value}, {rows}"
+            connection.exec_driver_sql(f'INSERT INTO {table} (request, item, {column}, "at") {wanted}')
+        connection.exec_driver_sql("ANALYZE")
+    made = small(events(EPOCH, attribution=BUCKET))
+    with source(postgres_url, made).database.reading() as reader:  # type: ignore[union-attr]
+        reader.prepare_to_sum()
+        database = Database("s", parse_url(postgres_url, None), 60)
+        for statement in explained(made, database, START - BUCKET, START)[1]:
+            plan = reader._connection.exec_driver_sql(f"EXPLAIN {statement}".replace("%", "%%")).scalars().all()
+            scans = [line for line in plan if " on rankings " in line or " on events " in line]
+            assert scans
+            assert [line for line in scans if "Seq Scan" in line] == []
+
+
+# ---- odd buckets ---------------------------------------------------------------------------------------------------
+
+
+def test_only_buckets_with_oddities_are_read_row_by_row(database_url: str) -> None:
+    fill(database_url, odd=2)
+    answer = source(database_url, small(engine="pushdown")).read(START, END)
+    assert isinstance(answer, Summed)
+    assert [(r.since, r.until) for r in answer.read] == [(START, START + 2 * BUCKET)]
+    assert set(answer.bucket.tolist()) == {START + 2 * BUCKET, START + 3 * BUCKET}
+    assert answer.rows < sum(r.rows for r in answer.read)
+
+
+def statements_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that sum up, as they are sent from now on."""
+    sent: list[str] = []
+    whole = Reader.rows_of
+
+    def noted(self: Reader, query: Any, most: int) -> Any:
+        sent.append(query.text if isinstance(query, Ready) else str(query.compile(dialect=self.dialect)))
+        return whole(self, query, most)
+
+    monkeypatch.setattr(Reader, "rows_of", noted)
+    return sent
+
+
+CONTRARY_TO_PLAIN = {
+    "an item that was logged twice": "INSERT INTO rankings SELECT * FROM rankings WHERE request = 'r2-1' AND item = 2",
+    "a row that was served later": 'UPDATE rankings SET "at" = "at" + 1000 WHERE request = \'r2-1\' AND item = 3',
+    "a row of another slice": "UPDATE rankings SET device = 'tv' WHERE request = 'r2-1' AND item = 3",
+    "a row of no slice": "UPDATE rankings SET device = NULL WHERE request = 'r2-1' AND item = 3",
+    "a row without an item": "UPDATE rankings SET item = NULL WHERE request = 'r2-1' AND item = 3",
+    "a row without a position": "UPDATE rankings SET position = NULL WHERE request = 'r2-1' AND item = 3",
+    "a row before the first place": "UPDATE rankings SET position = 0 WHERE request = 'r2-1' AND item = 3",
+}
+
+
+@pytest.mark.parametrize("change", CONTRARY_TO_PLAIN.values(), ids=CONTRARY_TO_PLAIN)
+def test_a_log_is_supposed_to_be_plain_until_one_row_is_not(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, change: str
+) -> None:
+    fill(postgres_url)
+    made, sent, clock = small(engine="pushdown"), statements_of(monkeypatch), Clock()
+    monkeypatch.setattr("monitor.source.pushdown.time", clock)
+    reader = source(postgres_url, made)
+    clean = reader.read(START, END)
+    assert isinstance(clean, Summed)
+    assert ["last_at" in statement for statement in sent] == [False]
+
+    with sa.create_engine(parse_url(postgres_url, None)).begin() as writing:
+        assert writing.exec_driver_sql(change).rowcount == 1
+    sent.clear()
+    kernels = dict.fromkeys(m.kernel for m in made.measures)
+    with caplog.at_level("INFO"):
+        found = read_tally(made, reader, START, END, {})
+    assert ["last_at" in statement for statement in sent] == [False, True], "asked again, supposing nothing"
+    assert caplog.text.count("for 24 h nothing is supposed of its log") == 1
+    pulled = Pull(made, reader.database).read(START, END)
+    assert_same(found, tallied(pulled, made.bucket, kernels, made.slices, {}), change)
+
+    sent.clear()
+    again = reader.read(START, END)
+    assert isinstance(again, Summed)
+    assert ["last_at" in statement for statement in sent] == [True], "it is known now"
+    others = [at != START + 2 * BUCKET for at in clean.bucket.tolist()]
+    assert clean.traffic[others].tolist() == again.traffic[again.bucket != START + 2 * BUCKET].tolist()
+    sent.clear()
+    clock.now += 86_400
+    reader.read(START, END)
+    assert ["last_at" in statement for statement in sent] == [False, True], "logs change"
+
+
+def test_requests_around_the_ends_of_a_read_are_plain_too_if_their_rows_are(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log()
+    for n, at in enumerate((START - 1, START, START + BUCKET - 1, START + BUCKET)):
+        log.show(f"r{n}", [1, 2, 3], at, device="tv")
+        log.happen(f"r{n}", 2, at + 5)
+    write(postgres_url, log, EPOCH)
+    made, sent = small(events(EPOCH, attribution=300), engine="pushdown"), statements_of(monkeypatch)
+    reader = source(postgres_url, made)
+    found = reader.read(START, START + BUCKET)
+    assert isinstance(found, Summed)
+    assert (found.traffic[:, 0].tolist(), found.unmatched) == ([2.0], {START: 0})
+    assert ["last_at" in statement for statement in sent] == [False]
+
+    one_that_straddles = 'UPDATE rankings SET "at" = "at" + 1000 WHERE request = \'r0\' AND item = 3'
+    with sa.create_engine(parse_url(postgres_url, None)).begin() as writing:
+        writing.exec_driver_sql(one_that_straddles)
+    sent.clear()
+    assert reader.read(START, START + BUCKET).traffic[:, 0].tolist() == [2.0]  # type: ignore[union-attr]
+    assert ["last_at" in statement for statement in sent] == [False, True]
+
+
+@pytest.mark.parametrize("reason", ["timeout", "resources"])
+def test_a_bucket_for_which_to_suppose_that_takes_too_much_is_read_in_parts_and_then_by_counting(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, reason: str
+) -> None:
+    fill(postgres_url)
+    made = small(events(EPOCH, attribution=300))
+    reader, whole = source(postgres_url, made), Reader.rows_of
+
+    def too_much(self: Reader, query: Any, most: int) -> Any:
+        text = query.text if isinstance(query, Ready) else str(query.compile(dialect=self.dialect))
+        if f"{CONTRARY} AS bucket" in text:
+            raise SourceError("it took more than it may", reason)
+        return whole(self, query, most)
+
+    monkeypatch.setattr(Reader, "rows_of", too_much)
+    with pytest.raises(TooMany, match="it took more than it may"):
+        reader.read(START, START + 2 * BUCKET)
+    assert "nothing is supposed" not in caplog.text, "a shorter range may do"
+    with caplog.at_level("INFO"):
+        kernels = [m.kernel for m in made.measures]
+        found = read_tally(made, reader, START, START + BUCKET, {})
+    assert found.traffic[START, "", ""][0] == 3
+    assert {*found.measures} == {str(k) for k in kernels}
+    assert "nothing is supposed of its log, so that reads take longer; a bucket could not" in caplog.text
+    assert isinstance(reader.read(START, END), Summed), "by counting"
+
+
+def test_that_items_are_counted_now_is_told_once(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(postgres_url, odd=BUCKETS)
+    reader, together = source(postgres_url, small()), threading.Barrier(2, timeout=20)
+    assert isinstance(reader, PushDown)
+    whole = Reader.rows_of
+
+    def at_once(self: Reader, query: Any, most: int) -> Any:
+        found = whole(self, query, most)
+        if any(row["bucket"] == CONTRARY for row in found):
+            together.wait()
+        return found
+
+    monkeypatch.setattr(Reader, "rows_of", at_once)
+    with caplog.at_level("INFO"):
+        answer = InPieces(reader, cut_from=0, margins=0).read(START, END)
+    assert isinstance(answer, tuple)
+    assert [len(part.read) for part in answer if isinstance(part, Summed)] == [1, 1], "all is odd"
+    assert caplog.text.count("nothing is supposed of its log") == 1
+
+
+def test_of_a_column_of_grades_it_is_said_which_ones_are_counted() -> None:
+    reason = choose(replace(small(), recipe=Column("grade")), "postgresql").reason
+    assert "; buckets with other grades than 0, 1, 2, 3, 4, 5 are read row by row" in reason
+    assert "grades" not in choose(small(), "postgresql").reason
+
+
+def test_auto_goes_back_to_the_pull_where_most_buckets_are_odd(postgres_url: str) -> None:
+    fill(postgres_url, odd=BUCKETS)
+    reader = source(postgres_url, small())
+    assert isinstance(reader, PushDown)
+    for _ in range(-(-TRIAL // BUCKETS)):
+        assert isinstance(reader.read(START, END), Summed)
+    assert "24 of 24 buckets" in reader.yields
+    assert not isinstance(reader.read(START, END), Summed)
+
+
+def test_auto_goes_back_to_the_pull_where_the_statement_fails(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(postgres_url)
+    monkeypatch.setattr(Summing, "cells", lambda *_: sa.select(sa.literal_column("no_such_function(1)")))
+    reader = source(postgres_url, small())
+    assert isinstance(reader, PushDown)
+    assert len(reader.read(START, END).served) == 3 * BUCKETS  # type: ignore[union-attr]
+    assert "no_such_function" in reader.yields
+    assert "for 24 h, then by sums anew; the database could not sum up" in caplog.text
+    with pytest.raises(SourceError, match="no_such_function"):
+        source(postgres_url, small(engine="pushdown")).read(START, END)
+
+
+class Clock:
+    """A monotonic clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(("said", "hours"), [("no_such_function(1)", 24), ("1 / (count(*) - count(*))", 1)])
+def test_what_a_database_could_not_sum_up_is_tried_again_after_a_while(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, said: str, hours: int
+) -> None:
+    caplog.set_level("INFO")
+    clock = Clock()
+    monkeypatch.setattr("monitor.source.pushdown.time", clock)
+    fill(postgres_url)
+    reader = source(postgres_url, small())
+    with monkeypatch.context() as patch:
+        patch.setattr(Summing, "cells", lambda *_: sa.select(sa.literal_column(said)))
+        assert not isinstance(reader.read(START, END), Summed)
+    clock.now = hours * 3600 - 1.0
+    assert not isinstance(reader.read(START, END), Summed)
+    clock.now += 1
+    assert isinstance(reader.read(START, END), Summed)
+    assert f"read row by row for {hours} h" in caplog.text
+    assert caplog.messages[-1] == "monitor m: read by sums again"
+
+
+def test_odd_buckets_are_looked_at_again_a_day_later(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("monitor.source.pushdown.time", clock)
+    fill(postgres_url, odd=BUCKETS)
+    reader = source(postgres_url, small())
+    for _ in range(-(-TRIAL // BUCKETS)):
+        assert isinstance(reader.read(START, END), Summed)
+    assert not isinstance(reader.read(START, END), Summed)
+    clock.now = 24 * 3600
+    assert isinstance(reader.read(START, END), Summed)
+    assert reader.yields == "", "it takes as many as the first time to judge"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("state", ["57014", "57P01", "53200", "40001", "40P01"])
+def test_what_passes_does_not_end_push_down(postgres_url: str, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    fill(postgres_url)
+    with sa.create_engine(postgres_url).begin() as connection:
+        raised = f"BEGIN RAISE EXCEPTION 'as it happens' USING ERRCODE = '{state}'; END"
+        connection.exec_driver_sql(f"CREATE FUNCTION fail() RETURNS int LANGUAGE plpgsql AS $$ {raised} $$")
+    reader = source(postgres_url, small())
+    with monkeypatch.context() as patch:
+        patch.setattr(Summing, "cells", lambda *_: sa.select(sa.literal_column("fail()")))
+        error = failure(reader, START + BUCKET)
+    assert error.reason in ("timeout", "connect", "resources")
+    assert reader.yields == ""  # type: ignore[union-attr]
+    assert isinstance(reader.read(START, END), Summed)
+
+
+def test_wrong_data_are_no_reason_to_leave_push_down(postgres_url: str) -> None:
+    fill(postgres_url)
+    native = small(events(EPOCH._replace(form="epoch_s")))
+    reader = source(postgres_url, native)
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql('ALTER TABLE events ALTER "at" TYPE text')
+    assert failure(reader).reason == "data"
+    assert reader.yields == ""  # type: ignore[union-attr]
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql('ALTER TABLE events ALTER "at" TYPE bigint USING "at"::bigint / 1000')
+    assert isinstance(reader.read(START, END), Summed)
+
+
+def test_who_insists_on_push_down_is_told_why_it_cannot_be(postgres_url: str) -> None:
+    fill(postgres_url)
+    with pytest.raises(SourceError, match="engine: pushdown cannot serve this monitor: map@3: average precision"):
+        source(postgres_url, small(measures=("map@3",), engine="pushdown")).read(START, END)
+
+
+@pytest.mark.parametrize("kind", ["uuid", "jsonb"])
+def test_columns_without_an_order_are_read_row_by_row(postgres_url: str, kind: str) -> None:
+    fill(postgres_url)
+    value = "gen_random_uuid()" if kind == "uuid" else "'{}'::jsonb"
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind} USING {value}")
+    reader = source(postgres_url, small())
+    assert not isinstance(reader.read(START, END), Summed)
+    assert f"'device' is {kind}" in reader.yields  # type: ignore[union-attr]
+    choice, found = explained(small(), reader.database, START, END)
+    assert (choice.way, len(found)) == ("pull", 2)
+    assert f"'device' is {kind}" in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"), [("jsonb", ", or engine: auto"), ("uuid", ", or engine: auto"), ("json", "")]
+)
+def test_who_insists_on_push_down_is_told_what_to_do_about_a_column_without_an_order(
+    postgres_url: str, kind: str, remedy: str
+) -> None:
+    fill(postgres_url)
+    value = "gen_random_uuid()" if kind == "uuid" else f"'{{}}'::{kind}"
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind} USING {value}")
+    error = failure(source(postgres_url, small(engine="pushdown")))
+    text = f"source s: column 'device' is {kind}, of which no value is the least; take `device::text` in a `select:`"
+    assert str(error) == f"{text}{remedy}"
+    columns = 'request, item, position, "at", query, device::text AS device, country'
+    own = replace(small().rankings, relation=Relation(select=f"SELECT {columns} FROM rankings"))
+    assert isinstance(source(postgres_url, small(engine="pushdown", rankings=own)).read(START, END), Summed)
+
+
+def test_names_of_the_catalogue_of_which_a_number_is_the_least_are_left_to_the_pull(postgres_url: str) -> None:
+    fill(postgres_url)
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE rankings ALTER device TYPE regclass USING 'pg_class'::regclass")
+    with pytest.raises(
+        SourceError, match="column 'device' is a name of the catalogue's, of which no value is the least"
+    ):
+        source(postgres_url, small(engine="pushdown")).read(START, END)
+    found = tallied(source(postgres_url, small()).read(START, END), BUCKET, [], small().slices, {})
+    assert {value for _, dimension, value in found.traffic if dimension} == {"pg_class"}
+
+
+@pytest.mark.parametrize("way", ["pull", "pushdown"])
+@pytest.mark.parametrize("value", ["infinity", "0044-03-15 BC"])
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
+def test_a_date_that_python_does_not_have_is_told_with_its_remedy(
+    shared_url: str, kind: str, value: str, way: str
+) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind} USING '{value}'")
+    error = failure(source(shared_url, small(engine=way)))
+    assert error.reason == "data"
+    assert str(error).endswith(
+        "; a date that is read, such as one to slice by, is infinite or of another era: take its text in a `select:`, "
+        "as by `updated_on::text`"
+    )
+
+
+def test_zero_is_one_slice_whatever_its_sign(shared_url: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        signed = "CASE device WHEN 'tv' THEN '-0' WHEN 'pc' THEN '0' ELSE 'NaN' END::float8"
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE float8 USING {signed}")
+    for way in ("pull", "pushdown"):
+        answer = source(shared_url, small(engine=way)).read(START, END)
+        tally = tallied(answer, BUCKET, [], small().slices, {})
+        assert {(start, value): int(t[0]) for (start, dimension, value), t in tally.traffic.items() if dimension} == {
+            (START + b * BUCKET, value): n for b in range(BUCKETS) for value, n in (("0.0", 2), ("nan", 1))
+        }
+
+
+@pytest.mark.parametrize("kind", ["float8", "numeric"])
+@pytest.mark.parametrize("way", ["pull", "pushdown"])
+def test_a_request_all_of_whose_rows_are_nan_in_a_slice_is_not_mixed(shared_url: str, kind: str, way: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind} USING 'NaN'")
+        connection.exec_driver_sql("UPDATE rankings SET country = NULL WHERE item = 2")
+    monitored = small(engine=way, slices=(Slice("device", "device"), Slice("land", "country")))
+    tally = tallied(source(shared_url, monitored).read(START, END), BUCKET, [], monitored.slices, {})
+    assert {v.lower() for _, d, v in tally.traffic if d == "device"} == {"nan"}
+    assert not tally.refused
+
+
+def both_alike(url: str, monitored: Monitor) -> Any:
+    """What both ways come to, which is the same."""
+    database = Database("s", parse_url(url, None), 60)
+    one, other, buckets = both(monitored, database, START, END)
+    database.close()
+    assert_same(one, other, "both")
+    assert buckets > 0
+    return one
+
+
+def test_a_least_value_is_held_against_what_the_driver_reads_of_a_real(shared_url: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE events ALTER value TYPE real USING 0.9")
+    for least, number in ((0.9, 3 * BUCKETS), (0.90000001, 0)):
+        recipe = events(EPOCH, rules=(EventRule(1, "click", least),))
+        found = both_alike(shared_url, small(recipe))
+        assert sum(t[TRAFFIC_FIELDS.index("events")] for (_, d, _), t in found.traffic.items() if not d) == number
+
+
+def test_the_largest_position_that_a_column_can_hold_has_a_rank(shared_url: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql("UPDATE rankings SET position = 2147483647 WHERE item = 2")
+    rankings = replace(small().rankings, position_base=0)
+    both_alike(shared_url, small(rankings=rankings))
+
+
+def test_ids_that_floats_cannot_tell_apart_are_refused(shared_url: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE events ALTER item TYPE double precision")
+    for way in ("pull", "pushdown"):
+        with pytest.raises(
+            SourceError, match=r"events\.item is double precision, by which large ids are alike"
+        ) as caught:
+            source(shared_url, small(engine=way)).read(START, END)
+        assert "item of rankings and labels cannot be compared: rankings.item is bigint" in str(caught.value)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE rankings ALTER item TYPE integer")
+    found = both_alike(shared_url, small())
+    assert sum(t[TRAFFIC_FIELDS.index("events")] for (_, d, _), t in found.traffic.items() if not d) == 3 * BUCKETS
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("position TYPE text", "column 'position' is text, and positions are numbers; take CAST(position AS integer)"),
+        ("item TYPE bigint[] USING ARRAY[item]", "column 'item' holds arrays or other values with parts, and not one"),
+    ],
+)
+def test_columns_of_the_wrong_kind_are_named_with_the_remedy(shared_url: str, change: str, told: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER {change}")
+    for way in ("pull", "pushdown"):
+        with pytest.raises(SourceError) as caught:
+            source(shared_url, small(engine=way)).read(START, END)
+        assert told in str(caught.value)
+        assert key_of(small(), str(caught.value)) == ("rankings", told.split("'")[1])
+
+
+def test_where_clocks_change_what_events_may_be_on_is_looked_at_as_far_back_as_that(shared_url: str) -> None:
+    zone = "Europe/Berlin"
+    with sa.create_engine(shared_url).begin() as connection:
+        for table in ("rankings", "events"):
+            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
+        connection.exec_driver_sql("CREATE TABLE rankings (request text, item int, position int, at timestamp)")
+        connection.exec_driver_sql("CREATE TABLE events (request text, item int, at timestamp, type text)")
+        connection.exec_driver_sql("INSERT INTO rankings VALUES ('a', 1, 1, '2025-10-26 02:56:46')")
+        connection.exec_driver_sql("INSERT INTO events VALUES ('a', 1, '2025-10-26 03:02:16', 'click')")
+    local, since = TimeColumn("at", timezone=zone), int(datetime(2025, 10, 26, 2, tzinfo=UTC).timestamp())
+    recipe = replace(events(EPOCH, value=None, rules=(EventRule(1, "click"),), attribution=900), time=local)
+    rankings = Rankings(Relation(("rankings",)), "request", "item", "position", local)
+    monitored = small(recipe, rankings=rankings, slices=(), bucket=3600, max_request_span=0)
+    counted = []
+    for way in ("pull", "pushdown"):
+        answer = source(shared_url, replace(monitored, engine=way)).read(since, since + 3600)
+        found = tallied(answer, 3600, [], (), {})
+        counted.append(sum(t[TRAFFIC_FIELDS.index("unmatched")] for t in found.traffic.values()))
+    assert counted == [1, 1]
+
+
+@pytest.mark.parametrize("unit", ["epoch_ms", "epoch_us"])
+def test_seconds_of_32_bits_are_held_against_times_in_finer_units(shared_url: str, unit: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE rankings ALTER at TYPE integer USING at / 1000")
+        connection.exec_driver_sql("UPDATE events SET at = at * 1000" if unit == "epoch_us" else "SELECT 1")
+    rankings = replace(small().rankings, time=TimeColumn("at", "epoch_s"))
+    monitored = small(events(EPOCH._replace(form=unit)), rankings=rankings)
+    answer = source(shared_url, replace(monitored, engine="pushdown")).read(START, END)
+    assert isinstance(answer, Summed)
+    assert (answer.read, answer.traffic[:, 4].sum()) == ([], 3 * BUCKETS)
+
+
+@pytest.mark.parametrize("name", ["item", "request"])
+@pytest.mark.parametrize(("kind", "value"), [("bigint[]", "{1}"), ("jsonb", "[1]")])
+def test_arrays_in_the_place_of_ids_are_told_with_the_remedy(shared_url: str, name: str, kind: str, value: str) -> None:
+    fill(shared_url)
+    with sa.create_engine(shared_url).begin() as connection:
+        for table in ("rankings", "events"):
+            connection.exec_driver_sql(f"ALTER TABLE {table} ALTER {name} TYPE {kind} USING '{value}'")
+    with pytest.raises(SourceError, match=f"column '{name}' holds arrays .* not one id a row.*unnest") as caught:
+        source(shared_url, small(engine="pull")).read(START, END)
+    assert caught.value.reason == "data"
+
+
+def test_items_may_be_uuids(postgres_url: str) -> None:
+    fill(postgres_url)
+    change = "TYPE uuid USING lpad(item::text, 32, '0')::uuid"
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER item {change}")
+        connection.exec_driver_sql(f"ALTER TABLE events ALTER item {change}")
+    answer = source(postgres_url, small()).read(START, END)
+    assert isinstance(answer, Summed)
+    assert (answer.read, answer.traffic[:, 4].sum()) == ([], 3 * BUCKETS)
+
+
+def test_of_too_many_cells_a_shorter_range_is_read(postgres_url: str) -> None:
+    fill(postgres_url)
+    reader = PushDown(small(), Database("s", parse_url(postgres_url, None), 60), most_rows=11)
+    with pytest.raises(TooMany):
+        reader.read(START, END)
+    assert isinstance(reader.read(START, START + BUCKET), Summed)
+
+
+def test_around_a_change_of_clocks_rows_are_read(postgres_url: str) -> None:
+    local = styles(postgres_url)["timestamp local"]
+    fill(postgres_url, style=local)
+    rankings = Rankings(small().rankings.relation, "request", "item", "position", local.column(), 1, "query")
+    reader = source(postgres_url, small(events(local), rankings=rankings))
+    assert isinstance(reader.read(START, END), Summed)
+    spring = 1_774_746_000  # 2026-03-29 01:00 UTC
+    assert not isinstance(reader.read(spring, spring + BUCKET), Summed)
+
+
+# ---- failures ------------------------------------------------------------------------------------------------------
+
+
+def failure(reader: Pull | PushDown, until: int = END) -> SourceError:
+    with pytest.raises(SourceError) as caught:
+        reader.read(START, until)
+    return caught.value
+
+
+def test_a_revoked_permission_is_told_with_its_remedy_and_heals(postgres_url: str) -> None:
+    fill(postgres_url)
+    admin = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.exec_driver_sql("DROP ROLE IF EXISTS watcher")
+        connection.exec_driver_sql("CREATE ROLE watcher LOGIN")
+        connection.exec_driver_sql("GRANT SELECT ON rankings, events TO watcher")
+        reader = source(postgres_url.replace("postgres@", "watcher@"), small())
+        assert isinstance(reader.read(START, END), Summed)
+        connection.exec_driver_sql("REVOKE SELECT ON events FROM watcher")
+        error = failure(reader)
+        assert error.reason == "permission"
+        assert "grant SELECT" in str(error)
+        connection.exec_driver_sql("GRANT SELECT ON events TO watcher")
+        assert isinstance(reader.read(START, END), Summed)
+        reader.database.close()
+        connection.exec_driver_sql("DROP OWNED BY watcher")
+        connection.exec_driver_sql("DROP ROLE watcher")
+    admin.dispose()
+
+
+def slow_down(url: str) -> None:
+    """Each row that is looked at takes a tenth of a second."""
+    with sa.create_engine(url).begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE rankings RENAME TO shown")
+        slow = "SELECT * FROM shown WHERE pg_sleep(0.1) IS NOT NULL OFFSET 0"
+        connection.exec_driver_sql(f"CREATE VIEW rankings AS {slow}")
+
+
+def test_a_statement_that_takes_too_long_is_ended_by_the_server(postgres_url: str) -> None:
+    fill(postgres_url)
+    slow_down(postgres_url)
+    reader = PushDown(small(), Database("s", parse_url(postgres_url, None), 1))
+    with pytest.raises(TooMany, match="summed up in time"):  # so that less is read at once
+        reader.read(START, END)
+    error = failure(reader, START + BUCKET)
+    assert error.reason == "timeout"
+    assert "statement_timeout" in str(error)
+
+
+def kill_statement(server: PostgresServer, url: str) -> None:
+    with sa.create_engine(url).connect() as connection:
+        others = "application_name ~ '^rankmon( |$)' AND pid <> pg_backend_pid()"
+        connection.exec_driver_sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+
+
+def restart(server: PostgresServer, url: str) -> None:
+    server.stop()
+    server.start()
+
+
+@pytest.mark.parametrize("mishap", [kill_statement, restart])
+def test_what_a_mishap_cut_off_is_read_again_and_nothing_counts_twice(
+    postgres: PostgresServer,
+    postgres_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mishap: Callable[[PostgresServer, str], None],
+) -> None:
+    fill(postgres_url)
+    made = small()
+    reader = source(postgres_url, made)
+    expected = reader.read(START, END)
+    store = new_store(f"sqlite:///{tmp_path / 'store.db'}", 30)
+    stride, whole = Stride(buckets=1, most=1), Reader.rows_of
+
+    def cut_off(self: Reader, query: Any, most: int) -> Any:
+        mishap(postgres, postgres_url)
+        return whole(self, query, most)
+
+    with store.hold(made.name) as lease:
+        filling = run_backfill(made, LATE, (START, END), reader, store, lease, stride)
+        assert [next(filling).stored, next(filling).stored] == [0, 1]
+        with monkeypatch.context() as patched:
+            patched.setattr(Reader, "rows_of", cut_off)
+            with pytest.raises(SourceError) as caught:
+                next(filling)
+        assert caught.value.reason == "connect"
+        assert "is the database up" in str(caught.value)
+        *_, done = run_backfill(made, LATE, (START, END), reader, store, lease, stride)
+    assert done.due == BUCKETS - 1
+    assert done.left == 0
+    total = store.history(made.definitions[0], START, END).slice(("", "")).sum(axis=0)
+    assert isinstance(expected, Summed)
+    assert total[:5].tolist() == expected.traffic.sum(axis=0)[:5].tolist()
+    store.close()
+
+
+def test_who_stops_need_not_wait_for_the_sums(postgres_url: str) -> None:
+    fill(postgres_url)
+    slow_down(postgres_url)
+    ending = threading.Event()
+    database = Database("s", parse_url(postgres_url, None), 60, ending.is_set)
+    onlooker = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT")
+
+    def sums() -> bool:
+        mine = "datname = current_database() AND pid <> pg_backend_pid() AND wait_event = 'PgSleep'"
+        with onlooker.connect() as connection:
+            return connection.exec_driver_sql(f"SELECT 1 FROM pg_stat_activity WHERE {mine}").first() is not None
+
+    def read() -> None:
+        PushDown(small(), database, is_bound=True).read(START, END)
+
+    assert raised_at_the_end(read, database, ending, sums, within=5) == ["Stopped"]
+    onlooker.dispose()
+    database.close()
+
+
+# ---- dialects ------------------------------------------------------------------------------------------------------
+
+SHIPPED: dict[str, Any] = {"mssql": mssql, "oracle": oracle, "mysql": mysql, "postgresql": postgresql, "sqlite": sqlite}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_statement_compiles_on_every_dialect_that_sqlalchemy_ships(name: str) -> None:
+    dialect = SHIPPED[name].dialect()
+    for recipe in (events(EPOCH, rules=CLICKS), column()):
+        made = small(recipe, measures=("ndcg@10", "ndcg(discount=jarvelin)", "rbp", "ctr@3"))
+        queries = Queries(made, (None, 3), dialect)
+        text = str(Summing(queries, Speech(name)).cells(START, END).compile(dialect=dialect))
+        assert text.count("m0_total") >= 2
+        assert "OVER (" not in text
+        assert "NUMERIC" not in text.upper().replace("NUMERIC(", "")
+
+
+@pytest.mark.parametrize("family", HABITS)
+def test_every_dialect_has_a_way_to_add_seconds_to_a_time(family: str) -> None:
+    made = Speech(family).later(sa.column("t"), TimeColumn("t"), 90)
+    assert "90" in str(made.compile(compile_kwargs={"literal_binds": True}))
+
+
+def test_aliases_of_dialects_belong_to_their_family() -> None:
+    assert [family_of(name) for name in ("mariadb", "clickhousedb", "postgresql")] == [
+        "mysql",
+        "clickhouse",
+        "postgresql",
+    ]
+
+
+# ---- the command ---------------------------------------------------------------------------------------------------
+
+CONFIG = """
+store: {{url: sqlite:///{folder}/store.db}}
+sources:
+  s: {{url: "{url}"}}
+monitors:
+  - name: clicks
+    source: s
+    engine: {engine}
+    bucket: 10m
+    rankings:
+      {{table: rankings, request: request, item: item, position: position, time: {{column: at, format: epoch_ms}}}}
+    relevance:
+      events:
+        {{table: events, request: request, item: item, type: type, time: {{column: at, format: epoch_ms}},
+         rules: [{{type: click, grade: 1}}], attribution: 15m}}
+    measures: [{measure}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "measure", "way"),
+    [("auto", "ndcg@3", "pushdown"), ("pull", "ndcg@3", "pull"), ("auto", "map@3", "pull")],
+)
+def test_explain_says_the_way_the_reason_and_sql_that_runs(
+    postgres_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str, measure: str, way: str
+) -> None:
+    fill(postgres_url)
+    path = tmp_path / "rankmon.yaml"
+    path.write_text(CONFIG.format(folder=tmp_path, url=postgres_url, engine=engine, measure=measure))
+    assert run(["explain", "-c", str(path)]) == 0
+    first, _, rest = capsys.readouterr().out.partition("\n")
+    assert first.startswith(f"clicks: {way}: ")
+    assert run(["explain", "-c", str(path), "--no-sql", "clicks"]) == 0
+    assert capsys.readouterr().out == f"{first}\n"
+    with sa.create_engine(postgres_url).connect() as connection:
+        for statement in rest.split(";\n"):
+            if statement.strip():
+                connection.exec_driver_sql(statement.replace("%", "%%"))
+    assert ("m0_total" in rest) == (way == "pushdown")
+
+
+def test_explain_tells_of_a_source_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rankmon.yaml"
+    url = f"sqlite:///{tmp_path}/none.db"
+    path.write_text(CONFIG.format(folder=tmp_path, url=url, engine="auto", measure="ndcg@3"))
+    assert run(["explain", "-c", str(path)]) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "rankmon: clicks: source s: there is no file" in said.err
+    assert run(["explain", "-c", str(path), "--no-sql"]) == 0
+    assert capsys.readouterr().out.startswith("clicks: pull: it sorts where others hash")
+
+
+def test_the_sql_is_shown_with_its_values(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    fill(url)
+    choice, found = explained(small(engine="pushdown"), Database("s", parse_url(url, None), 60), START, END)
+    assert f">= {START * MICROS // 1000 - 60_000}" in found[0]
+    assert "'click'" in found[0]
+    assert choice.way == "pushdown"
+
+
+# ---- what a database would take without a word -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "kind", "zone", "said"),
+    [
+        ("rankings", "timestamp", None, "it comes without a zone, so declare e.g. timezone: UTC"),
+        ("events", "timestamp", None, "it comes without a zone, so declare e.g. timezone: UTC"),
+        ("both", "timestamptz", "Europe/Berlin", "it names its zone, so take timezone: Europe/Berlin away"),
+        ("events", "date", None, "name a column that has the time of day too"),
+    ],
+)
+def test_times_of_another_kind_than_declared_are_refused_as_by_the_pull(
+    postgres_url: str, table: str, kind: str, zone: str | None, said: str
+) -> None:
+    fill(postgres_url, style=MOMENT)
+    engine = sa.create_engine(postgres_url)
+    with engine.begin() as connection:
+        for name in {"rankings", "events"} & {table}:
+            connection.exec_driver_sql(f'ALTER TABLE {name} ALTER "at" TYPE {kind} USING "at"::{kind}')
+    engine.dispose()
+    right = small(events(MOMENT), rankings=replace(small().rankings, time=MOMENT.column()))
+    assert isinstance(right.recipe, Events)
+    time = replace(MOMENT.column(), timezone=zone)
+    wrong = right
+    if table != "rankings":
+        wrong = replace(wrong, recipe=replace(right.recipe, time=time))
+    if table != "events":
+        wrong = replace(wrong, rankings=replace(right.rankings, time=time))
+    for way in (Pull, partial(PushDown, is_bound=True), PushDown):
+        database = Database("s", parse_url(postgres_url, None), 60)
+        with pytest.raises(SourceError, match=said) as caught:
+            way(wrong, database).read(START, END)
+        assert caught.value.reason == "data"
+        database.close()
+
+
+@pytest.mark.parametrize(("rankings", "clicks"), [("q", "x"), ("x", "q"), ("rankmon", "v")])
+def test_tables_may_be_named_as_parts_of_the_statement_are(database_url: str, rankings: str, clicks: str) -> None:
+    fill(database_url)
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings RENAME TO {rankings}")
+        connection.exec_driver_sql(f"ALTER TABLE events RENAME TO {clicks}")
+    engine.dispose()
+    made = small(events(EPOCH))
+    assert isinstance(made.recipe, Events)
+    made = replace(
+        made,
+        rankings=replace(made.rankings, relation=Relation((rankings,))),
+        recipe=replace(made.recipe, relation=Relation((clicks,))),
+    )
+    database = Database("s", parse_url(database_url, None), 60)
+    one, other, buckets = both(made, database, START, END)
+    assert_same(one, other, rankings)
+    assert buckets > 0
+    database.close()
+
+
+def test_slices_that_are_equal_but_written_in_different_ways_stay_apart_on_postgresql(postgres_url: str) -> None:
+    fill(postgres_url)
+    engine = sa.create_engine(postgres_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE rankings ALTER device TYPE numeric USING 1.0")
+        connection.exec_driver_sql("UPDATE rankings SET device = '1.00' WHERE request LIKE '%%1'")
+    engine.dispose()
+    database = Database("s", parse_url(postgres_url, None), 60)
+    one, other, buckets = both(small(events(EPOCH)), database, START, END)
+    assert_same(one, other, "numeric")
+    assert buckets > 0
+    assert {value for _, dimension, value in one.traffic if dimension == "device"} == {"1.0", "1.00"}
+    database.close()
+
+
+def told_apart(url: str, kind: str, spellings: Sequence[str | None]) -> set[str]:
+    """The values of a column to slice by, of a type, that both ways find of requests with these."""
+    log = Log()
+    for n in range(60):
+        log.show(f"r{n}", [1, 2, 3], START + 40 * n, device=spellings[n % len(spellings)])
+        log.happen(f"r{n}", 2, START + 40 * n + 5)
+    log.show("r60", [1, 2], START + 30, device=list(spellings[:2]))
+    write(url, log, EPOCH)
+    with sa.create_engine(url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind}")
+    database = Database("s", parse_url(url, None), 60)
+    one, other, buckets = both(small(events(EPOCH, attribution=BUCKET)), database, START, END)
+    database.close()
+    assert_same(one, other, kind)
+    assert buckets > 0
+    return {value for _, dimension, value in one.traffic if dimension == "device"}
+
+
+def test_texts_whose_blanks_at_the_end_do_not_count_are_told_apart_on_postgresql(postgres_url: str) -> None:
+    assert told_apart(postgres_url, "bpchar", ("a", "a ", None)) == {"a", "a ", "(none)", "(mixed)"}
+
+
+def test_numbers_are_told_apart_as_they_are_written_and_without_exponents_on_postgresql(postgres_url: str) -> None:
+    small = ("0.0000000000", "0.0000001000", None)
+    for spellings in (("1.0", "1.00", None), small):
+        found = told_apart(postgres_url, "numeric USING device::numeric", spellings)
+        assert found == {*filter(None, spellings), "(none)", "(mixed)"}
+
+
+def test_texts_that_a_collation_holds_to_be_equal_are_told_apart_on_postgresql(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its bytes, wherever there are such collations; this server has no ICU, which makes them."""
+    asked: list[Any] = []
+    monkeypatch.setattr("monitor.source.pull._has_lax_collations", lambda *_: asked.append(1) or True)
+    assert told_apart(postgres_url, "text", ("Mobile", "mobile", None)) == {"Mobile", "mobile", "(none)", "(mixed)"}
+    assert asked
+
+
+def test_whether_postgresql_has_collations_that_hold_texts_to_be_equal_is_asked_of_it(postgres_url: str) -> None:
+    fill(postgres_url)
+    reader = source(postgres_url, small())
+    assert isinstance(reader, PushDown)
+    with reader.pull.reading() as (asked, queries):
+        assert not _has_lax_collations(queries, asked)
+        assert not queries.collated
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        *(("numeric[]", "'{1.0}'"), ("bit(3)", "B'101'"), ("numrange", "'[1.0,2)'")),
+        *(("macaddr", "'08:00:2b:01:02:03'"), ("int4multirange", "'{[1,2)}'"), ("tsvector", "'a'")),
+    ],
+)
+def test_values_that_push_down_cannot_tell_apart_are_left_to_the_pull(
+    postgres_url: str, kind: str, value: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(postgres_url)
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind} USING {value}")
+    with pytest.raises(SourceError, match=f"column 'device' is {re.escape(kind.partition('(')[0])}, of which "):
+        source(postgres_url, small(engine="pushdown")).read(START, END)
+    assert isinstance(source(postgres_url, small()).read(START, END), Reading)
+    assert "read row by row for 24 h" in caplog.text
+
+
+@pytest.mark.parametrize("which", ["events", "rankings", "both"])
+def test_ids_that_a_collation_of_sqlite_holds_to_be_equal_match_by_both_ways_or_by_none(
+    tmp_path: Path, which: str
+) -> None:
+    url, log, style = f"sqlite:///{tmp_path / 'log.db'}", Log(), EPOCH
+    for n in range(40):
+        log.show(f"R{n}", [1, 2, 3], START + 50 * n, device="tv")
+        log.happen(f"r{n}" if n % 2 else f"R{n}", 2, START + 50 * n + 5)
+    write(url, log, style)
+    with sa.create_engine(url).begin() as connection:
+        for table in ("events", "rankings") if which == "both" else (which,):
+            connection.exec_driver_sql(f"ALTER TABLE {table} RENAME COLUMN request TO was")
+            connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN request TEXT COLLATE NOCASE")
+            connection.exec_driver_sql(f"UPDATE {table} SET request = was")
+    database = Database("s", parse_url(url, None), 60)
+    made = small(events(style, attribution=300))
+    kernels = dict.fromkeys(m.kernel for m in made.measures)
+    ways = (PushDown(made, database, is_bound=True), Pull(made, database))
+    for since, until in ((START, END), (START, START + BUCKET)):
+        one, other = (tallied(w.read(since, until), made.bucket, kernels, made.slices, {}) for w in ways)
+        assert_same(one, other, which)
+        events_that_count = sum(float(traffic[4]) for cell, traffic in one.traffic.items() if cell[1] == "")
+        shown = sum(float(traffic[0]) for cell, traffic in one.traffic.items() if cell[1] == "")
+        assert events_that_count == (shown / 2 if which == "rankings" else shown)
+    database.close()

@@ -1,0 +1,232 @@
+"""A `select:` stays within the parentheses that it is put into, on real databases and by each one's way to read."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from monitor.config.subquery import enclosed
+from monitor.database_url import parse_url
+from monitor.errors import SourceError
+from monitor.source.engine import Database
+from monitor.source.queries import relation
+from monitor.types import Relation
+from tests.support.engines import clickhouse
+from tests.support.mariadb import MariaServer
+from tests.support.postgres import give_to_nobody
+
+DIALECTS = (
+    "postgresql",
+    "mysql",
+    "sqlite",
+    "duckdb",
+    "clickhousedb",
+    "hive",
+    "bigquery",
+    "snowflake",
+    "mssql",
+    "oracle",
+)
+OTHER = "unheard_of"
+
+LEAVES = {
+    "another statement": "SELECT 1 AS a) AS r; COMMIT; COPY (SELECT 1) TO PROGRAM 'id'; SELECT * FROM (SELECT 1 AS a",
+    "the same statement": "SELECT 1 AS a) AS r INTO OUTFILE 'x' -- ",
+    "behind a comment": "SELECT 1 AS a -- )\n) AS r -- (",
+    "behind a comment of many lines": "SELECT 1 AS a /* ( */ ) AS r",
+    "a semicolon": "SELECT 1 AS a; DELETE FROM t",
+    "a semicolon within": "SELECT (1; DELETE FROM t; SELECT 1) AS a",
+    "an open quote": "SELECT 'a",
+    "an open comment": "SELECT 1 /* a",
+    "an open parenthesis": "SELECT (1",
+    "no query": "DELETE FROM t WHERE a IN (SELECT 1)",
+    "a carriage return": "SELECT 1 -- \r) AS r; DROP TABLE t; -- (",
+    "a line separator": "SELECT 1 -- \u2028) AS r; DROP TABLE t; -- (",
+    "nothing": "SELECT 1\0) AS r",
+}
+DOUBTS = {
+    "a backslash before a quote": r"SELECT '\' AS a, ') AS r; DROP TABLE t; --'",
+    "a comment that MySQL runs": "SELECT 1 AS a /*! ) AS r INTO OUTFILE 'x' */",
+    "a comment that MariaDB runs": "SELECT 1 AS a /*M! ) AS r INTO OUTFILE 'x' */",
+    "comments within comments": "SELECT 1 AS a /* /* */ ) AS r; DROP TABLE t -- */",
+    "dollar quotes": "SELECT $a$ ' $a$ AS a, ' $a$) AS r; DROP TABLE t; --'",
+    "dollar quotes of another script": "SELECT $\U0001f600$ ' $\U0001f600$ AS a, ') AS r; DROP TABLE t; --'",
+    "Oracle's quotes": "SELECT q'[']' AS a, ') AS r; DROP TABLE t; --'",
+    "printed quotes": "SELECT ‘'’ AS a, ') AS r; DROP TABLE t; --'",
+    "a comment that goes on": "SELECT 1 -- \\\n( \n) AS r",
+}
+OF_SOME = {
+    "two dashes without a blank": ("mysql", "SELECT 1 AS a --) AS r INTO OUTFILE 'x'\n"),
+    "a hash": ("mysql", "SELECT 1 AS a # (\n) AS r"),
+    "a hash in ClickHouse": ("clickhousedb", "SELECT 1 AS a # ' \n) AS r -- '"),
+    "a backtick as an operator": ("postgresql", "SELECT 1 ` ) AS r; DROP TABLE t; -- `"),
+    "brackets as quotes": ("sqlite", "SELECT 1 AS [a'] FROM t) AS r; DROP TABLE t; --']"),
+    "brackets in brackets": ("sqlite", "SELECT [a -- ] '\n] ) AS r; --'"),
+    "brackets around a comment": ("postgresql", "SELECT a[1 -- ] '\n] ) AS r; COMMIT; --'"),
+    "a parameter that ends at a parenthesis": ("sqlite", "SELECT $parameter(') AS r; DROP TABLE t; --')"),
+    "three quotes": ("bigquery", "SELECT '''a' AS a) AS r; DROP TABLE t; --'''"),
+    "two slashes": ("snowflake", "SELECT 1 AS a // (\n) AS r"),
+}
+
+
+@pytest.mark.parametrize("dialect", [*DIALECTS, OTHER])
+@pytest.mark.parametrize("text", [*LEAVES.values(), *DOUBTS.values()], ids=[*LEAVES, *DOUBTS])
+def test_what_leaves_its_parentheses_by_any_databases_reading_is_refused(text: str, dialect: str) -> None:
+    with pytest.raises(ValueError):
+        enclosed(text, dialect)
+
+
+@pytest.mark.parametrize(("dialect", "text"), OF_SOME.values(), ids=OF_SOME)
+def test_what_leaves_them_by_one_databases_reading_is_refused_there_and_where_that_is_not_known(
+    dialect: str, text: str
+) -> None:
+    for one in (dialect, *(() if "parameter" in text else (OTHER,))):
+        with pytest.raises(ValueError):
+            enclosed(text, one)
+
+
+FINE = {
+    "postgresql": "SELECT a[1], (ARRAY['a', 'b:c'])[2:3]::text, x #>> '{a,b}', E'\\\\d', x ~ '\\d+' FROM t --all",
+    "mysql": "SELECT `it's (`, \"a;b\", 'it''s', 5 - -3 -- all\n FROM t /* (one) */;  -- done;\n",
+    "duckdb": "FROM (SELECT a // 2 AS a, {'x': [1, 2]}.x[1], [y + 1 for y in [1]] FROM read_parquet('/d/*.parquet'))",
+    "clickhousedb": "WITH 1 AS n SELECT ['a', ')'][1], `x`, arrayMap(i -> (i, 'a'), [1, 2]) FROM t SETTINGS s = 1",
+    "sqlite": "SELECT [two words], [a-b], \"a\"\"b\", x'00', strftime('%s', at), a -> '$.b' FROM t",
+    "mssql": "SELECT [two words], N'ü' FROM #recent -- all",
+    "hive": "SELECT `a.b`, named_struct('x', 1).x, '\\\\d+' FROM t LATERAL VIEW explode(items) e AS item",
+    "oracle": "SELECT a#, sys$x, v$session.a FROM t",
+    "bigquery": "SELECT `p-1.d.t`.a, ARRAY<STRUCT<a INT64>>[(1)], r'\\d+' FROM `p-1.d.events_*`, UNNEST(items) AS i",
+    "snowflake": "SELECT t.$1, f.value:item::string FROM t, LATERAL FLATTEN(input => t.items) f",
+}
+
+
+@pytest.mark.parametrize("dialect", FINE)
+def test_a_query_in_the_words_of_its_database_is_taken(dialect: str) -> None:
+    assert enclosed(FINE[dialect], dialect) == FINE[dialect].partition(";  --")[0]
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that servers can write to, whoever they run as."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        give_to_nobody(Path(folder))
+        yield Path(folder)
+
+
+# ---- on real databases ---------------------------------------------------------------------------------------------
+
+
+def look(url: str, select: str) -> None:
+    """Send a `select:` as `check-config --connect` does first, then read it."""
+    database = Database("s", parse_url(url, None), 60)
+    try:
+        with database.reading() as reader:
+            found = relation(Relation(select=select), "r", ["a"], reader.dialect)
+            reader.names(found)
+            reader.columns(sa.select(found.c.a))
+    finally:
+        database.close()
+
+
+def holds(url: str, select: str, evidence: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The query is refused and leaves nothing behind, though it is a real way out: unguarded it does."""
+    with pytest.raises(SourceError, match="`select:` is not one query"):
+        look(url, select)
+    assert not evidence.exists()
+    with monkeypatch.context() as unguarded:
+        unguarded.setattr("monitor.source.queries.enclosed", lambda text, dialect: text)
+        try:
+            look(url, select)
+        except SourceError as error:
+            print(error)  # of what follows
+    assert evidence.exists()
+
+
+def test_nothing_is_run_by_a_query_on_postgresql(
+    postgres_url: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = open_folder / "out"
+    text = f"SELECT 1 AS a) AS r; COMMIT; COPY (SELECT 1) TO PROGRAM 'cat > {out}'; SELECT * FROM (SELECT 1 AS a"
+    holds(postgres_url, text, out, monkeypatch)
+
+
+def test_no_file_is_written_by_a_query_on_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out.csv"
+    text = f"SELECT 1 AS a) AS r; COPY (SELECT 1 AS a) TO '{out}'; SELECT * FROM (SELECT 1 AS a"
+    holds("duckdb:///:memory:", text, out, monkeypatch)
+
+
+def test_no_file_is_written_by_a_query_on_mariadb(maria: MariaServer, open_folder: Path) -> None:
+    out = open_folder / "out"
+    to_file = f"INTO OUTFILE '{out}'"
+    for text in (
+        f"SELECT 1 AS a) AS r {to_file} -- ",
+        f"SELECT 1 AS a) AS r; SELECT 1 {to_file}; SELECT * FROM (SELECT 1 AS a",
+        f"SELECT 1 AS a /*! ) AS r {to_file} -- */",
+        f"SELECT 1 AS a {to_file}",
+    ):
+        with pytest.raises(SourceError):
+            look(maria.url("mysql"), text)
+    assert not out.exists()
+    maria.execute(f"SELECT 1 {to_file}")
+    assert out.exists(), "the server's user could have written it"
+
+
+def test_no_file_is_written_by_a_query_on_clickhouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("chdb")
+    out = tmp_path / "out.csv"
+    text = f"SELECT 1 AS a) AS r INTO OUTFILE '{out}' FORMAT CSV; SELECT * FROM (SELECT 1 AS a"
+    url = clickhouse(tmp_path / "data").url
+    holds(url, text, out, monkeypatch)
+    with (
+        Database("s", parse_url(url, None), 60).reading() as reader,
+        pytest.raises(sa.exc.DatabaseError, match="READONLY"),
+    ):
+        reader.one(sa.text("CREATE TABLE t (a Int8) ENGINE = Memory"))
+
+
+def test_sqlite_takes_one_statement_and_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    engine = sa.create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (a)")
+    engine.dispose()
+    for text in (
+        "SELECT a FROM t) AS r; DROP TABLE t; SELECT * FROM (SELECT 1 AS a",
+        "WITH x AS (DELETE FROM t) SELECT 1",
+    ):
+        with pytest.raises(SourceError):
+            look(f"sqlite:///{path}", text)
+    look(f"sqlite:///{path}", "SELECT a FROM t")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "WITH x AS (DELETE FROM t RETURNING *) SELECT * FROM x",
+        "WITH x AS (INSERT INTO t VALUES (2) RETURNING *) SELECT * FROM x",
+        "SELECT 1 AS a INTO made",
+        "SELECT nextval('s') AS a",
+        "SELECT set_config('transaction_read_only', 'off', true) AS a",
+    ],
+)
+def test_a_query_that_stays_inside_writes_nothing_on_postgresql(postgres_url: str, text: str) -> None:
+    engine = sa.create_engine(postgres_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (a int); CREATE SEQUENCE s")
+    engine.dispose()
+    with pytest.raises(SourceError):
+        look(postgres_url, text)
+
+
+@pytest.mark.parametrize("dialect", ["clickhousedb", "bigquery"])
+def test_a_name_stays_in_its_quotes(dialect: str) -> None:
+    made = (
+        sa.create_engine(f"{dialect}://").dialect if dialect == "clickhousedb" else sa.dialects.registry.load(dialect)()
+    )
+    for name in ("`a`, (SELECT 1) AS `b`", "a` b", "a\\"):
+        with pytest.raises(SourceError, match="holds a quote or a backslash"):
+            relation(Relation(("t",)), "r", [name], made)

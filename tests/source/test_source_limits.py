@@ -1,0 +1,485 @@
+"""How many statements a source works on at the same time, for how long each, and who its administrator sees."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+
+from monitor.clock import ReplayClock
+from monitor.config import load
+from monitor.database_url import parse_url
+from monitor.errors import SourceError, Stopped
+from monitor.service.app import App
+from monitor.source import session
+from monitor.source.choice import open_source
+from monitor.source.engine import MOST_AT_ONCE, Database
+from monitor.source.inspect import inspect
+from monitor.source.turns import Turns
+from monitor.types import Monitor
+from tests.service.test_app import Setting, eventually, of_search
+from tests.service.test_cycle import SETTLED, log_searches
+from tests.support.engines import clickhouse, duckdb_over_parquet
+from tests.support.logs import END, START, Log, Style, events, monitor, write
+from tests.support.mariadb import MariaServer
+
+EPOCH = Style("bigint", "epoch_ms", None, lambda micros: micros // 1000)
+ONE = sa.select(sa.literal(1))
+
+
+def filled(url: str) -> Monitor:
+    """A monitor by clicks of a log with one request, which is written."""
+    log = Log()
+    log.show("r1", [1, 2, 3], START + 5, device="tv", country="x")
+    log.happen("r1", 2, START + 10)
+    write(url, log, EPOCH)
+    return monitor(events(EPOCH), EPOCH)
+
+
+@pytest.fixture
+def some_url(database_url: str) -> str:
+    """A database with a log, on each engine in turn."""
+    filled(database_url)
+    return database_url
+
+
+@pytest.fixture
+def patience() -> Iterator[threading.Event]:
+    """Set after a while, so that who would wait for ever is stopped."""
+    over = threading.Event()
+    timer = threading.Timer(30, over.set)
+    timer.start()
+    yield over
+    timer.cancel()
+
+
+def database(url: str, most: int = MOST_AT_ONCE, stop: threading.Event | None = None, timeout: float = 60) -> Database:
+    return Database("s", parse_url(url, None), timeout, (stop or threading.Event()).is_set, most)
+
+
+class Watching:
+    """Looks again and again at what a PostgreSQL database does for rankmon."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self.connected: list[int] = []
+        self.active: list[int] = []
+        self.names: set[str] = set()
+        self.statements: set[str] = set()
+
+    def __enter__(self) -> Watching:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._engine.dispose()
+
+    def _look(self) -> None:
+        query = (
+            "SELECT state, application_name, query FROM pg_stat_activity WHERE datname = current_database() "
+            "AND application_name ~ '^rankmon( |$)'"
+        )
+        with self._engine.connect() as connection:
+            while not self._ended.wait(0.005):
+                rows = connection.exec_driver_sql(query).all()
+                under_way = [row for row in rows if row.state != "idle"]
+                self.connected.append(len(rows))
+                self.active.append(len(under_way))
+                self.names |= {row.application_name for row in under_way}
+                self.statements |= {row.query for row in under_way}
+
+
+# ---- so many at once -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def readers(number: int, source: Database, work: Any) -> Iterator[list[BaseException]]:
+    """So many threads that each read `work`; the errors that they ended with."""
+    raised: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            with source.reading() as reader:
+                work(reader)
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield raised
+    finally:
+        for thread in threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in threads)
+
+
+def test_postgresql_never_sees_more_statements_than_are_allowed(postgres_url: str) -> None:
+    source = database(postgres_url, most=3)
+    slow = sa.select(sa.func.pg_sleep(0.1))
+    with Watching(postgres_url) as seen, readers(15, source, lambda reader: reader.columns(slow)) as raised:
+        pass
+    assert raised == []
+    assert max(seen.active) == 3, "as many as are allowed are under way"
+    assert max(seen.connected) == 3
+    source.close()
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_who_comes_when_all_turns_are_taken_waits_until_one_is_free(some_url: str, most: int) -> None:
+    source, entered, leave = database(some_url, most), threading.Semaphore(0), threading.Event()
+
+    def stay(reader: Any) -> None:
+        assert reader.one(ONE) == 1
+        entered.release()
+        assert leave.wait(20)
+
+    with readers(most + 2, source, stay) as raised:
+        came = [entered.acquire(timeout=20) for _ in range(most)]
+        is_one_more = entered.acquire(timeout=0.3)
+        leave.set()
+    assert came == [True] * most
+    assert not is_one_more, "the others wait"
+    assert raised == []
+    source.close()
+
+
+def test_a_reader_that_failed_gives_its_turn_back(some_url: str, patience: threading.Event) -> None:
+    source = database(some_url, most=1, stop=patience)
+    for _ in range(3):
+        with pytest.raises(SourceError), source.reading() as reader:
+            reader.one(sa.select(sa.column("x")).select_from(sa.table("nowhere")))
+    with source.reading() as reader:
+        assert reader.one(ONE) == 1
+    source.close()
+
+
+def test_a_server_out_of_reach_takes_no_turn_for_good(patience: threading.Event) -> None:
+    source = database("postgresql://postgres@127.0.0.1:9/shop", most=1, stop=patience)
+    for _ in range(3):
+        with pytest.raises(SourceError), source.reading():
+            pass
+
+
+def test_who_waits_for_a_turn_stops_at_once_when_the_process_is_to_end(some_url: str) -> None:
+    stop = threading.Event()
+    source = database(some_url, most=1, stop=stop)
+    with ExitStack() as held:
+        held.enter_context(source.reading())
+        with readers(5, source, lambda reader: reader.one(ONE)) as raised:
+            time.sleep(0.1)
+            assert raised == []
+            stop.set()
+            source.interrupt()
+    assert [type(error) for error in raised] == [Stopped] * 5
+    source.close()
+
+
+def test_who_was_not_told_looks_by_itself_whether_the_process_is_to_end() -> None:
+    stop, stopped = threading.Event(), threading.Event()
+    turns = Turns(1, stop.is_set)
+
+    def wait() -> None:
+        with suppress(Stopped), turns.one():
+            return
+        stopped.set()
+
+    with turns.one():
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        assert not stopped.wait(0.1)
+        stop.set()
+        assert stopped.wait(20)
+
+
+def test_being_told_to_look_gives_nobody_a_turn() -> None:
+    turns, got = Turns(1, lambda: False), threading.Event()
+
+    def take() -> None:
+        with turns.one():
+            got.set()
+
+    with turns.one():
+        waiting = threading.Thread(target=take)
+        waiting.start()
+        for _ in range(20):
+            turns.look()
+        assert not got.wait(0.2)
+    assert got.wait(20)
+    waiting.join()
+
+
+def test_a_daemon_of_many_monitors_keeps_to_the_limit_and_all_of_them_run(tmp_path: Path, postgres_url: str) -> None:
+    log_searches(postgres_url, hours=70)
+    engine = sa.create_engine(postgres_url)
+    with engine.begin() as connection:  # so that statements would overlap if they could
+        wait = "WITH w AS MATERIALIZED (SELECT pg_sleep(0.02) IS NOT NULL AS is_over)"
+        connection.exec_driver_sql(f"CREATE VIEW slow AS {wait} SELECT r.* FROM rankings r, w WHERE w.is_over")
+    engine.dispose()
+    setting, names = Setting(tmp_path, {"search": postgres_url}), [f"m{n}" for n in range(8)]
+    setting.scheduler = "{lease: 3s, workers: 8}"
+    setting.limits += ", max_concurrent: 2"
+    setting.write(*(of_search(name, refresh="1h", table="slow") for name in names))
+    app = App(load(setting.path, {}), ReplayClock(SETTLED))
+    with Watching(postgres_url) as seen:
+        try:
+            app.prepare()
+            app.start()
+            counted = app.telemetry.counts
+            eventually(lambda: all(counted().get(("rankmon_evaluations", (n,)), 0) for n in names), 120)
+        finally:
+            app.stop()
+    assert max(seen.active) == 2
+    assert max(seen.connected) <= 2
+    assert seen.names >= {f"rankmon {name}" for name in names}
+
+
+@pytest.mark.parametrize(("key", "expected"), [("", MOST_AT_ONCE), ("max_concurrent: 7", 7)])
+def test_the_limit_is_a_sources_own_and_4_by_default(tmp_path: Path, key: str, expected: int) -> None:
+    setting = Setting(tmp_path, {"search": f"sqlite:///{tmp_path}/none.db"})
+    if key:
+        setting.limits = key
+    setting.write(of_search("m"))
+    app = App(load(setting.path, {}))
+    app.prepare()
+    assert app._databases["search"].max_concurrent == expected
+    app.close()
+
+
+# ---- how long a statement may run, and who the administrator sees ----------------------------------------------------
+
+
+def setting_of(source: Database, query: str, who: str = "search") -> Any:
+    with source.reading(who) as reader:
+        return reader.one(sa.text(query))  # type: ignore[arg-type]
+
+
+def test_postgresql_knows_the_limit_the_program_and_the_monitor(postgres_url: str) -> None:
+    source = database(postgres_url, timeout=12.5)
+    assert setting_of(source, "SELECT current_setting('statement_timeout')") == "12500ms"
+    assert setting_of(source, "SELECT current_setting('application_name')") == "rankmon search"
+    assert setting_of(source, "SELECT current_setting('transaction_read_only')") == "on"
+    assert setting_of(source, "SELECT current_setting('TimeZone')") == "UTC"
+    assert setting_of(source, "SELECT current_setting('application_name')", who="") == "rankmon"
+    assert len(setting_of(source, "SELECT current_setting('application_name')", who="m" * 90)) == 63
+    source.close()
+    named = database(f"{postgres_url}?application_name=ours")
+    assert setting_of(named, "SELECT current_setting('application_name')") == "ours", "as the URL says"
+    named.close()
+
+
+def test_a_monitors_name_cannot_leave_its_comment(postgres_url: str) -> None:
+    source = database(postgres_url)
+    for name in ("*/ SELECT 2 --", "100%", "%s %(x)s", "a'b", "\0"):
+        assert setting_of(source, "SELECT 1", who=name) == 1
+    source.close()
+
+
+@pytest.mark.parametrize("engine", ["pull", "pushdown"])
+def test_the_administrator_sees_which_monitor_reads(postgres_url: str, engine: str) -> None:
+    made = replace(filled(postgres_url), name="front-page", engine=engine)
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE rankings RENAME TO shown")
+        slow = "SELECT * FROM shown WHERE pg_sleep(0.05) IS NOT NULL OFFSET 0"
+        connection.exec_driver_sql(f"CREATE VIEW rankings AS {slow}")
+    source = database(postgres_url)
+    with Watching(postgres_url) as seen:
+        for _ in range(20):  # on a busy machine the one who looks may come too late
+            open_source(replace(made, source="s"), source).read(START, END)
+            inspect(replace(made, source="s"), source, "r1")
+            if any("rankings" in statement for statement in seen.statements.copy()):
+                break
+    assert "rankmon front-page" in seen.names
+    reads = [statement for statement in seen.statements if "rankings" in statement]
+    assert reads
+    # Where an answer is streamed, the comment stands after the cursor's declaration.
+    assert [statement for statement in reads if "/* rankmon front-page */" not in statement] == []
+    source.close()
+
+
+def test_mariadb_knows_the_limit_and_the_monitor(maria: MariaServer) -> None:
+    source = database(maria.create_database(), timeout=12.5)
+    assert float(setting_of(source, "SELECT @@SESSION.max_statement_time")) == 12.5
+    assert setting_of(source, "SELECT @@SESSION.time_zone") == "+00:00"
+    own = "SELECT info FROM information_schema.processlist WHERE id = connection_id()"
+    assert setting_of(source, own).startswith("/* rankmon search */ SELECT info")
+    source.close()
+
+
+def test_mariadb_joins_by_hashes_where_no_index_serves(maria: MariaServer) -> None:
+    url = maria.create_database()
+    name = url.rpartition("/")[2]
+    for table in ("one", "other"):
+        maria.execute(f"CREATE TABLE {name}.{table} AS SELECT seq AS id FROM {name}.seq_1_to_1000")
+    source = database(url)
+    with source.reading() as reader:
+        joined = "SELECT one.id FROM one JOIN other ON one.id = other.id"
+        *_, (*_, how) = reader._connection.exec_driver_sql(f"EXPLAIN {joined}")
+    assert "BNLH join" in how
+    source.close()
+
+
+def test_clickhouse_knows_the_limit_and_the_monitor(tmp_path: Path) -> None:
+    pytest.importorskip("chdb")
+    source = database(clickhouse(tmp_path / "data").url, timeout=12)
+    assert float(setting_of(source, "SELECT toString(getSetting('max_execution_time'))")) == 12
+    assert setting_of(source, "SELECT getSetting('log_comment')") == "rankmon"
+    own = setting_of(source, "SELECT query FROM system.processes WHERE query LIKE '%processes%'")
+    assert own.startswith("/* rankmon search */ SELECT query")
+    source.close()
+
+
+def test_duckdb_and_sqlite_are_not_told_for_there_is_nobody_to_look(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb_engine")
+    kind = duckdb_over_parquet(tmp_path)
+    kind.write(Log(), kind.styles["epoch ms"], "whole", "number")
+    for url in (kind.url, "sqlite:///" + str(tmp_path / "log.db")):
+        if url.startswith("sqlite"):
+            filled(url)
+        source = database(url)
+        assert setting_of(source, "SELECT 1") == 1
+        source.close()
+
+
+OTHERS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
+    "trino": (
+        "trino://u@h:8443/c",
+        {"source": "rankmon", "session_properties": {"query_max_run_time": "13s"}, "request_timeout": 30.0},
+        {},
+    ),
+    "snowflake": (
+        "snowflake://u@a/d",
+        {
+            "session_parameters": {
+                **{"QUERY_TAG": "rankmon", "STATEMENT_TIMEOUT_IN_SECONDS": 13},
+                "TIMESTAMP_INPUT_FORMAT": "AUTO",
+            },
+            "login_timeout": 30,
+            "network_timeout": 43,
+        },
+        {},
+    ),
+    "bigquery": ("bigquery://p/d", {}, {"labels": "program:rankmon"}),
+    "databricks": (
+        "databricks://token:x@h",
+        {
+            "user_agent_entry": "rankmon",
+            "session_configuration": {"STATEMENT_TIMEOUT": "13", "TIMEZONE": "UTC"},
+            "_socket_timeout": 43,
+        },
+        {},
+    ),
+    "redshift": ("redshift+redshift_connector://u@h/d", {"application_name": "rankmon", "timeout": 43}, {}),
+    "pymssql": (
+        "mssql+pymssql://u:p@h/d",
+        {"appname": "rankmon", "login_timeout": 5, "timeout": 13},
+        {},
+    ),
+    "another driver for SQL Server": ("mssql+other://u:p@h/d", {}, {}),
+    "mssql": ("mssql+pyodbc://u:p@h/d?driver=ODBC", {"timeout": 5}, {"driver": "ODBC", "APP": "rankmon"}),
+    "cx_oracle": ("oracle+cx_oracle://u@h/", {}, {}),
+    "oracle": ("oracle+oracledb://u@h/", {"tcp_connect_timeout": 5.0}, {}),
+    "clickhouse": (
+        "clickhousedb://u@h/d",
+        {},
+        {
+            "join_use_nulls": "1",
+            "aggregate_functions_null_for_empty": "1",
+            "readonly": "2",
+            "max_execution_time": "12.5",
+            "log_comment": "rankmon",
+            "client_name": "rankmon",
+            "send_receive_timeout": "43",
+        },
+    ),
+    "mysql": ("mysql+pymysql://u@h/d", {"program_name": "rankmon", "connect_timeout": 5, "read_timeout": 5}, {}),
+    "mysqlclient": (
+        "mysql+mysqldb://u@h/d",
+        {"connect_timeout": 5, "read_timeout": 43, "write_timeout": 43},
+        {},
+    ),
+    "libpq": (
+        "postgresql+psycopg2://u@h/d",
+        {
+            "application_name": "rankmon",
+            "connect_timeout": 5,
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 60_000,
+        },
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_drivers_that_are_not_run_here_are_told_the_limit_and_the_program(name: str) -> None:
+    url, arguments, query = OTHERS[name]
+    made = make_url(url)
+    assert session.arguments(made, 12.5) == arguments
+    assert dict(session.address(made, 12.5).query) == query
+
+
+def test_what_a_url_says_itself_is_left_alone() -> None:
+    made = make_url("trino://u@h/c?source=ours")
+    assert "source" not in session.arguments(made, 60)
+    labelled = make_url("bigquery://p/d?labels=team:find")
+    assert session.address(labelled, 60) == labelled
+
+
+class _Driver:
+    """Takes what is set on a driver's connection."""
+
+
+@pytest.mark.parametrize(
+    ("url", "expected", "said"),
+    [
+        (
+            "oracle+oracledb://h/d",
+            {"call_timeout": 12_500, "module": "rankmon", "action": "search"},
+            ["ALTER SESSION SET TIME_ZONE = '+00:00'"],
+        ),
+        ("mssql+pyodbc://h/d", {"timeout": 13}, []),
+        ("mssql+pymssql://h/d", {}, []),
+        ("redshift+redshift_connector://h/d", {}, ["SET statement_timeout TO 12500"]),
+    ],
+)
+def test_drivers_with_limits_of_their_own_have_them_set_on_the_connection(
+    url: str, expected: dict[str, Any], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, driver = sa.create_engine("sqlite://"), _Driver()
+    monkeypatch.setattr(engine.dialect, "name", make_url(url).get_backend_name())
+    heard: list[str] = []
+
+    @sa.event.listens_for(engine, "before_cursor_execute", retval=True)
+    def hear(_: object, __: object, statement: str, parameters: Any, *___: object) -> tuple[str, Any]:
+        heard.append(statement)
+        return "SELECT 1", parameters
+
+    with engine.connect() as connection:
+        session.begin(connection, driver, make_url(url), 12.5, "search")
+    assert vars(driver) == expected
+    assert heard == said
+
+
+def test_bigquery_is_told_the_limit_with_each_job() -> None:
+    pytest.importorskip("google.cloud.bigquery")
+    engine = sa.create_engine("sqlite://")
+    engine.dialect.name = "bigquery"
+    with engine.connect() as connection:
+        begun = session.begin(connection, _Driver(), make_url("bigquery://p/d"), 12.5, "search")
+    assert int(begun.get_execution_options()["job_config"].job_timeout_ms) == 12_500

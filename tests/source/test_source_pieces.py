@@ -1,0 +1,201 @@
+"""Long reads in pieces, two at a time: the same result, no more transactions than allowed, and plain failures."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import MethodType
+
+import pytest
+
+from monitor.database_url import parse_url
+from monitor.errors import RankmonError, SourceError, TooMany
+from monitor.series.aggregates import Answer, effort
+from monitor.service.cycle import read_tally
+from monitor.source.engine import Database
+from monitor.source.parallel import MARGINS, InPieces
+from monitor.source.pushdown import TRIAL, PushDown
+from tests.source.test_pushdown_ways import EPOCH, fill, small
+from tests.support.logs import ATTRIBUTION, BUCKET, END, SPAN, START, events
+
+MIDDLE = (START + END) // 2
+
+
+class Watched:
+    """A reader by sums that notes what it is asked for, and does beforehand what a test wants."""
+
+    def __init__(self, url: str, most: int = 4, before: Callable[[int, int], object] = lambda *_: None) -> None:
+        self.asked: list[tuple[int, int]] = []
+        self.done: list[tuple[int, int]] = []
+        self.source = PushDown(small(), Database("s", parse_url(url, None), 60, max_concurrent=most), is_bound=True)
+        whole = self.source.read
+
+        def read(_: PushDown, since: int, until: int) -> Answer:
+            self.asked.append((since, until))
+            before(since, until)
+            found = whole(since, until)
+            self.done.append((since, until))
+            return found
+
+        self.source.read = MethodType(read, self.source)  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A clean log in SQLite."""
+    found = f"sqlite:///{tmp_path}/log.db"
+    fill(found)
+    return found
+
+
+def test_two_pieces_are_read_at_the_same_time(url: str) -> None:
+    together = threading.Barrier(2, timeout=20)
+    watched = Watched(url, before=lambda *_: together.wait())
+    found = InPieces(watched.source, cut_from=0, margins=0).read(START, END)
+    assert sorted(watched.asked) == [(START, MIDDLE), (MIDDLE, END)]
+    assert isinstance(found, tuple)
+    assert [(part.since, part.until) for part in found] == [(START, MIDDLE), (MIDDLE, END)]
+
+
+def test_a_read_is_cut_at_the_edge_of_a_bucket_and_never_into_less_than_a_block(url: str) -> None:
+    watched = Watched(url)
+    source = InPieces(watched.source, cut_from=0, margins=0)
+    source.read(START + 1, END)
+    assert sorted(watched.asked) == [(START + 1, MIDDLE), (MIDDLE, END)]
+    for until in (START + BUCKET, START + 3 * BUCKET):  # of which a half is shorter than the attribution
+        source.read(START, until)
+        assert watched.asked.pop() == (START, until)
+
+
+def test_a_read_is_cut_if_it_is_the_first_or_will_take_long(url: str) -> None:
+    watched, part = Watched(url), (START, START + 3 * BUCKET)
+    source = InPieces(watched.source, cut_from=effort(watched.source.read(START, END)) + 1, margins=0)
+
+    def asked(since: int, until: int) -> list[tuple[int, int]]:
+        watched.asked.clear()
+        source.read(since, until)
+        return sorted(watched.asked)
+
+    assert asked(START, END) == [(START, MIDDLE), (MIDDLE, END)], "nothing is known of it"
+    assert asked(START, END) == [(START, END)], "too short"
+    assert asked(*part) == [part], "and too short a piece"
+    assert len(asked(START - BUCKET, END)) == 2
+
+
+@pytest.mark.parametrize("since", [START, START + 1, START + BUCKET - 1])
+@pytest.mark.parametrize("length", [3, 5, 24, 61])
+@pytest.mark.parametrize("pieces", [0.3, 2, 3, 4.9, 11, 400])
+def test_the_pieces_are_of_one_length_and_none_is_too_short(url: str, since: int, length: int, pieces: float) -> None:
+    until = START + length * BUCKET
+    found = InPieces(Watched(url).source, piece=100, margins=0)._cut(since, until, 100 * pieces)
+    assert [found[0][0], *(end for _, end in found)] == [*(start for start, _ in found), until]
+    assert all(end % BUCKET == 0 for _, end in found[:-1])
+    lengths = [end - start for start, end in found]
+    assert len(found) == 1 or min(lengths) >= ATTRIBUTION
+    assert max(lengths) <= min(lengths) + 2 * BUCKET
+    wanted, room = 2 * max(1, round(pieces / 2)), (until - since) // (ATTRIBUTION + BUCKET)
+    assert min(wanted, room) - 1 <= len(found) <= wanted
+    assert len(found) == 1 or len(found) % 2 == 0, "for two are read at once, and neither is to wait for the other"
+
+
+@pytest.mark.parametrize(("attribution", "pieces"), [(0, 8), (900, 8), (1800, 4), (9000, 1)])
+def test_what_is_gone_through_around_a_piece_is_a_small_part_of_it(url: str, attribution: int, pieces: int) -> None:
+    source = PushDown(small(events(EPOCH, attribution=attribution)), Database("s", parse_url(url, None), 60))
+    found = InPieces(source, piece=100)._cut(START, START + 64 * BUCKET, 800)
+    assert len(found) == pieces
+    assert all(end - start >= MARGINS * (attribution + 2 * SPAN) for start, end in found) or pieces == 1
+
+
+def test_where_one_transaction_is_allowed_a_read_is_one(url: str) -> None:
+    watched = Watched(url, most=1)
+    InPieces(watched.source, cut_from=0, margins=0).read(START, END)
+    assert watched.asked == [(START, END)]
+
+
+def test_what_is_left_to_the_pull_is_read_in_one_part(url: str) -> None:
+    watched = Watched(url)
+    watched.source.is_bound = False
+    watched.source._yield(60, "it could not sum up")
+    InPieces(watched.source, cut_from=0, margins=0).read(START, END)
+    assert watched.asked == [(START, END)]
+
+
+def test_a_database_that_works_with_all_processors_by_itself_is_left_to_it() -> None:
+    source = PushDown(small(), Database("s", parse_url("duckdb:////nowhere.duckdb", None), 60))
+    asked = list[tuple[int, int]]()
+
+    def read(_: PushDown, since: int, until: int) -> Answer:
+        asked.append((since, until))
+        return ()
+
+    source.read = MethodType(read, source)  # type: ignore[method-assign]
+    InPieces(source, cut_from=0, margins=0).read(START, END)
+    assert asked == [(START, END)]
+
+
+@pytest.mark.parametrize(("failing", "other"), [((START, MIDDLE), (MIDDLE, END)), ((MIDDLE, END), (START, MIDDLE))])
+@pytest.mark.parametrize(
+    ("error", "becomes"),
+    [
+        (TooMany("more than fits"), TooMany),
+        (SourceError("the server is away", "connect"), SourceError),
+        (SourceError("it took longer than 60 s", "timeout"), TooMany),  # by itself it may not
+        (SourceError("out of memory", "resources"), TooMany),
+    ],
+)
+def test_a_piece_that_fails_fails_the_read_when_the_other_is_done(
+    url: str, failing: tuple[int, int], other: tuple[int, int], error: RankmonError, becomes: type[RankmonError]
+) -> None:
+    under_way = threading.Barrier(2, timeout=20)
+
+    def before(since: int, until: int) -> None:
+        under_way.wait()
+        if (since, until) == failing:
+            raise error
+
+    watched = Watched(url, before=before)
+    with pytest.raises(becomes, match=str(error)):
+        InPieces(watched.source, cut_from=0, margins=0).read(START, END)
+    assert watched.done == [other]
+
+
+def test_after_a_failure_no_more_pieces_are_begun(url: str) -> None:
+    def before(since: int, _: int) -> None:
+        if since == START:
+            raise SourceError("the server is away", "connect")
+        time.sleep(0.2)
+
+    watched = Watched(url, before=before)
+    source = InPieces(watched.source, cut_from=0, piece=1, margins=0)
+    source._per_second = 1.0
+    with pytest.raises(SourceError, match="the server is away"):
+        source.read(START, START + 60 * BUCKET)
+    assert len(watched.asked) <= 2
+    assert len(watched.done) <= 1
+
+
+def test_a_piece_in_which_a_bucket_takes_too_long_beside_another_is_read_alone(url: str) -> None:
+    beside = threading.Semaphore(1)
+
+    def before(since: int, until: int) -> None:
+        if not beside.acquire(blocking=False):
+            raise SourceError("it took longer than 60 s", "timeout")
+        time.sleep(0.2)
+        beside.release()
+
+    watched = Watched(url, before=before)
+    found = read_tally(small(), InPieces(watched.source, cut_from=0, margins=0), START, END, {})
+    assert {(START, MIDDLE), (MIDDLE, END)} <= {*watched.done}
+    assert found.traffic.keys() >= {(start, "", "") for start in range(START, END, BUCKET)}
+
+
+def test_what_was_found_out_in_one_piece_is_not_taken_back_in_another(url: str) -> None:
+    source = PushDown(small(), Database("s", parse_url(url, None), 60))
+    source._yield(60, "it could not sum up")
+    source._weigh(TRIAL, 0)
+    assert source.yields == "it could not sum up"
+    source._yield(0, "it could not sum up")
+    source._weigh(TRIAL, 0)
+    assert source.yields == source._record.failed == ""

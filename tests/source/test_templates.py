@@ -1,0 +1,248 @@
+"""Statements that are made once for many reads: what is sent is what would have been made for each."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, oracle, postgresql, sqlite
+
+from monitor.database_url import parse_url
+from monitor.source.dialect import Speech
+from monitor.source.engine import Database
+from monitor.source.prepared import Ends, Mark, Ready, Template, Templates, rounded_down, rounded_up
+from monitor.source.pushdown import PushDown
+from monitor.source.queries import Queries, at
+from monitor.source.summing import Summing
+from monitor.types import EventRule, Relation, TimeColumn
+from tests.source.test_pushdown_ways import EPOCH, fill, small
+from tests.support.logs import BUCKET, END, START, column, events
+
+NATIVE = TimeColumn("at")
+FORMATS = {
+    "native": NATIVE,
+    "native utc": TimeColumn("at", timezone="UTC"),
+    "seconds": TimeColumn("at", "epoch_s"),
+    "microseconds": TimeColumn("at", "epoch_us"),
+}
+
+
+def summing(
+    time: TimeColumn, dialect: sa.Dialect, by_column: bool = False, position: str = "position", **changes: Any
+) -> Summing:
+    """Of a monitor whose columns have times of that kind."""
+    recipe = column() if by_column else replace(events(EPOCH), time=time, **changes)
+    made = small(recipe)
+    made = replace(made, rankings=replace(made.rankings, time=time, position=position))
+    cutoffs: tuple[int | None, ...] = (made.depth, None)
+    return Summing(Queries(made, cutoffs, dialect, whole_position=True), Speech(dialect.name), is_thorough=False)
+
+
+def in_places(text: str, values: Any) -> tuple[str, list[Any]]:
+    """(the text with a sign for each parameter, the values in their order)"""
+    found: list[Any] = []
+    if "$1" in text:
+        found = [values[int(number) - 1] for number in re.findall(r"\$(\d+)", text)]
+        return re.sub(r"\$\d+", "?", text), found
+    if isinstance(values, tuple):
+        return text, [*values]
+
+    class Noted(dict[str, Any]):
+        def __getitem__(self, name: str) -> str:
+            found.append(values[name])
+            return "?"
+
+    return text % Noted(), found
+
+
+def plain(made: Summing, since: int, until: int) -> tuple[str, list[Any]]:
+    """The statement as it is made for this read alone."""
+    dialect = made.queries.dialect
+    compiled: Any = made.cells(since, until).compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
+    values = compiled.construct_params(escape_names=not compiled.positional)
+    order = compiled.positiontup
+    return in_places(compiled.string, tuple(values[n] for n in order) if compiled.positional else values)
+
+
+def numbered(text: str, values: list[Any]) -> tuple[str, list[Any]]:
+    """The same with the number of the first bucket put into the text, as it stands in a statement for one read."""
+    parts, left = text.split("?"), [*values]
+    found, kept = parts[0], list[Any]()
+    for part in parts[1:]:
+        value = left.pop(0)
+        is_number = found.endswith(" - CAST(")
+        found += (f"{float(value):.16e}" if is_number else "?") + part
+        kept += [] if is_number else [value]
+    return found.replace("::BIGINT", "").replace("::INTEGER", ""), kept
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("attribution", [300, 900, 5000])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_is_sent_is_what_would_be_made_for_each_read(kind: str, attribution: int, by_column: bool) -> None:
+    dialect = postgresql.psycopg.dialect()
+    made = summing(FORMATS[kind], dialect, by_column, **({} if by_column else {"attribution": attribution}))
+    reads = [
+        (START + a * BUCKET + b, START + c * BUCKET + d)
+        for a, b, c, d in ((0, 0, 4, 0), (9, 0, 13, 0), (1, 0, 2, 0), (7, 0, 8, 0), (3, 17, 9, 0), (12, 17, 40, 0))
+    ]
+    texts = set()
+    for since, until in [*reads, *((s + 30 * BUCKET, u + 33 * BUCKET) for s, u in reads)]:
+        ready, (expected, values) = made.ready(since, until), plain(made, since, until)
+        assert isinstance(ready, Ready)
+        found = numbered(*in_places(ready.text, ready.parameters))
+        assert found == (expected.replace("::BIGINT", "").replace("::INTEGER", ""), values), (since, until)
+        texts.add(ready.text)
+    assert len(texts) <= 3, "one bucket or several, a block or less"
+
+
+@pytest.mark.parametrize("position", ["position", "end", "end_1", "instant", "rank.pos", "a:b", "50 %"])
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2", "asyncpg", "pg8000", "mysqldb", "pymysql"])
+def test_drivers_that_go_by_places_get_the_same_values(driver: str, position: str) -> None:
+    dialect = getattr(mysql if "mysql" in driver else postgresql, driver).dialect()
+    made = summing(FORMATS["seconds"], dialect, position=position)
+    for since in (START, START + 7 * BUCKET):
+        ready, (_, values) = made.ready(since, since + 6 * BUCKET), plain(made, since, since + 6 * BUCKET)
+        assert isinstance(ready, Ready)
+        assert isinstance(ready.parameters, tuple) is dialect.positional
+        sent = in_places(ready.text, ready.parameters)[1]
+        number = since // BUCKET
+        assert [v for v in sent if v != number] == values
+        assert sent.count(number) == 2, "of requests and of events"
+
+
+@pytest.mark.parametrize(
+    ("time", "dialect", "why"),
+    [
+        (TimeColumn("at", timezone="Europe/Berlin"), postgresql.psycopg.dialect(), "clocks are changed"),
+        (TimeColumn("at", "%Y-%m-%dT%H:%M:%SZ"), sqlite.dialect(), "it is cut into buckets one by one"),
+        (NATIVE, mysql.dialect(), "and there too"),
+        (TimeColumn("at", "epoch_s"), oracle.dialect(), "it was not tried"),
+    ],
+)
+def test_where_more_than_parameters_may_differ_each_read_has_its_own(
+    time: TimeColumn, dialect: sa.Dialect, why: str
+) -> None:
+    assert not isinstance(summing(time, dialect).ready(START, END), Ready), why
+
+
+def test_seconds_that_are_added_to_an_end_are_still_reckoned_from_it() -> None:
+    ends = Ends((1000, 5000))
+    since, until = ends.marks
+    for mark, other in ((since + 60, 160), (60 + since, 160), (since - 60, 40), (until + 5, 905), (since - 7 + 9, 102)):
+        assert isinstance(mark, Mark)
+        parameter = at(TimeColumn("at", "epoch_s"), mark, "sqlite")
+        assert isinstance(parameter, sa.BindParameter)
+        assert ends.reckoned[parameter](100, 900) == other
+        assert parameter.value == mark
+    for mark, other in (
+        (rounded_down(since, 600), 0),
+        (rounded_up(since - 1, 600), 600),
+        (rounded_down(until + 60, 600) - 7, 593),
+        (rounded_up(until, 100), 900),
+    ):
+        parameter = at(TimeColumn("at", "epoch_s"), mark, "sqlite")
+        assert ends.reckoned[parameter](100, 900) == other  # type: ignore[index]
+    for instant in (0, 599, 600, 601, 1234):
+        assert rounded_down(instant, 600) == instant - instant % 600
+        assert rounded_up(instant, 600) == instant + -instant % 600
+    for number in (until - since, since % 600, since // 600, -since, since * 2, since + since, since + 0.5):
+        assert not isinstance(number, Mark)
+    assert at(NATIVE, since, "x") is at(NATIVE, since, "x"), "one parameter for one thing"
+    assert at(NATIVE, since, "x") is not at(TimeColumn("other"), since, "x")
+
+
+def test_an_instant_that_is_reckoned_from_neither_end_makes_no_template() -> None:
+    dialect, ends = postgresql.psycopg.dialect(), Ends((START, END))
+    since, _ = ends.marks
+    table = sa.table("t", sa.column("at"))
+    from_an_end = sa.select(table.c.at).where(table.c.at >= at(NATIVE, since, dialect.name))
+    assert Template.of(from_an_end, dialect, ends) is not None
+    assert Template.of(from_an_end.where(table.c.at < at(NATIVE, START + 7, dialect.name)), dialect, ends) is None
+
+
+def test_values_that_a_driver_would_get_changed_make_no_template() -> None:
+    ends, dialect = Ends((START, END)), sqlite.dialect()
+    since, _ = ends.marks
+    table = sa.table("t", sa.column("at", sa.DateTime()))
+    from_an_end = sa.select(table.c.at).where(table.c.at >= at(NATIVE, since, dialect.name))
+    assert Template.of(from_an_end, dialect, ends) is None
+
+
+@pytest.mark.parametrize("name", ["end", "instant", "50 %", "a:b", "is it?", "%(end_1)s"])
+def test_names_and_text_that_drivers_may_take_for_their_own_come_through(postgres_url: str, name: str) -> None:
+    fill(postgres_url)
+    signs = "'50 % :now ? %s %(x)s'"
+    made = small(events(EPOCH, rules=(EventRule(1, "50 % o'ff :now ?"), EventRule(2, "click"))))
+    select = f'SELECT *, "position" AS "{name}" FROM rankings WHERE {signs} <> device OR device IS NULL'
+    made = replace(made, rankings=replace(made.rankings, relation=Relation(select=select), position=name))
+    database = Database("s", parse_url(postgres_url, None), 60)
+    source = PushDown(made, database, is_bound=True)
+    with sa.create_engine(postgres_url).begin() as writing:
+        kind = {"kind": "50 % o'ff :now ?"}
+        writing.execute(sa.text("UPDATE events SET type = :kind WHERE request = 'r2-1'"), kind)
+    pulled = source.pull.read(START, END)
+    for _ in range(2):
+        found = source.read(START, END)
+        assert found.traffic[:, 4].sum() == pulled.events.sum() == 12  # type: ignore[union-attr]
+    database.close()
+
+
+def test_a_statement_is_made_once_for_reads_one_after_the_other(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(postgres_url)
+    made: list[tuple[int, int]] = []
+    cells: Callable[..., Any] = Summing.cells
+
+    def noted(self: Summing, since: int, until: int) -> Any:
+        made.append((since, until))
+        return cells(self, since, until)
+
+    monkeypatch.setattr(Summing, "cells", noted)
+    source = PushDown(small(), Database("s", parse_url(postgres_url, None), 60), is_bound=True)
+    found = [source.read(START + n * 3 * BUCKET, END + n * 3 * BUCKET) for n in range(3)]
+    assert made == [(START, END)]
+    assert found[0].traffic[:, 0].sum() == 12  # type: ignore[union-attr]
+    assert found[1].traffic[:, 0].sum() == 3, "those of the last bucket"  # type: ignore[union-attr]
+    assert found[2].traffic[:, 0].sum() == 0  # type: ignore[union-attr]
+
+
+def test_threads_wait_for_the_one_that_makes_it() -> None:
+    templates, made = Templates(), list[int]()
+    together = threading.Barrier(8, timeout=20)
+
+    def make() -> Template:
+        made.append(1)
+        return Template("", {}, {}, None)
+
+    def ask() -> None:
+        together.wait()
+        assert templates.of("kind", make) is templates.of("kind", make)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [1]
+
+
+@pytest.mark.parametrize("column_is", ["bigint", "integer"])
+def test_seconds_may_outgrow_the_numbers_of_the_first_read(postgres_url: str, column_is: str) -> None:
+    """2038 is past what 32 bits can count to; the statement was made before."""
+    with sa.create_engine(postgres_url).begin() as writing:
+        writing.exec_driver_sql(
+            f"CREATE TABLE rankings (request text, item int, position int, at {column_is}, query text, device text)"
+        )
+        writing.exec_driver_sql("CREATE TABLE events (request text, item int, type text, value int, at bigint)")
+    made = summing(FORMATS["seconds"], postgresql.psycopg.dialect()).monitor
+    source = PushDown(made, Database("s", parse_url(postgres_url, None), 60), is_bound=True)
+    last = 2**31 // BUCKET * BUCKET
+    for since in (last - 5 * BUCKET, last - BUCKET, last + BUCKET):
+        assert source.read(since, since + 4 * BUCKET).summed == 0  # type: ignore[union-attr]

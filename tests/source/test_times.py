@@ -1,0 +1,282 @@
+"""Instants as columns write them: bounds that miss nothing, values read back, and declarations that do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from monitor.errors import SourceError
+from monitor.measures.relevance import CLOCK_CHANGE
+from monitor.source.times import bound, check, slack, to_micros
+from monitor.types import TimeColumn
+
+MICROS = 1_000_000
+ISO = TimeColumn("at", "%Y-%m-%dT%H:%M:%SZ")
+PLAIN = TimeColumn("at", "%Y-%m-%d %H:%M:%S", "UTC")
+COMPACT = TimeColumn("at", "%Y%m%d%H%M%S", "UTC")
+BERLIN = TimeColumn("at", "%Y-%m-%d %H:%M:%S", "Europe/Berlin")
+NATIVE = TimeColumn("at")
+NAIVE = TimeColumn("at", "native", "Europe/Berlin")
+EPOCHS = {f: TimeColumn("at", f) for f in ("epoch_s", "epoch_ms", "epoch_us")}
+ZONES = ("Europe/Berlin", "America/New_York", "America/Havana", "Australia/Lord_Howe", "Asia/Kolkata", "UTC")
+
+SPRING = int(datetime(2026, 3, 29, 1, tzinfo=UTC).timestamp())  # Berlin: 02:00 becomes 03:00
+AUTUMN = int(datetime(2026, 10, 25, 1, tzinfo=UTC).timestamp())  # Berlin: 03:00 becomes 02:00
+CHANGES = {  # of 2026, where the zone has some
+    "Europe/Berlin": (SPRING, AUTUMN),
+    "America/New_York": (1772953200, 1793512800),
+    "America/Havana": (1772946000, 1793509200),  # at midnight
+    "Australia/Lord_Howe": (1775314800, 1791039600),
+    "Asia/Kolkata": (SPRING, AUTUMN),
+    "UTC": (SPRING, AUTUMN),
+}
+
+
+def micros(text: str) -> int:
+    """Of an instant in UTC."""
+    return round(datetime.fromisoformat(text + "+00:00").timestamp() * MICROS)
+
+
+def naive(text: str) -> datetime:
+    """A clock's reading without a zone."""
+    return datetime.fromisoformat(text)
+
+
+def local(zone: str, instant: float) -> datetime:
+    """What a clock there showed."""
+    return datetime.fromtimestamp(instant, ZoneInfo(zone)).replace(tzinfo=None)
+
+
+def read(column: TimeColumn, *values: object) -> list[int]:
+    """Microseconds of values that are all readable and clear."""
+    instants = to_micros(column, values)
+    assert not instants.unreadable.any()
+    assert not instants.doubtful.any()
+    return instants.micros.tolist()
+
+
+# ---- values ------------------------------------------------------------------------------------------------------
+
+
+def test_text_is_read_with_and_without_a_fraction_and_with_any_name_of_utc() -> None:
+    tails = ["Z", ".5Z", ".123456789Z", ",25Z", "+00:00", ".5+00:00", "-00:00", "+0000", "+00", " UTC", "UTC"]
+    fractions = [0, 500_000, 123_456, 250_000, 0, 500_000, 0, 0, 0, 0, 0]
+    noon = micros("2026-01-01T12:00:00")
+    assert read(ISO, *(f"2026-01-01T12:00:00{tail}" for tail in tails)) == [noon + f for f in fractions]
+    assert read(PLAIN, "2026-01-01 12:00:00", "2026-01-01 12:00:00.000001") == [noon, noon + 1]
+    assert read(COMPACT, "20260101120000", "20260101120000.25") == [noon, noon + 250_000]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-01-01 12:00:00Z",
+        "2026-01-01T12:00Z",
+        "2026-01-01",
+        "2026-1-1T12:00:00Z",
+        "2026-02-30T12:00:00Z",
+        "2026-01-01T24:00:00Z",
+        "2026-01-01T12:00:60Z",
+        "2026-01-01T12:00:00",
+        "2026-01-01T12:00:00+02:00",
+        "2026-01-01T12:00:00.Z",
+        "2026-01-01T12:00:00.5",
+        "2026-01-01T12:00:00Z ",
+        " 2026-01-01T12:00:00Z",
+        "2026-01-01T12:00:00٣Z",
+        "2026-01-01Tab:00:00Z",
+        "2026-01-01T 2:00:00Z",
+        "2026-01-01T12:60:00Z",
+        "0000-01-01T12:00:00Z",
+        "-026-01-01T12:00:00Z",
+        "soon",
+        "",
+    ],
+)
+def test_text_that_is_not_as_declared_is_unreadable_alone(text: str) -> None:
+    good = "2026-01-01T12:00:00Z"
+    instants = to_micros(ISO, [good, text, None, good])
+    assert instants.unreadable.tolist() == [False, True, True, False]
+    assert instants.micros[[0, 3]].tolist() == [micros("2026-01-01T12:00:00")] * 2
+
+
+def test_an_unreadable_text_stands_at_the_end_of_the_second_before_which_it_sorts() -> None:
+    texts = ["2026-01-01T12:00:0?", "2026-01-01T12:3", "2026-01-01T12:00:00+02:00", "0", "zzz"]
+    places = to_micros(ISO, texts).micros.tolist()
+    ends = ["2026-01-01T12:00:09", "2026-01-01T12:29:59", "2026-01-01T12:00:00"]
+    assert places[:3] == [micros(end) + 999_999 for end in ends]
+    assert places[3] == 0
+    assert places[4] > micros("2200-01-01T00:00:00")
+
+
+def test_epochs_are_read_whole_to_the_microsecond() -> None:
+    assert read(EPOCHS["epoch_s"], 1_700_000_000, 1_700_000_000.25, Decimal("1700000000.5")) == [
+        1_700_000_000_000_000,
+        1_700_000_000_250_000,
+        1_700_000_000_500_000,
+    ]
+    assert read(EPOCHS["epoch_ms"], 1_700_000_000_123, -1) == [1_700_000_000_123_000, -1000]
+    assert read(EPOCHS["epoch_us"], 1_700_000_000_123_457) == [1_700_000_000_123_457]
+    instants = to_micros(EPOCHS["epoch_s"], [1, None, float("nan"), float("inf"), 1e300, "x"])
+    assert instants.unreadable.tolist() == [False, True, True, True, True, True]
+
+
+def test_native_times_are_read_in_any_zone() -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    east = noon.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    assert read(NATIVE, noon, east, noon + timedelta(microseconds=1)) == [
+        micros("2026-01-01T12:00:00"),
+        micros("2026-01-01T12:00:00"),
+        micros("2026-01-01T12:00:00.000001"),
+    ]
+    assert read(NAIVE, naive("2026-01-01T13:00"), naive("2026-07-01T14:00")) == [
+        micros("2026-01-01T12:00:00"),
+        micros("2026-07-01T12:00:00"),
+    ]
+    assert to_micros(NATIVE, [None, noon]).unreadable.tolist() == [True, False]
+
+
+def test_among_native_times_what_is_text_or_of_another_kind_is_unreadable_alone() -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    others = ["0000-00-00 00:00:00", noon.replace(tzinfo=None), noon.date(), 5]
+    assert to_micros(NATIVE, [noon, *others, noon]).unreadable.tolist() == [False, *[True] * 4, False]
+    assert to_micros(NAIVE, [noon.replace(tzinfo=None), noon]).unreadable.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("column", [ISO, PLAIN, NATIVE, NAIVE, *EPOCHS.values()], ids=str)
+def test_no_values_and_missing_ones_are_no_error(column: TimeColumn) -> None:
+    assert [len(a) for a in to_micros(column, [])] == [0, 0, 0]
+    assert to_micros(column, [None, None]).unreadable.tolist() == [True, True]
+
+
+# ---- where clocks are changed ------------------------------------------------------------------------------------
+
+
+def test_an_hour_that_stands_twice_is_the_earlier_and_doubtful() -> None:
+    instants = to_micros(BERLIN, ["2026-10-25 01:59:59", "2026-10-25 02:00:00", "2026-10-25 02:59:59.5"])
+    assert instants.doubtful.tolist() == [False, True, True]
+    assert instants.micros.tolist() == [(AUTUMN - 3601) * MICROS, (AUTUMN - 3600) * MICROS, AUTUMN * MICROS - 500_000]
+    assert read(BERLIN, "2026-10-25 03:00:00") == [(AUTUMN + 3600) * MICROS]
+
+
+def test_an_hour_that_never_was_is_the_earlier_reading_and_doubtful() -> None:
+    instants = to_micros(NAIVE, [local("Europe/Berlin", SPRING - 1), naive("2026-03-29T02:30")])
+    assert instants.doubtful.tolist() == [False, True]
+    assert instants.micros.tolist() == [(SPRING - 1) * MICROS, (SPRING - 1800) * MICROS]
+    assert read(NAIVE, naive("2026-03-29T03:00")) == [SPRING * MICROS]
+
+
+def test_an_unreadable_local_time_is_not_doubtful_too() -> None:
+    instants = to_micros(BERLIN, ["2026-10-25 02:30:0x", "2026-10-25 02:30:00"])
+    assert instants.unreadable.tolist() == [True, False]
+    assert instants.doubtful.tolist() == [False, True]
+
+
+def test_utc_has_no_doubtful_times_and_needs_no_slack() -> None:
+    assert read(PLAIN, "2026-10-25 02:30:00") == [micros("2026-10-25T02:30:00")]
+    assert slack(PLAIN, AUTUMN) == slack(ISO, AUTUMN) == 0
+
+
+def test_bounds_are_widened_only_within_an_hour_of_a_change() -> None:
+    around = (-CLOCK_CHANGE - 1, -CLOCK_CHANGE + 1, 0, CLOCK_CHANGE - 1, CLOCK_CHANGE + 1)
+    for change in (SPRING, AUTUMN):
+        assert [slack(BERLIN, change + s) for s in around] == [0, 3600, 3600, 3600, 0]
+
+
+instants = st.builds(
+    lambda zone, change, after: (zone, CHANGES[zone][change] + after),
+    st.sampled_from(ZONES),
+    st.integers(0, 1),
+    st.integers(-9000, 9000) | st.integers(-10_000_000, 10_000_000),
+)
+
+
+@given(instants, st.integers(0, 9000), st.integers(1, 9000), st.sampled_from([True, False]))
+@example(("Europe/Berlin", AUTUMN + 10), 0, 1, True)
+@example(("Europe/Berlin", AUTUMN - 3600), 0, 1, True)
+def test_what_was_written_in_a_zone_lies_within_the_bounds_of_when_it_is_read_to_be(
+    case: tuple[str, int], before: int, after: int, as_text: bool
+) -> None:
+    zone, instant = case
+    column = TimeColumn("at", PLAIN.format if as_text else "native", zone)
+    value: Any = local(zone, instant).strftime(PLAIN.format) if as_text else local(zone, instant)
+    found = to_micros(column, [value])
+    at = found.micros[0] // MICROS
+    assert at in (instant, instant - CLOCK_CHANGE, instant - CLOCK_CHANGE // 2)
+    assert found.doubtful[0] or at == instant
+    since, until = at - before, at + after
+    low: Any = bound(column, since - slack(column, since))
+    high: Any = bound(column, until + slack(column, until))
+    assert low <= value < high
+
+
+@given(
+    st.sampled_from([ISO, PLAIN, COMPACT, *EPOCHS.values(), NATIVE]),
+    st.integers(-(10**8), 2**32),
+    st.sampled_from([0, 0.25, 0.5, 0.75]),
+)
+def test_a_bound_divides_what_was_before_from_what_was_not(column: TimeColumn, instant: int, fraction: float) -> None:
+    if column.format.startswith("%"):
+        instant = abs(instant)
+    edge: Any = bound(column, instant)
+    assert bound(column, instant + fraction) == edge
+    whole: list[Any] = [bound(column, instant + s) for s in (-1, 1)] if instant else [edge, bound(column, 1)]
+    assert whole[0] <= edge < whole[1]
+    if isinstance(edge, str):
+        assert edge <= f"{edge}Z" < whole[1]
+        assert edge <= f"{edge}{str(fraction)[1:]}Z" < whole[1]
+
+
+# ---- declarations that do not fit --------------------------------------------------------------------------------
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+WRONG: dict[str, tuple[TimeColumn, Sequence[object], str]] = {
+    "seconds that are milliseconds": (EPOCHS["epoch_s"], [1_767_268_800_000], "declare epoch_ms"),
+    "milliseconds that are seconds": (EPOCHS["epoch_ms"], [1_767_268_800.5], "declare epoch_s"),
+    "microseconds that are milliseconds": (EPOCHS["epoch_us"], [1_767_268_800_000], "declare epoch_ms"),
+    "epochs that are text": (EPOCHS["epoch_s"], ["2026-01-01"], "declare e.g. format: '%Y-"),
+    "epochs that are timestamps": (EPOCHS["epoch_ms"], [NOON], "take its format away"),
+    "native that is text": (NATIVE, [None, "2026-01-01 12:00:00"], "declare e.g. format: '%Y-%m-%d %H:%M:%S'"),
+    "native that is ISO text": (NATIVE, ["2026-01-01T12:00:00.123456Z"], "format: '%Y-%m-%dT%H:%M:%S.%fZ'"),
+    "native that is text without a zone": (
+        NATIVE,
+        ["2026-01-01T12:00:00"],
+        "format: '%Y-%m-%dT%H:%M:%S', and the time",
+    ),
+    "native that is text with an offset": (NATIVE, ["2026-01-01 12:00:00+02"], "convert it to UTC in a `select:`"),
+    "epochs that are ISO text": (EPOCHS["epoch_ms"], ["2026/01/01 12:00:00 UTC"], "format: '%Y/%m/%d %H:%M:%S UTC'"),
+    "native that is a number": (NATIVE, [1_767_268_800], "declare format: epoch_s"),
+    "native that is a decimal": (NATIVE, [Decimal(1_767_268_800)], "declare format: epoch_s"),
+    "native without a zone": (NATIVE, [NOON.replace(tzinfo=None)], "declare e.g. timezone: UTC"),
+    "native with a zone twice": (NAIVE, [NOON], "take timezone: Europe/Berlin away"),
+    "native that is a day": (NATIVE, [date(2026, 1, 1)], "time of day"),
+    "text that is a timestamp": (ISO, [NOON], "take its format away"),
+    "text that is a number": (PLAIN, [1_767_268_800], "declare format: epoch_s"),
+    "text with another separator": (ISO, ["2026-01-01 12:00:00Z"], "not written as '%Y-%m-%dT%H:%M:%SZ'"),
+    "text with another zone": (ISO, ["2026-01-01T12:00:00+02:00"], "convert other zones"),
+    "text without a zone": (ISO, ["2026-01-01T12:00:00"], "declare e.g. timezone: UTC"),
+    "text with a zone twice": (BERLIN, ["2026-01-01 12:00:00Z"], "take timezone: Europe/Berlin away"),
+}
+
+
+@pytest.mark.parametrize(("column", "values", "remedy"), WRONG.values(), ids=WRONG)
+def test_a_wrong_declaration_is_told_with_the_remedy(column: TimeColumn, values: Sequence[object], remedy: str) -> None:
+    with pytest.raises(SourceError, match="time column 'at' holds") as caught:
+        check(column, values)
+    assert remedy in str(caught.value)
+    assert caught.value.reason == "data"
+
+
+def test_one_value_as_declared_is_enough() -> None:
+    check(ISO, ["soon", "2026-01-01T12:00:00Z"])
+    check(EPOCHS["epoch_s"], [0, 1_767_268_800])
+    check(EPOCHS["epoch_s"], [7200, 10_800])
+    check(NATIVE, [NOON])
+    check(ISO, [])

@@ -1,0 +1,251 @@
+"""The outbox: written with what it tells of, handed out in order, and cheap to look into."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from monitor.messages.notification import Notification
+from monitor.store import Store
+from monitor.store.alerts import Judgement
+from monitor.store.outbox import AT_ONCE, LONGEST_ERROR
+from monitor.store.schema import outbox
+from tests.support.monitors import new_store
+from tests.support.notices import DROP, SLICE, incident, notice, put
+
+FIRING, UPDATED, RESOLVED = notice("firing", number=0), notice("updated", number=1), notice("resolved", number=2)
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    made = new_store(database_url)
+    yield made
+    made.close()
+
+
+def due(store: Store, *targets: str, now: float = 0.0) -> list[str]:
+    return [f"{w.target} {w.incident} {w.kind}" for w in store.outbox.due(now, targets)]
+
+
+def numbers(store: Store) -> dict[str, int]:
+    """`target incident kind` -> number of the row."""
+    with store.reading() as connection:
+        return {f"{r.target} {r.incident} {r.kind}": r.id for r in connection.execute(sa.select(outbox))}
+
+
+def errors(store: Store) -> list[str]:
+    with store.reading() as connection:
+        return list(connection.execute(sa.select(outbox.c.last_error).order_by(outbox.c.id)).scalars())
+
+
+def test_a_notification_survives_the_store(store: Store) -> None:
+    made = notice(findings=(DROP, SLICE), former_severity="warning")
+    put(store, "inbox", [made])
+    (waiting,) = store.outbox.due(0, ["inbox"])
+    assert waiting.notification == made
+    assert Notification.of(made.plain()) == made
+
+
+def test_what_comes_later_waits_for_what_came_before_it(store: Store) -> None:
+    put(store, "x", [FIRING, RESOLVED, notice(incident="b")])
+    put(store, "y", [FIRING, UPDATED])
+    assert due(store, "x") == ["x a firing", "x b firing"]
+    assert due(store, "x", "y") == ["x a firing", "x b firing", "y a firing"]
+    store.outbox.sent(numbers(store)["x a firing"], 5)
+    assert due(store, "x") == ["x a resolved", "x b firing"]
+    assert due(store, "y") == ["y a firing"], "each target has an order of its own"
+
+
+def test_what_failed_waits_until_its_time_and_what_follows_it_with_it(store: Store) -> None:
+    put(store, "x", [FIRING, RESOLVED])
+    store.outbox.failed(numbers(store)["x a firing"], 10.0, "e" * 10_000)
+    assert due(store, "x", now=9.9) == []
+    assert due(store, "x", now=10) == ["x a firing"]
+    (waiting,) = store.outbox.due(10, ["x"])
+    assert waiting.attempts == 1
+    assert errors(store)[0] == "e" * LONGEST_ERROR
+
+
+def test_what_is_given_up_makes_way(store: Store) -> None:
+    put(store, "x", [FIRING, RESOLVED])
+    store.outbox.drop(numbers(store)["x a firing"], 7, "gone")
+    assert due(store, "x") == ["x a resolved"]
+
+
+def test_a_transition_that_is_stored_twice_is_told_once(store: Store) -> None:
+    put(store, "x", [FIRING])
+    store.outbox.sent(numbers(store)["x a firing"], 5)
+    put(store, "x", [FIRING])
+    assert due(store, "x") == []
+    put(store, "y", [FIRING])
+    assert due(store, "y") == ["y a firing"]
+
+
+def test_a_judgement_and_what_tells_of_it_are_stored_at_once_or_not_at_all(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Judgement("search", 100, {}, notices=[("x", FIRING), ("y", FIRING)])
+    monkeypatch.setattr(Notification, "plain", lambda _: 1 / 0)
+    with store.hold("search") as lease, pytest.raises(ZeroDivisionError):
+        store.alerts.save(lease, told, 0)
+    assert store.alerts.state("search").until is None
+    monkeypatch.undo()
+    with store.hold("search") as lease:
+        store.alerts.save(lease, told, 0)
+    assert store.alerts.state("search").until == 100
+    assert due(store, "x", "y") == ["x a firing", "y a firing"]
+
+
+def test_a_broken_document_is_handed_out_like_any_other(store: Store) -> None:
+    put(store, "x", [FIRING, notice(incident="b")])
+    with store.writing() as connection:
+        connection.execute(outbox.update().where(outbox.c.incident == "a").values(document="{"))
+    assert due(store, "x") == ["x a firing", "x b firing"]
+
+
+# ---- what goes on --------------------------------------------------------------------------------------------------
+
+
+def test_what_stands_is_the_newest_that_was_sent_of_each_open_incident(store: Store) -> None:
+    incident(store, "a")
+    incident(store, "over", "resolved")
+    put(store, "x", [FIRING, UPDATED, notice(incident="over"), notice("retrain", number=9)])
+    put(store, "y", [FIRING])
+    assert store.outbox.standing("x") == []
+    for name in ("x a firing", "x over firing", "x a retrain"):
+        store.outbox.sent(numbers(store)[name], 5)
+    assert store.outbox.standing("x") == [FIRING]
+    store.outbox.sent(numbers(store)["x a updated"], 6)
+    assert store.outbox.standing("x") == [UPDATED]
+    assert store.outbox.standing("y") == []
+
+
+# ---- targets that come and go ----------------------------------------------------------------------------------------
+
+
+def test_what_waits_for_others_than_the_known_targets_is_found(store: Store) -> None:
+    put(store, "x", [FIRING], now=3)
+    put(store, "y", [FIRING], now=4)
+    put(store, "y", [UPDATED], now=5)
+    assert store.outbox.strangers(["x", "z"]) == {"y": 5.0}
+    assert store.outbox.strangers(["x", "y"]) == {}
+    (waiting,) = store.outbox.due(10.0, ["y"])
+    store.outbox.failed(waiting.id, 300.0, "away")
+    assert store.outbox.strangers(["x", "z"]) == {"y": 300.0}, "somebody tries"
+
+
+def test_what_waits_for_a_target_that_is_no_more_goes_to_its_heirs_in_order(store: Store) -> None:
+    put(store, "am", [FIRING, UPDATED, RESOLVED])
+    put(store, "am b", [FIRING])
+    for name in ("am a firing", "am b a firing"):
+        store.outbox.sent(numbers(store)[name], 5)
+    assert store.outbox.retire("am", ["am b", "am c"], 9) == 2
+    for kind in ("updated", "resolved"):
+        assert due(store, "am", "am b", "am c", now=9) == [f"am b a {kind}", f"am c a {kind}"]
+        for target in ("am b", "am c"):
+            store.outbox.sent(numbers(store)[f"{target} a {kind}"], 10)
+    assert store.outbox.queues() == {}
+
+
+def test_an_heir_gets_nothing_that_it_got_before(store: Store) -> None:
+    put(store, "am", [FIRING])
+    put(store, "am b", [FIRING])
+    store.outbox.sent(numbers(store)["am b a firing"], 5)
+    assert store.outbox.retire("am", ["am b"], 9) == 1
+    assert due(store, "am", "am b", now=9) == []
+
+
+def test_what_waits_for_nobody_any_more_is_given_up(store: Store) -> None:
+    put(store, "gone", [FIRING, RESOLVED])
+    assert store.outbox.retire("gone", [], 9) == 2
+    assert store.outbox.queues() == {}
+    assert errors(store) == ["no channel has this receiver any more"] * 2
+
+
+def test_a_new_target_is_told_of_what_the_others_of_its_channel_know(store: Store) -> None:
+    incident(store, "a")
+    incident(store, "over", "resolved")
+    put(store, "am", [FIRING, UPDATED, notice(incident="over")])
+    put(store, "am2", [notice(incident="other")])
+    incident(store, "other")
+    store.outbox.introduce("am new", "am", 7)
+    assert due(store, "am new") == ["am new a updated"]
+    store.outbox.sent(numbers(store)["am new a updated"], 8)
+    store.outbox.introduce("am new", "am", 9)
+    store.outbox.introduce("am", "am", 9)
+    assert due(store, "am new", now=9) == []
+    assert due(store, "am") == ["am a firing", "am over firing"]
+    assert "am new" in store.alerts.told("a")
+
+
+# ---- the queue as a whole --------------------------------------------------------------------------------------------
+
+
+def test_queues_tell_how_much_waits_and_since_when(store: Store) -> None:
+    put(store, "x", [FIRING], now=3)
+    put(store, "x", [UPDATED], now=4)
+    put(store, "y", [FIRING], now=5)
+    store.outbox.sent(numbers(store)["y a firing"], 6)
+    assert store.outbox.queues() == {"x": (2, 3.0)}
+
+
+def test_only_what_is_done_and_of_a_closed_incident_is_forgotten(store: Store) -> None:
+    incident(store, "open")
+    incident(store, "over", "resolved")
+    put(store, "x", [notice(incident="open"), notice(incident="over"), notice("updated", "over", 1)])
+    put(store, "x", [notice("resolved", "over", 2), notice(incident="unknown")])
+    names = numbers(store)
+    for name in ("x open firing", "x over firing"):
+        store.outbox.sent(names[name], 5)
+    store.outbox.drop(names["x over updated"], 6, "")
+    store.outbox.sent(names["x unknown firing"], 50)
+    store.outbox.purge(10)
+    assert set(numbers(store)) == set(names), "its end is to end all that was told"
+    store.outbox.sent(names["x over resolved"], 8)
+    store.outbox.purge(10)
+    assert set(numbers(store)) == {"x open firing", "x unknown firing"}
+
+
+def fill(store: Store, number: int, **values: Any) -> None:
+    """That many notifications of as many incidents, for ten targets."""
+    row = {"kind": "firing", "document": "{}", "created_at": 0.0, "attempts": 0, "next_at": 0.0, "last_error": ""}
+    some = [
+        {**row, "target": f"t{n % 10}", "incident": f"{n // 10:x}", "key": f"{len(values)} {n}", **values}
+        for n in range(number)
+    ]
+    with store.writing() as connection:
+        connection.execute(outbox.insert(), some)
+
+
+def test_a_look_into_a_long_queue_is_cheap_and_brings_no_more_than_fits(store: Store) -> None:
+    fill(store, 50_000, sent_at=1.0)
+    fill(store, 5_000)
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        found = store.outbox.due(1, ["t3"])
+        took.append(time.perf_counter() - began)
+        assert len(found) == AT_ONCE
+    assert min(took) < 0.05, took
+    took.clear()
+    for _ in range(5):
+        began = time.perf_counter()
+        assert sum(n for n, _ in store.outbox.queues().values()) == 5_000
+        assert store.outbox.strangers([f"t{n}" for n in range(9)]) == {"t9": 1.0}
+        took.append(time.perf_counter() - began)
+    assert min(took) < 0.2, took
+
+
+def test_what_waits_of_a_monitor_is_told_by_target_with_the_last_that_was_said(store: Store) -> None:
+    for id_ in ("a", "b"):
+        incident(store, id_)
+    put(store, "x", [FIRING, RESOLVED, notice(incident="b")])
+    put(store, "y", [FIRING])
+    store.outbox.failed(numbers(store)["x a firing"], 7, "cannot be reached")
+    store.outbox.sent(numbers(store)["x b firing"], 5)
+    (x, y) = store.outbox.of_monitor("search")
+    assert (x.target, x.number, x.said) == ("x", 2, "cannot be reached")
+    assert (y.target, y.number, y.said) == ("y", 1, "")
+    assert store.outbox.of_monitor("other") == []

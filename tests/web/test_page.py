@@ -1,0 +1,522 @@
+"""What the page says of a monitor in each state, and that nothing in it is taken for markup."""
+
+import gzip
+import re
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from monitor.cli.incidents import line
+from monitor.conditions.findings import NewVersion
+from monitor.conditions.rules import COVERAGE, Floor, Rule
+from monitor.measures.measure import parse
+from monitor.page import render, render_monitor
+from monitor.page.chart import Line, Plot, Stretch, plot, spark
+from monitor.page.figures import overview_spark, stretches, thinned
+from monitor.page.state import KINDS, states_of
+from monitor.service.snapshot import MonitorSnapshot, StoredIncident
+from monitor.store import Store
+from monitor.types import Drift, Judgments, Relation
+from tests.support.notices import DROP, SLICE
+from tests.support.pages import DAY, RULE, START, Pictured, fell, fill, shown, watched
+from tests.support.tallies import HOUR
+
+END = START + 20 * DAY
+FALL, RISE = END - 3 * DAY, END - DAY
+V2 = NewVersion("v2", "v1", FALL, FALL, HOUR, None, 1.0, 0.0)
+HOSTILE = "<script>alert('x')</script>\"&{{ 7*7 }}"
+
+
+def snapshot_at(store: Store, end: int, rise: int = RISE) -> MonitorSnapshot:
+    """All is read and judged up to `end`; mobile falls on the 18th day."""
+    monitor = watched(runbook_url="https://wiki.example.com/search")
+    fill(store, monitor, range(START, end, HOUR), fell(FALL, rise))
+    store.record(monitor.name, last_success_at=end - 60.0, newest_source_at=end - 120.0)
+    return shown(store, monitor, end)
+
+
+def page(snapshot: MonitorSnapshot, now: float) -> str:
+    return render(Pictured.of(now, snapshot))
+
+
+def words(snapshot: MonitorSnapshot, now: float) -> list[tuple[str, str]]:
+    return [(s.kind, s.words) for s in states_of(snapshot, now)]
+
+
+# ---- states --------------------------------------------------------------------------------------------------------
+
+
+def test_all_well(store: Store) -> None:
+    snapshot = snapshot_at(store, FALL)
+    assert words(snapshot, FALL) == [("ok", "OK")]
+    assert "No past incidents." in page(snapshot, FALL)
+
+
+def test_without_rules_that_is_said(store: Store) -> None:
+    monitor = watched(alerts=())
+    fill(store, monitor, range(START, END, HOUR), fell(0, 0))
+    assert words(shown(store, monitor, END), END) == [("unwatched", "Running; no alert rules")]
+
+
+def test_that_all_is_well_is_not_said_where_no_rule_can_tell(store: Store) -> None:
+    snapshot = snapshot_at(store, START + 3 * DAY)
+    assert words(snapshot, START + 3 * DAY) == [("unwatched", "Not judged yet: baseline too short")]
+
+
+def test_green_is_shown_only_where_something_was_judged(store: Store) -> None:
+    by_verdicts = watched(alerts=(), drift=Drift(parse("ndcg@10"), mix_by="device"))
+    at = START + 3 * DAY
+    fill(store, by_verdicts, range(START, at, HOUR), fell(0, 0))
+    snapshot = shown(store, by_verdicts, at)
+    ((kind, said),) = words(snapshot, at)
+    assert kind == "unwatched"
+    assert re.match(r"Not judged yet: not enough data, still lacks a first reference: \d of 14 days", said)
+    assert "✓" not in page(snapshot, at).partition("</style>")[2]
+    assert words(replace(snapshot, verdict=None), at) == [("unwatched", "Not judged yet: not enough data")]
+    fill(store, by_verdicts, range(at, START + 20 * DAY, HOUR), fell(0, 0))
+    assert words(shown(store, by_verdicts, START + 20 * DAY), START + 20 * DAY) == [("ok", "OK")]
+
+
+def test_pending(store: Store) -> None:
+    at = FALL + 17 * HOUR
+    ((kind, text),) = words(snapshot_at(store, at), at)
+    assert kind == "pending"
+    assert text.startswith("Pending since 2022-01-18")
+
+
+def test_firing_says_all_that_on_call_needs(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    snapshot = snapshot_at(store, at)
+    assert snapshot.incident is not None
+    incident = snapshot.incident.incident
+    assert words(snapshot, at)[0] == ("critical", "Firing, bad since 2022-01-18 14:00 UTC")
+    said = page(snapshot, at)
+    assert re.search(r"<h3>ndcg@10 fell 1\d\.\d %, from 0\.\d+ to 0\.700</h3>", said)
+    for text in (
+        f'id="incident-{incident.id}"',
+        "not acknowledged",
+        "fired 2022-01-18 19:00 UTC",
+        "device=mobile 0.7",
+        "roll back or retrain",
+        'href="https://wiki.example.com/search"',
+    ):
+        assert text in said
+
+
+def test_who_acknowledged_and_until_when_it_is_silent(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    first = snapshot_at(store, at)
+    assert first.incident is not None
+    store.alerts.acknowledge(first.incident.incident.id, "ada", HOSTILE, float(at))
+    store.alerts.silence("search", time.time() - 5, time.time() + 3600, "ada", "")
+    said = page(shown(store, first.monitor, at), at)
+    assert "acknowledged by <b>ada</b> at 2022-01-19 06:00 UTC" in said
+    assert "<b>Silenced</b> until" in said
+    assert "<script>" not in said
+
+
+def test_it_is_shown_why_nobody_is_asked_to_retrain(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    snapshot = replace(snapshot_at(store, at), no_retraining_as="it has lasted 3 h of 1 d")
+    assert "No retraining is asked for now: it has lasted 3 h of 1 d." in page(snapshot, at)
+
+
+def test_a_retrain_recommendation_is_shown(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    snapshot = replace(snapshot_at(store, at), recommends_retraining=True)
+    said = page(snapshot, at)
+    assert "<b>Retraining:</b> Recommended. Make sure first that the labels are sound." in said
+
+
+def test_where_a_version_is_to_be_rolled_back_first_retraining_is_not_recommended_beside_it(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    snapshot = replace(snapshot_at(store, at), recommends_retraining=True)
+    assert snapshot.incident is not None
+    blamed = replace(snapshot.incident, findings=(replace(DROP, verdict="degraded", since=0, new_version=V2),))
+    said = page(replace(snapshot, incident=blamed), at)
+    assert "first think of rolling model version v2 back to v1" in said
+    assert "<b>Retraining:</b> Asked for, and that stands, but first roll back v2: retrain only if" in said
+    assert "ecommended" not in said
+
+
+def test_that_it_may_be_over_is_said_after_the_figures_and_what_to_do(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    snapshot = snapshot_at(store, at)
+    assert snapshot.incident is not None
+    rising = replace(DROP, rule="degraded", verdict="degraded", well_for=5 * HOUR)
+    slice_ = replace(SLICE, rule="degraded", verdict="degraded")
+    said = page(replace(snapshot, incident=replace(snapshot.incident, findings=(rising, slice_))), at)
+    told = "that is not sure yet, and ndcg@10 of device=mobile still fires, 21.4 % down.</p>"
+    assert said.index("</ul>") < said.index("<b>What to do:</b>") < said.index(told)
+
+
+def test_an_incident_has_one_length_wherever_it_is_shown(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    snapshot = snapshot_at(store, at)
+    assert snapshot.incident is not None
+    ends = {"search": snapshot.judged_until}
+    assert line(snapshot.incident, ends["search"]).endswith(
+        "bad since 2022-01-18 14:00 UTC, fired 2022-01-18 19:00 UTC, lasts for 16 h"
+    )
+    later = page(snapshot, at + 3 * HOUR)
+    assert "bad since 2022-01-18 14:00 UTC, for 16 h by what is judged · fired 2022-01-18 19:00 UTC" in later
+    assert ">incident, bad since 18 Jan 14:00</text>" in later
+    just_begun = replace(snapshot.incident, incident=replace(snapshot.incident.incident, began_at=at), findings=())
+    assert "lasts" not in line(just_begun, at)
+
+
+def test_the_words_over_a_picture_are_of_an_incident_that_is_to_be_seen_in_it(store: Store) -> None:
+    snapshot = snapshot_at(store, END)
+    (past,) = snapshot.incidents
+    until = snapshot.trails[0].drawn[-1].end
+    new = replace(
+        past, incident=replace(past.incident, began_at=until, opened_at=until, state="firing", closed_at=None)
+    )
+    shaded = stretches(snapshot.trails[0], (new, past))
+    assert [s.words for s in shaded] == ["incident of 18 Jan 14:00, lasted 2 d 3 h"]
+
+
+def test_the_words_over_two_incidents_do_not_run_into_each_other(store: Store) -> None:
+    snapshot = snapshot_at(store, END)
+    (past,) = snapshot.incidents
+    first, last = snapshot.trails[0].drawn[0].end, snapshot.trails[0].drawn[-1].end
+
+    def between(begin: float, end: float) -> StoredIncident:
+        began, closed = (int(first + share * (last - first)) for share in (begin, end))
+        about = replace(past.incident, began_at=began, opened_at=began, closed_at=None if end == 1 else closed)
+        return replace(past, incident=about)
+
+    for older, is_told in (((0.5, 0.7), False), ((0.3, 0.6), True)):
+        shaded = stretches(snapshot.trails[0], (between(0.9, 1), between(*older)))
+        assert [bool(s.words) for s in shaded] == [is_told, True]
+
+
+def test_a_value_that_is_new_since_the_fall_is_shown_beside_the_others_and_with_no_change(store: Store) -> None:
+    monitor = watched()
+    at = FALL + 30 * HOUR
+    fill(store, monitor, range(START, at, HOUR), lambda start, name: _version(start, name), ("v1", "v2"))
+    snapshot = shown(store, monitor, at)
+    assert snapshot.incident is not None
+    new, old = snapshot.series[0].comparison.slices
+    assert (new.key[1], new.since, new.before, new.change) == ("v2", FALL, None, None)
+    assert (new.value, new.others, new.beside) == pytest.approx((0.6, 0.8, -0.25))
+    assert (old.since, old.before) == (None, pytest.approx(0.8))
+    said = page(snapshot, at)
+    assert "new since 2022-01-18 00:00 UTC; the others 0.800 in the same hours (−25.0 %)" in said
+    row = said.partition('<th scope="row">device = v2</th>')[2].partition("</tr>")[0]
+    assert row.startswith("<td>–</td>")
+    assert "0.0000" not in row
+
+
+def _version(start: int, name: str) -> float | None:
+    """Of two versions, of which the second begins to serve with the fall, and is worse from its first hour on."""
+    if name == "v1":
+        return 0.8
+    return None if start < FALL else 0.6
+
+
+def test_the_page_says_what_it_is_told_to_above_all_and_how_rankmon_is_called(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    pictured = Pictured.of(at, snapshot_at(store, at))
+    pictured.notice, pictured.called = "All <made> up", "/opt/rankmon {} -c /etc/r.yaml"
+    said = render(pictured)
+    assert "<title>rankmon (All &lt;made&gt; up)</title>" in said
+    assert "<strong>All &lt;made&gt; up</strong>" in said
+    assert re.search(r"<code>/opt/rankmon explain-incident \w{10} -c /etc/r.yaml</code>", said)
+    pictured.called = ""
+    assert "explain-incident" not in render(pictured)
+
+
+def test_a_past_incident_with_its_begin_end_and_depth(store: Store) -> None:
+    snapshot = snapshot_at(store, END)
+    assert words(snapshot, END) == [("ok", "OK")]
+    (past,) = snapshot.incidents
+    row = page(snapshot, END).partition(f'<tr id="incident-{past.incident.id}">')[2].partition("</tr>")[0]
+    for text in ("2022-01-18 14:00 UTC", "critical", "0.700 (", "ndcg@10, rule drop", "resolved"):
+        assert text in row
+
+
+def test_labels_missing(store: Store) -> None:
+    monitor = watched(alerts=(Rule("labels", None, DAY, Floor(0.3, 0.3), severity="warning"),))
+    fill(store, monitor, range(START, FALL, HOUR), fell(0, 0))
+    fill(store, monitor, range(FALL, END, HOUR), fell(0, 0), labelled=0.1)
+    found = words(shown(store, monitor, END), END)
+    assert found[0][0] == "warning"
+    assert found[0][1].startswith("Labels missing, since")
+    assert found[1] == ("labels", "Labels missing: 10.0 % have one, 100.0 % usually")
+    assert COVERAGE in page(shown(store, monitor, END), END)
+
+
+def test_missing_judgments_are_told_as_a_share_of_the_items(store: Store) -> None:
+    labels = Rule("labels", None, DAY, Floor(0.3, 0.3), severity="warning")
+    monitor = replace(watched(alerts=(labels,)), recipe=Judgments(Relation(("judged",)), "query", "item", "grade"))
+    fill(store, monitor, range(START, FALL, HOUR), fell(0, 0))
+    fill(store, monitor, range(FALL, END, HOUR), fell(0, 0), labelled=0.1)
+    snapshot = shown(store, monitor, END)
+    told = [text for kind, text in words(snapshot, END) if kind == "labels"]
+    assert told == ["Labels missing: 10.0 % of items have a judgment, 100.0 % usually"]
+    shown_ = page(snapshot, END)
+    assert "Label coverage (items with a judgment) now, and usually" in shown_
+    assert "label coverage (items with a judgment) over 24h fell from" in shown_
+
+
+def test_no_data(store: Store) -> None:
+    snapshot = shown(store, watched(), END)
+    assert words(snapshot, END) == [("empty", "No data: no final window with enough of it read")]
+    assert "no final window with enough data yet" in page(snapshot, END)
+    unread = replace(snapshot, trails=())
+    several = render(Pictured.of(END, unread, replace(unread, monitor=replace(watched(), name="other"))))
+    assert several.count('soft">newest request never</span>') == 2
+
+
+def test_an_incident_whose_rule_cannot_be_judged_now_says_of_when_its_figures_are(store: Store) -> None:
+    snapshot = snapshot_at(store, END, rise=END)
+    assert snapshot.incident is not None
+    assert "it could not be judged since" not in page(snapshot, END)
+    later = [replace(r, evaluation=replace(r.evaluation, unknown="no value", end=END + DAY)) for r in snapshot.readings]
+    held = page(replace(snapshot, readings=tuple(later)), END + DAY)
+    assert "That was at 2022-01-21 00:00 UTC; it could not be judged since." in held
+
+
+def test_a_stale_source_and_a_failing_run(store: Store) -> None:
+    snapshot = snapshot_at(store, FALL)
+    later = FALL + 4 * HOUR
+    assert [kind for kind, _ in words(snapshot, later)] == ["failing", "stale"]
+    store.record("search", last_error=f"the source refuses {HOSTILE}")
+    broken = shown(store, snapshot.monitor, FALL)
+    assert words(broken, FALL)[0] == ("failing", "Failing; last success 2022-01-17 23:59 UTC")
+    assert "the source refuses &lt;script&gt;" in page(broken, FALL)
+
+
+def test_a_source_is_stale_once_it_is_silent_for_longer_than_max_quiet_and_not_before(store: Store) -> None:
+    snapshot = snapshot_at(store, FALL)
+    quiet_at_night = replace(snapshot, monitor=replace(snapshot.monitor, max_quiet=10 * HOUR, deadline=DAY))
+    assert words(quiet_at_night, FALL + 10 * HOUR) == [("ok", "OK")]
+    assert words(quiet_at_night, FALL + 11 * HOUR) == [("stale", "Source stale: no request since 2022-01-17 23:58 UTC")]
+    never_quiet = replace(snapshot, monitor=replace(snapshot.monitor, max_quiet=HOUR // 2, deadline=DAY))
+    assert [kind for kind, _ in words(never_quiet, FALL + HOUR)] == ["stale"]
+
+
+def test_a_replay_that_runs_fast_is_stale_only_after_a_real_minute(store: Store) -> None:
+    snapshot = snapshot_at(store, FALL)
+    assert [s.kind for s in states_of(snapshot, FALL + 4 * HOUR, speed=600)] == ["ok"]
+    assert [s.kind for s in states_of(snapshot, FALL + 11 * HOUR, speed=600)] == ["failing", "stale"]
+
+
+def test_every_kind_of_state_has_its_look() -> None:
+    style = (Path(__file__).parents[2] / "monitor" / "page" / "templates" / "style.css").read_text(encoding="utf-8")
+    plain = {"info", "unwatched"}  # as any other
+    assert [k for k in KINDS if f".state.{k}" not in style] == [k for k in KINDS if k in plain]
+
+
+# ---- markup --------------------------------------------------------------------------------------------------------
+
+
+class Outline(HTMLParser):
+    """Elements and ids; fails where elements are not closed in order."""
+
+    VOID = frozenset({"meta", "link", "path", "rect"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.names: set[str] = set()
+        self.targets: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        self.targets += [value or "" for name, value in attrs if name in ("href", "src", "aria-labelledby")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_text_from_outside_is_text(store: Store) -> None:
+    monitor = watched(labels=((HOSTILE, HOSTILE),))
+    fill(store, monitor, range(START, END, HOUR), fell(FALL, RISE), devices=("mobile", HOSTILE))
+    snapshot = replace(shown(store, monitor, END), refused=MappingProxyType({HOSTILE: 3}))
+    outline = Outline(page(snapshot, END))
+    assert not outline.names & {"script", "img", "iframe", "object"}
+    assert "&lt;script&gt;" in page(snapshot, END)
+    assert "{{ 7*7 }}" in page(snapshot, END)
+
+
+def test_ids_are_unique_and_every_link_within_the_page_has_its_place(store: Store) -> None:
+    first = snapshot_at(store, END)
+    others = [replace(first, monitor=replace(first.monitor, name=n), incidents=()) for n in ("a.b-c", "main")]
+    outline = Outline(render(Pictured.of(END, first, *others)))
+    assert len(outline.ids) == len(set(outline.ids))
+    for target in outline.targets:
+        if target.startswith("#"):
+            assert target[1:] in outline.ids
+
+
+def test_a_chart_escapes_its_words() -> None:
+    shown = Plot(HOSTILE, HOSTILE, HOSTILE, Line(HOSTILE, [0, DAY], [0.1, 0.2]), DAY, (), [Stretch(0, DAY, HOSTILE)])
+    assert "script" not in Outline(plot(shown)).names
+    assert "script" not in Outline(spark([0.1], 0, 1, HOSTILE)).names
+
+
+# ---- charts --------------------------------------------------------------------------------------------------------
+
+
+def points_of(svg: str, name: str) -> list[list[tuple[float, float]]]:
+    """Each path of a class as its points."""
+    paths = re.findall(f'<path class="{name}" d="M([^"]+)"', svg)
+    return [[(float(x), float(y)) for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)", path)] for path in paths]
+
+
+def test_a_line_stands_where_its_values_are() -> None:
+    svg = plot(Plot("p", "t", "s", Line("v", [0, DAY, 2 * DAY], [0.0, 0.5, 1.0]), DAY))
+    assert points_of(svg, "value") == [[(0, 300), (500, 150), (1000, 0)]]
+    assert points_of(svg, "last") == [[(1000, 0)]]
+
+
+def test_missing_points_leave_a_gap() -> None:
+    svg = plot(Plot("p", "t", "s", Line("v", [0, 1, 2, 3, 9], [0.1, 0.2, None, 0.3, 0.4]), 1))
+    assert [len(run) for run in points_of(svg, "value")] == [2, 1, 1]
+
+
+def test_the_interval_is_a_band_and_limits_are_lines() -> None:
+    line = Line("v", [0, 1], [0.5, 0.5], [0.4, 0.45], [0.6, 0.55])
+    svg = plot(Plot("p", "t", "s", line, 1, [("baseline", [0.6, 0.6]), ("threshold", [None, 0.4])]))
+    assert len(points_of(svg, "band")[0]) == 4
+    assert [len(run) for run in points_of(svg, "baseline")] == [2]
+    assert [len(run) for run in points_of(svg, "threshold")] == [1]
+
+
+def test_an_incident_shades_its_time_and_no_more_than_the_plot() -> None:
+    line = Line("v", [0, 10], [0.1, 0.2])
+    svg = plot(Plot("p", "t", "s", line, 10, (), [Stretch(5, 7, "a"), Stretch(-5, 1, "b"), Stretch(9, 99, "c")]))
+    spans = re.findall(r'<rect class="incident" x="([\d.]+)" width="([\d.]+)"', svg)
+    assert [(float(x), float(w)) for x, w in spans] == [(500, 200), (0, 100), (900, 100)]
+
+
+def test_what_hardly_moves_is_drawn_flat() -> None:
+    low, high, _ = Plot("p", "t", "s", Line("v", [0, 1], [0.5, 0.500001]), 1).scale
+    assert high - low >= 0.01
+
+
+def test_the_overview_does_not_blow_up_what_hardly_moves(store: Store) -> None:
+    monitor = watched()
+    fill(store, monitor, range(START, END, HOUR), lambda start, _: 0.8 + start // DAY % 2 / 1000)
+    (run,) = points_of(overview_spark(shown(store, monitor, END).trails[0]), "value")
+    heights = [y for _, y in run]
+    assert max(heights) - min(heights) < 3  # of 24
+
+
+def test_nothing_to_draw_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no value"):
+        plot(Plot("p", "t", "s", Line("v", [0], [None]), 1))
+
+
+def test_a_thinned_trail_is_even_and_ends_at_the_newest(store: Store) -> None:
+    (trail,) = snapshot_at(store, END).trails
+    few = thinned(trail, 40)
+    assert len(few) <= 41
+    assert few[-1].end == END
+    assert len({b.end - a.end for a, b in pairwise(few[:-1])}) == 1
+
+
+def test_values_too_few_to_be_drawn_are_no_fault(store: Store) -> None:
+    snapshot = snapshot_at(store, END)
+    (trail,) = snapshot.trails
+    blank = [replace(p, value=None) for p in trail.points]
+    holey = replace(trail, points=(*blank[:7], trail.points[7], *blank[8:]), newest=blank[-1])
+    assert render(Pictured.of(END, replace(snapshot, trails=(holey,) * 30)))
+
+
+def test_the_picture_is_described_in_words(store: Store) -> None:
+    said = page(snapshot_at(store, END), END)
+    assert '<title id="plot:search:0-title">ndcg@10 over 24h of search</title>' in said
+    assert "lowest 0.700 at" in said
+    assert "1 incident in this time" in said
+
+
+def test_short_windows_have_a_plot_of_the_last_day_beside_that_of_six_weeks(store: Store) -> None:
+    monitor = watched(bucket=300, windows=(HOUR,), alerts=(replace(RULE, window=HOUR),))
+    end = START + 2 * DAY
+    fallen = end - 9 * HOUR + 1800  # between two points of the six weeks
+    fill(store, monitor, range(START, end, 300), fell(fallen, fallen + HOUR))
+    said = page(shown(store, monitor, end), end)
+    assert "<h4>The last 3d</h4>" in said
+    assert '<title id="plot:search:0:recent-title">ndcg@10 over 1h of search, the last 3d</title>' in said
+    assert ("A point every 4h." in said, "A point every 15m." in said) == (True, True)
+    assert "lowest 0.700 at 2022-01-02 16:30 UTC" in said
+
+
+def test_an_incident_between_two_points_of_the_six_weeks_has_its_lowest_value(store: Store) -> None:
+    rule = Rule("low", RULE.measure, HOUR, Floor(0.75, 0.75), min_requests=1)
+    monitor = watched(bucket=300, windows=(HOUR,), alerts=(rule,))
+    end = START + 2 * DAY
+    fallen = end - 9 * HOUR + 1800
+    fill(store, monitor, range(START, end, 300), fell(fallen, fallen + HOUR))
+    assert '<td class="number">0.700</td>' in page(shown(store, monitor, end), end)
+
+
+# ---- many monitors -------------------------------------------------------------------------------------------------
+
+
+def many(store: Store, count: int, devices: int = 2) -> Pictured:
+    names = tuple(f"device-{i}" for i in range(devices))
+    monitor = watched()
+    fill(store, monitor, range(START, END, HOUR), lambda t, d: 0.5 + hash((t // DAY, d)) % 1000 / 3000, names)
+    one = shown(store, monitor, END)
+    return Pictured.of(END, *(replace(one, monitor=replace(monitor, name=f"m{i:03}")) for i in range(count)))
+
+
+def test_a_few_monitors_are_shown_in_full_below_an_overview_with_the_worst_first(store: Store) -> None:
+    well = snapshot_at(store, END)
+    bad = replace(well, monitor=replace(well.monitor, name="z"), progress=replace(well.progress, last_error="away"))
+    said = render(Pictured.of(END, well, bad))
+    assert said.index('href="#z"') < said.index('href="#search"')
+    assert said.index('<article id="z"') < said.index('<article id="search"')
+
+
+def test_many_monitors_are_an_overview_that_keeps_the_place_of_every_notification(store: Store) -> None:
+    served = many(store, 30)
+    said = render(served)
+    assert "<article" not in said
+    for name in served.board.snapshots:
+        assert f'<li id="{name}">' in said
+        assert f'href="monitors/{name}"' in said
+    detail = render_monitor(served, "m007")
+    assert detail is not None
+    assert '<article id="m007"' in detail
+    assert 'href="../metrics"' in detail
+
+
+def test_there_is_no_page_of_an_unknown_monitor(store: Store) -> None:
+    assert render_monitor(Pictured.of(END, snapshot_at(store, END)), "none") is None
+
+
+def test_two_hundred_monitors_with_twenty_slices_stay_small_and_quick(store: Store) -> None:
+    served = many(store, 200, devices=20)
+    took = []
+    for _ in range(3):
+        began = time.perf_counter()
+        said = render(served)
+        detail = render_monitor(served, "m000")
+        took.append(time.perf_counter() - began)
+    assert min(took) < 1, took
+    assert detail is not None
+    assert len(gzip.compress(said.encode(), 5)) < 200_000
+    assert len(detail.encode()) < 200_000
+
+
+def test_an_empty_board_says_so() -> None:
+    assert "No monitor has a snapshot yet." in render(Pictured.of(END))
