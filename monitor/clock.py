@@ -40,3 +40,15 @@ class ReplayClock:
     def now(self) -> float:
         """Seconds since 1970 UTC, in the replay."""
         return self.start + (time.monotonic() - self._began) * self.speed
+
+
+@dataclass
+class ManualClock:
+    """Stands still at `time` until somebody sets it."""
+
+    time: float
+    speed: float = 1.0
+
+    def now(self) -> float:
+        """Seconds since 1970 UTC, as set."""
+        return self.time

@@ -123,7 +123,7 @@ def shop(folder: Path) -> None:
     """The simulated shop of the demo: a version that ranks worse on mobile, lost clicks, a campaign."""
     import sqlalchemy as sa
 
-    from monitor.cli.demo import CONFIG
+    from monitor.cli.commands.demo import CONFIG
     from monitor.demo.shop import Shop, Story, create_schema
 
     engine = sa.create_engine(f"sqlite:///{folder}/full.db")
@@ -205,17 +205,6 @@ SCORED = {f"scorer-{seed}": seed for seed in SEEDS}
 
 
 @dataclass
-class _Hand:
-    """A clock that is set."""
-
-    time: float
-    speed: float = 1.0
-
-    def now(self) -> float:
-        return self.time
-
-
-@dataclass
 class _Arriving:
     """The database that the monitor reads, to which the rest of the log comes as time goes by."""
 
@@ -285,10 +274,11 @@ def _command(*arguments: str) -> str:
 
 def _cycles(log: Log, folder: Path, arriving: _Arriving) -> list[Fact]:
     """Run a cycle of each monitor at each step, and tell the metrics at the end."""
+    from monitor.clock import ManualClock
     from monitor.config import load
     from monitor.service.app import App
 
-    clock = _Hand(log.live)
+    clock = ManualClock(log.live)
     app = App(load(folder / "rankmon.yaml", {}), clock)
     try:
         app.prepare()

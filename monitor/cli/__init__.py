@@ -8,16 +8,20 @@ as it must; 4 the store did not; 5 another process is writing the monitor; 6 a r
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
+import pkgutil
 import signal
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
 
 from monitor import __version__
-from monitor.cli.listing import Listing
+from monitor.cli import commands
+from monitor.cli.common import Listing, first_sentence
 from monitor.errors import (
     NO_MEMORY,
     ClockError,
@@ -48,85 +52,22 @@ EXIT_CODES: tuple[tuple[type[RankmonError], int], ...] = (
     (Stopped, INTERRUPTED),
 )
 
-_COMMANDS = {
-    "run": ("daemon:run", "Run the daemon: read, compute, store and serve until SIGTERM."),
-    "once": ("daemon:once", "Run one cycle of each monitor in the foreground, send notifications, and exit."),
-    "backfill": ("backfill:backfill", "Compute the past."),
-    "verify": (
-        "verify:verify",
-        "Read final buckets again in every way, and compare them with each other and with what is stored.",
-    ),
-    "series": (
-        "series:series",
-        "Print or export the stored series: value, 95 % interval, requests, empty ratio, label coverage, completeness.",
-    ),
-    "score": ("score:score", "Compute ranking measures on files."),
-    "inspect": (
-        "inspect:inspect",
-        "Print one request from the source: its rows, events, grades, and how each value is computed.",
-    ),
-    "explain": (
-        "explain:explain",
-        "Show how each monitor is read, and why: row by row (pull), or as sums made by its database (pushdown).",
-    ),
-    "status": ("status:status", "Show each monitor as stored: last success, newest windows, verdict, alerts."),
-    "incidents": ("incidents:incidents", "List, show and acknowledge incidents, and silence a monitor for a time."),
-    "explain-incident": (
-        "explain_incident:explain_incident",
-        "Explain an incident: what fell, where, by how much, and which requests lost most.",
-    ),
-    "versions": (
-        "versions:versions",
-        "Compare two model versions over one period, and show all versions with their intervals.",
-    ),
-    "baseline": ("baseline:baseline", "Show the baseline of a monitor's verdicts, or start a new one."),
-    "slices": (
-        "slices:slices",
-        "Show which slice values have a series of their own, or free places for other values.",
-    ),
-    "replay": (
-        "replay:replay",
-        "Replay the stored past: how often it would have paged, when, why and for how long, next to plain thresholds.",
-    ),
-    "power": (
-        "power:power",
-        "Print the smallest drop that shows within 24 hours, for each series at its traffic and noise.",
-    ),
-    "test-alert": (
-        "test_alert:test_alert",
-        "Send a test notification to each channel's receivers, directly, and print their answers.",
-    ),
-    "healthcheck": (
-        "healthcheck:healthcheck",
-        "Ask the daemon on this machine whether it is healthy.",
-    ),
-    "check-config": (
-        "check:check_config",
-        "Check the configuration: all mistakes at once, each with file, line and fix.",
-    ),
-    "migrate": ("daemon:migrate", "Migrate the store to this version's schema."),
-    "hash-password": ("hash_password:hash_password", "Print a line for basic_auth_users in web.config_file."),
-    "demo": ("demo:demo", "Simulate a shop with 35 days of searches, watch its ranking fall, and go on live."),
-    "version": ("version:version", "Print the version of rankmon and of Python."),
-}
-"""Where a command is, and the first sentence of its docstring, so that `--help` imports none of them."""
-
 
 class _Commands(Listing):
-    """Imports a command's module when it is asked for."""
+    """The files of `monitor.cli.commands`: one is imported when its command is asked for, none for the list."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return sorted(name.replace("_", "-") for _, name, _ in pkgutil.iter_modules(commands.__path__))
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
+        if name not in self.list_commands(ctx):
             return None
-        module, _, attribute = _COMMANDS[name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(f"monitor.cli.{module}"), attribute)
-        return command
+        module = name.replace("-", "_")
+        found: click.Command = getattr(importlib.import_module(f"{commands.__name__}.{module}"), module)
+        return found
 
     def sentences(self, ctx: click.Context) -> list[tuple[str, str]]:
-        return [(name, sentence) for name, (_, sentence) in _COMMANDS.items()]
+        return [(name, first_sentence(_docstring(name.replace("-", "_")))) for name in self.list_commands(ctx)]
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -137,6 +78,13 @@ class _Commands(Listing):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         return result
+
+
+def _docstring(module: str) -> str:
+    """Of a file of a command, without importing it."""
+    spec = importlib.util.find_spec(f"{commands.__name__}.{module}")
+    path = Path(str(spec and spec.origin))
+    return path.read_text(encoding="utf-8").partition('"""')[2].partition('"""')[0]
 
 
 @click.group(

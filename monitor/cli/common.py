@@ -25,6 +25,45 @@ if TYPE_CHECKING:
     from monitor.store import Store
     from monitor.types import Monitor
 
+
+class Listing(click.Group):
+    """A group that lists each command with its whole first sentence: click would cut what does not fit beside it."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(self.sentences(ctx))
+
+    def sentences(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """(name, what it does) of each command."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        return [(name, first_sentence(one.help or "")) for name, one in found if one is not None]
+
+
+def first_sentence(text: str) -> str:
+    """Up to the first full stop."""
+    return " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".") + "."
+
+
+def command(function: Callable[..., Any]) -> click.Command:
+    """The command of a file in `monitor.cli.commands`: the file gives its name, the file's docstring its help."""
+    module = sys.modules[function.__module__]
+    return click.command(_name(module.__name__), help=module.__doc__)(function)
+
+
+def group(module: str) -> click.Group:
+    """As `command`, for commands with commands of their own."""
+    return Listing(_name(module), help=sys.modules[module].__doc__, no_args_is_help=True)
+
+
+def _name(module: str) -> str:
+    return module.rpartition(".")[2].replace("_", "-")
+
+
+def format_option(*formats: str) -> Callable[[Any], Any]:
+    """The option, whose argument is `style`; the first of the formats is what people read."""
+    return click.option("--format", "style", type=click.Choice(formats), default=formats[0], show_default=True)
+
+
 INTERRUPT_EVERY = 0.2
 """Seconds between attempts to end what is being read."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from monitor.cli.explain_incident_versions import shown
-from monitor.cli.tables import count, number, percent, table
+from monitor.cli.render import count, number, percent, table
 from monitor.conditions.verdict_hours import step_of
 from monitor.conditions.verdict_words import NAMES
 from monitor.drift.verdicts import SLICE_KINDS

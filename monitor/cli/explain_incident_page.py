@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from monitor.causes.diagnosis import BASELINE, BEFORE
+from monitor.cli.commands.incidents import line
 from monitor.cli.explain_incident_hours import hour_by_hour
 from monitor.cli.explain_incident_versions import compared, shown, versions
-from monitor.cli.incidents import line
-from monitor.cli.tables import count, number, percent, table
+from monitor.cli.render import count, number, percent, table
 from monitor.conditions.finding_words import may_be_well, sentence
 from monitor.conditions.findings import Finding
 from monitor.conditions.thresholds import ConditionName

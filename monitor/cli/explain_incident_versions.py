@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from monitor.causes.versions import ALL_THE_TIME, FEWEST_OF_PLACE
-from monitor.cli.tables import count, number, percent, table
+from monitor.cli.render import count, number, percent, table
 from monitor.messages.words import plain, utc
 from monitor.types import NONE, format_duration
 

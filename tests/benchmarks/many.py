@@ -20,6 +20,7 @@ import numpy as np
 import sqlalchemy as sa
 from apscheduler.events import EVENT_JOB_EXECUTED
 
+from monitor.clock import ManualClock
 from monitor.config import load
 from monitor.config.values import Config
 from monitor.errors import StoreError
@@ -267,23 +268,11 @@ def _daemon(folder: Path, now: int, pace: float) -> Done:
 
 
 @dataclass
-class _Hand:
-    """A clock that is set by hand; `speed` says how often monitors run, at first as good as never by themselves."""
-
-    time: float
-    speed: float = 1e-6
-
-    def now(self) -> float:
-        """Seconds since 1970."""
-        return self.time
-
-
-@dataclass
 class _Daemon:
     """A daemon, its clock, and how its rounds went."""
 
     app: App
-    clock: _Hand
+    clock: ManualClock
     ended: Counter[str] = field(default_factory=Counter)
 
     def counted(self, name: str, monitor: str = "") -> int:
@@ -330,7 +319,7 @@ class _Daemon:
 
 def main(folder: Path, now: int, pace: float) -> Done:
     """Run the daemon: all for the first time, all with a new bucket, all without one, then for a while by itself."""
-    clock, began = _Hand(now), time.perf_counter()
+    clock, began = ManualClock(now), time.perf_counter()
     app = App(load(folder / "many.yaml", {}), clock)
     daemon = _Daemon(app, clock)
     daemon.listen()

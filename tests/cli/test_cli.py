@@ -20,9 +20,9 @@ import pytest
 import sqlalchemy as sa
 
 import monitor.cli as cli
-from monitor.cli.backfill import fill
-from monitor.cli.daemon import LOOK_EVERY
-from monitor.cli.listing import first_sentence
+from monitor.cli.commands.backfill import fill
+from monitor.cli.commands.run import LOOK_EVERY
+from monitor.cli.common import first_sentence
 from monitor.clock import ReplayClock
 from monitor.config import load
 from monitor.errors import Stopped
@@ -43,6 +43,7 @@ from tests.support.tallies import bear_out, watched
 
 __all__ = ["filled", "shop_url"]
 
+COMMANDS = cli.cli.list_commands(click.Context(cli.cli))
 SPAN = ("--from", BEGIN.isoformat(), "--to", at(END).isoformat())
 
 
@@ -102,7 +103,7 @@ def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- help and usage ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", cli._COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str, rankmon: Rankmon) -> None:
     shown = rankmon(command, "--help")
     assert shown.code == 0
@@ -113,17 +114,17 @@ def test_every_command_has_help(command: str, rankmon: Rankmon) -> None:
 def test_the_help_lists_the_commands_and_the_exit_codes(rankmon: Rankmon) -> None:
     shown = rankmon("-h")
     assert shown.code == 0
-    for command in cli._COMMANDS:
+    for command in COMMANDS:
         assert f"\n  {command} " in shown.out
     for text in ("0 done", "1 a fault", "2 wrong usage", "3 a source", "4 the store", "5 another", "130 interrupted"):
         assert text in " ".join(shown.out.split())
 
 
-@pytest.mark.parametrize(("command", "sentence"), [(name, said) for name, (_, said) in cli._COMMANDS.items()])
+@pytest.mark.parametrize(("command", "sentence"), cli.cli.sentences(click.Context(cli.cli)))
 def test_the_list_says_of_a_command_what_its_own_help_begins_with(command: str, sentence: str) -> None:
     found = cli.cli.get_command(click.Context(cli.cli), command)
     assert found is not None
-    assert sentence == first_sentence(found)
+    assert sentence == first_sentence(found.help or "")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_the_list_says_of_a_command_what_its_own_help_begins_with(command: str, 
         ("cli.run(['--help'])", {"yaml", "pydantic", "numpy", "sqlalchemy"}),
         ("cli.run(['healthcheck'])", {"pydantic", "numpy", "sqlalchemy"}),
         ("import monitor.config.shape", {"numpy", "sqlalchemy"}),
-        ("import monitor.cli.daemon; cli.run(['once'])", {"alembic", "pandas"}),
+        ("import monitor.cli.commands.run; cli.run(['once'])", {"alembic", "pandas"}),
     ],
     ids=["help", "healthcheck", "configuration", "daemon"],
 )
@@ -338,7 +339,7 @@ def test_a_store_that_does_not_answer_exits_with_4(
 
 @pytest.mark.usefixtures("stopped_clock")
 def test_status_tells_what_the_store_knows(rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monitor.cli.status.time.time", lambda: SETTLED + 7200.0)
+    monkeypatch.setattr("monitor.cli.commands.status.time.time", lambda: SETTLED + 7200.0)
     setting.write(of_shop("shop", "ndcg@10, mrr@5"))
     rankmon("once")
     told = rankmon("status")
@@ -366,7 +367,7 @@ def test_status_says_plainly_that_the_times_of_a_store_lie_ahead_of_the_machines
 ) -> None:
     setting.write(of_shop("shop", "ndcg@10, mrr@5"))
     rankmon("once")
-    monkeypatch.setattr("monitor.cli.status.time.time", lambda: SETTLED - 10 * 86400.0)
+    monkeypatch.setattr("monitor.cli.commands.status.time.time", lambda: SETTLED - 10 * 86400.0)
     first, second, *_ = rankmon("status").out.splitlines()
     last, own = utc(SETTLED), utc(SETTLED - 10 * 86400)
     assert first == f"shop: last success at {last}, newest request at 2026-02-05 00:46 UTC"
@@ -383,12 +384,12 @@ def test_status_says_where_the_requests_do_not_bear_the_clock_out(
     store = new_store(setting.store, 30)
     bear_out(store, END, watched("shop"))
     store.close()
-    monkeypatch.setattr("monitor.cli.status.time.time", lambda: END + 3 * 365 * 86400.0)
+    monkeypatch.setattr("monitor.cli.commands.status.time.time", lambda: END + 3 * 365 * 86400.0)
     assert rankmon("status").out.splitlines()[-1] == (
         f"clock: by this clock it is {utc(END + 3 * 365 * 86400)}, but requests are stored up to {utc(END)} only; see "
         f"whether the clock is right; until they agree, history is only forgotten as of {utc(END)}"
     )
-    monkeypatch.setattr("monitor.cli.status.time.time", lambda: END + 86400.0)
+    monkeypatch.setattr("monitor.cli.commands.status.time.time", lambda: END + 86400.0)
     assert "clock: " not in rankmon("status").out
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from monitor import cli
+from monitor.cli.commands.demo import _acts, _story
 from monitor.cli.common import called
-from monitor.cli.demo import _acts, _story
 from monitor.messages.words import command
 from tests.support.processes import ROOT
 

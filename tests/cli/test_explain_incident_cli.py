@@ -420,7 +420,7 @@ def test_without_queries_versions_are_not_counted_against_a_median(
 def test_of_a_part_of_the_requests_versions_have_no_first_and_last(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("monitor.cli.versions.MOST", 500)
+    monkeypatch.setattr("monitor.cli.commands.versions.MOST", 500)
     monkeypatch.setattr("monitor.causes.sample.PIECE", 50)
     assert run(folder, "versions", "shop", "--to", "2026-02-19") == 0
     assert "At different times: the difference may be of the time." in capsys.readouterr().out

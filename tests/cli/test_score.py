@@ -813,7 +813,7 @@ def test_the_trec_eval_names_in_the_help_are_those_that_are_tested() -> None:
 
 
 def test_the_command_is_imported_without_pandas_and_rich() -> None:
-    code = "import sys, monitor.cli.score; print(sorted({'pandas', 'numpy', 'rich'} & set(sys.modules)))"
+    code = "import sys, monitor.cli.commands.score; print(sorted({'pandas', 'numpy', 'rich'} & set(sys.modules)))"
     root = Path(scoring.__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from monitor.cli.status import verdict_of
+from monitor.cli.commands.status import verdict_of
 from monitor.conditions.arrivals import Arrived, Misread, late, stale
 from monitor.drift.series import HOUR, Hours
 from monitor.service.snapshot import take_snapshot

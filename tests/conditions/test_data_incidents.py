@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from monitor.cli import incidents, status
+from monitor.cli.commands import incidents, status
 from monitor.cli.explain_incident_hours import hour_by_hour, hours_of
 from monitor.cli.explain_incident_page import Told
 from monitor.cli.explain_incident_page import lines as explained

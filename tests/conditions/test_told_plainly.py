@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from monitor.cli.commands.power import series_name
+from monitor.cli.commands.series import _readable
+from monitor.cli.commands.status import _alert
 from monitor.cli.explain_incident_page import _before, _fell
-from monitor.cli.power import series_name
-from monitor.cli.series import _readable
-from monitor.cli.status import _alert
 from monitor.conditions.findings import Beside
 from monitor.conditions.incident import Incident, Placed
 from monitor.conditions.thresholds import Change, State

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from monitor.cli.incidents import judged_until, line
+from monitor.cli.commands.incidents import judged_until, line
 from monitor.conditions.rules import Baseline, Drop, Floor, Rule
 from monitor.evaluation import CHANGED, GOES_ON, GONE, REMOVED, RESTATED, Telling, following, withdraw
 from monitor.measures.measure import parse

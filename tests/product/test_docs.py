@@ -13,7 +13,7 @@ import click
 import pytest
 import yaml
 
-from monitor.cli import _COMMANDS, cli
+from monitor.cli import cli
 from monitor.config import json_schema, load
 from monitor.measures.measure import SPECS, parse
 from monitor.types import format_duration
@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 WIDEST = 130
 """Characters of a line that is no row of a table."""
+COMMANDS = cli.list_commands(click.Context(cli))
 LONGEST_README = 250
 """Lines: more belongs into docs/."""
 
@@ -55,7 +56,7 @@ def test_the_references_are_whole() -> None:
     keys = {k for part in (schema, *schema["$defs"].values()) for k in part.get("properties", {})}
     assert len(keys) > 40
     assert {k for k in keys if f"| `{k}`" not in references.PAGES["configuration"]()} == set()
-    assert [c for c in _COMMANDS if f"## rankmon {c}\n" not in references.PAGES["commands"]()] == []
+    assert [c for c in COMMANDS if f"## rankmon {c}\n" not in references.PAGES["commands"]()] == []
     assert references.PAGES["metrics"]().count("| `rankmon_") > 40
 
 
@@ -83,7 +84,7 @@ def calls() -> Iterator[Any]:
         for line in "".join(blocks).replace("\\\n", " ").splitlines():
             for part in re.sub(r"\s+#.*", "", line).removeprefix("$ ").split(" && "):
                 call = re.search(r"(?:^|\s)(?:\.venv/bin/)?rankmon (.+)", part.strip())
-                if call is not None and call[1].split()[0] in _COMMANDS:
+                if call is not None and call[1].split()[0] in COMMANDS:
                     yield pytest.param(call[1], id=f"{named(page)}: {call[1]}")
 
 

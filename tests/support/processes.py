@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
 _ZYGOTE = """
 import gc, json, os, pkgutil, sys
 import alembic.command, alembic.config, alembic.script, pandas, psycopg, rich.progress
-import monitor.service.app, monitor.cli.backfill, monitor.cli.daemon
+import monitor.service.app, monitor.cli.commands.backfill, monitor.cli.commands.run
 run = pkgutil.resolve_name(sys.argv[1])
 gc.freeze()
 for line in sys.stdin:

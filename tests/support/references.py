@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import click
 
-from monitor.cli import _COMMANDS, cli
+from monitor.cli import cli
 from monitor.config.reference import reference
 from monitor.drift.verdicts import Alarm, Verdict
 from monitor.measures.measure import parse
@@ -51,7 +51,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
 def commands() -> str:
     """Every command with its options."""
     parts = ["# Commands\n", " ".join((cli.epilog or "").split())]
-    for name in _COMMANDS:
+    for name in cli.list_commands(click.Context(cli)):
         found = cli.get_command(click.Context(cli), name)
         assert found is not None
         parts += _command(found, f"rankmon {name}")

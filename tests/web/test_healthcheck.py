@@ -171,7 +171,7 @@ def test_systemd_hears_that_the_daemon_is_ready_and_lives(site: Site, tmp_path: 
 def test_a_lack_of_memory_is_told_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("monitor.cli.version.platform.python_version", lambda: "x" * 2**62)
+    monkeypatch.setattr("monitor.cli.commands.version.platform.python_version", lambda: "x" * 2**62)
     assert cli.run(["version"]) == 1
     assert (
         capsys.readouterr().err

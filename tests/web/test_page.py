@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import pytest
 
-from monitor.cli.incidents import line
+from monitor.cli.commands.incidents import line
 from monitor.conditions.findings import NewVersion
 from monitor.conditions.rules import COVERAGE, Floor, Rule
 from monitor.measures.measure import parse

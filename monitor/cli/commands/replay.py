@@ -1,4 +1,9 @@
-"""`rankmon replay`: a back-test over what is stored."""
+"""Replay the stored past: how often it would have paged, when, why and for how long, next to plain thresholds.
+
+The daemon's own code judges each window by what was known then. Nothing is stored and nobody is notified. With
+another --config, its alert rules and `drift` are tried; series must have the same definition, or be backfilled
+first. A monitor without stored data is skipped, and the exit code says so.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +14,17 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import Instant, config_option, load_config, monitors_option, pick_monitors, stored
-from monitor.cli.formats import format_option
-from monitor.cli.tables import table
+from monitor.cli.common import (
+    Instant,
+    command,
+    config_option,
+    format_option,
+    load_config,
+    monitors_option,
+    pick_monitors,
+    stored,
+)
+from monitor.cli.render import table
 from monitor.conditions.verdict_words import NAMES, named
 from monitor.errors import InputError
 from monitor.messages.words import lasting, utc
@@ -29,7 +42,7 @@ MOST_SERIES = 3
 """Of a rule that are named."""
 
 
-@click.command()
+@command
 @config_option
 @monitors_option
 @click.option("--from", "since", type=Instant(), help="Start (default: the first stored bucket).")
@@ -51,12 +64,6 @@ def replay(
     chart: Path | None,
     style: str,
 ) -> int:
-    """Replay the stored past: how often it would have paged, when, why and for how long, next to plain thresholds.
-
-    The daemon's own code judges each window by what was known then. Nothing is stored and nobody is notified. With
-    another --config, its alert rules and `drift` are tried; series must have the same definition, or be backfilled
-    first. A monitor without stored data is skipped, and the exit code says so.
-    """
     from monitor.evaluation import replay as past
     from monitor.service.retention import what_lacks
 

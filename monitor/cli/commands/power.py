@@ -1,4 +1,8 @@
-"""`rankmon power`."""
+"""Print the smallest drop that shows within 24 hours, for each series at its traffic and noise.
+
+That is the drop that the verdict `degraded` finds in time in at least half of the cases. Larger drops are found
+sooner, smaller ones later or never.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import config_option, load_config, monitors_option, pick_monitors, stored
-from monitor.cli.formats import format_option
-from monitor.cli.tables import count, number, percent, table
+from monitor.cli.common import (
+    command,
+    config_option,
+    format_option,
+    load_config,
+    monitors_option,
+    pick_monitors,
+    stored,
+)
+from monitor.cli.render import count, number, percent, table
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,16 +31,11 @@ if TYPE_CHECKING:
     from monitor.types import Monitor
 
 
-@click.command()
+@command
 @config_option
 @monitors_option
 @format_option("table", "json")
 def power(config_path: Path, names: tuple[str, ...], style: str) -> None:
-    """Print the smallest drop that shows within 24 hours, for each series at its traffic and noise.
-
-    That is the drop that the verdict `degraded` finds in time in at least half of the cases. Larger drops are found
-    sooner, smaller ones later or never.
-    """
     from monitor.evaluation.baseline_status import stand
 
     config = load_config(config_path, with_sources=False)

@@ -1,4 +1,9 @@
-"""`rankmon versions`: the versions of a model that served in one period, side by side."""
+"""Compare two model versions over one period, and show all versions with their intervals.
+
+Single requests are read from the source, in bounded steps. On common queries the versions are compared query by
+query, otherwise request by request; within the same slices either way. If they served at different times or share
+no slice, it says so: the difference may be due to that.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import Instant, config_option, load_config, pick_monitors, stored
+from monitor.cli.common import Instant, command, config_option, format_option, load_config, pick_monitors, stored
 from monitor.cli.explain_incident_versions import compared, interval, shown
-from monitor.cli.formats import format_option
-from monitor.cli.tables import count, number, percent, table
+from monitor.cli.render import count, number, percent, table
 from monitor.conditions.verdict_conditions import MASKED
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdict_words import NAMES
@@ -32,7 +36,7 @@ MOST = 200_000
 """Requests that are compared at most."""
 
 
-@click.command()
+@command
 @config_option
 @click.argument("monitor")
 @click.option("--from", "since", type=Instant(), help="Start (default: a week before the end).")
@@ -57,12 +61,6 @@ def versions(
     dimension: str | None,
     style: str,
 ) -> None:
-    """Compare two model versions over one period, and show all versions with their intervals.
-
-    Single requests are read from the source, in bounded steps. On common queries the versions are compared query by
-    query, otherwise request by request; within the same slices either way. If they served at different times or share
-    no slice, it says so: the difference may be due to that.
-    """
     config = load_config(config_path)
     (wanted,) = pick_monitors(config, (monitor,))
     _check(wanted)

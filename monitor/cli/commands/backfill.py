@@ -1,4 +1,7 @@
-"""`rankmon backfill`."""
+"""Compute the past. After an interruption, run it again: it continues where it stopped.
+
+A monitor that fails, or that another process is writing, is skipped; the exit code is that of the first such one.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import click
 from monitor.cli import exit_code
 from monitor.cli.common import (
     Instant,
+    command,
     config_option,
     interruptible,
     load_config,
@@ -48,7 +52,7 @@ MOST_AT_ONCE = 5_000_000
 """Buckets; those of 1h are 570 years. More are a mistyped year, and would fill the memory before anything was read."""
 
 
-@click.command()
+@command
 @config_option
 @monitors_option
 @click.option("--from", "since", type=Instant(), required=True, help="Start, e.g. 2022-01-31.")
@@ -60,10 +64,6 @@ MOST_AT_ONCE = 5_000_000
     "--force", is_flag=True, help="With --again: replace final buckets even if the source has fewer rows now."
 )
 def backfill(config_path: Path, names: tuple[str, ...], since: int, until: int | None, again: bool, force: bool) -> int:
-    """Compute the past. After an interruption, run it again: it continues where it stopped.
-
-    A monitor that fails, or that another process is writing, is skipped; the exit code is that of the first such one.
-    """
     from monitor.service.app import App
 
     if force and not again:
@@ -89,7 +89,7 @@ def _try_to_fill(
     app: App, monitor: Monitor, span: tuple[int, int], again: bool, force: bool
 ) -> InputError | SourceError | LeaseLost | None:
     """Backfill one monitor; what keeps it from that, said already, if that does not concern the others."""
-    from monitor.cli.replay import rule_lines
+    from monitor.cli.commands.replay import rule_lines
 
     try:
         with app.store.blaming_damage():

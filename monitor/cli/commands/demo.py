@@ -1,4 +1,4 @@
-"""`rankmon demo`: the whole way on a simulated shop."""
+"""Simulate a shop with 35 days of searches, watch its ranking fall, and go on live."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import called
+from monitor.cli.common import called, command
 from monitor.config import parse_listen
 from monitor.errors import InputError
-from monitor.messages.words import command
+from monitor.messages import words
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from monitor.clock import ReplayClock
+    from monitor.clock import ManualClock, ReplayClock
     from monitor.config import Config
     from monitor.demo.shop import Shop, Story
     from monitor.service.app import App
@@ -89,7 +89,7 @@ monitors:
 """
 
 
-@click.command()
+@command
 @click.option("--once", is_flag=True, help="Run the whole story at once, and exit.")
 @click.option(
     "--speed", type=click.FloatRange(1, 100_000), default=600.0, show_default=True, help="Speed of the live shop."
@@ -97,7 +97,6 @@ monitors:
 @click.option("--listen", default="127.0.0.1:9184", show_default=True, help="Address of the page and of /metrics.")
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="New folder to keep both databases.")
 def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
-    """Simulate a shop with 35 days of searches, watch its ranking fall, and go on live."""
     try:
         parse_listen(listen)
     except ValueError as error:
@@ -107,7 +106,7 @@ def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
     if folder is not None:
         _make(folder)
         _demo(folder.absolute(), once, speed, listen, called(folder / "rankmon.yaml"))
-        click.echo(f"\nAll of it stays: {command(called(folder / 'rankmon.yaml'), 'incidents list')}")
+        click.echo(f"\nAll of it stays: {words.command(called(folder / 'rankmon.yaml'), 'incidents list')}")
         return
     with tempfile.TemporaryDirectory(prefix="rankmon-demo-") as made:
         # What is told at once is read when nothing of it is left to be asked.
@@ -136,19 +135,9 @@ def _make(folder: Path) -> None:
         raise InputError(f"{folder} holds {known[0]} already, which the demo would write; give --folder a new folder")
 
 
-@dataclass
-class _Hand:
-    """A clock that the story sets."""
-
-    time: float
-    speed: float = 1.0
-
-    def now(self) -> float:
-        return self.time
-
-
 def _demo(folder: Path, once: bool, speed: float, listen: str, call: str) -> None:
     """The demo in a folder; `call`: how rankmon is called on it, see `words.command`."""
+    from monitor.clock import ManualClock
     from monitor.config import load
     from monitor.demo.pager import Pager
     from monitor.demo.shop import Shop
@@ -162,7 +151,7 @@ def _demo(folder: Path, once: bool, speed: float, listen: str, call: str) -> Non
     path, level = folder / "rankmon.yaml", "warning" if once else "info"
     path.write_text(CONFIG.format(folder=folder, listen=listen, level=level, pager=pager.url), encoding="utf-8")
     set_up("warning", "text")
-    config, clock = load(path, os.environ), _Hand(story.history_end.timestamp())
+    config, clock = load(path, os.environ), ManualClock(story.history_end.timestamp())
     app = App(config, clock, call)
     app.prepare()
     _backfill(app, story.start, story.history_end)
@@ -218,14 +207,14 @@ def _fill(shop: Shop, engine: Engine) -> None:
 
 
 def _backfill(app: App, since: datetime, until: datetime) -> None:
-    from monitor.cli.backfill import fill
+    from monitor.cli.commands.backfill import fill
 
     for runner in app.runners.values():
         fill(app, runner.monitor, (int(since.timestamp()), int(until.timestamp())))
 
 
 def _print_series(app: App, rolled_out: datetime) -> None:
-    from monitor.cli.series import write
+    from monitor.cli.commands.series import write
     from monitor.cli.series_table import series_table, stored_span
 
     monitor = next(iter(app.runners.values())).monitor
@@ -269,7 +258,7 @@ def _print_fall(app: App, rolled_out: datetime, end: int) -> None:
 
 def _print_incidents(app: App, is_served: bool) -> None:
     """What the alert rules found so far; with the address of the page where it is served."""
-    from monitor.cli.incidents import judged_until, line, text
+    from monitor.cli.commands.incidents import judged_until, line, text
 
     some = app.store.alerts.incidents()
     ends = judged_until(some, app.store)
@@ -293,7 +282,7 @@ def _wrapped(text: str) -> list[str]:
     return [text] if text.startswith(COPIED) else textwrap.wrap(text, 96) or [""]
 
 
-def _tell_the_rest(app: App, shop: Shop, engine: Engine, clock: _Hand) -> None:
+def _tell_the_rest(app: App, shop: Shop, engine: Engine, clock: ManualClock) -> None:
     """What is open is told, v2 is rolled back, and two troubles follow that are not the model's: days in seconds."""
     story, at = shop.story, shop.story.history_end
     (runner,) = app.runners.values()
@@ -353,7 +342,7 @@ def _print_mix(app: App, campaign: _Act) -> None:
 
 
 def _go_live(config: Config, shop: Shop, engine: Engine, speed: float, call: str) -> None:
-    from monitor.cli.daemon import serve
+    from monitor.cli.commands.run import serve
     from monitor.clock import ReplayClock
     from monitor.logs import set_up
     from monitor.service.app import App

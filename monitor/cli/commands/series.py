@@ -1,4 +1,9 @@
-"""`rankmon series`."""
+"""Print or export the stored series: value, 95 % interval, requests, empty ratio, label coverage, completeness.
+
+A provisional window is one whose labels may still come in. An interval rests on the days of its window (seven or
+more), or on how far windows before it moved: few of them make it wide. By requests alone it is too narrow. For a
+measure that is new or was redefined, it says since when it is stored.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import Instant, Span, config_option, load_config, monitors_option, pick_monitors, stored
-from monitor.cli.formats import format_option
+from monitor.cli.common import (
+    Instant,
+    Span,
+    command,
+    config_option,
+    format_option,
+    load_config,
+    monitors_option,
+    pick_monitors,
+    stored,
+)
 from monitor.database_url import how_to_install
 from monitor.errors import InputError
 from monitor.measures.measure import Measure, parse
@@ -29,7 +43,7 @@ WINDOWS, DAY = 7, 86_400
 _BASIS = {"long_run": "{} days of it", "history": "{} windows before", "sampling": "{} requests alone"}
 
 
-@click.command()
+@command
 @config_option
 @monitors_option
 @click.option("--measure", "measures", multiple=True, help="Only this measure (default: all).")
@@ -61,12 +75,6 @@ def series(
     style: str,
     output: Path | None,
 ) -> None:
-    """Print or export the stored series: value, 95 % interval, requests, empty ratio, label coverage, completeness.
-
-    A provisional window is one whose labels may still come in. An interval rests on the days of its window (seven or
-    more), or on how far windows before it moved: few of them make it wide. By requests alone it is too narrow. For a
-    measure that is new or was redefined, it says since when it is stored.
-    """
     import pandas as pd
 
     if since is not None and until is not None and since >= until:

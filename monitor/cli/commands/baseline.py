@@ -1,4 +1,4 @@
-"""`rankmon baseline`: what verdicts compare with, and how to have it begin anew."""
+"""Show the baseline of a monitor's verdicts, or start a new one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import Instant, by_option, config_option, level_of, load_config, pick_monitors, stored
-from monitor.cli.formats import format_option
-from monitor.cli.power import series_name, unit_plain
-from monitor.cli.tables import count, number, percent, table
+from monitor.cli.commands.power import series_name, unit_plain
+from monitor.cli.common import (
+    Instant,
+    by_option,
+    config_option,
+    format_option,
+    group,
+    level_of,
+    load_config,
+    pick_monitors,
+    stored,
+)
+from monitor.cli.render import count, number, percent, table
 from monitor.errors import InputError
 from monitor.messages.words import utc
 
@@ -23,9 +32,7 @@ if TYPE_CHECKING:
     from monitor.types import Monitor, Slice
 
 
-@click.group()
-def baseline() -> None:
-    """Show the baseline of a monitor's verdicts, or start a new one."""
+baseline = group(__name__)
 
 
 @baseline.command()

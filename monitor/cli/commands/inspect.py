@@ -1,4 +1,7 @@
-"""`rankmon inspect`: one request, so that a person can work its values out by hand."""
+"""Print one request from the source: its rows, events, grades, and how each value is computed.
+
+REQUEST is its id, as in the request column. Refused rows are shown with the reason.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,8 @@ import click
 
 from monitor.causes.traced import Inspection
 from monitor.causes.working import Working, work_out
-from monitor.cli.common import Instant, config_option, load_config, pick_monitors
+from monitor.cli.common import Instant, command, config_option, format_option, load_config, pick_monitors
 from monitor.cli.common import stored as open_store
-from monitor.cli.formats import format_option
 from monitor.cli.inspect_page import Page, Stored, document, show
 from monitor.errors import InputError, SourceError, StoreError
 from monitor.measures.measure import Measure, parse
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from monitor.config import Config
 
 
-@click.command()
+@command
 @click.argument("request")
 @config_option
 @click.option("-m", "--monitor", "name", help="Monitor of the request; required if several match.")
@@ -42,10 +44,6 @@ def inspect(
     show_query: bool,
     style: str,
 ) -> None:
-    """Print one request from the source: its rows, events, grades, and how each value is computed.
-
-    REQUEST is its id, as in the request column. Refused rows are shown with the reason.
-    """
     from monitor.source.engine import Database
     from monitor.source.inspect import inspect as look
 

@@ -1,4 +1,7 @@
-"""`rankmon test-alert`."""
+"""Send a test notification to each channel's receivers, directly, and print their answers.
+
+MONITOR is the same as --monitor.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import config_option, load_config
+from monitor.cli.common import command, config_option, load_config
 from monitor.conditions.rules import SEVERITIES, Severity, worst
 from monitor.errors import InputError, Undelivered
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from monitor.types import Monitor
 
 
-@click.command("test-alert")
+@command
 @config_option
 @click.option("--channel", "names", multiple=True, help="Only this channel (default: all).")
 @click.argument("monitor", required=False)
@@ -32,10 +35,6 @@ if TYPE_CHECKING:
 def test_alert(
     config_path: Path, names: tuple[str, ...], monitor: str | None, named: str | None, severity: Severity | None
 ) -> int:
-    """Send a test notification to each channel's receivers, directly, and print their answers.
-
-    MONITOR is the same as --monitor.
-    """
     from monitor.service.app import receivers
 
     if monitor is not None and named is not None:

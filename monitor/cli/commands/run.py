@@ -1,4 +1,4 @@
-"""`rankmon run`, `once` and `migrate`."""
+"""Run the daemon: read, compute, store and serve until SIGTERM. SIGHUP reloads the configuration."""
 
 from __future__ import annotations
 
@@ -17,16 +17,13 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import Instant, config_option, interruptible, load_config, monitors_option, pick_monitors
+from monitor.cli.common import Instant, command, config_option, load_config
 from monitor.errors import StoreError
 
 if TYPE_CHECKING:
     from monitor.service.app import App
 
 log = logging.getLogger("monitor.daemon")
-
-SEND_WITHIN = 30.0
-"""Seconds that `once` gives the receivers."""
 
 LOOK_EVERY = 1.0
 """Seconds after which it is looked for a signal that woke nobody."""
@@ -36,12 +33,11 @@ ALIVE_EVERY = 10.0
 """Seconds between two signs of life to systemd, far below the unit's WatchdogSec."""
 
 
-@click.command()
+@command
 @config_option
 @click.option("--replay-from", type=Instant(), help="Start the clock at this time instead of now.")
 @click.option("--speed", type=click.FloatRange(min=0.001), default=1.0, show_default=True, help="With --replay-from.")
 def run(config_path: Path, replay_from: int | None, speed: float) -> None:
-    """Run the daemon: read, compute, store and serve until SIGTERM. SIGHUP reloads the configuration."""
     signals = _noted()
     from monitor.clock import ReplayClock, SystemClock
     from monitor.service.app import App
@@ -145,54 +141,3 @@ class _EndedEarly(BaseException):
 def _on_end(handler: Callable[[int, FrameType | None], object]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handler)
-
-
-@click.command()
-@config_option
-@monitors_option
-def once(config_path: Path, names: tuple[str, ...]) -> int:
-    """Run one cycle of each monitor in the foreground, send notifications, and exit.
-
-    The exit code is that of the first monitor that failed.
-    """
-    from monitor.service.app import App
-
-    config = load_config(config_path, log=True)
-    wanted = pick_monitors(config, names)
-    app = App(config)
-    try:
-        with interruptible(app):
-            app.prepare()
-            errors = [error for monitor in wanted if (error := _cycle(app, monitor.name))]
-            if waiting := app.sender.deliver(SEND_WITHIN, app.stopping.is_set):
-                click.echo(f"rankmon: notifications left for the next run, for their receivers: {waiting}", err=True)
-    finally:
-        app.sender.stop()
-        app.close()
-    return exit_code(errors[0]) if errors else 0
-
-
-def _cycle(app: App, name: str) -> Exception | None:
-    """Run one cycle of a monitor and say how it went; the error if it failed."""
-    run = app.runners[name].run()
-    if run.outcome is not None:
-        stored, due, rows = run.outcome.stored, run.outcome.due, run.outcome.rows_read
-        click.echo(f"{name}: {stored} of {due} due buckets stored, {rows} rows read")
-    else:
-        click.echo(f"rankmon: {run.error}", err=True)
-    return run.error
-
-
-@click.command()
-@config_option
-def migrate(config_path: Path) -> None:
-    """Migrate the store to this version's schema. `run`, `once` and `backfill` do so by themselves."""
-    from monitor.store import Store
-
-    config = load_config(config_path, with_sources=False)
-    store = Store(config.store.url, config.scheduler.lease)
-    try:
-        before, now = store.schema.migrate()
-    finally:
-        store.close()
-    click.echo(f"schema {now}, nothing to do" if before == now else f"schema {before or 'none'} -> {now}")

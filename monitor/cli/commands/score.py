@@ -1,31 +1,4 @@
-"""`rankmon score`: the product's measures on files, without a database."""
-
-from __future__ import annotations
-
-import csv
-import io
-import json
-import math
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import click
-
-from monitor.cli.formats import format_option
-from monitor.measures.measure import Measure, parse
-from monitor.messages.words import counted, plain
-
-if TYPE_CHECKING:  # pandas and rich take a second to import, which no other command should wait for
-    from rich.table import Table
-
-    from monitor.scoring import Report
-
-FILE = click.Path(path_type=Path)
-
-HELP = """\
-Compute ranking measures on files, as the daemon computes them.
+"""Compute ranking measures on files, as the daemon computes them.
 
 RANKINGS is a TREC run, or a .csv, .tsv, .jsonl, .ndjson or .parquet file with a row for each item (each but Parquet
 may end in .gz); - is standard input, of any of these kinds. Its columns are found by name: request or request_id (else
@@ -51,6 +24,30 @@ none; queries of the run that are not judged are left out; the run's rank column
 by default; trec_eval 10's has p=0.9 and graded gains, ir_measures' p=0.8 and graded gains unless `rel` is given.
 """
 
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from monitor.cli.common import command, format_option
+from monitor.measures.measure import Measure, parse
+from monitor.messages.words import counted, plain
+
+if TYPE_CHECKING:  # pandas and rich take a second to import, which no other command should wait for
+    from rich.table import Table
+
+    from monitor.scoring import Report
+
+FILE = click.Path(path_type=Path)
+
 
 def _measures(context: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> list[Measure]:
     try:
@@ -59,7 +56,7 @@ def _measures(context: click.Context, _: click.Parameter, texts: tuple[str, ...]
         raise click.BadParameter(str(error)) from None
 
 
-@click.command(help=HELP, short_help="Compute ranking measures on files.")
+@command
 @click.argument("rankings", type=FILE)
 @click.option("--qrels", type=FILE, help="Judgments for the grades and the ideal: TREC qrels, or query, item, grade.")
 @click.option(
@@ -108,7 +105,6 @@ def score(
     base: int,
     **columns: str | None,
 ) -> None:
-    """Print the measures of a file of rankings."""
     _refuse_contradictions(qrels, complete, columns)
     from monitor import scoring
 

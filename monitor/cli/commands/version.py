@@ -1,4 +1,4 @@
-"""`rankmon version`."""
+"""Print the version of rankmon and of Python."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import platform
 import click
 
 from monitor import __version__
+from monitor.cli.common import command
 
 
-@click.command()
+@command
 def version() -> None:
-    """Print the version of rankmon and of Python."""
     click.echo(f"rankmon {__version__} (Python {platform.python_version()})")

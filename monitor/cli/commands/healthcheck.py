@@ -1,4 +1,8 @@
-"""`rankmon healthcheck`."""
+"""Ask the daemon on this machine whether it is healthy. Exit code 0 if it is, else 1.
+
+Needs no password and accepts any certificate. Of the configuration it reads `web` only, so it works while the rest
+is wrong. If the server demands client certificates, a refusal counts as healthy.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +13,14 @@ from pathlib import Path
 
 import click
 
-from monitor.cli.common import config_option
+from monitor.cli.common import command, config_option
 
 TIMEOUT = 4.0
 
 
-@click.command()
+@command
 @config_option
 def healthcheck(config_path: Path) -> int:
-    """Ask the daemon on this machine whether it is healthy. Exit code 0 if it is, else 1.
-
-    Needs no password and accepts any certificate. Of the configuration it reads `web` only, so it works while the rest
-    is wrong. If the server demands client certificates, a refusal counts as healthy.
-    """
     from monitor.config.listening import listening
     from monitor.config.values import EVERYWHERE
 

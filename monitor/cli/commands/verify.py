@@ -1,4 +1,9 @@
-"""`rankmon verify`."""
+"""Read final buckets again in every way, and compare them with each other and with what is stored.
+
+Each bucket `agrees`, was `changed` in the source since it was stored (`backfill --again` reads it again), or
+`differs`: the ways disagree, which is a fault of rankmon or of the database, and the exit code is 1. No figure is
+changed.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import Instant, config_option, interruptible, load_config, monitors_option, pick_monitors
-from monitor.cli.formats import format_option
+from monitor.cli.common import (
+    Instant,
+    command,
+    config_option,
+    format_option,
+    interruptible,
+    load_config,
+    monitors_option,
+    pick_monitors,
+)
 from monitor.errors import Stopped
 from monitor.messages.words import utc
 
@@ -23,19 +36,13 @@ DIFFERS = 1
 """Exit code where the ways of reading disagree."""
 
 
-@click.command()
+@command
 @config_option
 @monitors_option
 @click.option("--from", "since", type=Instant(), required=True, help="First moment, e.g. 2026-01-31.")
 @click.option("--to", "until", type=Instant(), help="End (default: now).")
 @format_option("table", "json")
 def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | None, style: str) -> int:
-    """Read final buckets again in every way, and compare them with each other and with what is stored.
-
-    Each bucket `agrees`, was `changed` in the source since it was stored (`backfill --again` reads it again), or
-    `differs`: the ways disagree, which is a fault of rankmon or of the database, and the exit code is 1. No figure is
-    changed.
-    """
     from monitor.service.app import App
 
     config = load_config(config_path, log=True)

@@ -1,4 +1,9 @@
-"""`rankmon check-config`."""
+"""Check the configuration: all mistakes at once, each with file, line and fix. FILE is the same as --config.
+
+A monitor that lacks a key, or has a value of another kind there, is checked further when that is mended. With
+--connect, what the data show of a mapping that cannot be meant so is warned of; the exit code stays 0. It is 2
+where tables, columns or their types do not fit the mapping, and 3 where a source does not answer.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ import click
 from click.core import ParameterSource
 
 from monitor.cli import exit_code
-from monitor.cli.common import config_option, load_config, missing_store, unwritable_store
+from monitor.cli.common import command, config_option, load_config, missing_store, unwritable_store
 from monitor.conditions.verdict_hours import judged
 from monitor.config.remarks import remarks
 from monitor.errors import ConfigError, RankmonError, SourceError, StoreError
@@ -30,18 +35,12 @@ if TYPE_CHECKING:
 NOT_ALL_ANSWERS = "configuration is valid, but not everything answers"
 
 
-@click.command("check-config")
+@command
 @config_option
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--connect", is_flag=True, help="Also check a sample of every source's data, and the store.")
 @click.pass_context
 def check_config(ctx: click.Context, config_path: Path, file: Path | None, connect: bool) -> int:
-    """Check the configuration: all mistakes at once, each with file, line and fix. FILE is the same as --config.
-
-    A monitor that lacks a key, or has a value of another kind there, is checked further when that is mended. With
-    --connect, what the data show of a mapping that cannot be meant so is warned of; the exit code stays 0. It is 2
-    where tables, columns or their types do not fit the mapping, and 3 where a source does not answer.
-    """
     if file is not None and ctx.get_parameter_source("config_path") is ParameterSource.COMMANDLINE:
         raise click.UsageError("the configuration is named twice, by --config and by itself")
     config = load_config(file or config_path)
@@ -187,7 +186,7 @@ def _ask(monitor: Monitor, database: Database) -> Freshness:
 
 def _ask_store(config: Config, warnings: list[str]) -> str:
     """Look into the store; what alert rules need and it lacks goes to `warnings`. Raises StoreError."""
-    from monitor.cli.replay import rule_lines
+    from monitor.cli.commands.replay import rule_lines
     from monitor.service.retention import baselines_gone
     from monitor.store import Store
 

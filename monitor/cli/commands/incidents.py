@@ -1,4 +1,4 @@
-"""`rankmon incidents`: what the alert rules found, and what people do about it."""
+"""List, show and acknowledge incidents, and silence a monitor for a time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import Span, by_option, config_option, load_config, pick_monitors, stored
-from monitor.cli.formats import format_option
-from monitor.cli.listing import Listing
+from monitor.cli.common import Span, by_option, config_option, format_option, group, load_config, pick_monitors, stored
 from monitor.conditions.finding_words import sentence
 from monitor.conditions.incident import Matter, matter_of
 from monitor.conditions.rules import COVERAGE
@@ -31,9 +29,7 @@ LONGEST_SILENCE = 3650 * 86_400
 """Seconds; what is silent for good should name no channel, and no calendar goes on for ever."""
 
 
-@click.group(cls=Listing)
-def incidents() -> None:
-    """List, show and acknowledge incidents, and silence a monitor for a time."""
+incidents = group(__name__)
 
 
 @incidents.command("list")
@@ -97,7 +93,7 @@ def show(config_path: Path, incident: str, style: str) -> None:
 @by_option()
 def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str) -> None:
     """Acknowledge an incident."""
-    from monitor.cli.baseline import begin_anew
+    from monitor.cli.commands.baseline import begin_anew
 
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:

@@ -1,4 +1,4 @@
-"""`rankmon status`."""
+"""Show each monitor as stored: last success, newest windows, verdict, alerts. Needs no running daemon."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.common import (
+    command,
     config_option,
+    format_option,
     level_of,
     load_config,
     monitors_option,
@@ -19,7 +21,6 @@ from monitor.cli.common import (
     refused_in_words,
     stored,
 )
-from monitor.cli.formats import format_option
 from monitor.types import OVERALL, format_duration
 
 if TYPE_CHECKING:
@@ -32,12 +33,11 @@ MOST_SLICES = 3
 """That a line names."""
 
 
-@click.command()
+@command
 @config_option
 @monitors_option
 @format_option("text", "json")
 def status(config_path: Path, names: tuple[str, ...], style: str) -> None:
-    """Show each monitor as stored: last success, newest windows, verdict, alerts. Needs no running daemon."""
     from monitor.service.retention import baselines_gone, doubt
     from monitor.service.snapshot import take_snapshot
 

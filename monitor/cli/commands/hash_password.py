@@ -1,4 +1,7 @@
-"""`rankmon hash-password`."""
+"""Print a line for basic_auth_users in web.config_file.
+
+Asks for the password, or reads it from standard input: `rankmon hash-password prometheus <password.txt`.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,16 @@ import sys
 
 import click
 
+from monitor.cli.common import command
 from monitor.errors import InputError
 
 COST = 10
 """Of the hash: a check takes some 50 ms."""
 
 
-@click.command("hash-password")
+@command
 @click.argument("name")
 def hash_password(name: str) -> None:
-    """Print a line for basic_auth_users in web.config_file.
-
-    Asks for the password, or reads it from standard input: `rankmon hash-password prometheus <password.txt`.
-    """
     import bcrypt
 
     from monitor.web.passwords import LONGEST_PASSWORD

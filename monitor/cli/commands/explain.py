@@ -1,4 +1,8 @@
-"""`rankmon explain`."""
+"""Show how each monitor is read, and why: row by row (pull), or as sums made by its database (pushdown).
+
+The SQL is that of the last whole bucket, with its values filled in, so that you can run it by hand. For large
+PostgreSQL tables it says where neither an index nor a partition limits what is read.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import config_option, load_config, monitors_option, pick_monitors
+from monitor.cli.common import command, config_option, load_config, monitors_option, pick_monitors
 from monitor.errors import SourceError
 
 if TYPE_CHECKING:
@@ -17,18 +21,13 @@ if TYPE_CHECKING:
     from monitor.types import Monitor
 
 
-@click.command()
+@command
 @config_option
 @monitors_option
 @click.option(
     "--sql/--no-sql", default=True, show_default=True, help="Print the SQL too; asks the source for column types."
 )
 def explain(config_path: Path, names: tuple[str, ...], sql: bool) -> int:
-    """Show how each monitor is read, and why: row by row (pull), or as sums made by its database (pushdown).
-
-    The SQL is that of the last whole bucket, with its values filled in, so that you can run it by hand. For large
-    PostgreSQL tables it says where neither an index nor a partition limits what is read.
-    """
     from monitor.source.engine import Database
 
     config, code = load_config(config_path), 0

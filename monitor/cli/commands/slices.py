@@ -1,4 +1,7 @@
-"""`rankmon slices`: which values of the slices have a series of their own, and how those that are gone give it back."""
+"""Show which slice values have a series of their own, or free places for other values.
+
+The first `max_values` values of a column have one; all others share `other`.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import config_option, load_config, pick_monitors, stored
-from monitor.cli.formats import format_option
-from monitor.cli.tables import count, percent, table
+from monitor.cli.common import config_option, format_option, group, load_config, pick_monitors, stored
+from monitor.cli.render import count, percent, table
 
 if TYPE_CHECKING:
     from monitor.service.slice_admission import Dimension
     from monitor.types import Monitor
 
 
-@click.group()
-def slices() -> None:
-    """Show which slice values have a series of their own, or free places for other values.
-
-    The first `max_values` values of a column have one; all others share `other`.
-    """
+slices = group(__name__)
 
 
 @slices.command()

@@ -1,4 +1,8 @@
-"""`rankmon explain-incident`: where a fall came from, as far as it is known."""
+"""Explain an incident: what fell, where, by how much, and which requests lost most.
+
+INCIDENT is its id, as `rankmon incidents list` shows it. Single requests and queries were read from the source when
+a condition began to fire. If that failed, it says why and shows what the store knows.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import config_option, load_config, stored
+from monitor.cli.commands.incidents import judged_until, plain, steps_of
+from monitor.cli.common import command, config_option, format_option, load_config, stored
 from monitor.cli.explain_incident_hours import hours_of
 from monitor.cli.explain_incident_page import FAILED, Told, lines
-from monitor.cli.formats import format_option
-from monitor.cli.incidents import judged_until, plain, steps_of
 from monitor.errors import InputError
 from monitor.messages.words import utc
 from monitor.types import Monitor
@@ -30,17 +33,12 @@ if TYPE_CHECKING:
     from monitor.store.verdicts import Diagnosis
 
 
-@click.command("explain-incident")
+@command
 @config_option
 @click.argument("incident")
 @format_option("text", "json")
 @click.option("--capture", "now", is_flag=True, help="Read the source now, if nothing was captured when it began.")
 def explain_incident(config_path: Path, incident: str, style: str, now: bool) -> None:
-    """Explain an incident: what fell, where, by how much, and which requests lost most.
-
-    INCIDENT is its id, as `rankmon incidents list` shows it. Single requests and queries were read from the source when
-    a condition began to fire. If that failed, it says why and shows what the store knows.
-    """
     config = load_config(config_path, with_sources=now)
     with stored(config) as store:
         found = store.alerts.incident(incident)

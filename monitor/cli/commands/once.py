@@ -1,0 +1,52 @@
+"""Run one cycle of each monitor in the foreground, send notifications, and exit.
+
+The exit code is that of the first monitor that failed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from monitor.cli import exit_code
+from monitor.cli.common import command, config_option, interruptible, load_config, monitors_option, pick_monitors
+
+if TYPE_CHECKING:
+    from monitor.service.app import App
+
+SEND_WITHIN = 30.0
+"""Seconds that the receivers have."""
+
+
+@command
+@config_option
+@monitors_option
+def once(config_path: Path, names: tuple[str, ...]) -> int:
+    from monitor.service.app import App
+
+    config = load_config(config_path, log=True)
+    wanted = pick_monitors(config, names)
+    app = App(config)
+    try:
+        with interruptible(app):
+            app.prepare()
+            errors = [error for monitor in wanted if (error := _cycle(app, monitor.name))]
+            if waiting := app.sender.deliver(SEND_WITHIN, app.stopping.is_set):
+                click.echo(f"rankmon: notifications left for the next run, for their receivers: {waiting}", err=True)
+    finally:
+        app.sender.stop()
+        app.close()
+    return exit_code(errors[0]) if errors else 0
+
+
+def _cycle(app: App, name: str) -> Exception | None:
+    """Run one cycle of a monitor and say how it went; the error if it failed."""
+    run = app.runners[name].run()
+    if run.outcome is not None:
+        stored, due, rows = run.outcome.stored, run.outcome.due, run.outcome.rows_read
+        click.echo(f"{name}: {stored} of {due} due buckets stored, {rows} rows read")
+    else:
+        click.echo(f"rankmon: {run.error}", err=True)
+    return run.error
