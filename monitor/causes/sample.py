@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from monitor.measures.kernels import Scores, score
 from monitor.measures.measure import Measure
-from monitor.series.requests import MICROS, Reading, admit
+from monitor.series.partials import admit
+from monitor.series.readings import MICROS, Reading
 from monitor.types import MIXED, NONE, Slice
 
 Floats = NDArray[np.float64]

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.measures.kernels import Judged
-from monitor.measures.kernels import Rankings as Graded
+from monitor.measures.kernels import GradedRankings as Graded
+from monitor.measures.kernels import JudgedItems
 from monitor.measures.measure import Measure
-from monitor.measures.relevance import GradeLimits, Refusals, Rows, accept, attribute, combine, event_grades
+from monitor.measures.relevance import GradedRows, GradeLimits, Refusals, accept, attribute, combine, event_grades
 from monitor.types import Events, Judgments, Monitor
 
 Floats = NDArray[np.float64]
@@ -272,7 +272,7 @@ def _attributed(
 ) -> list[str]:
     """Why each event does not count by its time or worth. Each is asked after as if it had a request to itself."""
     each, none = np.arange(len(at)), np.zeros(len(at))
-    refusals, rows = Refusals(len(at)), Rows(each, each, none, worth)
+    refusals, rows = Refusals(len(at)), GradedRows(each, each, none, worth)
     requests = np.full(len(at), served)
     counted = attribute(rows, at, requests, recipe, span, refusals, unreadable, doubtful).request
     late = at >= served + recipe.attribution * MICROS
@@ -289,7 +289,7 @@ def _combined(recipe: Events, events: Sequence[tuple[Any, Event]]) -> dict[Any, 
     codes: dict[Any, int] = {}
     code = np.array([codes.setdefault(item, len(codes)) for item, _ in counted], np.int64)
     worth = np.array([w for _, w in counted], np.float64)
-    rows = combine(Rows(np.zeros_like(code), code, np.zeros_like(worth), worth), recipe.combine == "sum")
+    rows = combine(GradedRows(np.zeros_like(code), code, np.zeros_like(worth), worth), recipe.combine == "sum")
     return dict(zip(codes, rows.grade.tolist(), strict=True))
 
 
@@ -335,11 +335,11 @@ def _judged(monitor: Monitor, rows: Sequence[Row], limits: GradeLimits) -> list[
     codes: dict[Any, int] = {}
     item = np.array([codes.setdefault(rows[i].item, len(codes)) for i in at], np.int64)
     rank, grade = (np.array([x or 0.0 for x in c]) for c in ((rows[i].rank for i in at), (rows[i].grade for i in at)))
-    why = _why_refused(Rows(np.zeros(len(at), np.int64), item, rank, grade), limits)
+    why = _why_refused(GradedRows(np.zeros(len(at), np.int64), item, rank, grade), limits)
     return list(zip(at, why, strict=True))
 
 
-def _why_refused(rows: Rows, limits: GradeLimits) -> list[str]:
+def _why_refused(rows: GradedRows, limits: GradeLimits) -> list[str]:
     """Why `accept` leaves out each of one request's rows; empty for those that it takes."""
     size = len(rows.request)
     # By itself a row can only be refused for what it holds; within its item, for being there twice.
@@ -359,7 +359,7 @@ def _why_refused(rows: Rows, limits: GradeLimits) -> list[str]:
     return list(reasons)
 
 
-def _taken(rows: Rows, kept: Rows) -> Bools:
+def _taken(rows: GradedRows, kept: GradedRows) -> Bools:
     """Which of `rows` are the `kept` ones, which name an item once each; of equal rows it is the first."""
     wanted, taken = set(zip(kept.item, kept.position, kept.grade, strict=True)), []
     for row in zip(rows.item, rows.position, rows.grade, strict=True):
@@ -378,7 +378,7 @@ def graded(
     }
     grades = np.array([j.grade for j in judgments if j.is_usable], np.float64)
     distinct, count = np.unique(grades, return_counts=True)
-    judged = Judged(np.zeros(len(distinct), np.int64), distinct, count)
+    judged = JudgedItems(np.zeros(len(distinct), np.int64), distinct, count)
     return Graded(
         1,
         np.zeros(len(used), np.int64),

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.causes.sample import Sample, by_query_and_place
-from monitor.series.confidence import Weighed, half_width
+from monitor.series.confidence import WeightedMean, half_width
 from monitor.series.intervals import student
 
 Floats = NDArray[np.float64]
@@ -178,7 +178,7 @@ def mean(sample: Sample, version: str, width: int) -> Mean:
         return Mean(version, 0, math.nan, None, None)
     level = float(part.over.sum() / part.under.sum())
     # What each request adds to the error of the mean, linearised as for any ratio (Cochran 1977, 6.4).
-    half = half_width(Weighed(part.under / part.under.sum(), part.values - level, _hours(part, width)))
+    half = half_width(WeightedMean(part.under / part.under.sum(), part.values - level, _hours(part, width)))
     lower, upper = (None, None) if half is None else (level - half, level + half)
     read, empty = sample.empty.get(version, (None, None))
     return Mean(
@@ -332,7 +332,7 @@ def _unpaired(first: Mean, second: Mean, one: Sample, other: Sample, width: int,
         for i, part in enumerate((a, b)):
             weights[i][at[i]], off[i][at[i]] = share * part.under / part.under.sum(), part.values - levels[i]
         apart[at[1]] = b.values - float(np.median(a.values))
-    parts = [Weighed(weights[i], off[i], _hours(s, width), len(of_both)) for i, s in enumerate((one, other))]
+    parts = [WeightedMean(weights[i], off[i], _hours(s, width), len(of_both)) for i, s in enumerate((one, other))]
     half = half_width(parts[1], parts[0])
     lower, upper = (None, None) if half is None else (difference - half, difference + half)
     return Comparison(first, second, "request", difference, lower, upper, *_signs(apart), shared)

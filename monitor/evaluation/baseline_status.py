@@ -14,7 +14,7 @@ from monitor.evaluation.checkpoint import identity_of, settings_of
 from monitor.evaluation.verdicts import begun_anew, follow_drift
 from monitor.store import Store
 from monitor.store.alerts import AlertState
-from monitor.store.verdicts import Baseline
+from monitor.store.verdicts import BaselineReset
 from monitor.types import Drift, Monitor
 
 
@@ -30,7 +30,7 @@ class Stand:
     monitor: str
     drift: Drift
     settings: Settings
-    begun: Sequence[Baseline]
+    begun: Sequence[BaselineReset]
     state: State | None
     verdict: Verdict | None
 

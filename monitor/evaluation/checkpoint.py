@@ -15,13 +15,13 @@ from monitor.conditions.verdict_hours import hours, step_of
 from monitor.drift.judge import judge
 from monitor.drift.settings import Settings
 from monitor.store import Store
-from monitor.store.verdicts import Baseline, Border, Standing
+from monitor.store.verdicts import BaselineReset, Border, Standing
 from monitor.types import Drift, Monitor
 
 END = 1 << 62
 
 
-def settings_of(monitor: Monitor, drift: Drift, begun: Sequence[Baseline]) -> Settings:
+def settings_of(monitor: Monitor, drift: Drift, begun: Sequence[BaselineReset]) -> Settings:
     """How the judge is to judge a monitor. `begun`: where the baseline begins anew, oldest first."""
     moments = tuple(said.since for said in begun)
     return Settings(
@@ -33,7 +33,7 @@ def settings_of(monitor: Monitor, drift: Drift, begun: Sequence[Baseline]) -> Se
     )
 
 
-def identity_of(monitor: Monitor, drift: Drift, begun: Sequence[Baseline]) -> str:
+def identity_of(monitor: Monitor, drift: Drift, begun: Sequence[BaselineReset]) -> str:
     """Of all that decides the verdicts on a monitor."""
     return monitor.drift_identity(drift, [said.since for said in begun])
 
@@ -43,7 +43,7 @@ def series_of(monitor: Monitor, drift: Drift) -> tuple[str, ...]:
     return monitor.definition(drift.measure).id, monitor.traffic.id
 
 
-def ahead(begun: Sequence[Baseline]) -> list[Span]:
+def ahead(begun: Sequence[BaselineReset]) -> list[Span]:
     """The times before beginnings that were not judged yet when these were said."""
     spans = [said.ahead for said in begun]
     return [span for span in spans if span is not None and span[0] < span[1]]
@@ -56,7 +56,7 @@ class Beginning(NamedTuple):
     kept: int
 
 
-def beginning(monitor: Monitor, drift: Drift, begun: Sequence[Baseline], store: Store) -> Beginning:
+def beginning(monitor: Monitor, drift: Drift, begun: Sequence[BaselineReset], store: Store) -> Beginning:
     """What judging anew goes on from: nothing and the oldest bucket, or what was known at the border.
 
     Nothing is known there either if the settings have been changed since. Raises StoreError.
@@ -75,7 +75,7 @@ def beginning(monitor: Monitor, drift: Drift, begun: Sequence[Baseline], store: 
     return Beginning(Border(standing, series, {}), max(start, 0 if kept is None else kept.standing.until))
 
 
-def moved(monitor: Monitor, begun: Sequence[Baseline], until: int, store: Store) -> Border | None:
+def moved(monitor: Monitor, begun: Sequence[BaselineReset], until: int, store: Store) -> Border | None:
     """The border where the buckets before `until` are about to go; None if it lies there or beyond, or is not needed.
 
     Raises:
@@ -99,6 +99,6 @@ def moved(monitor: Monitor, begun: Sequence[Baseline], until: int, store: Store)
     return Border(standing, known.series, conditions)
 
 
-def _identity(monitor: Monitor, drift: Drift, begun: Sequence[Baseline], until: int) -> str:
+def _identity(monitor: Monitor, drift: Drift, begun: Sequence[BaselineReset], until: int) -> str:
     """Of all that decides what comes of steps that end by `until`: a later beginning is none of it."""
     return identity_of(monitor, drift, [said for said in begun if min(said.since, *said.ahead or ()) < until])

@@ -17,7 +17,7 @@ from monitor.evaluation.work import CHANGED, GOES_ON, GONE, Followed, Work
 from monitor.series.windows import SliceKey
 from monitor.store import Store
 from monitor.store.alerts import Kept
-from monitor.store.verdicts import Baseline
+from monitor.store.verdicts import BaselineReset
 from monitor.types import OVERALL, Monitor
 
 SOME = 500
@@ -206,7 +206,7 @@ def _left_over(work: Work) -> dict[Change, str]:
     return {Change(n, f.severity, f.retrain, "firing", "withdrawn", f.since, at): GONE for n, f in left}
 
 
-def _begun_since(monitor: Monitor, begun: Sequence[Baseline], name: ConditionName, identity: str) -> str:
+def _begun_since(monitor: Monitor, begun: Sequence[BaselineReset], name: ConditionName, identity: str) -> str:
     """That a verdict of this identity was judged by a baseline that was begun anew since; empty if that is not all."""
     if monitor.drift is None or name[0] not in FOLDED:
         return ""

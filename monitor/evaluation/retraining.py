@@ -28,7 +28,7 @@ from monitor.series.windows import History
 from monitor.service.diagnosing import Unsaved, first_fired, stored_part, subject
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
-from monitor.store.verdicts import Baseline
+from monitor.store.verdicts import BaselineReset
 from monitor.types import Monitor
 
 HOUR, DAY = 3600, 86_400
@@ -55,7 +55,7 @@ def due(
     last: Retrain | None,
     end: int,
     opened: Mapping[Matter, StoredIncident],
-    accepted: Sequence[Baseline] = (),
+    accepted: Sequence[BaselineReset] = (),
 ) -> Retrain | None:
     """The request to retrain that is due now: something asks for it, and nothing stands `in_the_way`."""
     current = opened.get("quality")
@@ -69,7 +69,7 @@ def in_the_way(
     last: Retrain | None,
     end: int,
     opened: Mapping[Matter, StoredIncident],
-    accepted: Sequence[Baseline] = (),
+    accepted: Sequence[BaselineReset] = (),
 ) -> str:
     """Why no retraining is asked for now, though a condition that asks for it fires; empty if nothing is, or none does.
 
@@ -127,13 +127,13 @@ def asks(current: StoredIncident) -> bool:
     return any(firing.retrain for firing in (current.incident.firing or {}).values())
 
 
-def _is_taken(incident: Incident, said: Baseline) -> bool:
+def _is_taken(incident: Incident, said: BaselineReset) -> bool:
     """Whether somebody who knew of an incident had the baseline begin where what fell goes into the new level."""
     knew = said.judged_until is not None and said.judged_until >= incident.opened_at
     return knew and said.since + SETTLING_DAYS * DAY > incident.began_at
 
 
-def accepted(monitor: Monitor, store: Store) -> list[Baseline]:
+def accepted(monitor: Monitor, store: Store) -> list[BaselineReset]:
     """As `in_the_way` wants it. Raises StoreError."""
     return [] if monitor.drift is None else begun_anew(monitor, monitor.drift, store)
 

@@ -36,7 +36,7 @@ from monitor.series.intervals import REACH
 from monitor.store import Store
 from monitor.store.alerts import AlertState, Kept
 from monitor.store.store import HARMLESS
-from monitor.store.verdicts import Baseline, Judged, Standing
+from monitor.store.verdicts import BaselineReset, Standing, VerdictUpdate
 from monitor.types import Drift, Monitor
 
 GoOn = Callable[[], None]
@@ -55,7 +55,7 @@ class Drifted:
         reasons: of changes that no step made.
     """
 
-    judged: Judged | None = None
+    judged: VerdictUpdate | None = None
     conditions: dict[ConditionName, Kept] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     findings: dict[Change, Finding] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Drifted:
     reasons: dict[Change, str] = field(default_factory=dict)
 
 
-def begun_anew(monitor: Monitor, drift: Drift, store: Store) -> list[Baseline]:
+def begun_anew(monitor: Monitor, drift: Drift, store: Store) -> list[BaselineReset]:
     """Where somebody had the baseline begin anew, oldest first; not what the configuration leaves out."""
     least = drift.baseline_from or 0
     return [said for said in store.verdicts.baselines(monitor.name) if said.since > least]
@@ -119,7 +119,7 @@ def live_through(
     return whole
 
 
-def _gone_on(was: Drifted, now: Drifted, state: AlertState, said: Baseline | None) -> Drifted:
+def _gone_on(was: Drifted, now: Drifted, state: AlertState, said: BaselineReset | None) -> Drifted:
     """What was lived through, and from `state` on what was found when all was judged anew by what was `said` then."""
     if was.judged is None or now.judged is None or state.until is None:
         return now
@@ -142,7 +142,7 @@ def _with_verdicts_of(was: Drifted, now: Drifted, state: AlertState) -> Drifted:
     return replace(now, judged=replace(now.judged, verdicts=verdicts))
 
 
-def begun_because(said: Baseline) -> str:
+def begun_because(said: BaselineReset) -> str:
     """Why a verdict went that was judged by the baseline of before, in words."""
     note = f": {said.note}" if said.note else ""
     return f"its baseline was begun anew at {utc(said.since)} by {said.author}{note}"
@@ -158,7 +158,7 @@ def _follow(
     state: AlertState,
     end: int,
     store: Store,
-    begun: Sequence[Baseline],
+    begun: Sequence[BaselineReset],
     standing: Standing | None,
     go_on: GoOn,
 ) -> Drifted:
@@ -173,7 +173,7 @@ def _follow(
         return Drifted()  # it comes in with the next window
     until = end - end % step
     if until <= standing.until:
-        return Drifted(Judged(standing), {name: Kept(identity, c) for name, c in before.items()})
+        return Drifted(VerdictUpdate(standing), {name: Kept(identity, c) for name, c in before.items()})
     found, verdict_state = _verdicts(monitor, drift, begun, standing, until, store, go_on)
     spans = ahead(begun)
     after, changes = follow(drift, step, found, before, spans)
@@ -182,7 +182,7 @@ def _follow(
     if is_new and state.until is not None and not state.anew:
         first = next((v.end for v in found if v.end > state.until), end)
         changes = _now_only(changes, state.until, state.until if _fires(state) else first)
-    drifted = Drifted(Judged(Standing(identity, until, verdict_state), found, is_new, kept))
+    drifted = Drifted(VerdictUpdate(Standing(identity, until, verdict_state), found, is_new, kept))
     drifted.conditions = {name: Kept(identity, condition) for name, condition in after.items()}
     drifted.changes = [seen.change for seen in changes]
     _describe(monitor, drift, drifted, changes, found, store)
@@ -202,7 +202,7 @@ def _before(state: AlertState, identity: str) -> dict[ConditionName, Condition]:
 def _verdicts(
     monitor: Monitor,
     drift: Drift,
-    begun: Sequence[Baseline],
+    begun: Sequence[BaselineReset],
     standing: Standing,
     until: int,
     store: Store,

@@ -18,7 +18,7 @@ from monitor.messages.words import utc
 from monitor.series.partials import bucket_of
 from monitor.store import Lease, Store
 from monitor.store.alerts import AlertState, Judgement, StoredIncident
-from monitor.store.verdicts import Judged
+from monitor.store.verdicts import VerdictUpdate
 from monitor.types import Monitor
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class Hindsight:
     incidents: Sequence[StoredIncident]
     placed: Sequence[Placed]
     findings: Mapping[Change, Finding]
-    drift: Judged | None
+    drift: VerdictUpdate | None
 
 
 def judge_past(monitor: Monitor, store: Store, until: int) -> Hindsight | None:

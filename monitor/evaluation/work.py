@@ -12,7 +12,7 @@ from monitor.conditions.thresholds import Change, ConditionName
 from monitor.errors import Stopped
 from monitor.evaluation.views import Views
 from monitor.store.alerts import AlertState, Kept, StoredIncident
-from monitor.store.verdicts import Judged
+from monitor.store.verdicts import VerdictUpdate
 from monitor.types import Monitor
 
 GONE = "its rule, its slice, or the series that the rule judges is there no more"
@@ -68,7 +68,7 @@ class Followed:
     newest: dict[ConditionName, Finding] = field(default_factory=dict)
     unjudged: dict[ConditionName, Unjudged | None] = field(default_factory=dict)
     reasons: dict[Change, str] = field(default_factory=dict)
-    drift: Judged | None = None
+    drift: VerdictUpdate | None = None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ _LONGEST_TABLE = 10_000
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedItems:
     """What is judged of each request's query, shown or not: `count` items of `grade` for `request`."""
 
     request: Ints
@@ -36,7 +36,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Rankings:
+class GradedRankings:
     """The rows of `size` requests, as columns of equal length n.
 
     Attributes:
@@ -56,7 +56,7 @@ class Rankings:
     grade: Floats
     sampled: Bools
     shown: Mapping[int | None, Ints] = field(default_factory=dict)
-    judged: Judged | None = None
+    judged: JudgedItems | None = None
 
     @cached_property
     def by_rank(self) -> Ints:
@@ -80,7 +80,7 @@ class Scores:
     denominator: Floats
 
 
-def score(measure: Measure, rankings: Rankings) -> Scores:
+def score(measure: Measure, rankings: GradedRankings) -> Scores:
     """The measure of every request, also of those not `sampled`: leaving them out is up to the reader.
 
     Sources: DCG and NDCG, Jarvelin and Kekalainen (2002) and Burges et al. (2005); ERR, Chapelle et al. (2009);
@@ -157,7 +157,7 @@ def _within(m: Measure, rank: Ints) -> Ints | slice:
     return slice(None) if m.k is None else np.flatnonzero(rank <= m.k)
 
 
-def _gained(m: Measure, r: Rankings) -> tuple[Ints, Ints, Floats]:
+def _gained(m: Measure, r: GradedRankings) -> tuple[Ints, Ints, Floats]:
     """(request, rank, gain) of the rows whose gain is above 0: only these add to a list's gain or to its ideal."""
     gain = gains(m, r.grade)
     some = np.flatnonzero(gain > 0)
@@ -180,7 +180,7 @@ def _discounts_within(m: Measure, rank: Ints) -> Floats:
     return np.take(table, np.minimum(rank, last + 1))
 
 
-def _ideal_dcg(m: Measure, r: Rankings, request: Ints, rank: Ints, gain: Floats) -> Floats:
+def _ideal_dcg(m: Measure, r: GradedRankings, request: Ints, rank: Ints, gain: Floats) -> Floats:
     """The best that a list could gain, of each request; the last three are as `_gained` gives them."""
     if m.ideal == "max":
         top = gains(m, np.array([m.highest_grade]))[0]
@@ -254,27 +254,27 @@ def _is_relevant(m: Measure, grade: Floats) -> Bools:
     return grade > 0 if m.rel is None else grade >= m.rel
 
 
-def _relevant_rows(m: Measure, r: Rankings) -> Ints:
+def _relevant_rows(m: Measure, r: GradedRankings) -> Ints:
     return np.flatnonzero(_is_relevant(m, r.grade))
 
 
-def _hit_rows(m: Measure, r: Rankings) -> Ints:
+def _hit_rows(m: Measure, r: GradedRankings) -> Ints:
     """Numbers of the relevant rows within k."""
     rows = _relevant_rows(m, r)
     return rows if m.k is None else rows[r.rank[rows] <= m.k]
 
 
-def _hits(m: Measure, r: Rankings) -> Floats:
+def _hits(m: Measure, r: GradedRankings) -> Floats:
     """How many relevant items stand within k, of each request."""
     return _sum(r.request[_hit_rows(m, r)], None, r.size)
 
 
-def _listed(m: Measure, r: Rankings) -> Floats:
+def _listed(m: Measure, r: GradedRankings) -> Floats:
     """How many relevant items stand anywhere in the list, of each request."""
     return _sum(r.request[_relevant_rows(m, r)], None, r.size)
 
 
-def _pool(m: Measure, r: Rankings) -> Floats:
+def _pool(m: Measure, r: GradedRankings) -> Floats:
     """How many relevant items there are to be found, by the measure's ideal."""
     if m.ideal == "global":
         if r.judged is None:
@@ -284,7 +284,7 @@ def _pool(m: Measure, r: Rankings) -> Floats:
     return _hits(m, r) if m.ideal == "local" else _listed(m, r)
 
 
-def _relevant_in_order(m: Measure, r: Rankings) -> tuple[Ints, Ints]:
+def _relevant_in_order(m: Measure, r: GradedRankings) -> tuple[Ints, Ints]:
     """(row number, how many relevant stand above) of the relevant rows within k, by request and rank."""
     hit = np.zeros(len(r.rank), bool)
     hit[_hit_rows(m, r)] = True
@@ -292,7 +292,7 @@ def _relevant_in_order(m: Measure, r: Rankings) -> tuple[Ints, Ints]:
     return rows, _ordinal(r.request[rows], r.size)
 
 
-def _score_ndcg(m: Measure, r: Rankings) -> Scores:
+def _score_ndcg(m: Measure, r: GradedRankings) -> Scores:
     rows = _gained(m, r)
     found = _ratio(_dcg(m, *rows, r.size), _ideal_dcg(m, r, *rows))
     if m.ideal != "max":
@@ -301,46 +301,46 @@ def _score_ndcg(m: Measure, r: Rankings) -> Scores:
     return replace(found, empty=found.empty | (_sum(rows[0], rows[2], r.size) <= 0))
 
 
-def _score_dcg(m: Measure, r: Rankings) -> Scores:
+def _score_dcg(m: Measure, r: GradedRankings) -> Scores:
     request, rank, gain = _gained(m, r)
     return _plain(_dcg(m, request, rank, gain, r.size), _sum(request, gain, r.size) <= 0)
 
 
-def _score_cg(m: Measure, r: Rankings) -> Scores:
+def _score_cg(m: Measure, r: GradedRankings) -> Scores:
     request, rank, gain = _gained(m, r)
     kept = _within(m, rank)
     return _plain(_sum(request[kept], gain[kept], r.size), _sum(request, gain, r.size) <= 0)
 
 
-def _score_precision(m: Measure, r: Rankings) -> Scores:
+def _score_precision(m: Measure, r: GradedRankings) -> Scores:
     hits = _hits(m, r)
     depth = r.shown[None].astype(float) if m.k is None else np.full(r.size, float(m.k))
     ratio = _ratio(hits, depth)
     return Scores(ratio.value, _listed(m, r) == 0, hits, depth)
 
 
-def _score_recall(m: Measure, r: Rankings) -> Scores:
+def _score_recall(m: Measure, r: GradedRankings) -> Scores:
     return _ratio(_hits(m, r), _pool(m, r))
 
 
-def _score_map(m: Measure, r: Rankings) -> Scores:
+def _score_map(m: Measure, r: GradedRankings) -> Scores:
     rows, above = _relevant_in_order(m, r)
     ratio = _ratio(_sum(r.request[rows], (above + 1) / r.rank[rows], r.size), _pool(m, r))
     return _plain(ratio.value, ratio.empty)
 
 
-def _score_mrr(m: Measure, r: Rankings) -> Scores:
+def _score_mrr(m: Measure, r: GradedRankings) -> Scores:
     rows = _hit_rows(m, r)
     first = np.full(r.size, np.inf)
     np.minimum.at(first, r.request[rows], r.rank[rows].astype(float))
     return _plain(1 / first, _listed(m, r) == 0)
 
 
-def _score_hit_rate(m: Measure, r: Rankings) -> Scores:
+def _score_hit_rate(m: Measure, r: GradedRankings) -> Scores:
     return _plain((_hits(m, r) > 0).astype(float), _listed(m, r) == 0)
 
 
-def _score_err(m: Measure, r: Rankings) -> Scores:
+def _score_err(m: Measure, r: GradedRankings) -> Scores:
     _check_range(m, r.grade)
     rows, above = _relevant_in_order(m, r)
     request, rank = r.request[rows], r.rank[rows]
@@ -356,27 +356,27 @@ def _score_err(m: Measure, r: Rankings) -> Scores:
     return _plain(value, _listed(m, r) == 0)
 
 
-def _score_rbp(m: Measure, r: Rankings) -> Scores:
+def _score_rbp(m: Measure, r: GradedRankings) -> Scores:
     p = m.p or 0.8
     hit = _hit_rows(m, r)
     value = (1 - p) * _sum(r.request[hit], np.power(p, r.rank[hit] - 1.0), r.size)
     return _plain(value, _listed(m, r) == 0)
 
 
-def _score_ctr(m: Measure, r: Rankings) -> Scores:
+def _score_ctr(m: Measure, r: GradedRankings) -> Scores:
     return _ratio(_hits(m, r), r.shown[m.k].astype(float))
 
 
-def _score_no_results(m: Measure, r: Rankings) -> Scores:
+def _score_no_results(m: Measure, r: GradedRankings) -> Scores:
     return _plain((r.shown[None] == 0).astype(float), np.zeros(r.size, bool))
 
 
-def _score_click_position(m: Measure, r: Rankings) -> Scores:
+def _score_click_position(m: Measure, r: GradedRankings) -> Scores:
     hit = _hit_rows(m, r)
     return _ratio(_sum(r.request[hit], r.rank[hit].astype(float), r.size), _hits(m, r))
 
 
-_KERNELS: dict[str, Callable[[Measure, Rankings], Scores]] = {
+_KERNELS: dict[str, Callable[[Measure, GradedRankings], Scores]] = {
     "ndcg": _score_ndcg,
     "dcg": _score_dcg,
     "cg": _score_cg,

@@ -89,7 +89,7 @@ class GradeLimits:
 
 
 @dataclass(frozen=True)
-class Rows:
+class GradedRows:
     """Rows of rankings as columns, shape (n,) each: request number, item code, logged position from 1, grade."""
 
     request: Ints
@@ -97,11 +97,11 @@ class Rows:
     position: Floats
     grade: Floats
 
-    def where(self, kept: Bools | Ints) -> Rows:
+    def where(self, kept: Bools | Ints) -> GradedRows:
         """The rows that `kept` picks."""
-        return Rows(self.request[kept], self.item[kept], self.position[kept], self.grade[kept])
+        return GradedRows(self.request[kept], self.item[kept], self.position[kept], self.grade[kept])
 
-    def with_grades_of(self, graded: Rows) -> Rows:
+    def with_grades_of(self, graded: GradedRows) -> GradedRows:
         """These rows, each with the grade that `graded` has for its request and item; nan where it has none.
 
         Args:
@@ -113,7 +113,7 @@ class Rows:
             known, wanted = graded.request * items + graded.item, self.request * items + self.item
             at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
             grade = np.where(known[at] == wanted, graded.grade[at], np.nan)
-        return Rows(self.request, self.item, self.position, grade)
+        return GradedRows(self.request, self.item, self.position, grade)
 
 
 def event_grades(recipe: Events, kind: NDArray[np.object_] | None, value: Floats | None, size: int) -> Floats:
@@ -135,7 +135,7 @@ def event_grades(recipe: Events, kind: NDArray[np.object_] | None, value: Floats
 
 
 def attribute(
-    rows: Rows,
+    rows: GradedRows,
     at: Ints,
     served: Ints,
     recipe: Events,
@@ -143,7 +143,7 @@ def attribute(
     refusals: Refusals,
     unreadable: Bools | None = None,
     doubtful: Bools | None = None,
-) -> Rows:
+) -> GradedRows:
     """The rows of events that count: worth a usable grade, and within the attribution time.
 
     Args:
@@ -172,22 +172,22 @@ def attribute(
     return rows.where(left)
 
 
-def combine(rows: Rows, add: bool) -> Rows:
+def combine(rows: GradedRows, add: bool) -> GradedRows:
     """One row per (request, item), sorted by these: its grades added up, or the highest of them."""
     rows = rows.where(np.lexsort((rows.item, rows.request)))
     starts = np.flatnonzero(_is_new(rows.request, rows.item))
     kept, fold = rows.where(starts), np.add if add else np.maximum
-    return Rows(
+    return GradedRows(
         kept.request, kept.item, kept.position, fold.reduceat(rows.grade, starts) if len(starts) else kept.grade
     )
 
 
-def accept(rows: Rows, limits: GradeLimits, refusals: Refusals) -> Rows:
+def accept(rows: GradedRows, limits: GradeLimits, refusals: Refusals) -> GradedRows:
     """The rows that can be used: at a position, with a grade within limits, each item and place of a request once."""
     return once(graded(placed(rows, refusals), limits, refusals), refusals)
 
 
-def placed(rows: Rows, refusals: Refusals) -> Rows:
+def placed(rows: GradedRows, refusals: Refusals) -> GradedRows:
     """The rows with a whole position from 1 on."""
     missing = np.isnan(rows.position)
     with np.errstate(invalid="ignore"):
@@ -197,7 +197,7 @@ def placed(rows: Rows, refusals: Refusals) -> Rows:
     return rows.where(good)
 
 
-def graded(rows: Rows, limits: GradeLimits, refusals: Refusals) -> Rows:
+def graded(rows: GradedRows, limits: GradeLimits, refusals: Refusals) -> GradedRows:
     """The rows whose grade is within limits. A missing (nan) grade is no refusal; the row just carries no label."""
     rows = rows.where(~np.isnan(rows.grade))
     for reason, bad in limits.faults():
@@ -207,7 +207,7 @@ def graded(rows: Rows, limits: GradeLimits, refusals: Refusals) -> Rows:
     return rows
 
 
-def once(rows: Rows, refusals: Refusals) -> Rows:
+def once(rows: GradedRows, refusals: Refusals) -> GradedRows:
     """Each item and each place of a request once.
 
     Of several rows of one item, or at one place, the highest grade counts, then the last place: logs that disagree must
@@ -218,7 +218,7 @@ def once(rows: Rows, refusals: Refusals) -> Rows:
     return _one_of(rows, (rows.request, rows.position), "duplicate_position", refusals)
 
 
-def _one_of(rows: Rows, key: tuple[NDArray[np.generic], ...], reason: str, refusals: Refusals) -> Rows:
+def _one_of(rows: GradedRows, key: tuple[NDArray[np.generic], ...], reason: str, refusals: Refusals) -> GradedRows:
     """One row a key: the one of the highest grade, of these the one at the last place."""
     order = np.lexsort((-rows.position, -rows.grade, *reversed(key)))
     is_kept = _is_new(*(k[order] for k in key))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from monitor.errors import InputError
-from monitor.measures.kernels import Floats, Ints, Judged
+from monitor.measures.kernels import Floats, Ints, JudgedItems
 from monitor.scoring.columns import Index, Texts, as_grades, as_text, refuse_twice
 from monitor.scoring.formats import read_sheet
 from monitor.scoring.names import Names
@@ -95,7 +95,7 @@ def _keys(rows: Rows, judgments: Judgments, names: Names) -> Ints:
     return theirs[of_request]
 
 
-def judged_levels(match: Match, absent: Index) -> Judged:
+def judged_levels(match: Match, absent: Index) -> JudgedItems:
     """Every request's judgments as counts of each grade; those of `absent` keys follow."""
     judgments, kept = match.judgments, ~np.isnan(match.judgments.grade)
     levels, level = np.unique(judgments.grade[kept], return_inverse=True)
@@ -104,7 +104,7 @@ def judged_levels(match: Match, absent: Index) -> Judged:
     low, high = (np.searchsorted(group, (key + step) * len(levels)) for step in (0, 1))
     request = np.repeat(np.arange(len(key)), high - low)
     at = counted(high - low) + low[request]
-    return Judged(request, levels[group[at] % max(len(levels), 1)], count[at])
+    return JudgedItems(request, levels[group[at] % max(len(levels), 1)], count[at])
 
 
 def refuse_unjudged(rows: Rows, grade: Floats, ideal: Match) -> None:

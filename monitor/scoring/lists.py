@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from monitor.errors import InputError
-from monitor.measures.kernels import Bools, Floats, Ints, Judged
+from monitor.measures.kernels import Bools, Floats, Ints, JudgedItems
 from monitor.scoring.columns import as_grades
 from monitor.scoring.formats import read_sheet
 from monitor.scoring.judgments import judged_levels, match_judgments, read_judgments, refuse_unjudged
@@ -43,7 +43,7 @@ class Lists:
     grade: Floats
     sampled: Bools
     missing: Bools
-    judged: Judged | None
+    judged: JudgedItems | None
     unranked: int
     at: Callable[[int], str]
 

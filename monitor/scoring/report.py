@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from monitor.errors import InputError
-from monitor.measures.kernels import Bools, Floats, Rankings, Scores, gains, score
+from monitor.measures.kernels import Bools, Floats, GradedRankings, Scores, gains, score
 from monitor.measures.measure import Measure
 from monitor.scoring.lists import Lists
 from monitor.scoring.sheets import first_true
@@ -66,15 +66,15 @@ def evaluate(lists: Lists, measures: Sequence[Measure]) -> Report:
     return Report(lists.path, ids, unlabelled, lists.unranked, results)
 
 
-def _rankings(lists: Lists, depths: set[int | None]) -> Rankings:
+def _rankings(lists: Lists, depths: set[int | None]) -> GradedRankings:
     judged, size = ~np.isnan(lists.grade), len(lists.ids)
     within = {k: lists.request[lists.rank <= (k or np.inf)] for k in depths}
     shown = {k: np.bincount(request, minlength=size) for k, request in within.items()}
     request, rank, grade = lists.request[judged], lists.rank[judged], lists.grade[judged]
-    return Rankings(size, request, rank, grade, lists.sampled, shown, lists.judged)
+    return GradedRankings(size, request, rank, grade, lists.sampled, shown, lists.judged)
 
 
-def _result(lists: Lists, rankings: Rankings, measure: Measure) -> Result:
+def _result(lists: Lists, rankings: GradedRankings, measure: Measure) -> Result:
     scores = _scores(lists, rankings, measure)
     partials = sums(scores, lists.sampled, np.zeros(rankings.size, np.int64), 1)[0]
     value = float(read_as(measure, partials))
@@ -90,7 +90,7 @@ def _result(lists: Lists, rankings: Rankings, measure: Measure) -> Result:
     )
 
 
-def _scores(lists: Lists, rankings: Rankings, measure: Measure) -> Scores:
+def _scores(lists: Lists, rankings: GradedRankings, measure: Measure) -> Scores:
     if measure.ideal == "global" and lists.judged is None:
         raise InputError(f"{measure} needs all judgments of each query; give them with --qrels or --ideal-from")
     refuse_above(lists, measure.max_grade, f"the max_grade of {measure}")

@@ -25,7 +25,7 @@ PRIOR = 10.0
 
 
 @dataclass(frozen=True)
-class Weighed:
+class WeightedMean:
     """n requests, or fewer, of one version, of which a weighted mean is made.
 
     Attributes:
@@ -51,15 +51,15 @@ class Weighed:
         return float((self.off**2).sum())
 
 
-def half_width(one: Weighed, other: Weighed | None = None) -> float | None:
+def half_width(one: WeightedMean, other: WeightedMean | None = None) -> float | None:
     """Half the 95 % interval of a mean, or of the difference of two; None where there are too few requests to tell.
 
     >>> hours = np.repeat(np.arange(50), 2)
-    >>> alike = Weighed(np.full(100, 0.01), np.tile([0.1, -0.1], 50), hours)
+    >>> alike = WeightedMean(np.full(100, 0.01), np.tile([0.1, -0.1], 50), hours)
     >>> round(half_width(alike), 3)
     0.02
-    >>> few = Weighed(np.full(4, 0.25), np.array([0.1, -0.1, 0.1, -0.1]), np.zeros(4, int))
-    >>> [round(half_width(alike, few), 2), half_width(Weighed(np.ones(1), np.zeros(1), np.zeros(1, int)))]
+    >>> few = WeightedMean(np.full(4, 0.25), np.array([0.1, -0.1, 0.1, -0.1]), np.zeros(4, int))
+    >>> [round(half_width(alike, few), 2), half_width(WeightedMean(np.ones(1), np.zeros(1), np.zeros(1, int)))]
     [0.11, None]
     """
     parts = [one] if other is None else [one, other]
@@ -85,14 +85,14 @@ def half_width(one: Weighed, other: Weighed | None = None) -> float | None:
     return found
 
 
-def _noise(part: Weighed, common: float) -> float:
+def _noise(part: WeightedMean, common: float) -> float:
     """Variance of a part's mean if requests were independent."""
     own = float(((part.weight * part.off) ** 2).sum()) * len(part.off) / max(part.freedom, 1)
     share = max(part.freedom, 0) / (max(part.freedom, 0) + PRIOR)
     return share * own + (1 - share) * common * float((part.weight**2).sum())
 
 
-def _by_hour(part: Weighed, hour: Ints, hours: int) -> tuple[Floats, Floats, Floats]:
+def _by_hour(part: WeightedMean, hour: Ints, hours: int) -> tuple[Floats, Floats, Floats]:
     """(H,) weight of each hour, what it is off by, and the squares of that by single requests."""
     product = part.weight * part.off
     weight, off, squares = (np.bincount(hour, x, hours).astype(float) for x in (part.weight, product, product**2))

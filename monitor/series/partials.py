@@ -1,17 +1,25 @@
-"""Partials: the sums that a bucket keeps of a measure, and how they merge and become a value.
+"""Partials: the sums that a bucket keeps of a measure, how they merge and become a value, and how a read becomes them.
 
 Partials are arrays whose last axis is `FIELDS`; merging those of disjoint requests is `+`, and zeros change nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import partial, reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.measures.kernels import Scores
+from monitor.measures.kernels import Scores, score
 from monitor.measures.measure import Aggregate, Empty, Measure
+from monitor.series.readings import MICROS, SUMMED_AS_ONE, Aggregates, Answer, Reading, added_fingerprints
+from monitor.types import EMPTY as EMPTY_VALUE
+from monitor.types import MIXED, NONE, OTHER, OVERALL, Slice
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -176,3 +184,236 @@ def runs(instants: list[int], width: int, most: int) -> Iterator[tuple[int, int]
         start, end = instant, instant + width
     if start is not None and end is not None:
         yield start, end
+
+
+Cell = tuple[int, str, str]
+"""(bucket start, dimension, value) of one row of partials."""
+
+LONGEST_VALUE = 120
+RESERVED = {NONE, EMPTY_VALUE, MIXED, OTHER}
+
+
+@dataclass
+class Partials:
+    """Partials of the buckets in [since, until).
+
+    Attributes:
+        traffic: cell -> (7,) as `TRAFFIC_FIELDS`. Every bucket has a row for overall, of zeros if need be.
+        measures: kernel text -> cell -> (9,) as `FIELDS`.
+        refused: (cell, reason) -> rows.
+        admitted: slice values that are new, in the order in which they were admitted.
+        rows, summed: how many rows the source sent, and how many more it went through to sum them up by itself.
+    """
+
+    since: int
+    until: int
+    traffic: dict[Cell, Floats] = field(default_factory=dict)
+    measures: dict[str, dict[Cell, Floats]] = field(default_factory=dict)
+    refused: dict[tuple[Cell, str], int] = field(default_factory=dict)
+    admitted: list[tuple[str, str]] = field(default_factory=list)
+    fingerprint: str = ""
+    rows: int = 0
+    summed: int = 0
+
+    def __add__(self, other: Partials) -> Partials:
+        """Both together; their requests must be disjoint."""
+        return Partials(
+            min(self.since, other.since),
+            max(self.until, other.until),
+            _merged(self.traffic, other.traffic),
+            {k: _merged(self.measures[k], other.measures[k]) for k in self.measures},
+            _merged(self.refused, other.refused),
+            list(dict.fromkeys(self.admitted + other.admitted)),
+            added_fingerprints(self.fingerprint, other.fingerprint),
+            self.rows + other.rows,
+            self.summed + other.summed,
+        )
+
+
+def _merged(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {**one, **{key: one[key] + more if key in one else more for key, more in other.items()}}
+
+
+def effort(answer: Answer | Partials) -> int:
+    """What it took to read this, in rows that were sent."""
+    if isinstance(answer, tuple):
+        return sum(map(effort, answer))
+    read = answer.read if isinstance(answer, Aggregates) else ()
+    summed = 0 if isinstance(answer, Reading) else answer.summed
+    return answer.rows + summed // SUMMED_AS_ONE + sum(map(effort, read))
+
+
+def to_partials(
+    answer: Answer, width: int, kernels: Iterable[Measure], slices: Sequence[Slice], known: Mapping[str, set[str]]
+) -> Partials:
+    """Partials per bucket and slice of what a source said.
+
+    Args:
+        width: of a bucket, in seconds. Buckets that `answer` covers in part are fine: partials add up.
+        kernels: the measures to compute.
+        slices: the dimensions, each with its cap.
+        known: dimension -> values admitted before.
+    """
+    kernels, admitted = list(kernels), {d: set(values) for d, values in known.items()}
+
+    def folded(read: _Read, since: int, until: int) -> Partials:
+        part = _fold(read, since, until, width, slices, admitted)
+        for dimension, value in part.admitted:
+            admitted.setdefault(dimension, set()).add(value)
+        return part
+
+    def to_parts(one: Answer) -> Iterator[Partials]:
+        if isinstance(one, tuple):
+            for part in one:
+                yield from to_parts(part)
+        elif isinstance(one, Reading):
+            yield folded(_read_of_requests(one, width, kernels), one.since, one.until)
+        else:
+            edge = one.since
+            for reading in one.read:
+                if edge < reading.since:
+                    yield folded(_read_of_cells(one, kernels, edge, reading.since, width), edge, reading.since)
+                yield from to_parts(reading)
+                edge = reading.until
+            if edge < one.until:
+                yield folded(_read_of_cells(one, kernels, edge, one.until, width), edge, one.until)
+            yield Partials(one.since, one.since, {}, {str(k): {} for k in kernels}, rows=one.rows, summed=one.summed)
+
+    return reduce(add, to_parts(answer))
+
+
+@dataclass(frozen=True)
+class _Read:
+    """N requests, or joint cells of them, that can be folded into cells.
+
+    Attributes:
+        start: (N,) of each one's bucket, seconds.
+        requests: (N,) in each; None is one.
+        traffic, measures: what sums up the columns of traffic, or of a kernel, by (N,) numbers of cells.
+        refused: reason -> (N,) rows.
+    """
+
+    start: Ints
+    requests: Floats | None
+    slices: Mapping[str, Sequence[object]]
+    traffic: Callable[[Ints, int], Floats]
+    measures: Mapping[str, Callable[[Ints, int], Floats]]
+    refused: Mapping[str, Ints]
+    strays: Mapping[tuple[int, str], int]
+    unmatched: Mapping[int, int]
+    fingerprint: str = ""
+    rows: int = 0
+
+
+def _read_of_requests(reading: Reading, width: int, kernels: Sequence[Measure]) -> _Read:
+    def by_start(micros: Ints) -> dict[int, int]:
+        starts, numbers = np.unique(micros // (width * MICROS) * width, return_counts=True)
+        return dict(zip(starts.tolist(), numbers.tolist(), strict=True))
+
+    def traffic(cell: Ints, cells: int) -> Floats:
+        columns = [None, reading.labelled, reading.impressions, reading.judged, reading.events]
+        counted = [count(cell, c, cells) for c in columns]
+        return np.stack([*counted, np.zeros(cells), count(cell, reading.no_results, cells)], axis=1)
+
+    ranked = {k: reading.taken_by(k) for k in kernels}
+    return _Read(
+        reading.served // (width * MICROS) * width,
+        None,
+        reading.slices,
+        traffic,
+        {str(k): partial(sums, score(k, rankings), rankings.sampled) for k, rankings in ranked.items()},
+        reading.refusals.counts,
+        {(start, reason): n for reason, at in reading.strays.items() for start, n in by_start(at).items()},
+        by_start(reading.unmatched),
+        reading.fingerprint,
+        reading.rows,
+    )
+
+
+def _read_of_cells(answer: Aggregates, kernels: Sequence[Measure], since: int, until: int, width: int) -> _Read:
+    """The joint cells in [since, until)."""
+    starts = range(since - since % width, until, width)
+    here = np.flatnonzero((answer.bucket >= starts.start) & (answer.bucket < until))
+
+    def folding(columns: Floats) -> Callable[[Ints, int], Floats]:
+        return lambda cell, cells: np.stack([count(cell, column, cells) for column in columns[here].T], axis=1)
+
+    return _Read(
+        answer.bucket[here],
+        answer.traffic[here, 0],
+        {dimension: [values[i] for i in here.tolist()] for dimension, values in answer.slices.items()},
+        folding(answer.traffic),
+        {str(k): folding(answer.measures[k]) for k in kernels},
+        {reason: rows[here] for reason, rows in answer.refused.items()},
+        {key: rows for key, rows in answer.strays.items() if key[0] in starts},
+        {start: rows for start, rows in answer.unmatched.items() if start in starts},
+    )
+
+
+def _fold(
+    read: _Read, since: int, until: int, width: int, slices: Sequence[Slice], known: Mapping[str, set[str]]
+) -> Partials:
+    starts = range(since - since % width, until, width)
+    bucket = (read.start - starts.start) // width
+    result = Partials(since, until, {}, {k: {} for k in read.measures}, fingerprint=read.fingerprint, rows=read.rows)
+    groups = [(*OVERALL, [OVERALL[1]], np.zeros(len(bucket), np.int64))]
+    for dimension in slices:
+        values, seen = read.slices[dimension.dimension], known.get(dimension.dimension, set())
+        names, code, new = admit(values, bucket, dimension, seen, read.requests)
+        result.admitted += [(dimension.dimension, value) for value in new]
+        groups.append((dimension.dimension, "", names, code))
+    for name, _, names, code in groups:
+        keys, cell = [(start, name, value) for start in starts for value in names], bucket * len(names) + code
+        traffic = read.traffic(cell, len(keys))
+        kept = np.flatnonzero((traffic[:, 0] > 0) | (name == OVERALL[0])).tolist()
+        result.traffic |= {keys[i]: traffic[i] for i in kept}
+        for kernel, folded in read.measures.items():
+            partials = folded(cell, len(keys))
+            result.measures[kernel] |= {keys[i]: partials[i] for i in kept}
+        for reason, rows in read.refused.items():
+            refused = count(cell, rows, len(keys))
+            result.refused |= {(keys[i], reason): int(refused[i]) for i in np.flatnonzero(refused).tolist()}
+    for start, number in read.unmatched.items():
+        result.traffic[start, *OVERALL][TRAFFIC_FIELDS.index("unmatched")] = number
+    strays = {((start, *OVERALL), reason): number for (start, reason), number in read.strays.items()}
+    result.refused = _merged(result.refused, strays)
+    return result
+
+
+def named(value: object) -> str:
+    """A slice value as it is stored and shown: what no UTF-8 can hold is escaped, what is too long is among others."""
+    if value is None:
+        return NONE
+    # As databases write it: Python has 0E-10 for a zero with ten decimals.
+    text = format(value, "f") if isinstance(value, Decimal) else str(value) or EMPTY_VALUE
+    if not text.isascii():
+        text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= LONGEST_VALUE and "\x00" not in text else OTHER
+
+
+def admit(
+    values: Sequence[object], bucket: Ints, dimension: Slice, known: set[str], requests: Floats | None = None
+) -> tuple[list[str], Ints, list[str]]:
+    """(names, code of each value's name, newly admitted names), of the requests of some buckets.
+
+    Values are admitted bucket by bucket, the busier first, so that the outcome does not depend on how many buckets
+    were read at once. Missing, empty and mixed values have a name of their own, which takes nobody's place.
+
+    Args:
+        values, bucket: (n,) of each request, or of each group of `requests`.
+    """
+    texts = [named(v) for v in values]
+    names = sorted({*texts, OTHER})
+    number = {name: i for i, name in enumerate(names)}
+    code = np.fromiter((number[text] for text in texts), np.int64, len(texts))
+    allowed, new = known | RESERVED, []
+    for one in np.unique(bucket) if not allowed.issuperset(names) else ():
+        here = bucket == one
+        seen = np.bincount(code[here], None if requests is None else requests[here], minlength=len(names))
+        for i in sorted(np.flatnonzero(seen), key=lambda i: (-seen[i], names[i])):
+            if names[i] not in allowed and len(allowed - RESERVED) < dimension.max_values:
+                allowed.add(names[i])
+                new.append(names[i])
+    final = [name for name in names if name in allowed]
+    place = {name: i for i, name in enumerate(final)}
+    return final, np.array([place.get(name, place[OTHER]) for name in names], np.int64)[code], new

@@ -21,7 +21,7 @@ END = 1 << 62
 
 
 @dataclass(frozen=True)
-class Full:
+class FullDimension:
     """A dimension all of whose places are taken while there are values without one.
 
     Attributes:
@@ -41,7 +41,7 @@ class Full:
 
 
 @dataclass(frozen=True)
-class Places:
+class SliceRegistry:
     """The values of each dimension that were ever admitted, and when they had no place.
 
     Attributes:

@@ -21,10 +21,9 @@ from monitor.causes.traced import Inspection
 from monitor.errors import InputError, SourceError, Stopped, TooMany
 from monitor.measures.kernels import score
 from monitor.messages.words import utc
-from monitor.series.aggregates import Answer, tallied
 from monitor.series.finality import final_age
-from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, bucket_of
-from monitor.series.requests import MICROS, Reading, Tally
+from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, Partials, bucket_of, to_partials
+from monitor.series.readings import MICROS, Answer, Reading
 from monitor.store import Progress, Store
 from monitor.types import OVERALL, TRAFFIC, Monitor
 
@@ -219,8 +218,8 @@ class _Look:
         places = self.store.places(self.monitor.name)
         slices, known = places.open_at(self.start, self.monitor.slices), places.at(self.start)
         kernels = dict.fromkeys(m.kernel for m in self.monitor.measures)
-        parts = [tallied(answer, self.monitor.bucket, kernels, slices, known) for answer in answers]
-        every: Tally = sum(parts[1:], parts[0])
+        parts = [to_partials(answer, self.monitor.bucket, kernels, slices, known) for answer in answers]
+        every: Partials = sum(parts[1:], parts[0])
         found = {TRAFFIC: (TRAFFIC_FIELDS, every.traffic)} | {k: (FIELDS, c) for k, c in every.measures.items()}
         sums = {
             (kernel, dimension, value, name): float(number)

@@ -1,6 +1,6 @@
 """One cycle, in straight lines: the way of the data from the source to the store.
 
-    how new is the source? -> which buckets are due? -> read -> tally -> store
+    how new is the source? -> which buckets are due? -> read -> partials -> store
 
 That is half of what the daemon does. `runner` drives it, and then has what became final judged (see `judging`), keeps,
 shows and looks closer. A cycle is safe to run again at any point: every write
@@ -21,10 +21,9 @@ from typing import Protocol
 from monitor.conditions.arrivals import NOTHING_YET, Arrived, stale
 from monitor.errors import ClockError, SourceError, TooMany
 from monitor.messages.words import utc
-from monitor.series.aggregates import Answer, effort, tallied
 from monitor.series.finality import CLOCK_TOLERANCE, BucketState, believed, due_buckets, final_age, is_final, is_over
-from monitor.series.partials import bucket_of, runs, starts
-from monitor.series.requests import Tally
+from monitor.series.partials import Partials, bucket_of, effort, runs, starts, to_partials
+from monitor.series.readings import Answer
 from monitor.service.retention import refuse_what_is_gone
 from monitor.store import Lease, Store, Written
 from monitor.types import Definition, Monitor
@@ -72,7 +71,7 @@ class Source(Protocol):
 
 
 @dataclass
-class Stride:
+class BatchSize:
     """How many buckets are read at once: as many as keep one read near `rows`. Learns from each read.
 
     Attributes:
@@ -104,7 +103,7 @@ class Stride:
 
 
 @dataclass
-class Settled:
+class FinalizedUpTo:
     """Up to where a process that runs cycle after cycle need not look at a monitor's buckets again.
 
     From the oldest one that cycles read up to `until`, seconds, each is stored and settled. That holds for as long as
@@ -177,10 +176,10 @@ class Outcome:
         """Rows that the source sent or went through by itself."""
         return self.rows + self.summed
 
-    def plus(self, tallied: Tally, written: Written) -> Outcome:
+    def plus(self, to_partials: Partials, written: Written) -> Outcome:
         """The outcome after one stretch more."""
         stored, kept = self.stored + written.buckets, self.kept + len(written.kept)
-        held, rows, summed = self.held + written.held, self.rows + tallied.rows, self.summed + tallied.summed
+        held, rows, summed = self.held + written.held, self.rows + to_partials.rows, self.summed + to_partials.summed
         return replace(self, stored=stored, kept=kept, held=held, rows=rows, summed=summed)
 
     def and_then(self, later: Outcome) -> Outcome:
@@ -220,8 +219,8 @@ def run_cycle(
     source: Source,
     store: Store,
     lease: Lease,
-    stride: Stride,
-    settled: Settled | None = None,
+    stride: BatchSize,
+    settled: FinalizedUpTo | None = None,
     is_real: bool = False,
 ) -> Iterator[Outcome]:
     """Read what is due of one monitor and store it; the outcome so far, before the first stretch and after each.
@@ -244,7 +243,7 @@ def run_cycle(
         LeaseLost: another process writes this monitor.
         Stopped: the process is to end.
     """
-    settled = settled or Settled()
+    settled = settled or FinalizedUpTo()
     since = settled.begin(lease, now, bucket_of(int(now) - monitor.history, monitor.bucket))
     with store.at_once():
         store.adopt(lease, monitor)
@@ -341,7 +340,7 @@ def run_backfill(
     source: Source,
     store: Store,
     lease: Lease,
-    stride: Stride,
+    stride: BatchSize,
     again: bool = False,
     force: bool = False,
 ) -> Iterator[Outcome]:
@@ -424,7 +423,7 @@ def _looks_for_labels(monitor: Monitor) -> bool:
     return monitor.drift is not None and monitor.has_events
 
 
-def _read_and_store(plan: _Plan, source: Source, store: Store, lease: Lease, stride: Stride) -> Iterator[Outcome]:
+def _read_and_store(plan: _Plan, source: Source, store: Store, lease: Lease, stride: BatchSize) -> Iterator[Outcome]:
     """Carry out a plan, stretch by stretch; the outcome so far, before the first one and after each."""
     monitor = plan.monitor
     outcome = Outcome(len(plan.due), late=len(plan.late), arrived=plan.arrived, future_rows=plan.future_rows)
@@ -435,14 +434,16 @@ def _read_and_store(plan: _Plan, source: Source, store: Store, lease: Lease, str
         places = store.places(monitor.name)
         sliced = replace(monitor, slices=places.open_at(since, monitor.slices))
         counted = _counted(plan, since, until, source)  # before the read: what comes in between is read, or told late
-        found = read_tally(sliced, source, since, until, places.at(since), stride)
+        found = read_partials(sliced, source, since, until, places.at(since), stride)
         stride.learn(effort(found), (until - since) // monitor.bucket)
         written = _write(plan, found, store, lease, counted)
         outcome = outcome.plus(found, written)
         yield outcome
 
 
-def _stretches(due: Sequence[int], width: int, stride: Stride, cuts: Sequence[int] = ()) -> Iterator[tuple[int, int]]:
+def _stretches(
+    due: Sequence[int], width: int, stride: BatchSize, cuts: Sequence[int] = ()
+) -> Iterator[tuple[int, int]]:
     """[since, until) of neighbouring buckets, as many at once as `stride` says when it is their turn.
 
     Args:
@@ -457,14 +458,14 @@ def _stretches(due: Sequence[int], width: int, stride: Stride, cuts: Sequence[in
         done += (until - since) // width
 
 
-def read_tally(
+def read_partials(
     monitor: Monitor,
     source: Source,
     since: int,
     until: int,
     known: Mapping[str, set[str]],
-    stride: Stride | None = None,
-) -> Tally:
+    stride: BatchSize | None = None,
+) -> Partials:
     """Partials of [since, until); read in halves where it is more than fits into memory, or the source's time, at once.
 
     Args:
@@ -494,7 +495,7 @@ def read_tally(
             ) from error
         return _in_halves(monitor, source, since, until, known, stride)
     kernels = dict.fromkeys(m.kernel for m in monitor.measures)
-    return tallied(answer, monitor.bucket, kernels, monitor.slices, known)
+    return to_partials(answer, monitor.bucket, kernels, monitor.slices, known)
 
 
 def _in_halves(
@@ -503,17 +504,17 @@ def _in_halves(
     since: int,
     until: int,
     known: Mapping[str, set[str]],
-    stride: Stride | None,
-) -> Tally:
+    stride: BatchSize | None,
+) -> Partials:
     middle = _middle(since, until, monitor.bucket)
-    first = read_tally(monitor, source, since, middle, known, stride)
-    return first + read_tally(monitor, source, middle, until, _with_admitted(known, first), stride)
+    first = read_partials(monitor, source, since, middle, known, stride)
+    return first + read_partials(monitor, source, middle, until, _with_admitted(known, first), stride)
 
 
-def _with_admitted(known: Mapping[str, set[str]], tallied: Tally) -> dict[str, set[str]]:
-    """Dimension -> values admitted before or by this tally."""
+def _with_admitted(known: Mapping[str, set[str]], to_partials: Partials) -> dict[str, set[str]]:
+    """Dimension -> values admitted before or by these partials."""
     found = {dimension: set(values) for dimension, values in known.items()}
-    for dimension, value in tallied.admitted:
+    for dimension, value in to_partials.admitted:
         found.setdefault(dimension, set()).add(value)
     return found
 
@@ -525,16 +526,16 @@ def _middle(since: int, until: int, width: int) -> int:
     return edge if edge > since else middle
 
 
-def _write(plan: _Plan, tallied: Tally, store: Store, lease: Lease, counted: Mapping[int, int]) -> Written:
-    """Store the tally's buckets, of each series those that are open, or all if they are read again."""
-    monitor, inside = plan.monitor, range(tallied.since, tallied.until, plan.monitor.bucket)
+def _write(plan: _Plan, to_partials: Partials, store: Store, lease: Lease, counted: Mapping[int, int]) -> Written:
+    """Store the buckets of partials, of each series those that are open, or all if they are read again."""
+    monitor, inside = plan.monitor, range(to_partials.since, to_partials.until, plan.monitor.bucket)
     again = set(inside) if plan.again else plan.late
     targets = {d: [s for s in inside if s in again or not _is_settled(plan.states[d], s)] for d in plan.states}
     finals = [start for start in inside if is_final(monitor, start, plan.now, plan.arrived.request)]
     awaited = {start for start in finals if not is_over(monitor, start, plan.arrived.request)}
     final = {s for d in plan.states for s in targets[d] if s in plan.states[d] and plan.states[d][s].final}
     restating = final.union(plan.late).intersection(inside)
-    return store.write(lease, monitor, tallied, targets, plan.now, finals, plan.force, restating, awaited, counted)
+    return store.write(lease, monitor, to_partials, targets, plan.now, finals, plan.force, restating, awaited, counted)
 
 
 def _is_settled(series: Mapping[int, BucketState], start: int) -> bool:

@@ -27,7 +27,7 @@ from monitor.drift.verdicts import Verdict
 from monitor.errors import SourceError, Stopped, StoreError, TooMany
 from monitor.messages.words import storable
 from monitor.series.intervals import REACH
-from monitor.series.requests import Reading
+from monitor.series.readings import Reading
 from monitor.series.windows import History, SliceKey
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident, Transition

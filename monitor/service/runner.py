@@ -15,17 +15,17 @@ from monitor.conditions.arrivals import Misread
 from monitor.errors import NO_MEMORY, ClockError, LeaseLost, SourceError, Stopped, StoreError, StoreLocked
 from monitor.evaluation import Telling, judge
 from monitor.messages.words import counted, storable
-from monitor.series.aggregates import Answer
 from monitor.series.finality import final_age
+from monitor.series.readings import Answer
 from monitor.service.audit import RESULTS, Auditor, Ways
-from monitor.service.cycle import Freshness, Outcome, Settled, Source, Stride, run_cycle
+from monitor.service.cycle import BatchSize, FinalizedUpTo, Freshness, Outcome, Source, run_cycle
 from monitor.service.diagnosing import LONGEST, Diagnoser, OpenDetailed
 from monitor.service.election import LONGEST_RETRY, Turns
 from monitor.service.history import extended, judged_onward
 from monitor.service.retention import Keeping
 from monitor.service.snapshot import Board, MonitorSnapshot, renew, take_snapshot
 from monitor.service.telemetry import Telemetry
-from monitor.store import Lease, Progress, Remembering, Store
+from monitor.store import CachedStore, Lease, Progress, Store
 from monitor.types import Monitor, format_duration
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class Runner:
         """
         self.monitor = monitor
         self._source = _Timed(source, monitor.name, telemetry)
-        self._store = Remembering(store, monitor)
+        self._store = CachedStore(store, monitor)
         self._board = board
         self._telemetry = telemetry
         self._clock = clock
@@ -104,8 +104,8 @@ class Runner:
         self._desk = desk
         self._diagnoser = None if open_detailed is None else Diagnoser(monitor, store, open_detailed)
         self._auditor = None if ways is None else Auditor(monitor, store, ways)
-        self._stride = Stride()
-        self._settled = Settled()
+        self._stride = BatchSize()
+        self._settled = FinalizedUpTo()
         self._keeping = Keeping(monitor, self._store)
         self._turns = Turns(monitor, store, time.monotonic)
         self._began: float | None = None

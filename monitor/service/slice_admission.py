@@ -14,7 +14,7 @@ from monitor.conditions.verdict_words import named
 from monitor.config.report import nearest
 from monitor.errors import InputError
 from monitor.messages.words import counted, utc
-from monitor.series.requests import RESERVED
+from monitor.series.partials import RESERVED
 from monitor.store import Store
 from monitor.store.store import Usage
 from monitor.types import OTHER, Monitor, Slice, format_duration

@@ -21,9 +21,8 @@ from monitor.measures.measure import Measure
 from monitor.messages.notification import in_order
 from monitor.messages.words import utc
 from monitor.series.intervals import REACH
-from monitor.series.partials import TRAFFIC_FIELDS, bucket_of
-from monitor.series.requests import RESERVED
-from monitor.series.slices import Full
+from monitor.series.partials import RESERVED, TRAFFIC_FIELDS, bucket_of
+from monitor.series.slices import FullDimension
 from monitor.series.windows import History, Point, SliceKey, latest_final_end, points
 from monitor.service.history import Comparison, JudgedTrail, Trail, compare
 from monitor.store import Holding, Progress, Store
@@ -60,7 +59,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Reading:
+class RuleReading:
     """An alert rule's newest evaluation on one slice, and the state that it has come to."""
 
     rule: Rule
@@ -107,7 +106,7 @@ class MonitorSnapshot:
     unmatched: int | None = None
     future_rows: int | None = None
     due_buckets: int | None = None
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[RuleReading, ...] = ()
     incident: StoredIncident | None = None
     data_incident: StoredIncident | None = None
     incidents: tuple[StoredIncident, ...] = ()
@@ -124,13 +123,13 @@ class MonitorSnapshot:
     places: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
-    def full(self) -> list[Full]:
+    def full(self) -> list[FullDimension]:
         """The dimensions all of whose places are taken while there are values without one."""
         longest = max(self.monitor.windows)
         points = next((s.final for s in self.series if s.length == longest), ())
         requests = {(p.dimension, p.slice): p.requests for p in points}
         return [
-            Full(
+            FullDimension(
                 one.dimension,
                 one.max_values,
                 format_duration(longest),
@@ -217,7 +216,7 @@ def _fell_at(open_: StoredIncident | None) -> int | None:
     return min((open_.incident.began_at, *(f.since - f.window for f in open_.findings if not f.verdict)))
 
 
-def _readings(monitor: Monitor, store: Store, state: AlertState) -> tuple[Reading, ...]:
+def _readings(monitor: Monitor, store: Store, state: AlertState) -> tuple[RuleReading, ...]:
     """What the alert rules see in the newest window that was judged."""
     if state.until is None:
         return ()
@@ -227,7 +226,7 @@ def _readings(monitor: Monitor, store: Store, state: AlertState) -> tuple[Readin
         keys = keys_of(rule, view)
         for key, evaluation in zip(keys, evaluate(rule, view, keys, state.until), strict=True):
             kept = state.conditions.get((rule.name, *key))
-            found.append(Reading(rule, key, evaluation, Condition() if kept is None else kept.condition))
+            found.append(RuleReading(rule, key, evaluation, Condition() if kept is None else kept.condition))
     return tuple(found)
 
 

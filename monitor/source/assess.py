@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from monitor.errors import SourceError, TooMany
 from monitor.messages.words import lasting
-from monitor.series.requests import Reading
+from monitor.series.readings import Reading
 from monitor.source.blocks import Blocks
 from monitor.source.engine import Database, Reader
 from monitor.source.lists import on_lists

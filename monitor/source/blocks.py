@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.series.requests import MICROS
+from monitor.series.readings import MICROS
 from monitor.source.prepared import rounded_down, rounded_up
 from monitor.types import Events, Monitor
 

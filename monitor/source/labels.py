@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.errors import SourceError
-from monitor.measures.kernels import Judged
+from monitor.measures.kernels import JudgedItems
 from monitor.measures.measure import Measure
 from monitor.measures.relevance import (
+    GradedRows,
     GradeLimits,
     Refusals,
-    Rows,
     attribute,
     combine,
     event_grades,
@@ -25,7 +25,7 @@ from monitor.measures.relevance import (
     once,
     placed,
 )
-from monitor.series.requests import MICROS
+from monitor.series.readings import MICROS
 from monitor.source.blocks import Blocks
 from monitor.source.engine import Reader
 from monitor.source.queries import Queries, kinds_of
@@ -48,9 +48,9 @@ class Sample:
         pool: all that is judged of each request's query, where a measure needs it.
     """
 
-    rows: Rows
+    rows: GradedRows
     sampled: Bools
-    pool: Judged | None = None
+    pool: JudgedItems | None = None
 
 
 @dataclass(frozen=True)
@@ -176,13 +176,13 @@ class Labelling:
             found.append(micros[(micros >= since * MICROS) & (micros < until * MICROS)])
         return np.concatenate(found)
 
-    def _listed(self, rows: Rows, number: Ints) -> Rows:
+    def _listed(self, rows: GradedRows, number: Ints) -> GradedRows:
         """The rows that events are on, from `rows` which hold them for each event anew; all rows where zeros count."""
         if self.is_sparse:
             return self._placed(rows.where(_of_one_event(rows, number)))
         return self._placed(self._rows(self._columns(self.queries.all_rows(*self.range)))[0])
 
-    def _attributed(self, recipe: Events, found: _EventRows, kept: Ints, rows: Rows) -> Rows:
+    def _attributed(self, recipe: Events, found: _EventRows, kept: Ints, rows: GradedRows) -> GradedRows:
         """The events that count, of the entries `kept`, which stand for the events on `rows`."""
         happened = found.times
         at, unreadable, doubtful = happened.micros[kept], happened.unreadable[kept], happened.doubtful[kept]
@@ -224,7 +224,7 @@ class Labelling:
             _fingerprint([*used, *self._named(pool)] if self.needs_pool else used),
         )
 
-    def _pool(self, counts: list[list[Any]]) -> Judged:
+    def _pool(self, counts: list[list[Any]]) -> JudgedItems:
         """All usable judgments of each request's query."""
         grades = _floats(counts[1], np.nan)
         allowed = np.flatnonzero(self.limits.allow(grades)).tolist()
@@ -234,20 +234,20 @@ class Labelling:
         found = [(i, row) for i, q in enumerate(self.requests.keys[0]) for row in by_query.get(q, ())]
         requests, rows = np.array(found, np.int64).reshape(-1, 2).T
         items = np.array(counts[2], np.int64)
-        return Judged(requests, grades[rows], items[rows])
+        return JudgedItems(requests, grades[rows], items[rows])
 
-    def _named(self, pool: Judged) -> Iterator[tuple[Any, float, int]]:
+    def _named(self, pool: JudgedItems) -> Iterator[tuple[Any, float, int]]:
         numbers = zip(pool.request.tolist(), pool.grade.tolist(), pool.count.tolist(), strict=True)
         return ((self.requests.ids[i], grade, count) for i, grade, count in numbers)
 
     # ---- in common ---------------------------------------------------------------------------------------------
 
-    def _graded(self, rows: Rows) -> Rows:
+    def _graded(self, rows: GradedRows) -> GradedRows:
         """The rows whose grade the recipe allows; a grade that only some measures cannot take is counted later."""
         return graded(rows, self.limits, self.refusals)
 
     def _samples(
-        self, usable: Rows, pool: Judged | None, is_sampled: Callable[[Rows, Any], Bools]
+        self, usable: GradedRows, pool: JudgedItems | None, is_sampled: Callable[[GradedRows, Any], Bools]
     ) -> tuple[Sample, dict[Measure, Sample]]:
         """(what measures are computed from, and for those that cannot take all grades what is left to them).
 
@@ -281,7 +281,7 @@ class Labelling:
 
     def _rows(
         self, columns: list[list[Any]], grades: list[Any] | None = None, inside: Bools | None = None
-    ) -> tuple[Rows, Ints]:
+    ) -> tuple[GradedRows, Ints]:
         """(rows of the requests at hand, which entries of `columns` they are). What is no number is inf.
 
         Args:
@@ -294,7 +294,7 @@ class Labelling:
             item = np.fromiter((items.setdefault(i, len(items)) for i in columns[1]), np.int64, size)
         position = _floats(columns[2], np.inf) - self.monitor.rankings.position_base + 1
         grade = np.full(size, np.nan) if grades is None else _floats(grades, np.inf)
-        return Rows(request, item, position, grade).where(kept), kept
+        return GradedRows(request, item, position, grade).where(kept), kept
 
     def _places(self, ids: Sequence[Any], inside: Bools | None = None) -> Ints:
         """(n,) which of the requests at hand each is; -1 for those that were not asked for.
@@ -317,14 +317,14 @@ class Labelling:
             "data",
         )
 
-    def _placed(self, rows: Rows) -> Rows:
+    def _placed(self, rows: GradedRows) -> GradedRows:
         """The rows at a position; the others were counted with their requests."""
         return placed(rows, Refusals(self.size))
 
-    def _per_request(self, rows: Rows | Judged) -> Ints:
+    def _per_request(self, rows: GradedRows | JudgedItems) -> Ints:
         return np.bincount(rows.request, minlength=self.size)
 
-    def _within_depth(self, rows: Rows) -> Ints:
+    def _within_depth(self, rows: GradedRows) -> Ints:
         return self._per_request(rows.where(rows.position <= (self.monitor.depth or np.inf)))
 
 
@@ -357,15 +357,15 @@ class _EventRows:
         return at[asked[np.unique(self.number[asked], return_index=True)[1]]]
 
 
-def _judged_where(pool: Judged, kept: Bools) -> Judged:
-    return Judged(pool.request[kept], pool.grade[kept], pool.count[kept])
+def _judged_where(pool: JudgedItems, kept: Bools) -> JudgedItems:
+    return JudgedItems(pool.request[kept], pool.grade[kept], pool.count[kept])
 
 
-def _joined(one: Rows, other: Rows) -> Rows:
-    return Rows(*(np.concatenate([getattr(one, f.name), getattr(other, f.name)]) for f in fields(Rows)))
+def _joined(one: GradedRows, other: GradedRows) -> GradedRows:
+    return GradedRows(*(np.concatenate([getattr(one, f.name), getattr(other, f.name)]) for f in fields(GradedRows)))
 
 
-def _of_one_event(rows: Rows, number: Ints) -> Ints:
+def _of_one_event(rows: GradedRows, number: Ints) -> Ints:
     """The rows of the first event of each item: all rows of that item in its request, once."""
     order = np.lexsort((number, rows.item, rows.request))
     request, item, number = rows.request[order], rows.item[order], number[order]

@@ -9,7 +9,7 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from monitor.series.requests import Reading
+from monitor.series.readings import Reading
 from monitor.source.engine import Reader
 from monitor.source.mapped import columns_of
 from monitor.source.queries import Queries

@@ -9,7 +9,8 @@ from itertools import pairwise
 from threading import Lock
 
 from monitor.errors import SourceError, TooMany
-from monitor.series.aggregates import Answer, Part, effort
+from monitor.series.partials import effort
+from monitor.series.readings import Answer, Part
 from monitor.source.blocks import Blocks
 from monitor.source.dialect import HABITS, family_of
 from monitor.source.pull import Freshness

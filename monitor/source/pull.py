@@ -17,9 +17,8 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from monitor.errors import SourceError
-from monitor.measures.kernels import Rankings as Graded
-from monitor.series.joining import joined
-from monitor.series.requests import MICROS, Reading
+from monitor.measures.kernels import GradedRankings as Graded
+from monitor.series.readings import MICROS, Reading, joined
 from monitor.source.column_types import MYSQL_TEXTS, Kinds
 from monitor.source.engine import Database, Reader
 from monitor.source.labels import Labelling, Labels, Sample

@@ -23,9 +23,8 @@ from sqlalchemy.exc import ProgrammingError
 
 from monitor.errors import SourceError, TooMany
 from monitor.measures.summable import obstacle
-from monitor.series.aggregates import Part, Summed
 from monitor.series.partials import TRAFFIC_FIELDS, runs
-from monitor.series.requests import MICROS, Reading
+from monitor.series.readings import MICROS, Aggregates, Part, Reading
 from monitor.source.blocks import Blocks
 from monitor.source.column_types import MYSQL_TEXTS
 from monitor.source.dialect import HABITS, Speech, changes_clocks, family_of
@@ -403,7 +402,7 @@ class _Found:
         names = ("events", "early_event", "late_event", "unmatched")
         return bool(self.on_nothing) or any(row[name] for row in self._cells for name in names)
 
-    def summed(self, read: Sequence[Reading]) -> Summed:
+    def summed(self, read: Sequence[Reading]) -> Aggregates:
         """All of it but the odd buckets, of which `read` has the rows."""
         odd = self.odd
         kept = [row for row in self._cells if self._start(row["bucket"]) not in odd]
@@ -412,7 +411,7 @@ class _Found:
         for row in (*kept, *self.on_nothing):
             start = self._start(row["bucket"])
             unmatched[start] = unmatched.get(start, 0) + int(row["unmatched"] or 0)
-        return Summed(
+        return Aggregates(
             self.edges[0],
             self.edges[-1],
             bucket=np.array([self._start(row["bucket"]) for row in cells], np.int64),

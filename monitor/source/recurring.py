@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.series.requests import MICROS
+from monitor.series.readings import MICROS
 
 Ints = NDArray[np.int64]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from monitor.measures.relevance import REASONS
-from monitor.series.requests import Reading
+from monitor.series.readings import Reading
 from monitor.source.remark import FEWEST, NOTABLE, TIME_OF_EVENTS, Key, Remark, percent
 from monitor.types import Events, Judgments, Monitor
 

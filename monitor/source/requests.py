@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from monitor.errors import SourceError
 from monitor.measures.relevance import Refusals
-from monitor.series.requests import MICROS
+from monitor.series.readings import MICROS
 from monitor.source.engine import Undecodable
 from monitor.source.queries import Queries
 from monitor.source.recurring import Recurring

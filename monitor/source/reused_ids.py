@@ -17,7 +17,7 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from monitor.series.requests import MICROS
+from monitor.series.readings import MICROS
 from monitor.source.engine import Reader
 from monitor.source.queries import Queries
 from monitor.source.requests import Requests, ids_in

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from monitor.series.requests import RESERVED, Reading, named
+from monitor.series.partials import RESERVED, named
+from monitor.series.readings import Reading
 from monitor.source.remark import FEWEST, Remark, instead
 from monitor.types import Monitor
 

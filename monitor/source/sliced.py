@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from monitor.series.requests import Reading
+from monitor.series.readings import Reading
 from monitor.source.mapped import columns_of
 from monitor.source.remark import FEWEST, NOTABLE, Remark, percent
 from monitor.types import MIXED, Monitor

@@ -1,8 +1,8 @@
 """rankmon's own database: partials per bucket and slice, progress, leases."""
 
-from monitor.store.history_cache import Remembering
+from monitor.store.history_cache import CachedStore
 from monitor.store.lease import Lease
 from monitor.store.retention import Holding
 from monitor.store.store import Progress, Store, Written
 
-__all__ = ["Holding", "Lease", "Progress", "Remembering", "Store", "Written"]
+__all__ = ["CachedStore", "Holding", "Lease", "Progress", "Store", "Written"]

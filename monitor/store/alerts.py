@@ -23,7 +23,7 @@ from monitor.store.engine import Connected, upserting
 from monitor.store.lease import Lease, Leases
 from monitor.store.naming import MONITOR
 from monitor.store.schema import conditions, diagnoses, incidents, judged, outbox, retrains, silences, transitions
-from monitor.store.verdicts import Judged, forget, put
+from monitor.store.verdicts import VerdictUpdate, forget, put
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Judgement:
     transitions: Sequence[Transition] = ()
     notices: Sequence[tuple[str, Notification]] = ()
     retrain: Retrain | None = None
-    drift: Judged | None = None
+    drift: VerdictUpdate | None = None
     has_drift: bool = False
     undone: Collection[str] = ()
     since: int = 0

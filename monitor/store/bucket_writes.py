@@ -11,8 +11,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from monitor.series.finality import Mark
-from monitor.series.partials import FIELDS, TRAFFIC_FIELDS
-from monitor.series.requests import Cell, Tally
+from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, Cell, Partials
 from monitor.store.naming import table_of
 from monitor.store.schema import bucket_marks, judgments_used, refusals, row_counts
 from monitor.types import TRAFFIC, Definition
@@ -30,10 +29,10 @@ class Replacing:
     starts: Sequence[int]
     slice_ids: Mapping[tuple[str, str], int]
 
-    def put(self, definition: Definition, tally: Tally, read_at: float, final: set[int]) -> None:
+    def put(self, definition: Definition, partials: Partials, read_at: float, final: set[int]) -> None:
         """What was counted of the buckets, the traffic or a measure."""
         is_traffic, wanted = definition.kernel == TRAFFIC, set(self.starts)
-        cells = tally.traffic if is_traffic else tally.measures[definition.kernel]
+        cells = partials.traffic if is_traffic else partials.measures[definition.kernel]
         rows = [
             {**self._key(cell), **_fields(values, is_traffic), "read_at": read_at, "final": cell[0] in final}
             for cell, values in cells.items()
@@ -42,18 +41,18 @@ class Replacing:
         self._empty(table_of(definition))
         self._fill(table_of(definition), rows)
 
-    def put_refusals(self, tally: Tally) -> None:
+    def put_refusals(self, partials: Partials) -> None:
         """What the reading of the buckets' traffic refused, and which judgments it used."""
         wanted = set(self.starts)
         refused = [
             {**self._key(cell), "reason": reason, "rows": rows}
-            for (cell, reason), rows in tally.refused.items()
+            for (cell, reason), rows in partials.refused.items()
             if cell[0] in wanted
         ]
         used = [
-            {"series_id": self.series_id, "bucket_start": start, "fingerprint": tally.fingerprint}
+            {"series_id": self.series_id, "bucket_start": start, "fingerprint": partials.fingerprint}
             for start in self.starts
-            if tally.fingerprint
+            if partials.fingerprint
         ]
         for table, rows in ((refusals, refused), (judgments_used, used)):
             self._empty(table)

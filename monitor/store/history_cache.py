@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from monitor.errors import LeaseLost, StoreError
 from monitor.series.finality import final_age
 from monitor.series.intervals import REACH
-from monitor.series.partials import runs
-from monitor.series.requests import Tally
+from monitor.series.partials import Partials, runs
 from monitor.series.windows import Bools, Floats, History, Ints, SliceKey
 from monitor.store.lease import Lease
 from monitor.store.store import Store, Written
@@ -36,7 +35,7 @@ MOST_BYTES = 256 << 20
 """What all monitors of a process may keep together; those that find it used up read the store each time."""
 
 
-class Budget:
+class MemoryBudget:
     """How much memory there is to share, in bytes."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
@@ -64,16 +63,16 @@ class Budget:
             self._taken.pop(owner, None)
 
 
-SHARED = Budget()
+SHARED = MemoryBudget()
 
 
-class Remembering(Store):
+class CachedStore(Store):
     """A store for the cycles of one monitor; not meant for two threads at once.
 
     What it answers is what the store would answer, so long as it is this one through which the monitor is written.
     """
 
-    def __init__(self, store: Store, monitor: Monitor, budget: Budget = SHARED) -> None:
+    def __init__(self, store: Store, monitor: Monitor, budget: MemoryBudget = SHARED) -> None:
         """Nothing is read yet. Nothing is kept while somebody else holds the monitor."""
         vars(self).update(vars(store))  # its connections and its parts, not others to the same database
         self.name = monitor.name
@@ -121,14 +120,19 @@ class Remembering(Store):
         return found.after(earlier) if len(earlier.starts) else found
 
     def write(
-        self, lease: Lease, monitor: Monitor, tally: Tally, targets: Mapping[Definition, Sequence[int]], *more: Any,
+        self,
+        lease: Lease,
+        monitor: Monitor,
+        partials: Partials,
+        targets: Mapping[Definition, Sequence[int]],
+        *more: Any,
         **named: Any,
-    ) -> Written:  # fmt: skip
+    ) -> Written:
         """As of `Store`; what is kept of the buckets is read again when it is asked for."""
         for definition, starts in targets.items():
             if definition in self._known:
                 self._known[definition].stale.update(starts)
-        return super().write(lease, monitor, tally, targets, *more, **named)
+        return super().write(lease, monitor, partials, targets, *more, **named)
 
     def _learn(self, definition: Definition, until: int) -> _Known | None:
         """Read what cycles look at of a series; None if it is not to be kept, or older than that before `until`."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import sqlalchemy as sa
 
-from monitor.series.requests import Tally
+from monitor.series.partials import Partials
 from monitor.series.slices import BEGINNING
 from monitor.store.schema import current_series, partials, series, slice_gaps, slices, traffic
 from monitor.types import OVERALL, TRAFFIC, Definition, Monitor
@@ -57,10 +57,10 @@ def series_number(connection: sa.Connection, monitor: Monitor, definition: Defin
     return int(key[0]) if key else 0
 
 
-def slice_numbers(connection: sa.Connection, monitor: str, tally: Tally) -> dict[tuple[str, str], int]:
-    """(dimension, value) -> number; slices of the tally that have none are given one now."""
+def slice_numbers(connection: sa.Connection, monitor: str, read: Partials) -> dict[tuple[str, str], int]:
+    """(dimension, value) -> number; slices of the read that have none are given one now."""
     found = {(d, v): i for d, v, i in connection.execute(_SLICES, {"monitor": monitor})}
-    named = dict.fromkeys([OVERALL, *tally.admitted, *((d, v) for _, d, v in tally.traffic)])
+    named = dict.fromkeys([OVERALL, *read.admitted, *((d, v) for _, d, v in read.traffic)])
     for dimension, value in named:
         if (dimension, value) not in found:
             added = slices.insert().values(monitor=monitor, dimension=dimension, value=value)
@@ -69,12 +69,14 @@ def slice_numbers(connection: sa.Connection, monitor: str, tally: Tally) -> dict
     return found
 
 
-def note_places(connection: sa.Connection, monitor: str, tally: Tally, numbers: Mapping[tuple[str, str], int]) -> None:
+def note_places(
+    connection: sa.Connection, monitor: str, read: Partials, numbers: Mapping[tuple[str, str], int]
+) -> None:
     """Note from which bucket on newly admitted values have a place that another one had before: not earlier."""
     gaps = connection.execute(_GAPS, {"monitor": monitor}).all()
     released, pending = {dimension for dimension, _, _ in gaps}, {number for _, number, until in gaps if until is None}
-    for key in (key for key in tally.admitted if key[0] in released):
-        first = min(start for start, *of in tally.traffic if tuple(of) == key)
+    for key in (key for key in read.admitted if key[0] in released):
+        first = min(start for start, *of in read.traffic if tuple(of) == key)
         if numbers[key] in pending:
             ended = slice_gaps.update().where(slice_gaps.c.slice_id == numbers[key], slice_gaps.c.until.is_(None))
             connection.execute(ended.values(until=first))

@@ -47,7 +47,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Queue:
+class TargetQueue:
     """What of one monitor waits for a target.
 
     Attributes:
@@ -276,7 +276,7 @@ class Outbox(Connected):
         with self.reading() as connection:
             return {target: (int(n), float(oldest)) for target, n, oldest in connection.execute(query)}
 
-    def of_monitor(self, monitor: str) -> list[Queue]:
+    def of_monitor(self, monitor: str) -> list[TargetQueue]:
         """What of a monitor waits, by target. Raises StoreError."""
         query = (
             sa.select(outbox.c.target, outbox.c.created_at, outbox.c.last_error)
@@ -296,6 +296,6 @@ class Outbox(Connected):
             connection.execute(outbox.delete().where(done < before, ~goes_on))
 
 
-def _queue(target: str, rows: Sequence[Any]) -> Queue:
+def _queue(target: str, rows: Sequence[Any]) -> TargetQueue:
     said = next((row.last_error for row in reversed(rows) if row.last_error), "")
-    return Queue(target, len(rows), min(row.created_at for row in rows), said)
+    return TargetQueue(target, len(rows), min(row.created_at for row in rows), said)

@@ -67,7 +67,7 @@ class _Series(NamedTuple):
     definition: str
 
 
-class Retention(Connected):
+class BucketRetention(Connected):
     """What becomes of the buckets of a monitor with time."""
 
     def __init__(self, engine: sa.Engine, url: URL, leases: Leases) -> None:

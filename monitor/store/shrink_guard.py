@@ -8,8 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from monitor.series.partials import TRAFFIC_FIELDS
-from monitor.series.requests import Tally
+from monitor.series.partials import TRAFFIC_FIELDS, Partials
 from monitor.store.schema import series, slices, traffic
 from monitor.types import OVERALL, TRAFFIC, Definition, Monitor
 
@@ -19,9 +18,9 @@ _COMPARED, _COMPARED_AT_ANY_DEPTH = 5, 2
 
 
 def shrinking(
-    connection: sa.Connection, monitor: Monitor, targets: Mapping[Definition, Sequence[int]], tally: Tally
+    connection: sa.Connection, monitor: Monitor, targets: Mapping[Definition, Sequence[int]], partials: Partials
 ) -> tuple[int, ...]:
-    """Starts of buckets whose traffic is stored as final and held more than the tally does.
+    """Starts of buckets whose traffic is stored as final and held more than the partials does.
 
     Traffic counts by whatever definition, so long as rankings and labels are the same: another depth changes how many
     impressions and events there are, but not how many requests, with or without a label.
@@ -39,21 +38,21 @@ def shrinking(
         )
         for number, start, *before in connection.execute(query):
             compared = slice(_COMPARED if depths[number] else _COMPARED_AT_ANY_DEPTH)
-            now = tally.traffic[start, *OVERALL][compared]
+            now = partials.traffic[start, *OVERALL][compared]
             if any(less < more for less, more in zip(now, before[compared], strict=True)):
                 found.add(start)
     return tuple(sorted(found))
 
 
 def gone(
-    connection: sa.Connection, monitor: Monitor, targets: Mapping[Definition, Sequence[int]], tally: Tally
+    connection: sa.Connection, monitor: Monitor, targets: Mapping[Definition, Sequence[int]], partials: Partials
 ) -> set[int]:
-    """Starts of buckets that are open and had requests, of which the tally has none: nobody takes back all of an hour.
+    """Starts of buckets that are open and had requests, of which the read has none: nobody takes back an hour.
 
     Rankings were purged before their labels had their time, or the table is just being loaded anew.
     """
     starts = sorted({start for some in targets.values() for start in some})
-    bare = [start for start in starts if not tally.traffic.get((start, *OVERALL), (0,))[0]]
+    bare = [start for start in starts if not partials.traffic.get((start, *OVERALL), (0,))[0]]
     if not bare:
         return set()
     c, depths = traffic.c, _same_rows(connection, monitor)

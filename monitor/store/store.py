@@ -18,9 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from monitor.series.finality import CLOCK_TOLERANCE, BucketState
-from monitor.series.partials import FIELDS, TRAFFIC_FIELDS
-from monitor.series.requests import Tally
-from monitor.series.slices import Gap, Places
+from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, Partials
+from monitor.series.slices import Gap, SliceRegistry
 from monitor.series.windows import History
 from monitor.store.alerts import Alerts
 from monitor.store.bucket_writes import Replacing
@@ -41,7 +40,7 @@ from monitor.store.naming import (
 )
 from monitor.store.outbox import Outbox
 from monitor.store.records import Records
-from monitor.store.retention import Retention
+from monitor.store.retention import BucketRetention
 from monitor.store.schema import (
     bucket_marks,
     judged,
@@ -123,7 +122,7 @@ class Store(Connected):
         self.outbox = Outbox(self.engine, url)
         self.verdicts = Verdicts(self.engine, url)
         self.records = Records(self.engine, url)
-        self.retention = Retention(self.engine, url, self.leases)
+        self.retention = BucketRetention(self.engine, url, self.leases)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -199,13 +198,13 @@ class Store(Connected):
                 known.setdefault(dimension, set()).add(value)
         return known
 
-    def places(self, monitor: str) -> Places:
+    def places(self, monitor: str) -> SliceRegistry:
         """Which values of each dimension have a place, and when they had none."""
         gaps: dict[tuple[str, str], list[Gap]] = {}
         with self.reading() as connection:
             for dimension, value, since, until in connection.execute(_GAPS, {"monitor": monitor}):
                 gaps.setdefault((dimension, value), []).append((since, until))
-        return Places(self.known_slices(monitor), gaps)
+        return SliceRegistry(self.known_slices(monitor), gaps)
 
     def usage(self, monitor: str, seconds: int) -> Usage:
         """What the slices of a monitor had in so many seconds up to the end of what is stored, by any definition.
@@ -285,7 +284,7 @@ class Store(Connected):
         self,
         lease: Lease,
         monitor: Monitor,
-        tally: Tally,
+        partials: Partials,
         targets: Mapping[Definition, Sequence[int]],
         read_at: float,
         finals: Iterable[int],
@@ -294,7 +293,7 @@ class Store(Connected):
         awaited: Collection[int] = (),
         counted: Mapping[int, int] = MappingProxyType({}),
     ) -> Written:
-        """Store buckets of a tally, for each series those that `targets` names, in one transaction.
+        """Store buckets of a partials, for each series those that `targets` names, in one transaction.
 
         A bucket whose traffic is stored as final is replaced, and one of another series added to it, only by a read
         that holds at least as much, or by `force`: see `shrinking`. That it was refused is noted. One that is open and
@@ -310,19 +309,19 @@ class Store(Connected):
         """
         final = set(finals)
         with self.leases.fenced(lease) as connection:
-            numbers = slice_numbers(connection, monitor.name, tally)
-            note_places(connection, monitor.name, tally, numbers)
+            numbers = slice_numbers(connection, monitor.name, partials)
+            note_places(connection, monitor.name, partials, numbers)
             ids = {d: series_number(connection, monitor, d) for d in targets}
-            kept = () if force else shrinking(connection, monitor, targets, tally)
-            held = set() if force else gone(connection, monitor, targets, tally).difference(kept)
+            kept = () if force else shrinking(connection, monitor, targets, partials)
+            held = set() if force else gone(connection, monitor, targets, partials).difference(kept)
             stored = 0
             for definition, starts in targets.items():
                 wanted = [s for s in starts if s not in kept and s not in held]
                 stored = max(stored, len(wanted))
                 replacing = Replacing(connection, ids[definition], wanted, numbers)
-                replacing.put(definition, tally, read_at, final)
+                replacing.put(definition, partials, read_at, final)
                 if definition.kernel == TRAFFIC:
-                    replacing.put_refusals(tally)
+                    replacing.put_refusals(partials)
                     replace(replacing, starts=[s for s in starts if s not in held]).put_row_counts(counted)
                 replacing.mark("awaited", awaited, read_at)
                 replace(replacing, starts=[s for s in starts if s in held]).hold(definition, read_at, final)
@@ -330,7 +329,7 @@ class Store(Connected):
                 replace(replacing, starts=refused).refuse(definition, read_at)
             note_current(connection, monitor)
             if again := len(set(restating) - set(kept)):
-                _note_restatement(connection, monitor.name, tally, read_at, force, again)
+                _note_restatement(connection, monitor.name, partials, read_at, force, again)
             _judge_anew(connection, monitor.name, {s for starts in targets.values() for s in starts} - {*kept, *held})
         return Written(stored, kept, len(held))
 
@@ -451,9 +450,9 @@ def _by_open(query: sa.Select[Any], table: sa.Table) -> sa.Select[Any]:
 
 
 def _note_restatement(
-    connection: sa.Connection, monitor: str, tally: Tally, now: float, forced: bool, buckets: int
+    connection: sa.Connection, monitor: str, partials: Partials, now: float, forced: bool, buckets: int
 ) -> None:
-    row = {"monitor": monitor, "since": tally.since, "until": tally.until, "restated_at": now}
+    row = {"monitor": monitor, "since": partials.since, "until": partials.until, "restated_at": now}
     connection.execute(restatements.insert().values(**row, forced=forced, buckets=buckets))
 
 

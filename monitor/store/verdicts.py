@@ -36,7 +36,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Judged:
+class VerdictUpdate:
     """What judging more steps came to.
 
     Attributes:
@@ -67,7 +67,7 @@ class Border:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class BaselineReset:
     """Where somebody had the baseline begin anew; instants in seconds.
 
     Attributes:
@@ -174,13 +174,13 @@ class Verdicts(Connected):
         with self.reading() as connection:
             return [Drawn(*row) for row in connection.execute(query)]
 
-    def baselines(self, monitor: str) -> list[Baseline]:
+    def baselines(self, monitor: str) -> list[BaselineReset]:
         """Where somebody had the baseline of a monitor begin anew, oldest first."""
         with self.reading() as connection:
             rows = connection.execute(_BASELINES, {"monitor": monitor})
-            return [Baseline(row.since, row.author, row.note, row.judged_until) for row in rows]
+            return [BaselineReset(row.since, row.author, row.note, row.judged_until) for row in rows]
 
-    def begin_baseline(self, monitor: str, baseline: Baseline, now: float) -> None:
+    def begin_baseline(self, monitor: str, baseline: BaselineReset, now: float) -> None:
         """Have the baseline of a monitor begin anew; the verdicts follow with the next step. Raises StoreError.
 
         How far they are now is kept with it. Of two that begin at the same moment the later word counts, but it is
@@ -251,7 +251,7 @@ _NEWEST = sa.select(verdicts.c.document).where(verdicts.c.monitor == MONITOR).or
 _BASELINES = sa.select(baselines).where(baselines.c.monitor == MONITOR).order_by(baselines.c.since)
 
 
-def put(connection: sa.Connection, dialect: str, monitor: str, found: Judged) -> None:
+def put(connection: sa.Connection, dialect: str, monitor: str, found: VerdictUpdate) -> None:
     """Store verdicts as part of a transaction."""
     of_it, standing = verdicts.c.monitor == monitor, found.standing
     starts = [verdict.end for verdict in found.verdicts]

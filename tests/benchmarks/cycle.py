@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 from monitor.database_url import parse_url
 from monitor.measures.measure import parse
 from monitor.series.partials import read_as
-from monitor.service.cycle import Stride, run_backfill
+from monitor.service.cycle import BatchSize, run_backfill
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.store import Store
@@ -71,7 +71,7 @@ def backfill(log: Log, store_path: Path) -> Backfilled:
     database = Database("log", parse_url(f"sqlite:///{log.path}", None), statement_timeout=600)
     span, now = (log.since, log.until), log.until + 2 * DAY
     with store.hold(MONITOR.name) as lease:
-        *_, done = run_backfill(MONITOR, now, span, Pull(MONITOR, database), store, lease, Stride())
+        *_, done = run_backfill(MONITOR, now, span, Pull(MONITOR, database), store, lease, BatchSize())
     history = store.history(MONITOR.definition(NDCG), *span)
     value = float(read_as(NDCG, history.slice(OVERALL).sum(axis=0)))
     database.close()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from monitor.measures.kernels import Rankings, score
+from monitor.measures.kernels import GradedRankings, score
 from monitor.measures.measure import parse
 from tests.benchmarks.data import LENGTH, Ids, lists
 from tests.benchmarks.report import Line, Section, duration
@@ -66,14 +66,14 @@ VARIANTS = (
 )
 
 
-def rankings(frame: pd.DataFrame) -> Rankings:
+def rankings(frame: pd.DataFrame) -> GradedRankings:
     """Of a DataFrame with all rows, or with the relevant ones only."""
     request, names = pd.factorize(frame["request_id"])
     position, grade = frame["position"].to_numpy(), frame["grade"].to_numpy(np.float64)
-    return Rankings(len(names), request, position, grade, np.ones(len(names), bool))
+    return GradedRankings(len(names), request, position, grade, np.ones(len(names), bool))
 
 
-def mean(rows: Rankings, requests: int) -> float:
+def mean(rows: GradedRankings, requests: int) -> float:
     """Over all requests, also those of which no row was given: these have nothing relevant, and count 0."""
     return float(score(MEASURE, rows).value.sum()) / requests
 

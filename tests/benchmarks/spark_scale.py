@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from monitor.database_url import parse_url
-from monitor.series.aggregates import Summed, tallied
+from monitor.series.partials import to_partials
+from monitor.series.readings import Aggregates
 from monitor.source.choice import explained
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
@@ -45,7 +46,7 @@ def measure(server: SparkServer, log: Large) -> None:
     assert any("partial_min(served_at" in functions for _, functions in found), plan
     _, scan = timed(lambda: server.execute(SCAN, database=name))
     summed, taken = timed(lambda: PushDown(MONITOR, database, is_bound=True).read(log.since, log.until))
-    assert isinstance(summed, Summed)
+    assert isinstance(summed, Aggregates)
     print(f"| one scan | {duration(scan)} | 1 | 1 |")
     print(f"| push-down | {duration(taken)} | {taken / scan:.1f} | {summed.rows:,} |", flush=True)
     assert not summed.read, "some of it was read row by row"
@@ -56,7 +57,7 @@ def measure(server: SparkServer, log: Large) -> None:
     print(f"| one hour of it by the pull | {duration(taken)} | {taken / scan:.1f} | {pulled.rows:,} |")
     again: Any = PushDown(MONITOR, database, is_bound=True).read(hour, hour + HOUR)
     kernels = dict.fromkeys(m.kernel for m in MONITOR.measures)
-    one, other = (tallied(a, MONITOR.bucket, kernels, MONITOR.slices, {}) for a in (again, pulled))
+    one, other = (to_partials(a, MONITOR.bucket, kernels, MONITOR.slices, {}) for a in (again, pulled))
     assert_same(one, other, "one hour")
 
 

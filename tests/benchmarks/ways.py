@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from monitor.database_url import parse_url
 from monitor.series.partials import read_as
-from monitor.service.cycle import Stride, run_backfill
+from monitor.service.cycle import BatchSize, run_backfill
 from monitor.source.engine import Database
 from monitor.source.parallel import InPieces
 from monitor.source.pull import Pull
@@ -108,7 +108,7 @@ def backfill(
     with store.hold(place.monitor.name) as lease:
         source = way(place.monitor, database)
         reader = InPieces(source) if isinstance(source, PushDown) else source
-        *_, done = run_backfill(place.monitor, now, span, reader, store, lease, Stride())
+        *_, done = run_backfill(place.monitor, now, span, reader, store, lease, BatchSize())
     history = store.history(place.monitor.definition(NDCG), *span)
     value = float(read_as(NDCG, history.slice(OVERALL).sum(axis=0)))
     database.close()

@@ -22,8 +22,8 @@ from monitor.drift.verdicts import Lost
 from monitor.errors import SourceError, TooMany
 from monitor.evaluation import Telling, judge
 from monitor.measures.measure import parse
-from monitor.series.requests import Reading
-from monitor.service.cycle import Stride, run_backfill
+from monitor.series.readings import Reading
+from monitor.service.cycle import BatchSize, run_backfill
 from monitor.service.diagnosing import (
     MOST,
     Detailed,
@@ -74,7 +74,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store, monitor = new_store(f"sqlite:///{folder}/store.db"), watched()
     with store.hold("shop") as lease:
         source = pull(monitor, f"sqlite:///{folder}/shop.db")
-        for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, Stride()):
+        for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, BatchSize()):
             pass
         judge(monitor, LAST + DAY, store, lease, Telling())
     store.close()
@@ -173,7 +173,7 @@ def judged(filled: Path, tmp_path: Path) -> Iterator[Bench]:
     monitor = replace(watched(), alerts=(), drift=Drift(parse("ndcg@10"), "device"))
     store, source = new_store(f"sqlite:///{tmp_path}/store.db"), pull(monitor, f"sqlite:///{filled}/shop.db")
     with store.hold("shop") as lease:
-        for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, Stride()):
+        for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, BatchSize()):
             pass
         judge(monitor, LAST + DAY, store, lease, Telling())
     yield Bench(store, Source(source), monitor)

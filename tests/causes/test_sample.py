@@ -10,7 +10,7 @@ from monitor.measures.kernels import Scores
 from monitor.measures.measure import parse
 from monitor.series import partials as b
 from monitor.types import Slice
-from tests.series.test_tally import reading
+from tests.series.test_partials import reading
 
 HOUR = 3600
 

@@ -18,10 +18,10 @@ from monitor.config import load
 from monitor.drift.series import Hours
 from monitor.evaluation import Telling, judge
 from monitor.messages.words import utc
-from monitor.series.requests import Tally
+from monitor.series.partials import Partials
 from monitor.store import Store
 from monitor.store.schema import incidents, outbox
-from monitor.store.verdicts import Baseline
+from monitor.store.verdicts import BaselineReset
 from monitor.types import OVERALL, Monitor
 from tests.support.drift import START, Ranking, day
 from tests.support.monitors import DAY, new_store
@@ -273,7 +273,7 @@ def test_it_begins_where_a_version_of_the_model_did(bench: Bench, capsys: pytest
     path = bench.folder / "rankmon.yaml"
     path.write_text(path.read_text().replace("time: time}", "time: time, model_version: version}"))
     (monitor,) = load(path, {}).monitors
-    found = Tally(day(30), day(30) + 2 * HOUR, measures={"ndcg@10": {}})
+    found = Partials(day(30), day(30) + 2 * HOUR, measures={"ndcg@10": {}})
     for start, version in ((day(30), "v1"), (day(30) + HOUR, "v2")):
         for key in (OVERALL, ("model_version", version)):
             found.traffic[start, *key] = np.array([5.0, 1, 50, 0, 1, 0, 0])
@@ -286,7 +286,7 @@ def test_it_begins_where_a_version_of_the_model_did(bench: Bench, capsys: pytest
     assert bench.run("baseline", "begin", "search", "--version", "v2", "--from", iso(30)) == 2
     assert "--from and --version both say when" in capsys.readouterr().err
     assert bench.run("baseline", "begin", "search", "--version", "v2", "--by", "ada") == 0
-    assert bench.store.verdicts.baselines("search") == [Baseline(day(30) + HOUR, "ada", "version v2", day(30))]
+    assert bench.store.verdicts.baselines("search") == [BaselineReset(day(30) + HOUR, "ada", "version v2", day(30))]
     assert bench.run("baseline", "begin", "search", "--from", iso(20), "--by", "bob") == 0
     assert [b.author for b in bench.store.verdicts.baselines("search")] == ["bob", "ada"]
 
@@ -299,7 +299,7 @@ def test_of_a_version_that_came_after_all_that_get_a_series_it_is_not_said_that_
     text = path.read_text().replace("time: time}", "time: time, model_version: version}")
     path.write_text(text.replace("slices: [device]", listed))
     (monitor,) = load(path, {}).monitors
-    found = Tally(day(30), day(30) + HOUR, measures={"ndcg@10": {}})
+    found = Partials(day(30), day(30) + HOUR, measures={"ndcg@10": {}})
     served = [("model_version", version) for version in ("v1", "v2", "other", "(none)")]
     found.traffic |= {(day(30), *key): np.array([5.0, 1, 50, 0, 1, 0, 0]) for key in (OVERALL, *served)}
     with bench.store.hold("search") as lease:
@@ -320,7 +320,7 @@ def test_a_version_that_was_tried_on_a_few_begins_where_it_serves_most(
     path = bench.folder / "rankmon.yaml"
     path.write_text(path.read_text().replace("time: time}", "time: time, model_version: version}"))
     (monitor,) = load(path, {}).monitors
-    found = Tally(day(26), day(30), measures={"ndcg@10": {}})
+    found = Partials(day(26), day(30), measures={"ndcg@10": {}})
     starts = range(found.since, found.until, HOUR)
     for start in starts:
         new = 5 if start < day(28) else of_all

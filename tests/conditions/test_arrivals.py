@@ -10,7 +10,7 @@ from monitor.cli.commands.status import verdict_of
 from monitor.conditions.arrivals import Arrived, Misread, late, stale
 from monitor.drift.series import HOUR, Hours
 from monitor.service.snapshot import take_snapshot
-from monitor.store.verdicts import Baseline
+from monitor.store.verdicts import BaselineReset
 from monitor.types import Monitor
 from tests.support.bench import Bench
 from tests.support.drift import START, Ranking
@@ -189,7 +189,7 @@ def test_labels_late_stays_when_the_level_begins_anew(bench: Bench) -> None:
     now = END + 3 * HOUR
     late_ = Arrived(now - 10.0, END - 600.0)
     bench.judge(now, arrived=late_)
-    bench.store.verdicts.begin_baseline("search", Baseline(END - HOUR, "ann", "v2"), 0.0)
+    bench.store.verdicts.begin_baseline("search", BaselineReset(END - HOUR, "ann", "v2"), 0.0)
     for hour in (1, 2):
         bench.judge(now + hour * HOUR, arrived=late_)
     assert [kind for target, kind, _ in bench.said if target == "data"] == ["firing"]

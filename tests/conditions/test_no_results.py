@@ -18,9 +18,7 @@ from monitor.conditions.thresholds import View, follow
 from monitor.database_url import parse_url
 from monitor.measures.measure import parse
 from monitor.series import partials as b
-from monitor.series.aggregates import tallied
-from monitor.series.partials import TRAFFIC_FIELDS, read_as
-from monitor.series.requests import Tally
+from monitor.series.partials import TRAFFIC_FIELDS, Partials, read_as, to_partials
 from monitor.series.windows import History
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
@@ -42,7 +40,7 @@ def row(request: str, **values: Any) -> Row:
     }
 
 
-def read(tmp_path: Path, log: Log, watched: Monitor, way: str) -> Tally:
+def read(tmp_path: Path, log: Log, watched: Monitor, way: str) -> Partials:
     """What a read of the first bucket comes to, by the pull or by push-down."""
     url = f"sqlite:///{tmp_path}/log.db"
     logs.write(url, log, logs.styles(url)["epoch us"])
@@ -51,7 +49,7 @@ def read(tmp_path: Path, log: Log, watched: Monitor, way: str) -> Tally:
         source = Pull(watched, database) if way == "pull" else PushDown(watched, database, is_bound=True)
         answer = source.read(START, START + logs.BUCKET)
         kernels = [m.kernel for m in watched.measures]
-        return tallied(answer, logs.BUCKET, kernels, watched.slices, {})
+        return to_partials(answer, logs.BUCKET, kernels, watched.slices, {})
     finally:
         database.close()
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from monitor.database_url import parse_url
 from monitor.errors import SourceError, Stopped, TooMany
 from monitor.measures.measure import parse
-from monitor.series.requests import tally
+from monitor.series.partials import to_partials
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.times import bound, to_micros
@@ -81,7 +81,7 @@ def error(call: Callable[[], object]) -> SourceError:
 def overall(url: str, monitor: Monitor) -> tuple[list[float], dict[str, int]]:
     """(partials of the measure, refused rows) of the hour from START."""
     reading = pull(url, monitor).read(SINCE, SINCE + HOUR)
-    done = tally(reading, HOUR, monitor.measures, monitor.slices, {})
+    done = to_partials(reading, HOUR, monitor.measures, monitor.slices, {})
     refused = {reason: n for ((_, dimension, _), reason), n in done.refused.items() if not dimension}
     return done.measures[str(monitor.measures[0])][SINCE, "", ""].tolist(), refused
 
@@ -263,7 +263,7 @@ def test_slices_without_end_are_capped_and_the_rest_is_other(sqlite_url: str) ->
     many = [f"'r{i}','a',1,{AT},1,'device {i % 50}'" for i in range(200)]
     make(sqlite_url, table, rows(*many, f"'x','a',1,{AT},1,NULL", f"'y','a',1,{AT},1,'{'long' * 100}'"))
     monitor = watched(slices=(Slice("device", "device", max_values=3),))
-    done = tally(pull(sqlite_url, monitor).read(SINCE, SINCE + HOUR), HOUR, monitor.measures, monitor.slices, {})
+    done = to_partials(pull(sqlite_url, monitor).read(SINCE, SINCE + HOUR), HOUR, monitor.measures, monitor.slices, {})
     counted = {value: int(sums[0]) for (_, dimension, value), sums in done.traffic.items() if dimension}
     assert counted == {"device 0": 4, "device 1": 4, "device 10": 4, "(none)": 1, "other": 189}
 
@@ -272,7 +272,7 @@ def test_a_request_whose_rows_differ_in_a_slice_is_mixed(sqlite_url: str) -> Non
     table = "CREATE TABLE log (request TEXT, item TEXT, position INTEGER, at TEXT, grade REAL, device TEXT)"
     make(sqlite_url, table, rows(f"'r','a',1,{AT},1,'tv'", f"'r','b',2,{AT},1,'phone'", f"'s','a',1,{AT},1,NULL"))
     monitor = watched(slices=(Slice("device", "device"),))
-    done = tally(pull(sqlite_url, monitor).read(SINCE, SINCE + HOUR), HOUR, monitor.measures, monitor.slices, {})
+    done = to_partials(pull(sqlite_url, monitor).read(SINCE, SINCE + HOUR), HOUR, monitor.measures, monitor.slices, {})
     assert {v for _, d, v in done.traffic if d} == {"(mixed)", "(none)"}
     assert done.refused[(SINCE, "", ""), "mixed_slice"] == 1
 

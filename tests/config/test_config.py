@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from monitor.conditions.rules import Drop
 from monitor.config import Config, fields, json_schema, load, parse_listen
 from monitor.errors import ConfigError, InputError
-from monitor.series.requests import admit
+from monitor.series.partials import admit
 from monitor.types import OTHER, Column, EventRule, Events, Judgments, Monitor, Slice, TimeColumn
 
 ROOT = Path(__file__).resolve().parents[2]

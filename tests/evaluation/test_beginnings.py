@@ -10,7 +10,7 @@ import pytest
 from monitor.drift.series import DAY, HOUR
 from monitor.evaluation import replay
 from monitor.service.snapshot import take_snapshot
-from monitor.store.verdicts import Baseline
+from monitor.store.verdicts import BaselineReset
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
 
@@ -28,7 +28,7 @@ def lived(bench: Bench, until: float, since: float | None = None) -> None:
 
 
 def begin(bench: Bench, at: float) -> None:
-    bench.store.verdicts.begin_baseline("search", Baseline(day(at), "ann", "new layout"), 0.0)
+    bench.store.verdicts.begin_baseline("search", BaselineReset(day(at), "ann", "new layout"), 0.0)
 
 
 def kinds(bench: Bench) -> list[str]:
@@ -105,7 +105,7 @@ def test_how_far_the_verdicts_were_is_kept_from_the_first_word(bench: Bench) -> 
     lived(bench, 31.5)
     begin(bench, 31)
     lived(bench, 32, since=31.5)
-    bench.store.verdicts.begin_baseline("search", Baseline(day(31), "bob", "again"), 1.0)
+    bench.store.verdicts.begin_baseline("search", BaselineReset(day(31), "bob", "again"), 1.0)
     (_, last) = bench.store.verdicts.baselines("search")
     assert (last.author, last.judged_until) == ("bob", day(31.5))
 

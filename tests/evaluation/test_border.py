@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from monitor.conditions.rules import Baseline as RuleBaseline
+from monitor.conditions.rules import BaselineReset as RuleBaseline
 from monitor.conditions.rules import Drop, Rule
 from monitor.drift.series import DAY, HOUR, Hours
 from monitor.evaluation.checkpoint import moved
 from monitor.evaluation.replay import replay
 from monitor.service.retention import Keeping
 from monitor.store.schema import drift_borders
-from monitor.store.verdicts import Baseline
+from monitor.store.verdicts import BaselineReset
 from monitor.types import Retention
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
@@ -201,7 +201,7 @@ def test_a_baseline_that_begins_anew_after_the_border_changes_nothing_before_it(
     past = Ranking.of(DAYS).since(40, mean=0.85).draw()
     lived(bench, past)
     before = bench.store.verdicts.between("search", 0, day(40))
-    bench.store.verdicts.begin_baseline("search", Baseline(day(40), "ann", "new layout"), 0.0)
+    bench.store.verdicts.begin_baseline("search", BaselineReset(day(40), "ann", "new layout"), 0.0)
     bench.judge(day(DAYS))
     assert bench.store.verdicts.between("search", 0, day(40)) == before
     assert not any(v.is_degraded for v in bench.store.verdicts.between("search", day(43), day(DAYS)))

@@ -21,7 +21,7 @@ from monitor.messages.notification import Notification, notification
 from monitor.series import partials as b
 from monitor.series.windows import History
 from monitor.store.schema import drift_states
-from monitor.store.verdicts import Baseline
+from monitor.store.verdicts import BaselineReset
 from monitor.types import OVERALL
 from tests.support.bench import Bench
 from tests.support.drift import START, Ranking, day, on, verdicts
@@ -112,7 +112,7 @@ def test_a_new_baseline_withdraws_what_is_open_and_begins_anew(bench: Bench) -> 
     bench.put(past.rows(0, 33 * 24))
     bench.judge(day(33))
     assert [s.incident.state for s in bench.incidents] == ["firing"]
-    bench.store.verdicts.begin_baseline("search", Baseline(day(31), "ann", "new layout"), 0.0)
+    bench.store.verdicts.begin_baseline("search", BaselineReset(day(31), "ann", "new layout"), 0.0)
     bench.live(past, 33 * 24)
     assert [s.incident.state for s in bench.incidents] == ["withdrawn"]
     newest = bench.store.verdicts.newest("search")

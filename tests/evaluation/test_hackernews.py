@@ -14,7 +14,7 @@ from monitor.clock import ReplayClock
 from monitor.measures.measure import parse
 from monitor.series.windows import points
 from monitor.service.app import App
-from monitor.service.cycle import Stride, run_backfill
+from monitor.service.cycle import BatchSize, run_backfill
 from monitor.store import Store
 from monitor.types import Monitor
 from tests.support import hackernews
@@ -45,7 +45,7 @@ def stored(front_pages: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def backfill(monitor: Monitor, url: str, store: Store, until: int = LAST) -> None:
     with store.hold(monitor.name) as lease:
-        for _ in run_backfill(monitor, LAST + 2 * DAY, (FIRST, until), pull(monitor, url), store, lease, Stride()):
+        for _ in run_backfill(monitor, LAST + 2 * DAY, (FIRST, until), pull(monitor, url), store, lease, BatchSize()):
             pass
 
 

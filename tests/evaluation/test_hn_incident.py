@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.evaluation import Telling, judge
 from monitor.measures.measure import parse
-from monitor.service.cycle import Stride, run_backfill
+from monitor.service.cycle import BatchSize, run_backfill
 from monitor.service.runner import Runner
 from monitor.service.snapshot import Board
 from monitor.service.telemetry import Telemetry
@@ -57,7 +57,7 @@ def watched(url: str) -> Monitor:
 def judge_backfill(monitor: Monitor, url: str, store: Store, until: int = LAST) -> None:
     now = until + 2 * DAY
     with store.hold(monitor.name) as lease:
-        for _ in run_backfill(monitor, now, (FIRST, until), pull(monitor, url), store, lease, Stride()):
+        for _ in run_backfill(monitor, now, (FIRST, until), pull(monitor, url), store, lease, BatchSize()):
             pass
         judge(monitor, now, store, lease, Telling({"log": ("log",)}, "http://page/", time.time()))
 
@@ -165,7 +165,7 @@ def test_judging_anew_changes_nothing(front_pages: str, store: Store) -> None:
     before = history(store), [s.incident for s in store.alerts.incidents()]
     with store.hold("hn") as lease:
         source, now = pull(monitor, front_pages), LAST + 2 * DAY
-        for _ in run_backfill(monitor, now, (FIRST, LAST), source, store, lease, Stride(), again=True):
+        for _ in run_backfill(monitor, now, (FIRST, LAST), source, store, lease, BatchSize(), again=True):
             pass
         assert store.alerts.state("hn").anew
         judge(monitor, now, store, lease, Telling())

@@ -16,7 +16,7 @@ from monitor.evaluation import Telling, judge, withdraw
 from monitor.measures.measure import parse
 from monitor.messages.notification import Notification
 from monitor.series import partials as b
-from monitor.series.requests import Cell, Tally
+from monitor.series.partials import Cell, Partials
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
 from monitor.store.schema import outbox
@@ -43,7 +43,7 @@ class Bench:
     ) -> None:
         """Store hours one after the other, from hour `at` on: a value for all, or one a device."""
         first = self.hour if at is None else at
-        tally = Tally(BASE + first * HOUR, BASE + (first + len(values)) * HOUR)
+        tally = Partials(BASE + first * HOUR, BASE + (first + len(values)) * HOUR)
         for number, value in enumerate(values):
             devices = value if isinstance(value, Mapping) else {"mobile": value}
             _fill(tally, self.monitor, BASE + (first + number) * HOUR, devices)
@@ -85,7 +85,7 @@ class Bench:
             return [(target, Notification.of(json.loads(d))) for target, d in connection.execute(query)]
 
 
-def _fill(tally: Tally, monitor: Monitor, start: int, devices: Mapping[str, float]) -> None:
+def _fill(tally: Partials, monitor: Monitor, start: int, devices: Mapping[str, float]) -> None:
     for key in [OVERALL, *(("device", d) for d in devices)]:
         cell: Cell = (start, *key)
         values = list(devices.values()) if key == OVERALL else [devices[key[1]]]

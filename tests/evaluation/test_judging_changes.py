@@ -14,7 +14,7 @@ from monitor.cli.commands.incidents import judged_until, line
 from monitor.conditions.rules import Baseline, Drop, Floor, Rule
 from monitor.evaluation import CHANGED, GOES_ON, GONE, REMOVED, RESTATED, Telling, following, withdraw
 from monitor.measures.measure import parse
-from monitor.series.requests import Tally
+from monitor.series.partials import Partials
 from monitor.store import Store
 from monitor.store.schema import conditions
 from tests.evaluation.test_judging import BASE, RULE, Bench, _fill, bench
@@ -282,7 +282,7 @@ def test_longer_buckets_are_judged_from_edge_to_edge_from_their_first_window_on(
 
     def put(*values: float, at: int) -> None:
         starts = range(BASE + at * 4 * HOUR, BASE + (at + len(values)) * 4 * HOUR, 4 * HOUR)
-        tally = Tally(starts[0], starts[-1] + 4 * HOUR)
+        tally = Partials(starts[0], starts[-1] + 4 * HOUR)
         for start, value in zip(starts, values, strict=True):
             _fill(tally, bench.monitor, start, {"mobile": value})
         tally.admitted = [("device", "mobile")]

@@ -18,7 +18,7 @@ from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.evaluation import judge_past
 from monitor.evaluation.replay import replay
 from monitor.measures.measure import parse
-from monitor.service.cycle import Stride, run_backfill
+from monitor.service.cycle import BatchSize, run_backfill
 from monitor.store import Store
 from monitor.types import Drift, Events, Monitor
 from tests.evaluation.test_hn_incident import Daemon
@@ -377,7 +377,7 @@ def fill(world: World, store: Store, until: int, now: int) -> None:
     world.tell_time(now)
     with store.hold("shop") as lease:
         source = pull(world.monitor, world.url)
-        for _ in run_backfill(world.monitor, now, (BEGIN, until), source, store, lease, Stride()):
+        for _ in run_backfill(world.monitor, now, (BEGIN, until), source, store, lease, BatchSize()):
             pass
 
 

@@ -20,12 +20,12 @@ from monitor.evaluation.retraining import LARGEST, LONGEST_TEXT, due, evidence, 
 from monitor.measures.measure import parse
 from monitor.messages.notification import Notification
 from monitor.messages.words import lasting
-from monitor.service.cycle import Stride, run_backfill
+from monitor.service.cycle import BatchSize, run_backfill
 from monitor.service.diagnosing import NOTHING, Unsaved, first_fired, stored_part
 from monitor.service.snapshot import take_snapshot
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
-from monitor.store.verdicts import Baseline, Diagnosis
+from monitor.store.verdicts import BaselineReset, Diagnosis
 from monitor.types import Drift, Monitor, Relation, Slice
 from tests.causes.test_diagnosing import FIRST, LAST, Bench, bench, filled
 from tests.causes.test_diagnosing import watched as bench_monitor
@@ -106,7 +106,7 @@ def test_when_retraining_is_asked_for(
     ],
 )
 def test_for_what_was_taken_for_the_new_level_nobody_is_asked(since: int, known: int | None, is_due: bool) -> None:
-    said = [Baseline(since, "ann", "", known)]
+    said = [BaselineReset(since, "ann", "", known)]
     assert (due(monitor(), None, FELL + DAY, {"quality": CURRENT}, said) is not None) == is_due
 
 
@@ -302,7 +302,7 @@ def test_a_run_that_comes_to_all_verdicts_at_once_asks_with_the_split_of_its_own
     monitor = replace(made, history=60 * DAY)
     store, source = new_store(f"sqlite:///{tmp_path}/store.db"), pull(monitor, f"sqlite:///{filled}/shop.db")
     with store.hold("shop") as lease:
-        for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, Stride()):
+        for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, BatchSize()):
             pass
         judge(monitor, LAST + DAY, store, lease, Telling({"log": ("log",)}, "", 1e9, True))
     assert diagnosed_as_stored(monitor, store)["split"]["from"] == "verdict"

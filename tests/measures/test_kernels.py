@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import dcg_score, ndcg_score
 
 from monitor.measures import kernels
-from monitor.measures.kernels import Judged, Scores, score
+from monitor.measures.kernels import JudgedItems, Scores, score
 from monitor.measures.measure import Measure, parse
 from tests.support.examples import examples
 from tests.support.oracle import OF_LABELS, ORACLE, Request, cases, is_empty, listed, measures, rankings
@@ -116,7 +116,7 @@ def test_many_grades_behind_a_run_of_one_grade_make_the_right_ideal() -> None:
 
 def test_judgments_of_one_grade_may_come_in_several_counts() -> None:
     m = parse("recall(ideal=global)@10")
-    pool = Judged(np.array([0, 0, 0]), np.array([1.0, 0.0, 1.0]), np.array([1, 5, 2]))
+    pool = JudgedItems(np.array([0, 0, 0]), np.array([1.0, 0.0, 1.0]), np.array([1, 5, 2]))
     r = replace(rankings([listed([1, 0, 1])]), judged=pool)
     assert score(m, r).value[0] == pytest.approx(2 / 3)
 

@@ -10,7 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from monitor.measures.kernels import Judged, Rankings, score
+from monitor.measures.kernels import GradedRankings, JudgedItems, score
 from monitor.measures.measure import Measure, parse
 from monitor.series import partials as b
 from tests.benchmarks.tools_peer import TOOLS
@@ -54,8 +54,8 @@ def ours(measure: Measure, given: Lists) -> float:
     pool = [(n, g) for n, both in enumerate(given) for part in both for g in part]
     request, rank, grade = (np.array(column) for column in zip(*shown, strict=True))
     of, worth = (np.array(column) for column in zip(*pool, strict=True))
-    judged, every = Judged(of, worth.astype(float), np.ones(len(of), np.int64)), np.ones(len(given), bool)
-    scores = score(measure.kernel, Rankings(len(given), request, rank, grade.astype(float), every, judged=judged))
+    judged, every = JudgedItems(of, worth.astype(float), np.ones(len(of), np.int64)), np.ones(len(given), bool)
+    scores = score(measure.kernel, GradedRankings(len(given), request, rank, grade.astype(float), every, judged=judged))
     return float(b.read_as(measure, b.sums(scores, every, np.zeros(len(given), np.int64), 1))[0])
 
 

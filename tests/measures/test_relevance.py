@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from monitor.measures.measure import parse
 from monitor.measures.relevance import (
     CLOCK_CHANGE,
+    GradedRows,
     GradeLimits,
     Refusals,
-    Rows,
     accept,
     attribute,
     combine,
@@ -32,7 +32,7 @@ REQUESTS = 3
 
 
 class Row(NamedTuple):
-    """One row, as the arrays of `Rows` hold it."""
+    """One row, as the arrays of `GradedRows` hold it."""
 
     request: int
     item: int
@@ -40,8 +40,8 @@ class Row(NamedTuple):
     grade: float
 
 
-def rows_of(rows: Sequence[Row]) -> Rows:
-    return Rows(
+def rows_of(rows: Sequence[Row]) -> GradedRows:
+    return GradedRows(
         np.array([r.request for r in rows], np.int64),
         np.array([r.item for r in rows], np.int64),
         np.array([r.position for r in rows], np.float64),
@@ -49,7 +49,7 @@ def rows_of(rows: Sequence[Row]) -> Rows:
     )
 
 
-def listed(rows: Rows) -> list[Row]:
+def listed(rows: GradedRows) -> list[Row]:
     return [Row(*r) for r in zip(*(getattr(rows, f).tolist() for f in Row._fields), strict=True)]
 
 

@@ -8,7 +8,7 @@ from statistics import fmean
 import pytest
 
 from monitor.series.windows import History, Point, points
-from monitor.service.cycle import Stride, run_backfill
+from monitor.service.cycle import BatchSize, run_backfill
 from monitor.store import Store
 from monitor.types import Monitor
 from tests.support import hackernews
@@ -26,7 +26,7 @@ def monitor(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     hackernews.fill(url, shared / hackernews.FILE)
     watched, store = hacker_news(url, ["ndcg@10", "mrr@10", "ctr@10"]), new_store(f"sqlite:///{folder}/store.db")
     with store.hold(watched.name) as lease:
-        for _ in run_backfill(watched, WAR + DAY, (FIRST, WAR), pull(watched, url), store, lease, Stride()):
+        for _ in run_backfill(watched, WAR + DAY, (FIRST, WAR), pull(watched, url), store, lease, BatchSize()):
             pass
     yield watched, store
     store.close()

@@ -31,7 +31,7 @@ from monitor.service.audit import (
     is_due,
     pick,
 )
-from monitor.service.cycle import Stride, run_backfill
+from monitor.service.cycle import BatchSize, run_backfill
 from monitor.service.runner import Runner
 from monitor.source.choice import open_both
 from monitor.source.engine import Database
@@ -87,7 +87,7 @@ def watched(store: Store, folder: Path, kind: str = "events", *changes: str, mea
     database = Database("s", parse_url(engine.url, None), 60)
     pull, pushdown = open_both(made, database)
     with store.hold(made.name) as lease:
-        list(run_backfill(made, NOW, sized.WHOLE, pull, store, lease, Stride()))
+        list(run_backfill(made, NOW, sized.WHOLE, pull, store, lease, BatchSize()))
     return Watched(engine.url, made, store, Ways(pull, pushdown, lambda *which: inspect(made, database, *which)))
 
 
@@ -178,7 +178,7 @@ def test_dirt_in_a_log_is_no_fault(store: Store, tmp_path: Path, seed: int) -> N
     database = Database("s", parse_url(url, None), 60)
     pull, pushdown = open_both(made, database)
     with store.hold(made.name) as lease:
-        list(run_backfill(made, LOG_END + 9 * DAY, (LOG_START, LOG_END), pull, store, lease, Stride()))
+        list(run_backfill(made, LOG_END + 9 * DAY, (LOG_START, LOG_END), pull, store, lease, BatchSize()))
     ways = Ways(pull, pushdown, lambda *which: inspect(made, database, *which))
     found = [audit(made, start, store, ways) for start in finals(made, store, LOG_START, LOG_END)]
     assert [one for one in found if one.result != "agrees"] == []

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from monitor.errors import ClockError, Stopped
 from monitor.evaluation import Telling, judge, windows
 from monitor.series.finality import BucketState, due_buckets
-from monitor.service.cycle import Stride, run_cycle
+from monitor.service.cycle import BatchSize, run_cycle
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.store import Store
@@ -59,7 +59,7 @@ def test_a_clock_hours_behind_judges_what_it_has_not_judged_though_later_request
 def test_by_a_clock_that_is_far_behind_nothing_is_read(bench: Bench, clock: int, no_source: Pull) -> None:
     bench.live(*[0.8] * 30)
     with bench.store.hold("search") as lease, pytest.raises(ClockError, match="this machine's clock is wrong"):
-        next(run_cycle(bench.monitor, clock, no_source, bench.store, lease, Stride()))
+        next(run_cycle(bench.monitor, clock, no_source, bench.store, lease, BatchSize()))
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def pull(postgres_url: str) -> Pull:
 @pytest.mark.parametrize("off", [DAY + HOUR, 40 * DAY, 365 * DAY, -2 * DAY, -40 * DAY, -365 * DAY])
 def test_a_silence_that_the_sources_clock_does_not_know_is_our_clocks_fault(pull: Pull, store: Store, off: int) -> None:
     with store.hold("shop") as lease:
-        cycle = run_cycle(pull.monitor, time.time() + off, pull, store, lease, Stride(), is_real=True)
+        cycle = run_cycle(pull.monitor, time.time() + off, pull, store, lease, BatchSize(), is_real=True)
         with pytest.raises(ClockError, match="by the source's clock it is"):
             next(cycle)
     assert store.newest_bucket(pull.monitor.traffic) is None
@@ -120,12 +120,12 @@ def test_a_silence_that_the_sources_clock_does_not_know_is_our_clocks_fault(pull
 @pytest.mark.parametrize("off", [0, -HOUR, 600])
 def test_a_clock_that_is_right_or_nearly_so_is_believed(pull: Pull, store: Store, off: int) -> None:
     with store.hold("shop") as lease:
-        assert [*run_cycle(pull.monitor, time.time() + off, pull, store, lease, Stride(), is_real=True)]
+        assert [*run_cycle(pull.monitor, time.time() + off, pull, store, lease, BatchSize(), is_real=True)]
 
 
 def test_a_replay_goes_by_its_own_clock(pull: Pull, store: Store) -> None:
     with store.hold("shop") as lease:
-        assert [*run_cycle(pull.monitor, time.time() + 2 * DAY, pull, store, lease, Stride())]
+        assert [*run_cycle(pull.monitor, time.time() + 2 * DAY, pull, store, lease, BatchSize())]
 
 
 # ---- a long past -------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from monitor.errors import SourceError, Stopped
 from monitor.measures.measure import parse
 from monitor.series.finality import final_age, read_ages
 from monitor.series.partials import TOTAL
-from monitor.service.cycle import Outcome, Settled, Source, Stride, run_backfill, run_cycle
+from monitor.service.cycle import BatchSize, FinalizedUpTo, Outcome, Source, run_backfill, run_cycle
 from monitor.service.snapshot import take_snapshot
 from monitor.source.choice import open_reader
 from monitor.source.engine import Database
@@ -99,7 +99,7 @@ class Driver:
     monitor: Monitor
     source: Source
     store: Store
-    stride: Stride = field(default_factory=Stride)
+    stride: BatchSize = field(default_factory=BatchSize)
 
     def steps(self, now: float) -> Iterator[Outcome]:
         with self.store.hold(self.monitor.name) as lease:
@@ -166,7 +166,7 @@ def test_running_a_cycle_twice_changes_nothing(sentence: str, now: int, shop_url
 def test_left_off_after_any_stretch_and_run_again_it_ends_up_the_same(shop_url: str, stores: Stores) -> None:
     expected = undisturbed(shop(), shop_url, stores.new())
     cut = driver(shop(), shop_url, stores.new())
-    cut.stride = Stride(most=12)
+    cut.stride = BatchSize(most=12)
     left, rounds = 1, 0
     while left:
         outcomes = cut.steps(SETTLED)
@@ -408,7 +408,7 @@ def test_after_a_long_downtime_the_gap_is_read_whole_and_in_bounded_steps(shop_u
     monitor = replace(shop(), history=6 * HOUR, windows=(6 * HOUR,))
     down = driver(monitor, shop_url, stores.new())
     down.at(START + 8 * HOUR)
-    down.stride = Stride(most=12)
+    down.stride = BatchSize(most=12)
     *steps, last = down.steps(SETTLED)
     assert last.left == 0
     assert len(steps) > 1
@@ -489,7 +489,7 @@ def test_rows_that_are_gone_are_not_asked_for_again(shop_url: str, stores: Store
 
 
 def test_rows_are_counted_once_a_bucket_and_beyond_a_day_once_a_day() -> None:
-    settled, monitor = Settled(), shop(history=7 * DAY)
+    settled, monitor = FinalizedUpTo(), shop(history=7 * DAY)
     reach = [settled.count_from(SETTLED + i * 300.0, monitor) for i in range(13)]
     assert reach == [SETTLED - 7 * DAY, *[None] * 11, SETTLED + HOUR - DAY - final_age(monitor)]
     assert settled.count_from(SETTLED + DAY, monitor) == SETTLED + DAY - 7 * DAY
@@ -621,7 +621,9 @@ def test_an_interrupted_restatement_is_logged_as_far_as_it_came(shop_url: str, s
     read = driver(shop(), shop_url, stores.new())
     read.backfill(SETTLED, (START, END))
     with read.store.hold("shop") as lease:
-        steps = run_backfill(read.monitor, SETTLED, (START, END), read.source, read.store, lease, Stride(), again=True)
+        steps = run_backfill(
+            read.monitor, SETTLED, (START, END), read.source, read.store, lease, BatchSize(), again=True
+        )
         next(steps)
         next(steps)
         steps.close()
@@ -669,7 +671,7 @@ def test_more_rows_within_a_second_than_fit_into_memory_is_an_error_with_a_remed
 
 
 def test_the_stride_keeps_a_read_near_its_aim() -> None:
-    stride = Stride(rows=1000, most=168, buckets=12)
+    stride = BatchSize(rows=1000, most=168, buckets=12)
     stride.learn(rows=1200, buckets=12)
     assert stride.buckets == 10
     stride.learn(rows=0, buckets=10)
@@ -866,7 +868,7 @@ def test_slices_beyond_their_cap_end_up_in_other_whatever_the_stretches(shop_url
     monitor = replace(shop(history=DAY), slices=(Slice("query", "query", max_values=3),))
     calm, cut = (driver(monitor, shop_url, stores.new()) for _ in range(2))
     calm.at(SETTLED)
-    cut.stride = Stride(most=1)
+    cut.stride = BatchSize(most=1)
     cut.at(SETTLED)
     assert differences(dump(calm.store), dump(cut.store)) == []
     assert len({k[4] for k in dump(cut.store)["traffic"]}) == 5

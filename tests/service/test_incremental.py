@@ -13,14 +13,13 @@ from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.drift.state import State
 from monitor.errors import LeaseLost
 from monitor.measures.measure import parse
-from monitor.series.partials import NUM
-from monitor.series.requests import Tally
+from monitor.series.partials import NUM, Partials
 from monitor.series.windows import History, points
-from monitor.service.cycle import Stride, run_backfill
+from monitor.service.cycle import BatchSize, run_backfill
 from monitor.service.snapshot import take_snapshot
 from monitor.source.pull import Pull
-from monitor.store import Remembering, Store
-from monitor.store.history_cache import Budget, reach
+from monitor.store import CachedStore, Store
+from monitor.store.history_cache import MemoryBudget, reach
 from monitor.store.schema import traffic
 from monitor.types import Definition, Monitor
 from tests.benchmarks.incremental import Daemon, write_log
@@ -46,7 +45,7 @@ def put(store: Store, hours: range | list[int], seed: int, devices: list[str], m
         write(store, lease, monitor, drawn(hours, seed, devices), force=True)
 
 
-def drawn(hours: range | list[int], seed: int, devices: list[str]) -> Tally:
+def drawn(hours: range | list[int], seed: int, devices: list[str]) -> Partials:
     rng = np.random.default_rng(seed)
     return tally(MONITOR, {n * HOUR: {d: int(rng.poisson(3)) for d in devices} for n in hours})
 
@@ -83,7 +82,7 @@ def assert_alike(found: list[Any], expected: list[Any]) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_whatever_is_written_by_whom_it_is_what_the_store_holds(store: Store, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    known, other = Remembering(store, MONITOR), Store(store.url)
+    known, other = CachedStore(store, MONITOR), Store(store.url)
     put(known, range(3 * 24), seed, DEVICES[:2])
     newest, devices = 3 * 24, 2
     for step in range(20):
@@ -97,7 +96,7 @@ def test_whatever_is_written_by_whom_it_is_what_the_store_holds(store: Store, se
                 with known.hold(MONITOR.name):
                     pass  # what the next cycle begins with
             case "restart":
-                known = Remembering(store, MONITOR)
+                known = CachedStore(store, MONITOR)
                 with known.hold(MONITOR.name):
                     pass
             case kind:
@@ -111,7 +110,7 @@ def test_whatever_is_written_by_whom_it_is_what_the_store_holds(store: Store, se
 
 def test_what_is_read_pooled_is_kept_in_full(store: Store) -> None:
     pooled = replace(MONITOR, measures=(parse("ndcg(aggregate=pooled)@10"),))
-    known = Remembering(store, pooled)
+    known = CachedStore(store, pooled)
     put(known, range(48), 0, DEVICES, pooled)
     for _ in range(2):
         assert known.history(pooled.definitions[1], 0, 48 * HOUR).sums[..., NUM].any()
@@ -119,7 +118,7 @@ def test_what_is_read_pooled_is_kept_in_full(store: Store) -> None:
 
 
 def test_counts_that_outgrow_what_they_are_kept_in_stay_exact(store: Store) -> None:
-    known = Remembering(store, MONITOR)
+    known = CachedStore(store, MONITOR)
     for hour in range(4):
         put(known, [hour], hour, DEVICES)
         with store.writing() as connection:
@@ -132,7 +131,7 @@ def test_counts_that_outgrow_what_they_are_kept_in_stay_exact(store: Store) -> N
 
 def test_parts_of_what_somebody_holds_are_not_laid_out_twice(store: Store) -> None:
     put(store, range(100), 6, DEVICES[:3])
-    known, plain, definition = Remembering(store, MONITOR), Store(store.url), MONITOR.traffic
+    known, plain, definition = CachedStore(store, MONITOR), Store(store.url), MONITOR.traffic
     whole = known.history(definition, 0, 100 * HOUR)
     part = known.history(definition, 20 * HOUR, 90 * HOUR)
     assert np.shares_memory(whole.sums, part.sums)
@@ -149,7 +148,7 @@ def test_parts_of_what_somebody_holds_are_not_laid_out_twice(store: Store) -> No
 
 
 def test_after_the_first_time_only_what_was_stored_since_is_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, asked, partials = Remembering(store, MONITOR), list[int](), Store.partials
+    known, asked, partials = CachedStore(store, MONITOR), list[int](), Store.partials
 
     def counted(store: Store, definition: Definition, since: int, until: int, *more: Any) -> Any:
         asked.append((until - since) // HOUR)
@@ -168,7 +167,7 @@ def test_after_the_first_time_only_what_was_stored_since_is_read(store: Store, m
 
 
 def test_what_no_cycle_looks_at_is_read_from_the_store_and_not_kept(store: Store) -> None:
-    known, long_ago = Remembering(store, MONITOR), reach(MONITOR) // HOUR + 100
+    known, long_ago = CachedStore(store, MONITOR), reach(MONITOR) // HOUR + 100
     put(known, range(24), 0, DEVICES)
     put(known, range(long_ago, long_ago + 24), 1, DEVICES)
     everything = (0, (long_ago + 24) * HOUR)
@@ -180,7 +179,7 @@ def test_what_no_cycle_looks_at_is_read_from_the_store_and_not_kept(store: Store
 def test_of_a_span_that_begins_before_what_is_kept_only_the_older_part_is_read(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known, first = Remembering(store, MONITOR), reach(MONITOR) // HOUR + 24
+    known, first = CachedStore(store, MONITOR), reach(MONITOR) // HOUR + 24
     put(known, range(0, 48, 2), 0, DEVICES[:2])
     put(known, range(first - 24, first + 100), 1, DEVICES[1:])
     end = (first + 100) * HOUR
@@ -200,7 +199,7 @@ def test_of_a_span_that_begins_before_what_is_kept_only_the_older_part_is_read(
 def test_what_became_too_old_is_dropped(tmp_path: Path) -> None:
     store = new_store(f"sqlite:///{tmp_path}/store.db")
     short = replace(MONITOR, windows=(HOUR,))
-    known = Remembering(store, short)
+    known = CachedStore(store, short)
     days = reach(short) // DAY + 40
     for first in range(0, days * 24, 24 * 10):
         put(known, range(first, first + 24 * 10, 4), first, ["mobile"], short)
@@ -213,8 +212,8 @@ def test_what_became_too_old_is_dropped(tmp_path: Path) -> None:
 
 
 def test_where_memory_is_used_up_the_store_is_read_each_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    budget = Budget(20_000)
-    first, second = Remembering(store, MONITOR, budget), Remembering(store, replace(MONITOR, name="other"), budget)
+    budget = MemoryBudget(20_000)
+    first, second = CachedStore(store, MONITOR, budget), CachedStore(store, replace(MONITOR, name="other"), budget)
     put(first, range(50), 0, DEVICES[:1])
     assert first.history(MONITOR.traffic, 0, 50 * HOUR).starts.size == 50
     assert list(first._known) == [MONITOR.traffic]
@@ -238,7 +237,7 @@ def test_where_memory_is_used_up_the_store_is_read_each_time(store: Store, monke
 
 
 def test_what_grows_beyond_the_memory_that_there_is_is_read_from_the_store(store: Store) -> None:
-    known = Remembering(store, MONITOR, Budget(20_000))
+    known = CachedStore(store, MONITOR, MemoryBudget(20_000))
     put(known, range(50), 0, DEVICES[:1])
     known.history(MONITOR.traffic, 0, 50 * HOUR)
     assert list(known._known) == [MONITOR.traffic]
@@ -251,7 +250,7 @@ def test_what_grows_beyond_the_memory_that_there_is_is_read_from_the_store(store
 
 def test_while_another_holds_the_monitor_nothing_is_kept_for_it_may_be_writing(store: Store) -> None:
     put(store, range(5), 0, DEVICES)
-    known = Remembering(store, MONITOR)
+    known = CachedStore(store, MONITOR)
     with store.hold(MONITOR.name) as lease:
         assert known.history(MONITOR.traffic, 0, 5 * HOUR).starts.size == 5
         write(store, lease, MONITOR, drawn([5], 0, DEVICES), force=True)
@@ -259,7 +258,7 @@ def test_while_another_holds_the_monitor_nothing_is_kept_for_it_may_be_writing(s
 
 
 def test_who_finds_the_monitor_held_by_another_forgets_what_it_knew(store: Store) -> None:
-    known = Remembering(store, MONITOR)
+    known = CachedStore(store, MONITOR)
     put(known, range(5), 0, DEVICES)
     assert known.history(MONITOR.traffic, 0, 6 * HOUR).starts.size == 5
     with store.hold(MONITOR.name) as lease:
@@ -274,7 +273,7 @@ def test_what_is_shown_at_a_start_is_kept_for_the_first_run_unless_another_was_t
     store: Store, monkeypatch: pytest.MonkeyPatch, is_other_there: bool
 ) -> None:
     put(store, range(5), 0, DEVICES)
-    known, asked, partials = Remembering(store, MONITOR), list[int](), Store.partials
+    known, asked, partials = CachedStore(store, MONITOR), list[int](), Store.partials
 
     def counted(store: Store, definition: Definition, since: int, until: int, *more: Any) -> Any:
         asked.append((until - since) // HOUR)
@@ -332,7 +331,7 @@ def an_hour_later(daemon: Daemon) -> None:
 
 def backfill(daemon: Daemon, other: Store, since: int, until: int) -> None:
     with other.hold(daemon.monitor.name) as lease:
-        pull, stride = Pull(daemon.monitor, daemon.database), Stride()
+        pull, stride = Pull(daemon.monitor, daemon.database), BatchSize()
         *_, done = run_backfill(daemon.monitor, daemon.clock.at, (since, until), pull, other, lease, stride, again=True)
     assert done.stored == (until - since) // HOUR
 
@@ -373,7 +372,7 @@ def test_a_clock_that_is_set_back_has_all_buckets_looked_at_again(
 
 
 def test_histories_of_no_buckets_are_empty(store: Store) -> None:
-    known = Remembering(store, MONITOR)
+    known = CachedStore(store, MONITOR)
     with known.hold(MONITOR.name):
         found: History = known.history(MONITOR.traffic, 0, DAY)
     assert found.starts.size == 0

@@ -14,8 +14,8 @@ from monitor import cli
 from monitor.config import load
 from monitor.errors import InputError
 from monitor.page import render
-from monitor.series.slices import BEGINNING, Places
-from monitor.service.cycle import Outcome, Stride, run_backfill, run_cycle
+from monitor.series.slices import BEGINNING, SliceRegistry
+from monitor.service.cycle import BatchSize, Outcome, run_backfill, run_cycle
 from monitor.service.slice_admission import Wish, dimensions, release_places
 from monitor.service.snapshot import Board, take_snapshot
 from monitor.service.telemetry import Telemetry
@@ -70,7 +70,7 @@ class Bench:
     def at(self, day: float, most: int = 168) -> Outcome:
         with self.store.hold(self.monitor.name) as lease:
             now, source = START + day * DAY + self.monitor.ingest_delay, pull(self.monitor, self.log)
-            *_, outcome = run_cycle(self.monitor, now, source, self.store, lease, Stride(most=most))
+            *_, outcome = run_cycle(self.monitor, now, source, self.store, lease, BatchSize(most=most))
         self.store.record(self.monitor.name, newest_source_at=outcome.arrived.request)
         return outcome
 
@@ -78,7 +78,7 @@ class Bench:
         span = (int(START + since * DAY), int(START + until * DAY))
         with self.store.hold(self.monitor.name) as lease:
             source = pull(self.monitor, self.log)
-            how = (source, self.store, lease, Stride(most=most), True)
+            how = (source, self.store, lease, BatchSize(most=most), True)
             assert [*run_backfill(self.monitor, START + now * DAY + 900, span, *how)]
 
     def release(self, *values: str, dry_run: bool = False, **how: bool) -> list[str]:
@@ -113,7 +113,7 @@ def bench(tmp_path: Path, database_url: str) -> Iterator[Bench]:
 
 def test_a_value_has_its_place_at_any_time_but_for_its_gaps() -> None:
     gaps = {("d", "gone"): [(50, None)], ("d", "new"): [(BEGINNING, 60)], ("d", "back"): [(10, 20), (50, 70)]}
-    places = Places({"d": {"gone", "new", "back", "old"}, "e": {"x"}}, gaps)
+    places = SliceRegistry({"d": {"gone", "new", "back", "old"}, "e": {"x"}}, gaps)
     at = {t: places.at(t) for t in (0, 10, 20, 50, 60, 70)}
     assert [sorted(at[t]["d"]) for t in at] == [
         ["back", "gone", "old"],
@@ -128,7 +128,7 @@ def test_a_value_has_its_place_at_any_time_but_for_its_gaps() -> None:
 
 
 def test_before_the_newest_change_of_a_dimension_nobody_new_gets_a_place_in_it() -> None:
-    places = Places({"d": {"a"}, "e": {"x"}}, {("d", "a"): [(0, None)]})
+    places = SliceRegistry({"d": {"a"}, "e": {"x"}}, {("d", "a"): [(0, None)]})
     both = (Slice("d", "d", 5), Slice("e", "e", 5))
     assert places.open_at(0, both) == both
     assert [s.max_values for s in places.open_at(-1, both)] == [0, 5]

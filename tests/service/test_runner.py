@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from monitor.errors import LeaseLost, SourceError, Stopped, StoreError
 from monitor.evaluation import Telling
 from monitor.page.state import states_of
-from monitor.service.cycle import Stride
+from monitor.service.cycle import BatchSize
 from monitor.service.history import JudgedTrail, extended
 from monitor.service.runner import LONGEST_RETRY, REASONS, Runner
 from monitor.service.snapshot import Board
@@ -138,7 +138,7 @@ def test_every_counter_is_there_from_the_start(bench: Bench) -> None:
 def test_the_deadline_leaves_the_rest_to_the_next_run_but_never_all_of_it(shop_url: str, store: Store) -> None:
     monitor = shop(deadline=0)
     hurried = Bench(monitor, Faulty(pull(monitor, shop_url)), store)
-    hurried.runner._stride = Stride(most=48)
+    hurried.runner._stride = BatchSize(most=48)
     left = []
     while not left or left[-1]:
         assert hurried.run() is None
@@ -232,7 +232,7 @@ def test_what_was_stored_before_a_failure_is_counted_and_shown(bench: Bench) -> 
             raise SourceError("gone", "connect")
 
     bench.source.before_reading = fail_at_the_third
-    bench.runner._stride = Stride(most=48)
+    bench.runner._stride = BatchSize(most=48)
     assert isinstance(bench.run(), SourceError)
     assert bench.count("buckets_stored") == 60
     assert bench.shown.due_buckets == 168 - 1 - 60

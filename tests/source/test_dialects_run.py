@@ -20,7 +20,8 @@ import sqlglot
 from sqlalchemy.sql.visitors import replacement_traverse
 
 from monitor.database_url import parse_url
-from monitor.series.aggregates import Summed, tallied
+from monitor.series.partials import to_partials
+from monitor.series.readings import Aggregates
 from monitor.source.dialect import Speech
 from monitor.source.engine import Database, Reader
 from monitor.source.prepared import Ready
@@ -140,9 +141,9 @@ def test_any_log_adds_up_to_the_same_in_every_dialect(name: str, kind: str, tmp_
         foreign = Foreign(made, database, name)
         answers = Pull(made, database).read(START, END), foreign.read(START, END), foreign.pull.read(START, END)
         kernels = dict.fromkeys(m.kernel for m in made.measures)
-        own, pushed, pulled = (tallied(a, made.bucket, kernels, made.slices, {}) for a in answers)
+        own, pushed, pulled = (to_partials(a, made.bucket, kernels, made.slices, {}) for a in answers)
         assert_same(pushed, own, what)
         assert_same(pulled, own, what)
-        summed += isinstance(answers[1], Summed) and END - START - sum(r.until - r.since for r in answers[1].read)
+        summed += isinstance(answers[1], Aggregates) and END - START - sum(r.until - r.since for r in answers[1].read)
         database.close()  # or its file could not be written anew
     assert summed > 0

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.measures.measure import parse
-from monitor.series.requests import Tally, tally
+from monitor.series.partials import Partials, to_partials
 from monitor.types import Column, EventRule, Events, Monitor, Rankings, Recipe, Relation, Slice
 from tests.support.monitors import pull, time_column
 
@@ -233,12 +233,12 @@ def by_hand(text: str, places: dict[int, float], shown: int) -> tuple[float, boo
 # ---- the comparison -----------------------------------------------------------------------------------------------
 
 
-def read(url: str, watched: Monitor, edges: Sequence[int]) -> Tally:
+def read(url: str, watched: Monitor, edges: Sequence[int]) -> Partials:
     source = pull(watched, url)
     known: dict[str, set[str]] = {}
-    total: Tally | None = None
+    total: Partials | None = None
     for since, until in pairwise(edges):
-        part = tally(source.read(since, until), 3600, watched.measures, watched.slices, known)
+        part = to_partials(source.read(since, until), 3600, watched.measures, watched.slices, known)
         for dimension, value in part.admitted:
             known.setdefault(dimension, set()).add(value)
         total = part if total is None else total + part

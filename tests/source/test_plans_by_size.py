@@ -12,7 +12,8 @@ import sqlalchemy as sa
 
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
-from monitor.series.aggregates import Summed, tallied
+from monitor.series.partials import to_partials
+from monitor.series.readings import Aggregates
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
@@ -79,8 +80,10 @@ def assert_right(engine: sized.Engine, rows: int) -> None:
                 *([PushDown(made, database, True)] * (kind != "judgments")),
             ):
                 answer = source.read(since, until)
-                assert not isinstance(answer, Summed) or not answer.read, "all of it is summed up by the database"
-                found = tallied(answer, made.bucket, dict.fromkeys(m.kernel for m in made.measures), made.slices, {})
+                assert not isinstance(answer, Aggregates) or not answer.read, "all of it is summed up by the database"
+                found = to_partials(
+                    answer, made.bucket, dict.fromkeys(m.kernel for m in made.measures), made.slices, {}
+                )
                 assert_same(found, right, f"{kind}, {type(source).__name__}, {(until - since) // sized.HOUR} h")
     database.close()
 
@@ -117,7 +120,7 @@ def test_texts_of_unlike_collations_are_named_with_these_and_a_remedy_that_works
     made = sized.monitored("events", engine.style)
     made = replace(made, rankings=replace(made.rankings, relation=relation, query=None))
     database = Database("s", parse_url(engine.url, None), 60)
-    read = tallied(Pull(made, database).read(*sized.WHOLE), made.bucket, [], made.slices, {})
+    read = to_partials(Pull(made, database).read(*sized.WHOLE), made.bucket, [], made.slices, {})
     assert sum(t[4] for t in read.traffic.values()) == sum(
         t[4] for t in sized.expected(SMALL, "events").traffic.values()
     )

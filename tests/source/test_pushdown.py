@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from monitor.database_url import parse_url
-from monitor.series.aggregates import Summed, tallied
-from monitor.series.requests import Tally
+from monitor.series.partials import Partials, to_partials
+from monitor.series.readings import Aggregates
 from monitor.source.dialect import HABITS, family_of
 from monitor.source.engine import Database
 from monitor.source.parallel import InPieces
@@ -137,7 +137,7 @@ def case(url: str, kind: str, seed: int) -> tuple[Monitor, str]:
     return made, what
 
 
-def both(monitored: Monitor, database: Database, since: int, until: int) -> tuple[Tally, Tally, int]:
+def both(monitored: Monitor, database: Database, since: int, until: int) -> tuple[Partials, Partials, int]:
     """(partials by the database, partials by the pull, how many buckets the database summed up)
 
     That it adds up to the same in pieces at the same time is checked here, for databases that are asked so; and that
@@ -149,16 +149,16 @@ def both(monitored: Monitor, database: Database, since: int, until: int) -> tupl
         pushdown.read(since, until),
         Pull(monitored, database).read(since, until),
     )
-    one, other = (tallied(a, monitored.bucket, kernels, monitored.slices, {}) for a in answers)
+    one, other = (to_partials(a, monitored.bucket, kernels, monitored.slices, {}) for a in answers)
     if HABITS[family_of(database.dialect)].by_one_processor:
         pieces = InPieces(pushdown, cut_from=0, margins=0).read(since, until)
-        added_up = tallied(pieces, monitored.bucket, kernels, monitored.slices, {})
+        added_up = to_partials(pieces, monitored.bucket, kernels, monitored.slices, {})
         assert_same(added_up, other, f"in pieces, {monitored.recipe}")
     thorough = PushDown(monitored, database, is_bound=True)
     thorough._thorough_until = math.inf
-    counted = tallied(thorough.read(since, until), monitored.bucket, kernels, monitored.slices, {})
+    counted = to_partials(thorough.read(since, until), monitored.bucket, kernels, monitored.slices, {})
     assert_same(counted, other, f"thoroughly, {monitored.recipe}")
-    read = sum(r.until - r.since for r in answers[0].read) if isinstance(answers[0], Summed) else until - since
+    read = sum(r.until - r.since for r in answers[0].read) if isinstance(answers[0], Aggregates) else until - since
     return one, other, (until - since - read) // monitored.bucket
 
 
@@ -177,7 +177,7 @@ def recurring(seed: int) -> Log:
     return log
 
 
-def every_way(monitored: Monitor, database: Database) -> dict[str, Tally]:
+def every_way(monitored: Monitor, database: Database) -> dict[str, Partials]:
     """The partials by the database and by the pull, of one bucket after the other and of several at once."""
     kernels = dict.fromkeys(m.kernel for m in monitored.measures)
     sums, pull = PushDown(monitored, database, is_bound=True), Pull(monitored, database)
@@ -186,7 +186,7 @@ def every_way(monitored: Monitor, database: Database) -> dict[str, Tally]:
     for source, buckets in ((sums, 1), (sums, BUCKETS), (pull, 1), (pull, 3), (pull, BUCKETS), (pieces, BUCKETS)):
         edges = [*range(START, END, buckets * BUCKET), END]
         parts = [source.read(since, until) for since, until in pairwise(edges)]
-        tallies = (tallied(part, BUCKET, kernels, monitored.slices, {}) for part in parts)
+        tallies = (to_partials(part, BUCKET, kernels, monitored.slices, {}) for part in parts)
         found[f"{type(source).__name__}, {buckets} at once"] = functools.reduce(operator.add, tallies)
     return found
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from monitor.cli import run
 from monitor.database_url import parse_url
-from monitor.series.aggregates import Summed
+from monitor.series.readings import Aggregates
 from monitor.source import plans as plans_module
 from monitor.source.choice import explained
 from monitor.source.engine import Database
@@ -119,7 +119,7 @@ def monitors(url: str) -> Iterator[Monitor]:
 def test_of_a_long_history_no_more_is_gone_through_than_what_is_asked_for(history: str, way: str) -> None:
     for made in monitors(history):
         answer, found = read(history, made, way)
-        assert isinstance(answer, Summed) == (way == "pushdown")
+        assert isinstance(answer, Aggregates) == (way == "pushdown")
         tables = {scan["Relation Name"].partition("_")[0] for scan in found if visited(scan)}
         assert tables == {"rankings", *(["events"] if isinstance(made.recipe, Events) else [])}
         # An attribution of hours reads as many hours of events.

@@ -21,10 +21,9 @@ from monitor.cli.faults import key_of
 from monitor.database_url import parse_url
 from monitor.errors import SourceError, TooMany
 from monitor.measures.summable import grades, obstacle
-from monitor.series.aggregates import Summed, tallied
-from monitor.series.partials import FIELDS, TRAFFIC_FIELDS
-from monitor.series.requests import Reading
-from monitor.service.cycle import Stride, read_tally, run_backfill
+from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, to_partials
+from monitor.series.readings import Aggregates, Reading
+from monitor.service.cycle import BatchSize, read_partials, run_backfill
 from monitor.source.choice import choose, explained, open_source
 from monitor.source.dialect import HABITS, Speech, family_of
 from monitor.source.engine import Database, Reader
@@ -182,7 +181,7 @@ def test_the_store_cannot_tell_which_way_was_taken(database_url: str, tmp_path: 
         made = small(engine=engine)
         store = new_store(f"sqlite:///{tmp_path / engine}.db", 30)
         with store.hold(made.name) as lease:
-            *_, done = run_backfill(made, LATE, (START, END), source(database_url, made), store, lease, Stride())
+            *_, done = run_backfill(made, LATE, (START, END), source(database_url, made), store, lease, BatchSize())
         assert done.stored == BUCKETS
         found.append(rows(store, "progress", "monitors"))
         store.close()
@@ -199,9 +198,9 @@ class Vast:
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
         return [0] * len(spans)
 
-    def read(self, since: int, until: int) -> Summed:
+    def read(self, since: int, until: int) -> Aggregates:
         nothing = np.zeros((0, len(FIELDS)))
-        return Summed(
+        return Aggregates(
             *(since, until),
             bucket=np.zeros(0, np.int64),
             slices={"device": []},
@@ -213,7 +212,7 @@ class Vast:
 
 
 def test_how_much_is_read_at_once_goes_by_what_the_database_went_through(tmp_path: Path) -> None:
-    made, stride = small(), Stride(rows=200_000, buckets=4)
+    made, stride = small(), BatchSize(rows=200_000, buckets=4)
     store = new_store(f"sqlite:///{tmp_path / 'store.db'}", 30)
     with store.hold(made.name) as lease:
         *_, done = run_backfill(made, LATE, (START, END), Vast(), store, lease, stride)
@@ -251,7 +250,7 @@ def test_of_a_long_history_only_what_is_asked_for_is_looked_at(postgres_url: str
 def test_only_buckets_with_oddities_are_read_row_by_row(database_url: str) -> None:
     fill(database_url, odd=2)
     answer = source(database_url, small(engine="pushdown")).read(START, END)
-    assert isinstance(answer, Summed)
+    assert isinstance(answer, Aggregates)
     assert [(r.since, r.until) for r in answer.read] == [(START, START + 2 * BUCKET)]
     assert set(answer.bucket.tolist()) == {START + 2 * BUCKET, START + 3 * BUCKET}
     assert answer.rows < sum(r.rows for r in answer.read)
@@ -290,7 +289,7 @@ def test_a_log_is_supposed_to_be_plain_until_one_row_is_not(
     monkeypatch.setattr("monitor.source.pushdown.time", clock)
     reader = source(postgres_url, made)
     clean = reader.read(START, END)
-    assert isinstance(clean, Summed)
+    assert isinstance(clean, Aggregates)
     assert ["last_at" in statement for statement in sent] == [False]
 
     with sa.create_engine(parse_url(postgres_url, None)).begin() as writing:
@@ -298,15 +297,15 @@ def test_a_log_is_supposed_to_be_plain_until_one_row_is_not(
     sent.clear()
     kernels = dict.fromkeys(m.kernel for m in made.measures)
     with caplog.at_level("INFO"):
-        found = read_tally(made, reader, START, END, {})
+        found = read_partials(made, reader, START, END, {})
     assert ["last_at" in statement for statement in sent] == [False, True], "asked again, supposing nothing"
     assert caplog.text.count("for 24 h nothing is supposed of its log") == 1
     pulled = Pull(made, reader.database).read(START, END)
-    assert_same(found, tallied(pulled, made.bucket, kernels, made.slices, {}), change)
+    assert_same(found, to_partials(pulled, made.bucket, kernels, made.slices, {}), change)
 
     sent.clear()
     again = reader.read(START, END)
-    assert isinstance(again, Summed)
+    assert isinstance(again, Aggregates)
     assert ["last_at" in statement for statement in sent] == [True], "it is known now"
     others = [at != START + 2 * BUCKET for at in clean.bucket.tolist()]
     assert clean.traffic[others].tolist() == again.traffic[again.bucket != START + 2 * BUCKET].tolist()
@@ -327,7 +326,7 @@ def test_requests_around_the_ends_of_a_read_are_plain_too_if_their_rows_are(
     made, sent = small(events(EPOCH, attribution=300), engine="pushdown"), statements_of(monkeypatch)
     reader = source(postgres_url, made)
     found = reader.read(START, START + BUCKET)
-    assert isinstance(found, Summed)
+    assert isinstance(found, Aggregates)
     assert (found.traffic[:, 0].tolist(), found.unmatched) == ([2.0], {START: 0})
     assert ["last_at" in statement for statement in sent] == [False]
 
@@ -359,11 +358,11 @@ def test_a_bucket_for_which_to_suppose_that_takes_too_much_is_read_in_parts_and_
     assert "nothing is supposed" not in caplog.text, "a shorter range may do"
     with caplog.at_level("INFO"):
         kernels = [m.kernel for m in made.measures]
-        found = read_tally(made, reader, START, START + BUCKET, {})
+        found = read_partials(made, reader, START, START + BUCKET, {})
     assert found.traffic[START, "", ""][0] == 3
     assert {*found.measures} == {str(k) for k in kernels}
     assert "nothing is supposed of its log, so that reads take longer; a bucket could not" in caplog.text
-    assert isinstance(reader.read(START, END), Summed), "by counting"
+    assert isinstance(reader.read(START, END), Aggregates), "by counting"
 
 
 def test_that_items_are_counted_now_is_told_once(
@@ -384,7 +383,7 @@ def test_that_items_are_counted_now_is_told_once(
     with caplog.at_level("INFO"):
         answer = InPieces(reader, cut_from=0, margins=0).read(START, END)
     assert isinstance(answer, tuple)
-    assert [len(part.read) for part in answer if isinstance(part, Summed)] == [1, 1], "all is odd"
+    assert [len(part.read) for part in answer if isinstance(part, Aggregates)] == [1, 1], "all is odd"
     assert caplog.text.count("nothing is supposed of its log") == 1
 
 
@@ -399,9 +398,9 @@ def test_auto_goes_back_to_the_pull_where_most_buckets_are_odd(postgres_url: str
     reader = source(postgres_url, small())
     assert isinstance(reader, PushDown)
     for _ in range(-(-TRIAL // BUCKETS)):
-        assert isinstance(reader.read(START, END), Summed)
+        assert isinstance(reader.read(START, END), Aggregates)
     assert "24 of 24 buckets" in reader.yields
-    assert not isinstance(reader.read(START, END), Summed)
+    assert not isinstance(reader.read(START, END), Aggregates)
 
 
 def test_auto_goes_back_to_the_pull_where_the_statement_fails(
@@ -439,11 +438,11 @@ def test_what_a_database_could_not_sum_up_is_tried_again_after_a_while(
     reader = source(postgres_url, small())
     with monkeypatch.context() as patch:
         patch.setattr(Summing, "cells", lambda *_: sa.select(sa.literal_column(said)))
-        assert not isinstance(reader.read(START, END), Summed)
+        assert not isinstance(reader.read(START, END), Aggregates)
     clock.now = hours * 3600 - 1.0
-    assert not isinstance(reader.read(START, END), Summed)
+    assert not isinstance(reader.read(START, END), Aggregates)
     clock.now += 1
-    assert isinstance(reader.read(START, END), Summed)
+    assert isinstance(reader.read(START, END), Aggregates)
     assert f"read row by row for {hours} h" in caplog.text
     assert caplog.messages[-1] == "monitor m: read by sums again"
 
@@ -454,10 +453,10 @@ def test_odd_buckets_are_looked_at_again_a_day_later(postgres_url: str, monkeypa
     fill(postgres_url, odd=BUCKETS)
     reader = source(postgres_url, small())
     for _ in range(-(-TRIAL // BUCKETS)):
-        assert isinstance(reader.read(START, END), Summed)
-    assert not isinstance(reader.read(START, END), Summed)
+        assert isinstance(reader.read(START, END), Aggregates)
+    assert not isinstance(reader.read(START, END), Aggregates)
     clock.now = 24 * 3600
-    assert isinstance(reader.read(START, END), Summed)
+    assert isinstance(reader.read(START, END), Aggregates)
     assert reader.yields == "", "it takes as many as the first time to judge"  # type: ignore[union-attr]
 
 
@@ -473,7 +472,7 @@ def test_what_passes_does_not_end_push_down(postgres_url: str, monkeypatch: pyte
         error = failure(reader, START + BUCKET)
     assert error.reason in ("timeout", "connect", "resources")
     assert reader.yields == ""  # type: ignore[union-attr]
-    assert isinstance(reader.read(START, END), Summed)
+    assert isinstance(reader.read(START, END), Aggregates)
 
 
 def test_wrong_data_are_no_reason_to_leave_push_down(postgres_url: str) -> None:
@@ -486,7 +485,7 @@ def test_wrong_data_are_no_reason_to_leave_push_down(postgres_url: str) -> None:
     assert reader.yields == ""  # type: ignore[union-attr]
     with sa.create_engine(postgres_url).begin() as connection:
         connection.exec_driver_sql('ALTER TABLE events ALTER "at" TYPE bigint USING "at"::bigint / 1000')
-    assert isinstance(reader.read(START, END), Summed)
+    assert isinstance(reader.read(START, END), Aggregates)
 
 
 def test_who_insists_on_push_down_is_told_why_it_cannot_be(postgres_url: str) -> None:
@@ -502,7 +501,7 @@ def test_columns_without_an_order_are_read_row_by_row(postgres_url: str, kind: s
     with sa.create_engine(postgres_url).begin() as connection:
         connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind} USING {value}")
     reader = source(postgres_url, small())
-    assert not isinstance(reader.read(START, END), Summed)
+    assert not isinstance(reader.read(START, END), Aggregates)
     assert f"'device' is {kind}" in reader.yields  # type: ignore[union-attr]
     choice, found = explained(small(), reader.database, START, END)
     assert (choice.way, len(found)) == ("pull", 2)
@@ -524,7 +523,7 @@ def test_who_insists_on_push_down_is_told_what_to_do_about_a_column_without_an_o
     assert str(error) == f"{text}{remedy}"
     columns = 'request, item, position, "at", query, device::text AS device, country'
     own = replace(small().rankings, relation=Relation(select=f"SELECT {columns} FROM rankings"))
-    assert isinstance(source(postgres_url, small(engine="pushdown", rankings=own)).read(START, END), Summed)
+    assert isinstance(source(postgres_url, small(engine="pushdown", rankings=own)).read(START, END), Aggregates)
 
 
 def test_names_of_the_catalogue_of_which_a_number_is_the_least_are_left_to_the_pull(postgres_url: str) -> None:
@@ -535,7 +534,7 @@ def test_names_of_the_catalogue_of_which_a_number_is_the_least_are_left_to_the_p
         SourceError, match="column 'device' is a name of the catalogue's, of which no value is the least"
     ):
         source(postgres_url, small(engine="pushdown")).read(START, END)
-    found = tallied(source(postgres_url, small()).read(START, END), BUCKET, [], small().slices, {})
+    found = to_partials(source(postgres_url, small()).read(START, END), BUCKET, [], small().slices, {})
     assert {value for _, dimension, value in found.traffic if dimension} == {"pg_class"}
 
 
@@ -563,7 +562,7 @@ def test_zero_is_one_slice_whatever_its_sign(shared_url: str) -> None:
         connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE float8 USING {signed}")
     for way in ("pull", "pushdown"):
         answer = source(shared_url, small(engine=way)).read(START, END)
-        tally = tallied(answer, BUCKET, [], small().slices, {})
+        tally = to_partials(answer, BUCKET, [], small().slices, {})
         assert {(start, value): int(t[0]) for (start, dimension, value), t in tally.traffic.items() if dimension} == {
             (START + b * BUCKET, value): n for b in range(BUCKETS) for value, n in (("0.0", 2), ("nan", 1))
         }
@@ -577,7 +576,7 @@ def test_a_request_all_of_whose_rows_are_nan_in_a_slice_is_not_mixed(shared_url:
         connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind} USING 'NaN'")
         connection.exec_driver_sql("UPDATE rankings SET country = NULL WHERE item = 2")
     monitored = small(engine=way, slices=(Slice("device", "device"), Slice("land", "country")))
-    tally = tallied(source(shared_url, monitored).read(START, END), BUCKET, [], monitored.slices, {})
+    tally = to_partials(source(shared_url, monitored).read(START, END), BUCKET, [], monitored.slices, {})
     assert {v.lower() for _, d, v in tally.traffic if d == "device"} == {"nan"}
     assert not tally.refused
 
@@ -660,7 +659,7 @@ def test_where_clocks_change_what_events_may_be_on_is_looked_at_as_far_back_as_t
     counted = []
     for way in ("pull", "pushdown"):
         answer = source(shared_url, replace(monitored, engine=way)).read(since, since + 3600)
-        found = tallied(answer, 3600, [], (), {})
+        found = to_partials(answer, 3600, [], (), {})
         counted.append(sum(t[TRAFFIC_FIELDS.index("unmatched")] for t in found.traffic.values()))
     assert counted == [1, 1]
 
@@ -674,7 +673,7 @@ def test_seconds_of_32_bits_are_held_against_times_in_finer_units(shared_url: st
     rankings = replace(small().rankings, time=TimeColumn("at", "epoch_s"))
     monitored = small(events(EPOCH._replace(form=unit)), rankings=rankings)
     answer = source(shared_url, replace(monitored, engine="pushdown")).read(START, END)
-    assert isinstance(answer, Summed)
+    assert isinstance(answer, Aggregates)
     assert (answer.read, answer.traffic[:, 4].sum()) == ([], 3 * BUCKETS)
 
 
@@ -697,7 +696,7 @@ def test_items_may_be_uuids(postgres_url: str) -> None:
         connection.exec_driver_sql(f"ALTER TABLE rankings ALTER item {change}")
         connection.exec_driver_sql(f"ALTER TABLE events ALTER item {change}")
     answer = source(postgres_url, small()).read(START, END)
-    assert isinstance(answer, Summed)
+    assert isinstance(answer, Aggregates)
     assert (answer.read, answer.traffic[:, 4].sum()) == ([], 3 * BUCKETS)
 
 
@@ -706,7 +705,7 @@ def test_of_too_many_cells_a_shorter_range_is_read(postgres_url: str) -> None:
     reader = PushDown(small(), Database("s", parse_url(postgres_url, None), 60), most_rows=11)
     with pytest.raises(TooMany):
         reader.read(START, END)
-    assert isinstance(reader.read(START, START + BUCKET), Summed)
+    assert isinstance(reader.read(START, START + BUCKET), Aggregates)
 
 
 def test_around_a_change_of_clocks_rows_are_read(postgres_url: str) -> None:
@@ -714,9 +713,9 @@ def test_around_a_change_of_clocks_rows_are_read(postgres_url: str) -> None:
     fill(postgres_url, style=local)
     rankings = Rankings(small().rankings.relation, "request", "item", "position", local.column(), 1, "query")
     reader = source(postgres_url, small(events(local), rankings=rankings))
-    assert isinstance(reader.read(START, END), Summed)
+    assert isinstance(reader.read(START, END), Aggregates)
     spring = 1_774_746_000  # 2026-03-29 01:00 UTC
-    assert not isinstance(reader.read(spring, spring + BUCKET), Summed)
+    assert not isinstance(reader.read(spring, spring + BUCKET), Aggregates)
 
 
 # ---- failures ------------------------------------------------------------------------------------------------------
@@ -736,13 +735,13 @@ def test_a_revoked_permission_is_told_with_its_remedy_and_heals(postgres_url: st
         connection.exec_driver_sql("CREATE ROLE watcher LOGIN")
         connection.exec_driver_sql("GRANT SELECT ON rankings, events TO watcher")
         reader = source(postgres_url.replace("postgres@", "watcher@"), small())
-        assert isinstance(reader.read(START, END), Summed)
+        assert isinstance(reader.read(START, END), Aggregates)
         connection.exec_driver_sql("REVOKE SELECT ON events FROM watcher")
         error = failure(reader)
         assert error.reason == "permission"
         assert "grant SELECT" in str(error)
         connection.exec_driver_sql("GRANT SELECT ON events TO watcher")
-        assert isinstance(reader.read(START, END), Summed)
+        assert isinstance(reader.read(START, END), Aggregates)
         reader.database.close()
         connection.exec_driver_sql("DROP OWNED BY watcher")
         connection.exec_driver_sql("DROP ROLE watcher")
@@ -792,7 +791,7 @@ def test_what_a_mishap_cut_off_is_read_again_and_nothing_counts_twice(
     reader = source(postgres_url, made)
     expected = reader.read(START, END)
     store = new_store(f"sqlite:///{tmp_path / 'store.db'}", 30)
-    stride, whole = Stride(buckets=1, most=1), Reader.rows_of
+    stride, whole = BatchSize(buckets=1, most=1), Reader.rows_of
 
     def cut_off(self: Reader, query: Any, most: int) -> Any:
         mishap(postgres, postgres_url)
@@ -811,7 +810,7 @@ def test_what_a_mishap_cut_off_is_read_again_and_nothing_counts_twice(
     assert done.due == BUCKETS - 1
     assert done.left == 0
     total = store.history(made.definitions[0], START, END).slice(("", "")).sum(axis=0)
-    assert isinstance(expected, Summed)
+    assert isinstance(expected, Aggregates)
     assert total[:5].tolist() == expected.traffic.sum(axis=0)[:5].tolist()
     store.close()
 
@@ -1091,7 +1090,7 @@ def test_ids_that_a_collation_of_sqlite_holds_to_be_equal_match_by_both_ways_or_
     kernels = dict.fromkeys(m.kernel for m in made.measures)
     ways = (PushDown(made, database, is_bound=True), Pull(made, database))
     for since, until in ((START, END), (START, START + BUCKET)):
-        one, other = (tallied(w.read(since, until), made.bucket, kernels, made.slices, {}) for w in ways)
+        one, other = (to_partials(w.read(since, until), made.bucket, kernels, made.slices, {}) for w in ways)
         assert_same(one, other, which)
         events_that_count = sum(float(traffic[4]) for cell, traffic in one.traffic.items() if cell[1] == "")
         shown = sum(float(traffic[0]) for cell, traffic in one.traffic.items() if cell[1] == "")

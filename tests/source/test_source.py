@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from monitor.database_url import parse_url
-from monitor.series.requests import Tally, tally
+from monitor.series.partials import Partials, to_partials
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.types import EventRule, Monitor, Recipe
@@ -88,13 +88,13 @@ def dirt_of(url: str, kind: str, style: Style, position: str, grade: str) -> Dir
     return Dirt(fractions + special, (float("inf"),) if grade == "double precision" else (), values, time)
 
 
-def read(pull: Pull, since: int, until: int) -> Tally:
+def read(pull: Pull, since: int, until: int) -> Partials:
     """Partials of the requests in [since, until) seconds."""
     kernels = dict.fromkeys(m.kernel for m in pull.monitor.measures)
-    return tally(pull.read(since, until), pull.monitor.bucket, kernels, pull.monitor.slices, {})
+    return to_partials(pull.read(since, until), pull.monitor.bucket, kernels, pull.monitor.slices, {})
 
 
-def assert_same(left: Tally, right: Tally | Dense, what: str) -> None:
+def assert_same(left: Partials, right: Partials | Dense, what: str) -> None:
     """Counts exactly, sums to 1e-12."""
     assert {c: list(map(float, t)) for c, t in left.traffic.items()} == {
         c: list(map(float, t)) for c, t in right.traffic.items()

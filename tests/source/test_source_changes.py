@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
-from monitor.series.aggregates import Answer, tallied
-from monitor.series.requests import Tally
+from monitor.series.partials import Partials, to_partials
+from monitor.series.readings import Answer
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
@@ -80,9 +80,9 @@ def reader(way: str, made: Monitor, url: str) -> Reads:
     return WAYS[way](made, Database("s", parse_url(url, None), 60))
 
 
-def added_up(made: Monitor, answer: Answer) -> Tally:
+def added_up(made: Monitor, answer: Answer) -> Partials:
     """The partials of an answer."""
-    return tallied(answer, made.bucket, dict.fromkeys(m.kernel for m in made.measures), made.slices, {})
+    return to_partials(answer, made.bucket, dict.fromkeys(m.kernel for m in made.measures), made.slices, {})
 
 
 def assert_reads_as_one_that_starts_now(way: str, made: Monitor, url: str, running: Reads) -> None:

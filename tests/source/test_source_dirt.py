@@ -18,9 +18,9 @@ import sqlalchemy as sa
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
 from monitor.measures.measure import parse
-from monitor.series.aggregates import Part
-from monitor.series.aggregates import tallied as of_answer
-from monitor.series.requests import Reading, Tally, tally
+from monitor.series.partials import Partials, to_partials
+from monitor.series.partials import to_partials as of_answer
+from monitor.series.readings import Part, Reading
 from monitor.source import pull as pull_module
 from monitor.source.engine import Database
 from monitor.source.pull import CLOCK_TOLERANCE, Freshness, Pull, open_pull
@@ -103,11 +103,11 @@ def graded(reading: Reading, measure: str = "") -> list[tuple[int, float]]:
     return sorted(zip(rankings.rank.tolist(), rankings.grade.tolist(), strict=True))
 
 
-def tallied(reading: Reading, monitored: Monitor) -> Tally:
-    return tally(reading, BUCKET, [m.kernel for m in monitored.measures], monitored.slices, {})
+def tallied(reading: Reading, monitored: Monitor) -> Partials:
+    return to_partials(reading, BUCKET, [m.kernel for m in monitored.measures], monitored.slices, {})
 
 
-def sum_of(tallies: Sequence[Tally]) -> Tally:
+def sum_of(tallies: Sequence[Partials]) -> Partials:
     """All of them together."""
     return functools.reduce(operator.add, tallies)
 
@@ -301,7 +301,7 @@ def values(source: Source, log: Log, measures: Sequence[str]) -> dict[str, list[
     return {name: sum(cells.values()).tolist() for name, cells in found.measures.items()}  # type: ignore[union-attr]
 
 
-def summed_up(answer: Part, monitored: Monitor) -> Tally:
+def summed_up(answer: Part, monitored: Monitor) -> Partials:
     return of_answer(answer, BUCKET, [m.kernel for m in monitored.measures], monitored.slices, {})
 
 

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from monitor.database_url import parse_url
 from monitor.errors import SourceError, Stopped, TooMany
-from monitor.series.aggregates import Summed
+from monitor.series.readings import Aggregates
 from monitor.source.engine import Database, Reader
 from monitor.source.pushdown import PushDown
 from monitor.types import Monitor
@@ -107,7 +107,7 @@ def test_what_duckdb_takes_too_long_for_is_read_in_shorter_stretches(
     duck: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = PushDown(watched(duck), Database("s", parse_url(duck.url, None), AMPLE))
-    assert isinstance(source.read(START, END), Summed)
+    assert isinstance(source.read(START, END), Aggregates)
     source.database.statement_timeout = 0.5
     monkeypatch.setattr(Reader, "rows_of", lambda reader, *_: ask(reader, ENDLESS))
     with pytest.raises(TooMany, match="in time or memory"):
@@ -147,7 +147,7 @@ def test_duckdb_out_of_memory_is_tried_again_and_does_not_end_push_down(
         with pytest.raises(SourceError, match="ran out of memory or disk, and the statement is tried again") as caught:
             source.read(START, START + BUCKET)
     assert caught.value.reason == "resources"
-    assert isinstance(source.read(START, END), Summed)
+    assert isinstance(source.read(START, END), Aggregates)
 
 
 # ---- a file of DuckDB's --------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_a_duckdb_file_is_free_between_two_reads_even_after_errors(duck: Kind) -
     source = Database("s", parse_url(duck.url, None), AMPLE)
     path = str(source.url.database)
     kept = PushDown(watched(duck), source)
-    assert isinstance(kept.read(START, END), Summed)
+    assert isinstance(kept.read(START, END), Aggregates)
     done = written(path)
     assert done.returncode == 0, done.stderr
     source.statement_timeout = 0.5
@@ -250,5 +250,5 @@ def test_clickhouse_out_of_memory_does_not_end_push_down(
         patch.setattr(Reader, "rows_of", lambda reader, *_: ask(reader, large))
         with pytest.raises(SourceError, match="MEMORY_LIMIT_EXCEEDED"):
             source.read(START, START + BUCKET)
-    assert isinstance(source.read(START, END), Summed)
+    assert isinstance(source.read(START, END), Aggregates)
     assert [m for m in caplog.messages if m.startswith("monitor ")] == []

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
-from monitor.service.cycle import Stride, read_tally
+from monitor.service.cycle import BatchSize, read_partials
 from monitor.source import session
 from monitor.source.choice import open_reader
 from monitor.source.engine import Database
@@ -148,7 +148,7 @@ class Reading:
         assert isinstance(source, Pull if self.way == "pull" else InPieces)
         self.bench = Bench(watched(self.way), Faulty(source), self.store, clock=Hand(END + 3600))
         self.bench.source.before_reading = self._before
-        self.bench.runner._stride = Stride(buckets=1, most=1)
+        self.bench.runner._stride = BatchSize(buckets=1, most=1)
 
     def _before(self) -> None:
         self.reads += 1
@@ -272,7 +272,7 @@ def test_both_pieces_of_a_read_are_under_way_at_once_and_read_again_when_somebod
     database = Database("s", parse_url(scene.url, None), 50)
     made = watched("pushdown")
     source = InPieces(PushDown(made, database, is_bound=True), cut_from=0, margins=0)
-    expected, ended = read_tally(made, source, START, END, {}), list[int]()
+    expected, ended = read_partials(made, source, START, END, {}), list[int]()
 
     def end_them() -> None:
         deadline = time.monotonic() + 30
@@ -287,11 +287,11 @@ def test_both_pieces_of_a_read_are_under_way_at_once_and_read_again_when_somebod
     ending = threading.Thread(target=end_them)
     ending.start()
     with pytest.raises(SourceError, match="the server ended it") as caught:
-        read_tally(made, source, START, END, {})
+        read_partials(made, source, START, END, {})
     ending.join()
     assert len(ended) == 2
     assert caught.value.reason == "connect"
-    assert_same(read_tally(made, source, START, END, {}), expected, "read again")
+    assert_same(read_partials(made, source, START, END, {}), expected, "read again")
     database.close()
 
 

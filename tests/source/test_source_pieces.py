@@ -12,8 +12,9 @@ import pytest
 
 from monitor.database_url import parse_url
 from monitor.errors import RankmonError, SourceError, TooMany
-from monitor.series.aggregates import Answer, effort
-from monitor.service.cycle import read_tally
+from monitor.series.partials import effort
+from monitor.series.readings import Answer
+from monitor.service.cycle import read_partials
 from monitor.source.engine import Database
 from monitor.source.parallel import MARGINS, InPieces
 from monitor.source.pushdown import TRIAL, PushDown
@@ -186,7 +187,7 @@ def test_a_piece_in_which_a_bucket_takes_too_long_beside_another_is_read_alone(u
         beside.release()
 
     watched = Watched(url, before=before)
-    found = read_tally(small(), InPieces(watched.source, cut_from=0, margins=0), START, END, {})
+    found = read_partials(small(), InPieces(watched.source, cut_from=0, margins=0), START, END, {})
     assert {(START, MIDDLE), (MIDDLE, END)} <= {*watched.done}
     assert found.traffic.keys() >= {(start, "", "") for start in range(START, END, BUCKET)}
 

@@ -16,7 +16,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
-from monitor.series.requests import Reading
+from monitor.series.readings import Reading
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.queries import relation

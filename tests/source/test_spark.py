@@ -22,7 +22,7 @@ from sqlalchemy.exc import NoSuchModuleError
 
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
-from monitor.series.aggregates import tallied
+from monitor.series.partials import to_partials
 from monitor.source.choice import choose, explained
 from monitor.source.drivers import driver_help
 from monitor.source.engine import Database
@@ -167,7 +167,7 @@ def test_the_executors_sum_up_a_million_rows_and_few_come_back(spark: SparkServe
     assert answers[0].rows < MOST_SENT < answers[1].rows
     assert answers[0].summed == log.rows == 1_000_000
     kernels = dict.fromkeys(m.kernel for m in made.measures)
-    one, other = (tallied(a, made.bucket, kernels, made.slices, {}) for a in answers)
+    one, other = (to_partials(a, made.bucket, kernels, made.slices, {}) for a in answers)
     assert_same(one, other, "a million rows")
     assert sum(t[0] for cell, t in one.traffic.items() if cell[1:] == ("", "")) == log.requests
     _, (statement, *_) = explained(made, database, log.since, log.until)

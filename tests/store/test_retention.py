@@ -23,10 +23,10 @@ from monitor.errors import ConfigError, InputError, StoreError
 from monitor.measures.measure import parse
 from monitor.messages.words import utc
 from monitor.series.retention import DRAWN, apart_from, least_age
-from monitor.service.cycle import Stride, run_backfill
+from monitor.service.cycle import BatchSize, run_backfill
 from monitor.service.history.series import SPAN
 from monitor.service.retention import AT_ONCE, LOOK_EVERY, Keeping, doubt
-from monitor.store import Remembering, Store
+from monitor.store import CachedStore, Store
 from monitor.store.history_cache import reach
 from monitor.store.schema import bucket_marks, coarse_partials, coarse_traffic, partials, refusals, traffic
 from monitor.types import Monitor, Retention
@@ -353,7 +353,7 @@ def test_a_backfill_of_what_is_gone_is_refused_and_changes_nothing(store: Store,
     keep(store, monitor)
     before = rows(store)
     with store.hold(monitor.name) as lease, pytest.raises(InputError) as caught:
-        list(run_backfill(monitor, NOW, (0, DAYS * DAY), None, store, lease, Stride()))  # type: ignore[arg-type]
+        list(run_backfill(monitor, NOW, (0, DAYS * DAY), None, store, lease, BatchSize()))  # type: ignore[arg-type]
     assert str(caught.value).startswith(said)
     assert rows(store) == before
 
@@ -510,7 +510,7 @@ def test_backfill_says_why_it_refuses(command: Callable[..., Any], tmp_path: Pat
 
 
 def test_a_memory_of_cycles_says_what_the_store_says_after_it(store: Store) -> None:
-    known = Remembering(store, MONITOR)
+    known = CachedStore(store, MONITOR)
     fill(known)
     known.history(MONITOR.traffic, 0, DAYS * DAY)
     keep(known)

@@ -14,7 +14,7 @@ from monitor.drift.series import HOUR, Hours
 from monitor.evaluation import Telling, judge
 from monitor.messages.notification import Notification
 from monitor.series import partials as b
-from monitor.series.requests import Tally
+from monitor.series.partials import Partials
 from monitor.store import Lease, Store
 from monitor.store.alerts import StoredIncident
 from monitor.types import OVERALL, Drift, Monitor
@@ -48,7 +48,7 @@ class Bench:
             self._put(lease, past, is_final, read_at)
 
     def _put(self, lease: Lease, past: Hours, is_final: bool = True, read_at: float = 1e6) -> None:
-        tally = Tally(int(past.starts[0]), int(past.starts[-1]) + HOUR)
+        tally = Partials(int(past.starts[0]), int(past.starts[-1]) + HOUR)
         tally.admitted = [("device", name) for name in past.slices]
         for row, start in enumerate(past.starts.tolist()):
             if refused := int(past.refused[row]):

@@ -13,7 +13,7 @@ from math import log2
 import numpy as np
 from hypothesis import strategies as st
 
-from monitor.measures.kernels import Judged, Rankings
+from monitor.measures.kernels import GradedRankings, JudgedItems
 from monitor.measures.measure import SPECS, Measure
 
 
@@ -167,19 +167,19 @@ def is_empty(m: Measure, q: Request) -> bool:
     return ORACLE[m.name](m, q)[1] == 0
 
 
-def rankings(requests: Sequence[Request], k: int | None = None, sparse: bool = False) -> Rankings:
+def rankings(requests: Sequence[Request], k: int | None = None, sparse: bool = False) -> GradedRankings:
     """The columns of some requests, with their rows of grade 0 or, sparse, without them."""
     cells = [(n, rank, g) for n, q in enumerate(requests) for rank, g in q.shown.items() if g > 0 or not sparse]
     pools = [Counter(g for g in [*q.shown.values(), *q.unseen] if g > 0 or not sparse) for q in requests]
     judged = [(n, grade, count) for n, pool in enumerate(pools) for grade, count in pool.items()]
-    return Rankings(
+    return GradedRankings(
         size=len(requests),
         request=np.array([n for n, _, _ in cells], int),
         rank=np.array([rank for _, rank, _ in cells], int),
         grade=np.array([grade for _, _, grade in cells], float),
         sampled=np.array([q.sampled for q in requests], bool),
         shown={depth: _shown(requests, depth) for depth in {k, None}},
-        judged=Judged(
+        judged=JudgedItems(
             np.array([n for n, _, _ in judged], int),
             np.array([grade for _, grade, _ in judged], float),
             np.array([count for _, _, count in judged], int),

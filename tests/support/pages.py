@@ -11,7 +11,7 @@ from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.evaluation import Telling, judge
 from monitor.measures.measure import parse
 from monitor.messages.words import CALLED
-from monitor.series.requests import Tally
+from monitor.series.partials import Partials
 from monitor.service.history import Trail, extended, judged_onward
 from monitor.service.snapshot import Board, MonitorSnapshot, take_snapshot
 from monitor.store import Store
@@ -50,7 +50,7 @@ def fill(
     labelled: float = 1.0,
 ) -> None:
     """Store a final bucket for each start, and judge what has become final."""
-    tallied, read = Tally(min(starts), max(starts) + HOUR), []
+    tallied, read = Partials(min(starts), max(starts) + HOUR), []
     for start in starts:
         means = {d: m for d in devices if (m := value(start, d)) is not None}
         if means:
@@ -61,7 +61,7 @@ def fill(
         judge(monitor, tallied.until, store, lease, Telling({"log": ("log",)}, "http://page/", 1.0, True))
 
 
-def _add(tallied: Tally, monitor: Monitor, start: int, means: dict[str, float], labelled: float) -> None:
+def _add(tallied: Partials, monitor: Monitor, start: int, means: dict[str, float], labelled: float) -> None:
     """One bucket: 50 requests a device, whose values lie around the mean."""
     kernel = str(monitor.measures[0].kernel)
     cells = {("device", d): np.array([50, 0, 50 * m, 50 * (m * m + 0.01), *[0.0] * 5]) for d, m in means.items()}

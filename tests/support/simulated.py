@@ -10,8 +10,7 @@ import numpy as np
 from monitor.config import load
 from monitor.config.values import Config
 from monitor.drift.series import HOUR, Hours
-from monitor.series.partials import FIELDS, REQUESTS, SQUARES, TOTAL, TRAFFIC_FIELDS
-from monitor.series.requests import Tally
+from monitor.series.partials import FIELDS, REQUESTS, SQUARES, TOTAL, TRAFFIC_FIELDS, Partials
 from monitor.store import Store
 from monitor.types import OVERALL, Monitor
 
@@ -44,7 +43,7 @@ def put(
     Args:
         version: which one of the model serves all requests of a step, by its start.
     """
-    found = Tally(int(hours.starts[0]), int(hours.starts[-1]) + HOUR)
+    found = Partials(int(hours.starts[0]), int(hours.starts[-1]) + HOUR)
     keys = [OVERALL, *(("device", name) for name in hours.slices)]
     keys_of_versions: dict[tuple[str, str], None] = {}
     for row, start in enumerate(hours.starts.tolist()):

@@ -10,7 +10,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from monitor.measures.measure import parse
-from monitor.series.requests import Cell, Tally
+from monitor.series.partials import Cell, Partials
 from monitor.store import Lease, Store, Written
 from monitor.store.schema import metadata
 from monitor.types import OVERALL, Column, Definition, Monitor, Rankings, Relation, Slice, TimeColumn
@@ -32,12 +32,12 @@ def tally(
     labelled: float = 1.0,
     refused: Mapping[tuple[int, str], int] | None = None,
     fingerprint: str = "",
-) -> Tally:
+) -> Partials:
     """Bucket start -> device -> requests, as partials of numbers that no float holds exactly.
 
     `refused` is (start, reason) -> rows, all of overall.
     """
-    found = Tally(min(requests), max(requests) + HOUR, fingerprint=fingerprint)
+    found = Partials(min(requests), max(requests) + HOUR, fingerprint=fingerprint)
     for start, devices in requests.items():
         counts = {OVERALL: sum(devices.values())} | {("device", d): n for d, n in devices.items() if n}
         for key, count in counts.items():
@@ -52,7 +52,9 @@ def tally(
     return found
 
 
-def write(store: Store, lease: Lease, monitor: Monitor, tallied: Tally, read_at: float = 1e6, **more: Any) -> Written:
+def write(
+    store: Store, lease: Lease, monitor: Monitor, tallied: Partials, read_at: float = 1e6, **more: Any
+) -> Written:
     """Store all of a tally for all of the monitor's series; final unless `finals` says otherwise."""
     starts = range(tallied.since, tallied.until, HOUR)
     targets: Mapping[Definition, Sequence[int]] = dict.fromkeys(monitor.definitions, starts)

@@ -20,7 +20,7 @@ from monitor.conditions.thresholds import Condition, Evaluation, State
 from monitor.config import RESERVED_LABELS
 from monitor.measures.measure import parse
 from monitor.series.windows import Point
-from monitor.service.snapshot import Board, MonitorSnapshot, Reading, Series
+from monitor.service.snapshot import Board, MonitorSnapshot, RuleReading, Series
 from monitor.service.telemetry import Queue, Telemetry
 from monitor.store import Progress
 from monitor.store.alerts import StoredIncident
@@ -90,9 +90,9 @@ def snapshot(*found: Series) -> MonitorSnapshot:
     )
 
 
-def reading(rule: Rule, key: tuple[str, str], state: State, baseline: float | None, below: float) -> Reading:
+def reading(rule: Rule, key: tuple[str, str], state: State, baseline: float | None, below: float) -> RuleReading:
     seen = Evaluation(1_646_092_800, "", 200, 0.7, baseline, below, below)
-    return Reading(rule, key, seen, Condition(state))
+    return RuleReading(rule, key, seen, Condition(state))
 
 
 READINGS = (

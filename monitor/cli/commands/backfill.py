@@ -151,11 +151,11 @@ def _read(
 
     from monitor.evaluation import judge
     from monitor.series.partials import starts
-    from monitor.service.cycle import Outcome, Stride, run_backfill
+    from monitor.service.cycle import BatchSize, Outcome, run_backfill
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     name, total = monitor.name, Outcome()
-    now, source, stride = app.clock.now(), app.source_of(monitor), Stride()
+    now, source, stride = app.clock.now(), app.source_of(monitor), BatchSize()
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(f"{name}: buckets", total=None)
         while True:

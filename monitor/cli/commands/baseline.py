@@ -28,7 +28,7 @@ from monitor.messages.words import utc
 if TYPE_CHECKING:
     from monitor.evaluation.baseline_status import Stand
     from monitor.store import Store
-    from monitor.store.verdicts import Baseline
+    from monitor.store.verdicts import BaselineReset
     from monitor.types import Monitor, Slice
 
 
@@ -139,7 +139,7 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
 
 def _unknown_version(monitor: Monitor, dimension: Slice, version: str, store: Store) -> str:
     """What there is to say of a version of which no request is stored under its own name."""
-    from monitor.series.requests import RESERVED
+    from monitor.series.partials import RESERVED
 
     known = store.places(monitor.name).present.get(dimension.dimension, set())
     if len(known - RESERVED) < dimension.max_values:
@@ -166,7 +166,7 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
     from monitor.drift.series import DAY
     from monitor.drift.settings import Settings
     from monitor.evaluation.baseline_status import drift_of
-    from monitor.store.verdicts import Baseline
+    from monitor.store.verdicts import BaselineReset
 
     drift, now, step = drift_of(monitor), time.time(), step_of(monitor.bucket)
     at = int(now) if since is None else since
@@ -178,7 +178,7 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
             f"{monitor.name}: the configuration has `baseline_from` {utc(drift.baseline_from)}, which is later than "
             f"{utc(at)} and goes before it; take it out, or a later --from"
         )
-    store.verdicts.begin_baseline(monitor.name, Baseline(at, by, note), now)
+    store.verdicts.begin_baseline(monitor.name, BaselineReset(at, by, note), now)
     standing = store.verdicts.standing(monitor.name)
     if standing is None or standing.state is None or standing.state.baseline is None:
         return (
@@ -246,7 +246,7 @@ def _lines(found: Stand) -> list[str]:
     return [*lines, *(f"  {line}" for line in _table(found))]
 
 
-def _begun(said: Baseline) -> str:
+def _begun(said: BaselineReset) -> str:
     return f"begun anew at {utc(said.since)} by {said.author}" + (f": {said.note}" if said.note else "")
 
 

@@ -158,7 +158,7 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
 
 def _show(found: dict[str, Any], now: float) -> None:
     from monitor.messages.words import utc
-    from monitor.series.slices import Full
+    from monitor.series.slices import FullDimension
 
     _show_runs(found, now)
     for window in found["windows"]:
@@ -168,7 +168,7 @@ def _show(found: dict[str, Any], now: float) -> None:
     if again := found["restated_in_a_day"]:
         click.echo(f"  final buckets read again in the last 24 h: {again}, for rankings that came late or by hand")
     for full in found["full_slices"]:
-        click.echo(f"  {Full(**full)}; see rankmon slices show {found['monitor']}")
+        click.echo(f"  {FullDimension(**full)}; see rankmon slices show {found['monitor']}")
     if (oldest := found["stored"]["oldest"]) is not None:
         click.echo(f"  {_stored(found['stored'], oldest)}")
     if found["verdict"] is not None:

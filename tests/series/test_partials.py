@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.measures.kernels import Rankings
+from monitor.measures.kernels import GradedRankings
 from monitor.measures.measure import parse
 from monitor.measures.relevance import Refusals
-from monitor.series.requests import LONGEST_VALUE, Reading, Tally, named, tally
+from monitor.series.partials import LONGEST_VALUE, Partials, named, to_partials
+from monitor.series.readings import Reading
 from monitor.types import Slice
 
 WIDTH = 100
@@ -36,7 +37,7 @@ def reading(
     size = len(served)
     each, ones = np.arange(size), np.ones(size, np.int64)
     kept = np.ones(size) if grades is None else np.array(grades, float)
-    rankings = Rankings(size, each, 2 * ones, kept, np.ones(size, bool), {2: 3 * ones, None: 4 * ones})
+    rankings = GradedRankings(size, each, 2 * ones, kept, np.ones(size, bool), {2: 3 * ones, None: 4 * ones})
     settings: dict[str, Any] = {
         "since": since,
         "until": until,
@@ -53,11 +54,11 @@ def reading(
     return Reading(**(settings | changes))
 
 
-def of(read: Reading, known: Mapping[str, set[str]] | None = None, slices: Sequence[Slice] = (DEVICE,)) -> Tally:
-    return tally(read, WIDTH, MEASURES, slices, known or {})
+def of(read: Reading, known: Mapping[str, set[str]] | None = None, slices: Sequence[Slice] = (DEVICE,)) -> Partials:
+    return to_partials(read, WIDTH, MEASURES, slices, known or {})
 
 
-def devices(found: Tally, start: int) -> dict[str, int]:
+def devices(found: Partials, start: int) -> dict[str, int]:
     """Value -> requests of a bucket."""
     return {v: int(p[0]) for (s, d, v), p in found.traffic.items() if s == start and d == "device"}
 
@@ -268,7 +269,7 @@ def test_fingerprints_of_parts_add_up_in_any_order(one: str, two: str, both: str
 def test_any_cut_of_the_time_merges_to_the_whole(
     requests: list[tuple[int, float, str | None]], cuts: list[int]
 ) -> None:
-    def part(since: int, until: int) -> Tally:
+    def part(since: int, until: int) -> Partials:
         some = [r for r in requests if since <= r[0] < until]
         times, grades, values = ([r[i] for r in some] for i in range(3))
         return of(reading(times, values, since, until, grades))  # type: ignore[arg-type]

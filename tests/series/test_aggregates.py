@@ -9,12 +9,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.measures.kernels import Rankings
+from monitor.measures.kernels import GradedRankings
 from monitor.measures.measure import parse
 from monitor.measures.relevance import Refusals
-from monitor.series.aggregates import Summed, tallied
-from monitor.series.partials import FIELDS, TRAFFIC_FIELDS
-from monitor.series.requests import MICROS, Reading, Tally, tally
+from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, Partials, to_partials
+from monitor.series.readings import MICROS, Aggregates, Reading
 from monitor.types import Slice
 from tests.support.examples import examples
 
@@ -47,7 +46,7 @@ def reading(requests: Sequence[Request], since: int = 0, until: int = BUCKETS * 
         since,
         until,
         served=np.array([r[0] * WIDTH * MICROS for r in here], np.int64),
-        rankings=Rankings(size, ints[0], ints[1], np.ones(len(hits)), np.ones(size, bool)),
+        rankings=GradedRankings(size, ints[0], ints[1], np.ones(len(hits)), np.ones(size, bool)),
         impressions=np.full(size, 3),
         judged=np.full(size, 2),
         events=np.full(size, 1),
@@ -58,17 +57,17 @@ def reading(requests: Sequence[Request], since: int = 0, until: int = BUCKETS * 
     )
 
 
-def summed(requests: Sequence[Request], read: Sequence[int] = ()) -> Summed:
+def summed(requests: Sequence[Request], read: Sequence[int] = ()) -> Aggregates:
     """The same, as a database sums it up, but for the buckets `read`."""
     cells = sorted({r[:3] for r in requests if r[0] not in read}, key=str)
-    parts = [tally(reading([r for r in requests if r[:3] == cell]), WIDTH, (NDCG,), (), {}) for cell in cells]
+    parts = [to_partials(reading([r for r in requests if r[:3] == cell]), WIDTH, (NDCG,), (), {}) for cell in cells]
     keys = [(cell[0] * WIDTH, "", "") for cell in cells]
     refused = [part.refused.get((key, "null_item"), 0) for part, key in zip(parts, keys, strict=True)]
 
     def stacked(found: list[Any], width: int) -> Any:
         return np.array(found, np.float64).reshape(len(cells), width)
 
-    return Summed(
+    return Aggregates(
         0,
         BUCKETS * WIDTH,
         bucket=np.array([key[0] for key in keys], np.int64),
@@ -82,7 +81,7 @@ def summed(requests: Sequence[Request], read: Sequence[int] = ()) -> Summed:
     )
 
 
-def assert_same(left: Tally, right: Tally) -> None:
+def assert_same(left: Partials, right: Partials) -> None:
     assert {c: t.tolist() for c, t in left.traffic.items()} == {c: t.tolist() for c, t in right.traffic.items()}
     assert left.refused == right.refused
     assert sorted(left.admitted) == sorted(right.admitted)
@@ -96,26 +95,26 @@ def assert_same(left: Tally, right: Tally) -> None:
 @examples(150)
 def test_sums_and_rows_become_the_same_partials(requests: list[Request], read: set[int]) -> None:
     known = {"device": {"tablet"}}
-    by_rows = tally(reading(requests), WIDTH, (NDCG,), SLICES, known)
-    by_sums = tallied(summed(requests, sorted(read)), WIDTH, (NDCG,), SLICES, known)
+    by_rows = to_partials(reading(requests), WIDTH, (NDCG,), SLICES, known)
+    by_sums = to_partials(summed(requests, sorted(read)), WIDTH, (NDCG,), SLICES, known)
     assert_same(by_sums, by_rows)
     assert (by_sums.since, by_sums.until) == (0, BUCKETS * WIDTH)
 
 
 def test_what_belongs_to_no_request_stands_in_its_bucket() -> None:
     answer = summed([(1, "tv", "x", 1)])
-    answer = Summed(**vars(answer) | {"strays": {(100, "null_request"): 3}, "unmatched": {0: 2}})
-    found = tallied(answer, WIDTH, (NDCG,), SLICES, {})
+    answer = Aggregates(**vars(answer) | {"strays": {(100, "null_request"): 3}, "unmatched": {0: 2}})
+    found = to_partials(answer, WIDTH, (NDCG,), SLICES, {})
     assert found.refused == {((100, "", ""), "null_request"): 3}
     assert [found.traffic[start, "", ""][5] for start in (0, 100)] == [2, 0]
 
 
 def test_rows_that_were_sent_and_rows_that_were_summed_are_counted_apart() -> None:
-    found = tallied(summed([(1, "tv", "x", 1)]), WIDTH, (NDCG,), SLICES, {})
+    found = to_partials(summed([(1, "tv", "x", 1)]), WIDTH, (NDCG,), SLICES, {})
     assert (found.rows, found.summed) == (5, 70)
 
 
 def test_what_was_read_row_by_row_stays_as_it_is() -> None:
     requests: list[Request] = [(0, "tv", "x", 2), (2, "pc", None, 0)]
     rows = reading(requests)
-    assert_same(tallied(rows, WIDTH, (NDCG,), SLICES, {}), tally(rows, WIDTH, (NDCG,), SLICES, {}))
+    assert_same(to_partials(rows, WIDTH, (NDCG,), SLICES, {}), to_partials(rows, WIDTH, (NDCG,), SLICES, {}))
