@@ -193,19 +193,19 @@ class Drift:
     Attributes:
         measure: whose `zero` reading is judged.
         mix_by: dimension whose values are judged one by one; None if there is none.
-        false_alarms: at most so many in 90 days.
+        false_alarm_budget: at most so many in 90 days.
         baseline_from: seconds; nothing older is looked at.
-        notify_data: channels of the owners of the data; empty if they are the monitor's.
+        data_channels: channels of the owners of the data; empty if they are the monitor's.
         show_queries: keep texts of queries with a diagnosis.
     """
 
     measure: Measure
     mix_by: str | None = None
-    false_alarms: float = 1.0
+    false_alarm_budget: float = 1.0
     baseline_from: int | None = None
     severity: Severity = "critical"
     data_severity: Severity = "warning"
-    notify_data: tuple[str, ...] = ()
+    data_channels: tuple[str, ...] = ()
     retrain: bool = True
     show_queries: bool = False
 
@@ -219,11 +219,11 @@ class Retention:
     """How long buckets are kept as they are; None: for good. Seconds.
 
     Attributes:
-        keep: after this they are forgotten.
+        retain: after this they are forgotten.
         roll_up_after: after this those of `roll_up_to` become one.
     """
 
-    keep: int | None = None
+    retain: int | None = None
     roll_up_after: int | None = None
     roll_up_to: int = 86_400
 
@@ -238,8 +238,8 @@ class Monitor:
         lateness: how long after the attribution labels may still be on their way.
         final_timeout: a bucket becomes final this long after its labels' time even if the source shows nothing newer.
         refresh: time between cycles.
-        max_quiet: longest time without a request that is no fault of the source.
-        history: how far back the daemon reads by itself.
+        stale_after: longest time without a request that is no fault of the source.
+        lookback: how far back the daemon reads by itself.
         min_completeness: least share of a window's buckets that must have been read for a gauge, or an alert.
         drift: how verdicts are found; None if none are wanted.
         notify: channels that are told of its incidents.
@@ -264,8 +264,8 @@ class Monitor:
     final_timeout: int = 86400
     refresh: int = 300
     deadline: int = 600
-    max_quiet: int = 10800
-    history: int = 604800
+    stale_after: int = 10800
+    lookback: int = 604800
     min_completeness: float = 0.9
     labels: tuple[tuple[str, str], ...] = ()
     runbook_url: str = ""
@@ -344,7 +344,7 @@ class Monitor:
         Args:
             begun_anew: seconds at which somebody had the baseline begin anew.
         """
-        judged = (self.definition(drift.measure).id, self.traffic.id, drift.mix_by, drift.false_alarms)
+        judged = (self.definition(drift.measure).id, self.traffic.id, drift.mix_by, drift.false_alarm_budget)
         return _digest([VERSION, judged, drift.baseline_from, list(begun_anew)])
 
     @cached_property

@@ -65,7 +65,7 @@ class Lack:
 
 def stale(monitor: Monitor, arrived: Arrived, now: float) -> Lack | None:
     """The source's silence at `now`, seconds; None if it is none, or shorter than is usual."""
-    allowed = monitor.ingest_delay + monitor.max_quiet
+    allowed = monitor.ingest_delay + monitor.stale_after
     if arrived.request is None or now - arrived.request <= allowed:
         return None
     return Lack(int(arrived.request), allowed)

@@ -178,7 +178,7 @@ def _not_arrived(finding: Finding) -> str:
         )
     newest, allowed = utc(finding.since), lasting(int(dict(finding.figures)["allowed"]))
     if finding.verdict == SOURCE_STALE:
-        return f"The source shows no request since {newest}; up to {allowed} are usual (`max_quiet`, `ingest_delay`)."
+        return f"The source shows no request since {newest}; up to {allowed} are usual (`stale_after`, `ingest_delay`)."
     return (
         f"Labels stay behind: no event since {newest}, where {finding.requests:,} requests since would usually have "
         f"brought {_count(finding.before)}; up to {allowed} are no fault (`lateness` and an hour)."

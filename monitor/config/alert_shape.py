@@ -149,7 +149,7 @@ class Drift(Shape):
         description="Dimension whose values are judged one by one, and whose mix may shift without an alarm. Default: "
         "the first of `slices` that is neither the model's version nor the query by `rankings`.",
     )
-    false_alarms: Number = Field(
+    false_alarm_budget: Number = Field(
         default=1.0,
         gt=0,
         le=90,
@@ -165,7 +165,7 @@ class Drift(Shape):
     data_severity: Literal["info", "warning", "critical"] = Field(
         default="warning", description="Severity of broken labels or traffic. Default: warning."
     )
-    notify_data: Maybe[list[Name]] = Field(
+    data_channels: Maybe[list[Name]] = Field(
         default=None, min_length=1, description="Channels of the owners of the data. Default: those of `notify`."
     )
     retrain: bool = Field(

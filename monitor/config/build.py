@@ -20,7 +20,7 @@ from monitor.config.listening import parse_listen
 from monitor.config.mapping import Shape
 from monitor.config.monitors import build_monitor
 from monitor.config.report import Report, Where
-from monitor.config.retention import check_keep
+from monitor.config.retention import check_store_retention
 from monitor.config.rules import LOG, build_channels, check_telling
 from monitor.config.scope import Scope
 from monitor.config.urls import database_url, store_url
@@ -50,13 +50,13 @@ def load(path: Path, environ: Mapping[str, str], with_sources: bool = True) -> C
     access = _access(parts.web, environ, report)
     url = store_url(parts.store, ("store",), report) if parts.store is not None else None
     if parts.store is not None:
-        check_keep(parts.store.keep, monitors, report)
+        check_store_retention(parts.store.retain, monitors, report)
     report.raise_if_any()
     assert parts.store is not None  # or it would have been reported, as with its URL
     assert url is not None
     return Config(
         path=path,
-        store=StoreConfig(url, parts.store.keep),
+        store=StoreConfig(url, parts.store.retain),
         sources=sources,
         monitors=monitors,
         web=WebConfig(*parse_listen(parts.web.listen), access, parts.web.external_url or ""),

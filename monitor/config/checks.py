@@ -63,7 +63,7 @@ def check_monitor(scope: Scope, monitor: Monitor) -> None:
     """The monitor's parts fit together."""
     if _check_bucket(scope, monitor):
         _check_windows(scope, monitor)
-    _check_history(scope, monitor)
+    _check_lookback(scope, monitor)
     _check_slices(scope, monitor)
     if isinstance(monitor.recipe, Judgments) and monitor.rankings.query is None:
         scope.refuse("is missing; judgments go by it: name the column with the query", "rankings", "query")
@@ -91,21 +91,21 @@ def _check_windows(scope: Scope, monitor: Monitor) -> None:
             scope.refuse_setting("windows", f"{shown} is there twice; keep one", index)
 
 
-def _check_history(scope: Scope, monitor: Monitor) -> None:
-    history, longest = monitor.history, max(monitor.windows)
-    if (number := history // monitor.bucket) > MOST_BUCKETS:
-        text = f"{format_duration(history)} in buckets of {format_duration(monitor.bucket)} are {number:,} of them"
-        scope.refuse_setting("history", f"{text}, more than {MOST_BUCKETS:,}; take longer buckets, or shorten it")
-    elif history < longest:
-        text = f"{format_duration(history)} is shorter than the longest window ({format_duration(longest)})"
-        scope.refuse_setting("history", f"{text}, which could never be filled; raise it")
-    elif history < (least := final_age(monitor) + monitor.bucket + monitor.refresh):
+def _check_lookback(scope: Scope, monitor: Monitor) -> None:
+    lookback, longest = monitor.lookback, max(monitor.windows)
+    if (number := lookback // monitor.bucket) > MOST_BUCKETS:
+        text = f"{format_duration(lookback)} in buckets of {format_duration(monitor.bucket)} are {number:,} of them"
+        scope.refuse_setting("lookback", f"{text}, more than {MOST_BUCKETS:,}; take longer buckets, or shorten it")
+    elif lookback < longest:
+        text = f"{format_duration(lookback)} is shorter than the longest window ({format_duration(longest)})"
+        scope.refuse_setting("lookback", f"{text}, which could never be filled; raise it")
+    elif lookback < (least := final_age(monitor) + monitor.bucket + monitor.refresh):
         delays = "ingest_delay" if monitor.ingest_delay > monitor.label_delay else "attribution, lateness"
-        text = f"{format_duration(history)} is shorter than {delays}, a bucket and refresh together"
-        scope.refuse_setting("history", f"{text}; raise it to {format_duration(-(-least // HOUR) * HOUR)} or more")
-    elif history < (needed := max((rule.reach for rule in monitor.alerts), default=0)):
-        text = f"{format_duration(history)} is less than the alert rules look back on"
-        scope.refuse_setting("history", f"{text}; raise it to {format_duration(needed)} or more, or leave it out")
+        text = f"{format_duration(lookback)} is shorter than {delays}, a bucket and refresh together"
+        scope.refuse_setting("lookback", f"{text}; raise it to {format_duration(-(-least // HOUR) * HOUR)} or more")
+    elif lookback < (needed := max((rule.reach for rule in monitor.alerts), default=0)):
+        text = f"{format_duration(lookback)} is less than the alert rules look back on"
+        scope.refuse_setting("lookback", f"{text}; raise it to {format_duration(needed)} or more, or leave it out")
 
 
 def _check_slices(scope: Scope, monitor: Monitor) -> None:

@@ -16,7 +16,7 @@ MODEL_VERSION = "model_version"
 HOUR = 3600
 DAY = 86400
 REACH = 42 * DAY
-"""How far back is read for a baseline, unless `history` says otherwise."""
+"""How far back is read for a baseline, unless `lookback` says otherwise."""
 
 
 def build_drift(scope: Scope, monitor: Monitor) -> Built | None:
@@ -31,11 +31,11 @@ def build_drift(scope: Scope, monitor: Monitor) -> Built | None:
     return Built(
         measure=_measure(monitor, drift),
         mix_by=_dimension(monitor, drift),
-        false_alarms=drift.false_alarms,
+        false_alarm_budget=drift.false_alarm_budget,
         baseline_from=drift.baseline_from,
         severity=drift.severity,
         data_severity=drift.data_severity,
-        notify_data=tuple(drift.notify_data or ()),
+        data_channels=tuple(drift.data_channels or ()),
         retrain=drift.retrain,
         show_queries=drift.show_queries,
     )
@@ -99,9 +99,9 @@ def _about_measure(monitor: Monitor, drift: Drift) -> Iterator[tuple[str, str]]:
 
 def check_telling(scope: Scope, channels: Collection[str]) -> None:
     """The channels of the owners of the data exist, and they are not told twice."""
-    names = () if scope.shape.drift is None else scope.shape.drift.notify_data or ()
+    names = () if scope.shape.drift is None else scope.shape.drift.data_channels or ()
     for index, text in channel_faults(names, channels):
-        scope.refuse(text, "drift", "notify_data", index)
+        scope.refuse(text, "drift", "data_channels", index)
     if scope.setting("paging") == "prometheus" and any(name != "log" for name in names):
         text = "Prometheus is to page, so rankmon must not: one of the two would be doubled; keep [log]"
-        scope.refuse(text, "drift", "notify_data")
+        scope.refuse(text, "drift", "data_channels")

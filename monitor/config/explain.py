@@ -16,6 +16,15 @@ from monitor.config.shape import Root
 SECRETS = frozenset({"url", "urls", "password", "secret", "bearer_token", "basic_auth_users"})
 """Keys whose values are never shown."""
 
+RENAMED = {
+    "max_quiet": "stale_after",
+    "history": "lookback",
+    "notify_data": "data_channels",
+    "false_alarms": "false_alarm_budget",
+    "keep": "retain",
+}
+"""Keys of earlier versions -> the name that they have now."""
+
 Error = Mapping[str, Any]
 Tell = Callable[[Where, Error, type[Shape]], str]
 
@@ -69,6 +78,8 @@ def _missing(where: Where, _: Error, root: type[Shape]) -> str:
 
 def _unknown(where: Where, _: Error, root: type[Shape]) -> str:
     key, here = str(where[-1]), _kind_at(where[:-1], root)
+    if (new := RENAMED.get(key)) in _fields(here):
+        return f"is now called `{new}`; rename it"
     place = _above(where, root) or nearest(key, map(str, _fields(here)), _below(key, here))
     return f"there is no such key; {place}"
 

@@ -48,8 +48,8 @@ def build_monitor(scope: Scope) -> Monitor:
 def _alerting(scope: Scope, monitor: Monitor) -> Monitor:
     """With its rules and who is told; unless it says otherwise it reads as far back as the rules look."""
     rules, drift, retrain = build_rules(scope, monitor), verdicts.build_drift(scope, monitor), scope.setting("retrain")
-    looks_back = max(monitor.history, reach(rules), verdicts.REACH if drift is not None else 0)
-    told = replace(monitor, alerts=rules, drift=drift, history=scope.setting("history") or looks_back)
+    looks_back = max(monitor.lookback, reach(rules), verdicts.REACH if drift is not None else 0)
+    told = replace(monitor, alerts=rules, drift=drift, lookback=scope.setting("lookback") or looks_back)
     told = replace(told, notify=tuple(scope.setting("notify") or (LOG,)), paging=scope.setting("paging"))
     if retrain is None:
         return told
@@ -63,7 +63,7 @@ def _timed(scope: Scope, recipe: Recipe, measures: tuple[Measure, ...]) -> Monit
     complete = max(recipe.attribution + scope.setting("lateness"), scope.setting("ingest_delay"))
     least = max(*windows, DAY, complete + bucket + scope.setting("refresh"))
     labels = (scope.defaults.labels or {}) | (scope.shape.labels or {})
-    plain = ("ingest_delay", "lateness", "final_timeout", "refresh", "deadline", "engine", "max_quiet")
+    plain = ("ingest_delay", "lateness", "final_timeout", "refresh", "deadline", "engine", "stale_after")
     return Monitor(
         name=scope.shape.name,
         source=scope.setting("source") or "",
@@ -73,7 +73,7 @@ def _timed(scope: Scope, recipe: Recipe, measures: tuple[Measure, ...]) -> Monit
         slices=_slices(scope.shape),
         bucket=bucket,
         windows=windows,
-        history=scope.setting("history") or least,
+        lookback=scope.setting("lookback") or least,
         max_request_span=scope.setting("max_request_span"),
         min_completeness=scope.setting("min_completeness"),
         labels=tuple(sorted(labels.items())),

@@ -41,7 +41,7 @@ def _tells_others(config: Config) -> bool:
     """Whether anybody gets a notification, and with it a link, elsewhere than in the log."""
     channels = {c.name for c in config.channels}
     return any(
-        channels.intersection((*m.notify, *m.retrain_notify, *(m.drift.notify_data if m.drift else ())))
+        channels.intersection((*m.notify, *m.retrain_notify, *(m.drift.data_channels if m.drift else ())))
         for m in config.monitors
     )
 

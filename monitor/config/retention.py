@@ -22,32 +22,32 @@ def build_retention(scope: Scope, monitor: Monitor) -> Monitor:
     for steps, text in _problems(monitor, said):
         scope.refuse_setting("retention", text, *steps)
     if said.roll_up is None:
-        return replace(monitor, retention=Retention(said.keep))
-    return replace(monitor, retention=Retention(said.keep, said.roll_up.after, said.roll_up.to))
+        return replace(monitor, retention=Retention(said.retain))
+    return replace(monitor, retention=Retention(said.retain, said.roll_up.after, said.roll_up.to))
 
 
-def check_keep(keep: int, monitors: Sequence[Monitor], report: Report) -> None:
+def check_store_retention(retain: int, monitors: Sequence[Monitor], report: Report) -> None:
     """What was judged stays for as long as it is shown and gone on from.
 
     Args:
-        keep: `store.keep`, seconds.
+        retain: `store.retain`, seconds.
     """
     least = max((least_kept(monitor) for monitor in monitors), default=0)
-    if keep < least:
-        text = f"{format_duration(keep)} is too short: verdicts that the page draws would be forgotten"
-        report.add(("store", "keep"), f"{text}; the least is {format_duration(least)}")
+    if retain < least:
+        text = f"{format_duration(retain)} is too short: verdicts that the page draws would be forgotten"
+        report.add(("store", "retain"), f"{text}; the least is {format_duration(least)}")
 
 
 def _problems(monitor: Monitor, said: shape.Retention) -> Iterator[tuple[tuple[str, ...], str]]:
-    if said.keep is not None and (text := _too_young(monitor, said.keep)):
-        yield ("keep",), text
+    if said.retain is not None and (text := _too_young(monitor, said.retain)):
+        yield ("retain",), text
     if (coarse := said.roll_up) is None:
         return
     if text := _too_young(monitor, coarse.after):
         yield ("roll_up", "after"), text
-    elif said.keep is not None and coarse.after + coarse.to > said.keep:
-        text = f"{format_duration(coarse.after)} and a coarser bucket are more than keep"
-        yield ("roll_up", "after"), f"{text} ({format_duration(said.keep)}), so there would be none; raise keep"
+    elif said.retain is not None and coarse.after + coarse.to > said.retain:
+        text = f"{format_duration(coarse.after)} and a coarser bucket are more than retain"
+        yield ("roll_up", "after"), f"{text} ({format_duration(said.retain)}), so there would be none; raise retain"
     if DAY % coarse.to and coarse.to % DAY:
         text = f"{format_duration(coarse.to)} does not divide a day evenly; use e.g. 6h, 24h or 7d"
         yield ("roll_up", "to"), text

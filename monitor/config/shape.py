@@ -56,7 +56,7 @@ class Database(Shape):
 class Store(Database):
     """Where rankmon keeps its own tables: SQLite (a relative path starts at this file's folder) or PostgreSQL."""
 
-    keep: PositiveDuration = Field(
+    retain: PositiveDuration = Field(
         default="730d",
         validate_default=True,
         description=(
@@ -312,7 +312,7 @@ class RollUp(Shape):
 class Retention(Shape):
     """How long the buckets of a monitor are kept."""
 
-    keep: Maybe[PositiveDuration] = Field(
+    retain: Maybe[PositiveDuration] = Field(
         default=None, description="Age from which on buckets are forgotten. Default: none, they stay for good."
     )
     roll_up: Maybe[RollUp] = Field(default=None, description="Merge older buckets into coarser ones. Default: never.")
@@ -338,13 +338,13 @@ class Settings(Shape):
     final_timeout: Maybe[Duration] = _setting(
         "24h", "How long after its labels' time a bucket becomes final even if the source shows nothing newer."
     )
-    max_quiet: Maybe[PositiveDuration] = _setting(
+    stale_after: Maybe[PositiveDuration] = _setting(
         "3h",
         "Longest normal time without a request, such as a quiet night. After this and "
         "`ingest_delay` the source is stale: for the verdict, the page and the Prometheus rule.",
     )
     max_request_span: Maybe[Duration] = _setting("1m", "Longest time between the first and last row of one request.")
-    history: Maybe[PositiveDuration] = Field(
+    lookback: Maybe[PositiveDuration] = Field(
         default=None,
         description="How far back rankmon reads on its own. Default: the longest window, at least 24h and at least "
         "attribution + lateness, or ingest_delay where that is more, + one bucket + refresh.",

@@ -30,11 +30,11 @@ class StoreConfig:
     """rankmon's own database. The URL may hold a password, so it is left out of the repr.
 
     Attributes:
-        keep: seconds that incidents which are over, what belongs to them, and verdicts stay.
+        retain: seconds that incidents which are over, what belongs to them, and verdicts stay.
     """
 
     url: URL = field(repr=False)
-    keep: int = 730 * 86_400
+    retain: int = 730 * 86_400
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ def settings_of(monitor: Monitor, drift: Drift, begun: Sequence[BaselineReset]) 
     moments = tuple(said.since for said in begun)
     return Settings(
         step_of(monitor.bucket),
-        drift.false_alarms,
+        drift.false_alarm_budget,
         drift.baseline_from or 0,
         moments,
         counts_unlabelled=monitor.has_events,

@@ -36,7 +36,7 @@ FIXED_REFERENCE, LEAST_FIXED_REFERENCE = 28 * DAY, 14 * DAY
 FIXED, TRAILING = 0.10, 0.05
 """Relative drops at which the plain thresholds fire."""
 TRIED_OVER = 90 * DAY
-"""Over which false alarms are counted, as `drift.false_alarms` does."""
+"""Over which false alarms are counted, as `drift.false_alarm_budget` does."""
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ def _methods(monitor: Monitor, store: Store, found: Hindsight, span: tuple[int, 
         yield _method(monitor, "rankmon", "verdicts and alert rules in one incident", every, span)
     if monitor.drift is not None:
         mine = [c for c in every if c.name[0] in VERDICTS]
-        yield _method(monitor, "drift", f"verdict degraded, {monitor.drift.false_alarms:g} in 90 d", mine, span)
+        yield _method(monitor, "drift", f"verdict degraded, {monitor.drift.false_alarm_budget:g} in 90 d", mine, span)
     if gone := [c for c in placed if c.name[0] in COLLAPSES]:
         yield _method(monitor, "labels gone", "broken data of which on-call is told, after a day", gone, span)
     for rule in monitor.alerts:

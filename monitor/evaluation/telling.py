@@ -85,9 +85,9 @@ def tell(work: Work, result: Result, now: float, store: Store, telling: Telling)
 def _longest_wait(monitor: Monitor) -> int:
     """Seconds after a window's end in which a daemon that runs all the time comes to judge it, at the latest.
 
-    It reads as far back as `history`; what it reads is final when its labels have had their time, or after a timeout.
+    It reads as far back as `lookback`; what it reads is final when its labels have had their time, or after a timeout.
     """
-    return monitor.history + final_age(monitor) + monitor.final_timeout + monitor.bucket
+    return monitor.lookback + final_age(monitor) + monitor.final_timeout + monitor.bucket
 
 
 def _kind(
@@ -167,7 +167,7 @@ def _over(stored: StoredIncident, last: Notification | None) -> list[Finding]:
 
 def _channels(monitor: Monitor, incident: Incident) -> tuple[str, ...]:
     """Who is told of an incident: of broken data their owners, and where those stay broken the model's as well."""
-    owners = () if monitor.drift is None else monitor.drift.notify_data
+    owners = () if monitor.drift is None else monitor.drift.data_channels
     if incident.matter == "quality" or not owners:
         return monitor.notify
     return (*owners, *monitor.notify) if _has_collapsed(incident) else owners

@@ -90,7 +90,7 @@ def _freshness(snapshot: MonitorSnapshot, now: float, speed: float) -> Iterator[
         yield State("failing", "Failing; never succeeded" if last is None else f"Failing; last success {utc(last)}")
     elif progress.last_success_at is not None and now - progress.last_success_at > overdue:
         yield State("failing", f"Not evaluated since {utc(progress.last_success_at)}")
-    silence = max(monitor.ingest_delay + monitor.max_quiet, least)
+    silence = max(monitor.ingest_delay + monitor.stale_after, least)
     if progress.newest_source_at is not None and now - progress.newest_source_at > silence:
         yield State("stale", f"Source stale: no request since {utc(progress.newest_source_at)}")
 

@@ -98,7 +98,7 @@ def due_buckets(
 ) -> list[int]:
     """Starts of the buckets of one series that are to be read at `now`, oldest first.
 
-    These are the buckets not read yet, from `history` ago or from the newest stored one on, whichever is earlier, so
+    These are the buckets not read yet, from `lookback` ago or from the newest stored one on, whichever is earlier, so
     that no downtime leaves a gap; those stored as not final, at growing ages; and those that became final by the
     timeout alone, once more when the source shows that it has gone on. What lies further after the source's newest
     request than any window reaches can wait until there is something newer: so a clock that jumps ahead, which looks
@@ -110,10 +110,10 @@ def due_buckets(
             and what lies between is no gap.
     """
     ages = read_ages(monitor)
-    since, until = bucket_of(int(now) - monitor.history, monitor.bucket), int(now)
+    since, until = bucket_of(int(now) - monitor.lookback, monitor.bucket), int(now)
     if newest is not None:
         since = min(since, max(states) + monitor.bucket) if states and is_begun else since
-        until = min(until, int(newest) + max(monitor.history, *monitor.windows))
+        until = min(until, int(newest) + max(monitor.lookback, *monitor.windows))
     missing = (s for s in range(max(since, settled_until), until, monitor.bucket) if s not in states)
     open_ones = (s for s, state in states.items() if not state.is_settled)
     found = {s for s in (*missing, *open_ones) if is_due(monitor, s, states.get(s), now, newest, ages)}

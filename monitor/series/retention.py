@@ -30,7 +30,7 @@ def needs(monitor: Monitor) -> Iterator[tuple[int, str]]:
     yield DRAWN, "that the page draws"
     yield window, "of the longest window"
     yield looks_back, "that intervals and alert rules look back on before it"
-    yield max(0, monitor.history - DRAWN - window - looks_back), "more that history reads"
+    yield max(0, monitor.lookback - DRAWN - window - looks_back), "more that `lookback` reads"
     yield _until_final(monitor), "until a bucket is final at the latest"
 
 

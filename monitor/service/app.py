@@ -323,9 +323,9 @@ class App:
         if (said := doubt(self.store, now)) != "" and not self._doubted:
             log.warning("store: %s", said)
         self._doubted = said != ""
-        before = self.store.retention.present(now) - self.config.store.keep
+        before = self.store.retention.present(now) - self.config.store.retain
         if number := self.store.records.purge(before):
-            log.info("store: %d incidents are forgotten, over for longer than store.keep", number)
+            log.info("store: %d incidents are forgotten, over for longer than store.retain", number)
         self._abandoned.forget(before)
 
     # ---- what the web shows ------------------------------------------------------------------------------------

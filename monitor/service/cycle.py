@@ -127,7 +127,7 @@ class FinalizedUpTo:
         """From where on rows of final buckets are to be counted now: all once a day, the last day's once a bucket."""
         if now - self.counted_at < monitor.bucket:
             return None
-        self.counted_at, since = now, int(now) - monitor.history
+        self.counted_at, since = now, int(now) - monitor.lookback
         if now - self.all_counted_at < DAY:
             return max(since, int(now) - final_age(monitor) - DAY)
         self.all_counted_at = now
@@ -244,14 +244,14 @@ def run_cycle(
         Stopped: the process is to end.
     """
     settled = settled or FinalizedUpTo()
-    since = settled.begin(lease, now, bucket_of(int(now) - monitor.history, monitor.bucket))
+    since = settled.begin(lease, now, bucket_of(int(now) - monitor.lookback, monitor.bucket))
     with store.at_once():
         store.adopt(lease, monitor)
         refuse_a_clock_behind(monitor, now, store)
         states = _stored(monitor, store, since, now)
         noted, is_begun = _noted(monitor, now, store, states), store.retention.is_begun(monitor.name)
     settled.learn(since, states, monitor.bucket)
-    arrived, future_rows = _arrived(monitor, now - monitor.history, now, source, noted, states, is_real)
+    arrived, future_rows = _arrived(monitor, now - monitor.lookback, now, source, noted, states, is_real)
     request = arrived.request
     found = (due_buckets(monitor, s, now, request, settled.until, is_begun) for s in states.values())
     late = _late(monitor, settled.count_from(now, monitor), source, store)
@@ -288,7 +288,7 @@ def _late(monitor: Monitor, since: int | None, source: Source, store: Store) -> 
 
 def _counted(plan: _Plan, since: int, until: int, source: Source) -> dict[int, int]:
     """Start -> rows of the buckets in [since, until) that a read now makes final, where `_late` will ask for them."""
-    monitor, oldest = plan.monitor, plan.now - plan.monitor.history
+    monitor, oldest = plan.monitor, plan.now - plan.monitor.lookback
     final = [
         start
         for start in range(since, until, monitor.bucket)

@@ -429,7 +429,7 @@ class Diagnoser:
         newest = self.store.newest_bucket(self.monitor.traffic) or 0
         told = [s.incident for s in self.store.alerts.incidents(self.monitor.name) if s.told]
         over = [i for i in told if i.matter == "quality" and i.state == "resolved"]
-        return [i.id for i in over if (i.closed_at or 0) >= newest - self.monitor.history]
+        return [i.id for i in over if (i.closed_at or 0) >= newest - self.monitor.lookback]
 
     def _todo(self, incident: StoredIncident) -> list[Fired]:
         """The conditions that have no diagnosis yet: the one under way first, last what failed most often."""

@@ -42,7 +42,7 @@ class Abandoned:
                     self._seen[name] = lease.token
                     if lease.token == seen[name] + 1 and self._forget_all(name, lease, began):
                         log.info(
-                            "monitor %s: nobody ran it for longer than store.keep; its buckets are forgotten", name
+                            "monitor %s: nobody ran it for longer than store.retain; its buckets are forgotten", name
                         )
 
     def _forget_all(self, name: str, lease: Lease, began: float) -> bool:

@@ -121,9 +121,9 @@ class Keeping:
 
     def _forget(self, retention: Retention, lease: Lease, now: float) -> bool | None:
         """Forget the oldest day; whether it was forgotten, None if none is left to."""
-        if retention.keep is None:
+        if retention.retain is None:
             return None
-        spans = apart_from(pinned(self._monitor), horizon(retention.keep, now), max(DAY, self._monitor.bucket))
+        spans = apart_from(pinned(self._monitor), horizon(retention.retain, now), max(DAY, self._monitor.bucket))
         found = self._store.retention.oldest_day(self._monitor.name, spans)
         if found is None:
             return None
@@ -187,9 +187,9 @@ def doubt(store: Store, now: float) -> str:
     return f"{told}; until they agree, history is only forgotten as of {utc(int(present))}"
 
 
-def horizon(keep: int, now: float) -> int:
+def horizon(retain: int, now: float) -> int:
     """The beginning of the oldest day that is kept whole, seconds."""
-    return bucket_of(int(now) - keep, DAY)
+    return bucket_of(int(now) - retain, DAY)
 
 
 def refuse_what_is_gone(monitor: Monitor, store: Store, span: tuple[int, int], now: float) -> None:
@@ -199,9 +199,9 @@ def refuse_what_is_gone(monitor: Monitor, store: Store, span: tuple[int, int], n
         InputError: it begins before what is kept, or reaches into what was rolled up; with the first time that goes.
         StoreError: the store is out of reach.
     """
-    keep = monitor.retention.keep
-    if keep is not None and span[0] < (first := horizon(keep, now)):
-        text = f"is forgotten again, for retention.keep says so; take --from {utc(first)} or later, or raise it"
+    retain = monitor.retention.retain
+    if retain is not None and span[0] < (first := horizon(retain, now)):
+        text = f"is forgotten again, for retention.retain says so; take --from {utc(first)} or later, or raise it"
         raise InputError(f"{monitor.name}: what is older than {utc(first)} {text}")
     for definition in monitor.definitions:
         if (coarse := store.retention.rolled_up(definition, *span)) is not None:
@@ -224,5 +224,5 @@ def what_lacks(monitor: Monitor, store: Store, since: int | None) -> str:
         return ""
     text = f"{monitor.name}: nothing before {utc(first)} can be judged, for"
     if coarse is None:
-        return f"{text} no older buckets are stored, be it that they were forgotten (retention.keep) or never read"
+        return f"{text} no older buckets are stored, be it that they were forgotten (retention.retain) or never read"
     return f"{text} the buckets from {utc(coarse[0])} to {utc(coarse[1])} were rolled up, and older ones are not stored"

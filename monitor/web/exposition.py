@@ -474,7 +474,7 @@ def _info(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
         ("monitor_refresh_seconds", "Time between two runs of a monitor.", "refresh"),
         ("monitor_deadline_seconds", "Time limit of one run of a monitor.", "deadline"),
         ("monitor_ingest_delay_seconds", "How late rankings may arrive.", "ingest_delay"),
-        ("monitor_max_quiet_seconds", "Longest normal time without a request.", "max_quiet"),
+        ("monitor_stale_after_seconds", "Longest normal time without a request.", "stale_after"),
     ):
         family = GaugeMetricFamily(f"rankmon_{name}", text, labels=["monitor"])
         for snapshot in snapshots:

@@ -107,7 +107,7 @@ class Daemon:
         # The floor has no more than its day: else the daemon would fill the time before it with empty buckets.
         (monitor,) = config.monitors
         rankings = replace(monitor.rankings, time=TimeColumn("time", "epoch_s"))
-        monitor = replace(monitor, rankings=rankings, history=min(monitor.history, days * DAY))
+        monitor = replace(monitor, rankings=rankings, lookback=min(monitor.lookback, days * DAY))
         store = new_store(config.store.url)
         nothing = np.zeros(len(drawn.starts))
         known = replace(drawn, events=nothing, unmatched=nothing)

@@ -53,7 +53,7 @@ store: {{url: "{store}"}}
 web: {{listen: "127.0.0.1:0"}}
 log: {{level: error}}
 sources: {{shop: {{url: "{source}"}}}}
-defaults: {{source: shop, windows: [24h, 7d, 28d], refresh: {refresh}s, history: {history}d}}
+defaults: {{source: shop, windows: [24h, 7d, 28d], refresh: {refresh}s, lookback: {history}d}}
 monitors:
 """
 MONITOR = """\

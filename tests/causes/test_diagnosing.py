@@ -57,7 +57,7 @@ RULE = Rule(
 
 
 def watched() -> Monitor:
-    made = shop(["ndcg@10"], alerts=(RULE,), history=30 * DAY)
+    made = shop(["ndcg@10"], alerts=(RULE,), lookback=30 * DAY)
     rankings = replace(made.rankings, query="query", model_version="model_version")
     version = Slice("model_version", "model_version")
     return replace(made, rankings=rankings, slices=(version, *made.slices))

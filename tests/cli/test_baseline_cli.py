@@ -153,7 +153,7 @@ def test_what_is_stored_of_another_configuration_is_found_anew(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.live(30)
-    configured(bench.folder, "    drift: {false_alarms: 3}\n")
+    configured(bench.folder, "    drift: {false_alarm_budget: 3}\n")
     before = rows(bench.store)
     assert bench.run("baseline", "show", "search") == 0
     assert "28 days" in capsys.readouterr().out

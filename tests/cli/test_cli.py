@@ -236,7 +236,7 @@ def test_a_beginning_that_is_yet_to_come_is_not_held_against_an_end_that_nobody_
 def test_a_wrong_configuration_exits_with_2_and_names_all_its_mistakes(
     command: str, rankmon: Rankmon, setting: Setting
 ) -> None:
-    setting.write(of_shop("shop").replace("refresh: 1s", "refresh: soon").replace("history: 4d", "histroy: 4d"))
+    setting.write(of_shop("shop").replace("refresh: 1s", "refresh: soon").replace("lookback: 4d", "histroy: 4d"))
     result = rankmon(command, *(SPAN if command == "backfill" else ()))
     assert result.code == 2
     assert result.out == ""

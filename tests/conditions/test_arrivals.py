@@ -44,7 +44,7 @@ def test_a_silent_source_is_told_to_the_owners_of_the_data_and_is_over_with_the_
     assert told(bench) == [("data", "search: source stale, no request for 4 h")]
     text = bench.notices[0][1].text
     assert "The source shows no request since" in text
-    assert "up to 3 h 5 min are usual (`max_quiet`, `ingest_delay`)" in text
+    assert "up to 3 h 5 min are usual (`stale_after`, `ingest_delay`)" in text
     assert "see whether rankings are still logged" in text
     assert take_snapshot(bench.monitor, bench.store, END + 6 * HOUR).verdict_kind == "source_stale"
     shown = verdict_of(take_snapshot(bench.monitor, bench.store, END + 6 * HOUR), bench.store)
@@ -121,7 +121,7 @@ def test_labels_late(bench: Bench) -> None:
 @pytest.mark.parametrize(("silence", "is_stale"), [(0, False), (3 * HOUR + 299, False), (3 * HOUR + 301, True)])
 def test_stale(silence: float, is_stale: bool) -> None:
     monitor: Monitor = watched()
-    assert (monitor.ingest_delay, monitor.max_quiet) == (300, 3 * HOUR)
+    assert (monitor.ingest_delay, monitor.stale_after) == (300, 3 * HOUR)
     assert (stale(monitor, Arrived(END - silence), END) is not None) == is_stale
     assert stale(monitor, Arrived(None), END) is None
 
@@ -211,7 +211,7 @@ def test_a_source_that_is_back_as_the_past_is_read_again_is_told_to_be_back(benc
 def test_verdicts_stay_when_something_arrives_no_more_under_a_configuration_that_was_changed(bench: Bench) -> None:
     before = bench.store.verdicts.between("search", 0, END)
     assert bench.monitor.drift is not None
-    bench.monitor = replace(bench.monitor, drift=replace(bench.monitor.drift, false_alarms=3.0))
+    bench.monitor = replace(bench.monitor, drift=replace(bench.monitor.drift, false_alarm_budget=3.0))
     bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
     assert len(bench.said) == 1
     assert bench.store.verdicts.between("search", 0, END) == before != []

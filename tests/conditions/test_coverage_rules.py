@@ -42,7 +42,7 @@ monitors:
     relevance: {column: {grade: grade, attribution: 1h}}
     measures: [ndcg@10]
     notify: [team]
-    drift: {notify_data: [owners]}
+    drift: {data_channels: [owners]}
     alerts:
       - {name: low, measure: ndcg@10, floor: 0.5}
       - {name: labels, measure: label_coverage, floor: 0.3}

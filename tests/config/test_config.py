@@ -331,13 +331,32 @@ def test_every_default_is_told_in_the_description() -> None:
             assert "default" in part["description"].lower(), (model, name)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "where", "change"),
+    [
+        ("max_quiet", "stale_after", "monitors[0]", also("max_quiet: 1h")),
+        ("history", "lookback", "monitors[0]", also("history: 28d")),
+        ("history", "lookback", "defaults", ("monitors:", "defaults: {history: 28d}\nmonitors:")),
+        ("notify_data", "data_channels", "monitors[0].drift", also("drift: {notify_data: [log]}")),
+        ("false_alarms", "false_alarm_budget", "monitors[0].drift", also("drift: {false_alarms: 2}")),
+        ("keep", "retain", "monitors[0].retention", also("retention: {keep: 400d}")),
+        ("keep", "retain", "store", ("rankmon.db}", "rankmon.db, keep: 730d}")),
+    ],
+)
+def test_a_key_that_was_renamed_is_refused_with_its_new_name(
+    write: Write, old: str, new: str, where: str, change: tuple[str, str]
+) -> None:
+    (problem,) = problems(write(change))
+    assert re.sub(r":\d+:", "", problem) == f"rankmon.yaml {where}.{old}: is now called `{new}`; rename it"
+
+
 # Defaults
 
 
 def test_what_is_left_out_is_as_the_frozen_value_has_it(one: Callable[..., Monitor]) -> None:
     monitor = one()
     bare = Monitor(monitor.name, monitor.source, monitor.rankings, monitor.recipe, monitor.measures)
-    assert dataclasses.replace(monitor, history=bare.history) == bare
+    assert dataclasses.replace(monitor, lookback=bare.lookback) == bare
 
 
 def test_the_rest_of_the_configuration_has_defaults(read: Callable[..., Config]) -> None:
@@ -356,19 +375,19 @@ def test_a_monitor_overrides_the_defaults_and_joins_their_labels(one: Callable[.
 
 
 @pytest.mark.parametrize(
-    ("settings", "history"),
+    ("settings", "lookback"),
     [
         ("windows: [1h]", 86400),
         ("windows: [1h, 7d]", 7 * 86400),
         ("windows: [1h]\nlateness: 2d", 2 * 86400 + 3600 + 300),
         ("windows: [1h]\ningest_delay: 2d\nrefresh: 10m", 2 * 86400 + 3600 + 600),
-        ("windows: [1h]\nhistory: 30d", 30 * 86400),
+        ("windows: [1h]\nlookback: 30d", 30 * 86400),
     ],
 )
-def test_history_reaches_over_the_longest_window_a_day_and_what_comes_late(
-    one: Callable[..., Monitor], settings: str, history: int
+def test_lookback_reaches_over_the_longest_window_a_day_and_what_comes_late(
+    one: Callable[..., Monitor], settings: str, lookback: int
 ) -> None:
-    assert one(also(settings)).history == history
+    assert one(also(settings)).lookback == lookback
 
 
 @pytest.mark.parametrize(("bucket", "window"), [("15m", 86400), ("24h", 86400), ("7d", 7 * 86400)])

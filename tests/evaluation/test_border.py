@@ -175,7 +175,7 @@ def test_under_other_settings_the_verdicts_of_what_is_gone_stay_and_others_are_f
     past = TROUBLES["across the border"].draw()
     lived(bench, past)
     before = bench.store.verdicts.between("search", 0, day(DAYS))
-    bench.monitor = replace(bench.monitor, drift=replace(bench.drift, false_alarms=2.0))
+    bench.monitor = replace(bench.monitor, drift=replace(bench.drift, false_alarm_budget=2.0))
     bench.put(past.rows(45 * 24, 46 * 24))
     bench.judge(day(DAYS))
     after = bench.store.verdicts.between("search", 0, day(DAYS))

@@ -81,7 +81,7 @@ def test_adverts_and_vanished_items_are_reported_not_guessed(stored: tuple[Monit
 
 
 def test_the_running_daemon_serves_the_same_values(front_pages: str, shared: Path, tmp_path: Path) -> None:
-    monitor = replace(hacker_news(front_pages), history=2 * DAY)
+    monitor = replace(hacker_news(front_pages), lookback=2 * DAY)
     expected = hackernews.daily_ndcg(shared / hackernews.FILE)
     for day in (date(2022, 2, 10), date(2022, 2, 24), date(2022, 3, 12)):
         folder = tmp_path / str(day)

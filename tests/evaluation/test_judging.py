@@ -199,7 +199,7 @@ def test_while_there_is_more_to_read_nobody_is_told(bench: Bench) -> None:
 
 def test_what_is_long_past_is_told_to_nobody(bench: Bench) -> None:
     bench.put(0.4, 0.4)
-    bench.judge(later=bench.monitor.history + bench.monitor.final_timeout + bench.monitor.ingest_delay + HOUR + 1)
+    bench.judge(later=bench.monitor.lookback + bench.monitor.final_timeout + bench.monitor.ingest_delay + HOUR + 1)
     assert [s.incident.state for s in bench.incidents] == ["firing"]
     assert bench.notices == []
 

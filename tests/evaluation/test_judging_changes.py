@@ -139,14 +139,14 @@ def test_what_was_told_and_is_undone_keeps_its_history_and_ends_in_it(bench: Ben
 
 
 def test_where_rankings_are_late_by_more_than_the_history_it_is_told_all_the_same(bench: Bench) -> None:
-    bench.monitor = replace(bench.monitor, history=24 * HOUR, ingest_delay=26 * HOUR)
+    bench.monitor = replace(bench.monitor, lookback=24 * HOUR, ingest_delay=26 * HOUR)
     bench.put(0.4, 0.4)
     bench.judge(later=27 * HOUR)
     assert kinds(bench) == ["firing"]
 
 
 def test_what_became_final_by_the_timeout_is_told(bench: Bench) -> None:
-    bench.monitor = replace(bench.monitor, history=24 * HOUR, final_timeout=48 * HOUR)
+    bench.monitor = replace(bench.monitor, lookback=24 * HOUR, final_timeout=48 * HOUR)
     bench.put(0.4, 0.4)
     bench.judge(later=49 * HOUR)
     assert kinds(bench) == ["firing"]

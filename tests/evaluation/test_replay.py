@@ -123,7 +123,7 @@ def test_people_read_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) 
 def test_labels_that_stay_away_for_a_day_are_told_to_on_call_and_said_to_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = configured(tmp_path, "    drift: {notify_data: [log]}\n")
+    config = configured(tmp_path, "    drift: {data_channels: [log]}\n")
     store = new_store(config.store.url)
     put(store, config.monitors[0], Ranking.of(40, peak=900).since(35, 37, coverage=0.2).draw())
     store.close()
@@ -187,7 +187,7 @@ def test_another_configuration_is_tried_on_the_same_store(folder: Path, capsys: 
 def test_the_store_of_another_configuration_can_be_named(
     folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    configured(tmp_path, "    drift: {false_alarms: 20}\n")
+    configured(tmp_path, "    drift: {false_alarm_budget: 20}\n")
     shown = printed(tmp_path, capsys, *SPAN, "--store-of", str(folder / "rankmon.yaml"))
     assert "verdict degraded, 20 in 90 d" in shown
 
@@ -367,7 +367,9 @@ def iso_time(instant: int) -> str:
 
 def watched() -> Monitor:
     rule = Rule("drop", parse("ndcg@3"), DAY, Drop(0.05, 0.03, True, Baseline(trailing=7 * DAY)), 6 * HOUR, 6 * HOUR)
-    made = shop_monitor(["ndcg@3"], slices=(), alerts=(rule,), drift=Drift(parse("ndcg@3")), lateness=LATE, history=DAY)
+    made = shop_monitor(
+        ["ndcg@3"], slices=(), alerts=(rule,), drift=Drift(parse("ndcg@3")), lateness=LATE, lookback=DAY
+    )
     assert isinstance(made.recipe, Events)
     return replace(made, recipe=replace(made.recipe, attribution=HOUR))
 

@@ -175,7 +175,7 @@ def keep(bench: Bench, document: dict[str, Any]) -> None:
 
 def requested(bench: Bench) -> Notification:
     """The request that a daemon makes of the open incident."""
-    made = replace(bench.monitor, retrain_notify=("log",), history=60 * DAY)
+    made = replace(bench.monitor, retrain_notify=("log",), lookback=60 * DAY)
     with bench.store.hold("shop") as lease:
         judge(made, LAST + DAY, bench.store, lease, Telling({"log": ("log",)}, "", 1e9, True))
     with bench.store.reading() as connection:
@@ -299,7 +299,7 @@ def test_a_run_that_judges_everything_at_once_asks_with_the_fall_that_asks(tmp_p
 def test_a_run_that_comes_to_all_verdicts_at_once_asks_with_the_split_of_its_own(filled: Path, tmp_path: Path) -> None:
     drift = Drift(parse("ndcg@10"), "device", retrain=True)
     made = replace(bench_monitor(), alerts=(), drift=drift, notify=("log",), retrain_notify=("log",), retrain_after=0)
-    monitor = replace(made, history=60 * DAY)
+    monitor = replace(made, lookback=60 * DAY)
     store, source = new_store(f"sqlite:///{tmp_path}/store.db"), pull(monitor, f"sqlite:///{filled}/shop.db")
     with store.hold("shop") as lease:
         for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, BatchSize()):

@@ -48,7 +48,7 @@ sources:
 channels:
   inbox: {{webhook: {{url: "{inbox}"}}}}
   nowhere: {{webhook: {{url: "http://127.0.0.1:{closed}/"}}}}
-defaults: {{history: 9d, refresh: 2s}}
+defaults: {{lookback: 9d, refresh: 2s}}
 monitors:
 """
 MONITOR = """\
@@ -85,7 +85,7 @@ MONITOR = """\
 """
 VERDICTS = """\
     drift: {mix_by: device}
-    history: 18d
+    lookback: 18d
 """
 
 

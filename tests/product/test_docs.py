@@ -152,7 +152,7 @@ def test_every_piece_of_yaml_is_part_of_a_valid_configuration(block: str, tmp_pa
     for relation in (monitor["rankings"], monitor["relevance"].get("events", {})):
         if "select" in relation:
             relation.pop("table", None)
-    told = {name for key in ("notify", "notify_data") for name in drift_of(monitor).get(key, [])}
+    told = {name for key in ("notify", "data_channels") for name in drift_of(monitor).get(key, [])}
     whole.setdefault("channels", {}).update({n: {"webhook": {"url": "http://localhost/"}} for n in told})
     load(written(tmp_path, whole), SECRETS)
 

@@ -84,7 +84,7 @@ SAME: list[tuple[str, dict[str, Any]]] = [
     ("other windows", {"windows": (3600, 604_800)}),
     ("more slices, or more of their values", {"slices": (Slice("device", "device", 99), Slice("country", "c"))}),
     ("other delays", {"ingest_delay": 1, "lateness": 2, "final_timeout": 3, "refresh": 4, "deadline": 5}),
-    ("other limits", {"history": 1, "min_completeness": 0.5, "max_request_span": 5}),
+    ("other limits", {"lookback": 1, "min_completeness": 0.5, "max_request_span": 5}),
     ("labels and links for people", {"labels": (("team", "search"),), "runbook_url": "https://example.org"}),
     ("whether strays are counted", {"recipe": replace(CLICKS, count_unmatched=False)}),
     ("a query or a version that nothing goes by", {"rankings": replace(RANKINGS, query="q", model_version="v")}),

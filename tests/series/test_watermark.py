@@ -146,7 +146,7 @@ def reads_over_a_year(
 def test_over_a_year_of_ticks_a_bucket_is_read_a_few_times_and_then_no_more(
     attribution: int, silent_from: float
 ) -> None:
-    monitor = replace(MONITOR, recipe=Column("grade", attribution=attribution), history=6 * HOUR, windows=(HOUR,))
+    monitor = replace(MONITOR, recipe=Column("grade", attribution=attribution), lookback=6 * HOUR, windows=(HOUR,))
     rng, now, ticks = Random(1), float(START), []
     while now < END + YEAR:
         ticks.append(now)
@@ -158,7 +158,7 @@ def test_over_a_year_of_ticks_a_bucket_is_read_a_few_times_and_then_no_more(
 
 def test_a_bucket_that_the_timeout_made_final_is_read_just_once_more_when_the_source_is_back() -> None:
     ticks = (float(END + n * HOUR) for n in range(1, 90 * 24))
-    monitor = replace(MONITOR, history=6 * HOUR, windows=(HOUR,))
+    monitor = replace(MONITOR, lookback=6 * HOUR, windows=(HOUR,))
     reads = reads_over_a_year(monitor, START, ticks, silent_from=START + 60, back_at=END + 30 * DAY)
     assert [(r.final, r.mark) for r in reads[-3:]] == [(False, ""), (True, "awaited"), (True, "")]
     assert reads[-1].read_at == END + 30 * DAY
@@ -189,7 +189,7 @@ def test_a_monitor_that_is_new_reads_its_history_and_no_more() -> None:
 
 def test_a_longer_history_reads_what_lies_before() -> None:
     states = {s: BucketState(END, True) for s in range(END - 7 * DAY, END, HOUR)}
-    found = due_buckets(replace(MONITOR, history=8 * DAY), states, END + 300, END)
+    found = due_buckets(replace(MONITOR, lookback=8 * DAY), states, END + 300, END)
     assert found == list(range(END - 8 * DAY, END - 7 * DAY, HOUR))
 
 

@@ -47,7 +47,7 @@ MONITOR = """
         rules: [{{type: click, grade: 1}}]
         attribution: {attribution}
     measures: [{measures}]
-    history: 4d
+    lookback: 4d
     refresh: {refresh}
 """
 

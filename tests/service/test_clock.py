@@ -103,7 +103,7 @@ def pull(postgres_url: str) -> Pull:
         found,
         rankings=replace(rankings, time=TimeColumn(rankings.time.column)),
         recipe=replace(events, time=TimeColumn("occurred_at")),  # type: ignore[type-var]
-        max_quiet=HOUR,
+        stale_after=HOUR,
     )
     return Pull(monitor, Database("shop", sa.make_url(postgres_url), 30))
 

@@ -246,7 +246,7 @@ def test_where_no_event_is_waited_for_cycles_ask_from_the_newest_request_on(
 ) -> None:
     with sa.create_engine(shop_url).begin() as connection:
         connection.exec_driver_sql("CREATE TABLE judged AS SELECT query, item_id AS item, 1 AS grade FROM rankings")
-    monitor = replace(shop(drift=Drift(parse("ndcg@10")), history=7 * DAY), recipe=recipe)
+    monitor = replace(shop(drift=Drift(parse("ndcg@10")), lookback=7 * DAY), recipe=recipe)
     monitor = replace(monitor, rankings=replace(monitor.rankings, query="query"))
     driven = driver(monitor, shop_url, stores.new())
     asked = driven.source = Asked(driven.source)
@@ -258,7 +258,7 @@ def test_where_no_event_is_waited_for_cycles_ask_from_the_newest_request_on(
 def test_an_event_that_is_waited_for_is_looked_for_in_all_that_is_read_until_one_was_seen(
     shop_url: str, stores: Stores
 ) -> None:
-    driven = driver(shop(drift=Drift(parse("ndcg@10")), history=7 * DAY), shop_url, stores.new())
+    driven = driver(shop(drift=Drift(parse("ndcg@10")), lookback=7 * DAY), shop_url, stores.new())
     asked = driven.source = Asked(driven.source, hides_labels=True)
     for minutes in range(4):
         arrived = driven.at(SETTLED + 60 * minutes).arrived
@@ -271,7 +271,7 @@ def test_an_event_that_is_waited_for_is_looked_for_in_all_that_is_read_until_one
 def test_an_event_that_is_waited_for_no_more_does_not_have_cycles_look_back_to_it(
     shop_url: str, stores: Stores
 ) -> None:
-    driven = driver(shop(history=7 * DAY), shop_url, stores.new())
+    driven = driver(shop(lookback=7 * DAY), shop_url, stores.new())
     asked = driven.source = Asked(driven.source)
     newest = driven.at(SETTLED).arrived.request
     driven.store.record("shop", newest_label_at=START + HOUR)
@@ -288,7 +288,7 @@ def test_provisional_buckets_are_read_again_until_final_and_their_value_rises_th
     url = f"sqlite:///{tmp_path / 'live.db'}"
     engine = sa.create_engine(url)
     create_schema(engine)
-    monitor = shop(["dcg@10"], bucket=1800, history=DAY)
+    monitor = shop(["dcg@10"], bucket=1800, lookback=DAY)
     live, watched = driver(monitor, url, stores.new()), START + 19 * HOUR
     busy, at, seen = replace(SMALL, peak=60), BEGIN + timedelta(hours=17), []
     while at < BEGIN + timedelta(hours=26):
@@ -405,7 +405,7 @@ def test_a_source_that_is_away_for_a_while_costs_no_bucket(
 
 
 def test_after_a_long_downtime_the_gap_is_read_whole_and_in_bounded_steps(shop_url: str, stores: Stores) -> None:
-    monitor = replace(shop(), history=6 * HOUR, windows=(6 * HOUR,))
+    monitor = replace(shop(), lookback=6 * HOUR, windows=(6 * HOUR,))
     down = driver(monitor, shop_url, stores.new())
     down.at(START + 8 * HOUR)
     down.stride = BatchSize(most=12)
@@ -425,7 +425,7 @@ def test_rows_that_arrive_after_the_timeout_are_read_and_the_restatement_is_note
 ) -> None:
     url = f"sqlite:///{tmp_path / 'stalled.db'}"
     shutil.copy(filled, tmp_path / "stalled.db")
-    monitor, stalled_at, back_at = shop(history=2 * DAY), START + DAY, START + DAY + 40 * HOUR
+    monitor, stalled_at, back_at = shop(lookback=2 * DAY), START + DAY, START + DAY + 40 * HOUR
     calm = driver(monitor, url, stores.new())
     calm.at(back_at)
     stalled = driver(monitor, f"sqlite:///{without_rows_from(url, stalled_at, tmp_path)}", stores.new())
@@ -466,7 +466,7 @@ def of_one_server(url: str, folder: Path) -> Path:
 def test_rankings_that_come_after_their_bucket_is_final_are_read_and_noted(
     engine: Any, shop_url: str, tmp_path: Path, stores: Stores
 ) -> None:
-    monitor = replace(shop(["ndcg@10", "ctr"], history=2 * DAY), engine=engine)
+    monitor = replace(shop(["ndcg@10", "ctr"], lookback=2 * DAY), engine=engine)
     whole = driver(monitor, shop_url, stores.new())
     whole.at(SETTLED)
     late = driver(monitor, f"sqlite:///{of_one_server(shop_url, tmp_path)}", stores.new())
@@ -482,14 +482,14 @@ def test_rankings_that_come_after_their_bucket_is_final_are_read_and_noted(
 
 
 def test_rows_that_are_gone_are_not_asked_for_again(shop_url: str, stores: Stores) -> None:
-    driven = driver(shop(history=2 * DAY), shop_url, stores.new())
+    driven = driver(shop(lookback=2 * DAY), shop_url, stores.new())
     driven.at(SETTLED)
     purge(shop_url, SETTLED - DAY)
     assert [(o.due, o.late) for o in (driven.at(SETTLED + 60), driven.at(SETTLED + 120))] == [(0, 0), (0, 0)]
 
 
 def test_rows_are_counted_once_a_bucket_and_beyond_a_day_once_a_day() -> None:
-    settled, monitor = FinalizedUpTo(), shop(history=7 * DAY)
+    settled, monitor = FinalizedUpTo(), shop(lookback=7 * DAY)
     reach = [settled.count_from(SETTLED + i * 300.0, monitor) for i in range(13)]
     assert reach == [SETTLED - 7 * DAY, *[None] * 11, SETTLED + HOUR - DAY - final_age(monitor)]
     assert settled.count_from(SETTLED + DAY, monitor) == SETTLED + DAY - 7 * DAY
@@ -744,7 +744,7 @@ def test_a_clock_that_is_ahead_for_a_few_cycles_costs_no_label(jump: int, tmp_pa
     url = f"sqlite:///{tmp_path / 'live.db'}"
     engine = sa.create_engine(url)
     create_schema(engine)
-    live = driver(shop(history=DAY), url, stores.new())
+    live = driver(shop(lookback=DAY), url, stores.new())
     SMALL.advance(engine, at(START), at(START + 16 * HOUR))
     for now in range(START + 17 * HOUR, START + 40 * HOUR, HOUR):
         SMALL.advance(engine, at(now - HOUR), at(now))
@@ -865,7 +865,7 @@ def test_a_new_definition_does_not_go_by_how_new_the_old_one_s_table_was(shop_ur
 
 
 def test_slices_beyond_their_cap_end_up_in_other_whatever_the_stretches(shop_url: str, stores: Stores) -> None:
-    monitor = replace(shop(history=DAY), slices=(Slice("query", "query", max_values=3),))
+    monitor = replace(shop(lookback=DAY), slices=(Slice("query", "query", max_values=3),))
     calm, cut = (driver(monitor, shop_url, stores.new()) for _ in range(2))
     calm.at(SETTLED)
     cut.stride = BatchSize(most=1)

@@ -54,7 +54,7 @@ monitors:
         rules: [{{type: click, grade: 1}}, {{type: purchase, grade: 3}}]
         attribution: 3h
     measures: [ndcg@10, "ndcg(gain=exp2)@5", mrr@10]
-    history: 7d
+    lookback: 7d
     refresh: 1s
 """
 

@@ -39,7 +39,7 @@ MONITOR = replace(
     bucket=6 * HOUR,
     windows=(DAY,),
     slices=(Slice("device", "device", 3),),
-    history=50 * DAY,
+    lookback=50 * DAY,
 )
 
 
@@ -317,7 +317,7 @@ def test_the_commands_show_release_and_status_tell(tmp_path: Path, capsys: pytes
     path.write_text(path.read_text().replace("slices: [device]", dimension).replace("time: time}", time))
     config = load(path, {})
     store = new_store(config.store.url)
-    made = Bench(tmp_path, store, replace(config.monitors[0], history=50 * DAY))
+    made = Bench(tmp_path, store, replace(config.monitors[0], lookback=50 * DAY))
     made.serve(0, 1, "mobile", *JUNK, each=2)
     made.serve(1, 30, "mobile", *REAL)
     made.at(30)

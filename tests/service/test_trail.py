@@ -147,7 +147,7 @@ MINUTE = 60
 
 def hourly(width: int) -> Monitor:
     """A monitor of buckets of so many seconds, whose windows are of an hour."""
-    return watched(bucket=width, windows=(HOUR,), alerts=(HOURLY,), history=60 * DAY)
+    return watched(bucket=width, windows=(HOUR,), alerts=(HOURLY,), lookback=60 * DAY)
 
 
 def test_an_hour_that_fell_is_seen_in_the_last_days(store: Store) -> None:

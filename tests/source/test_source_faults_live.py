@@ -58,7 +58,7 @@ def watched(way: str) -> Monitor:
         ("ndcg@3", "mrr"),
         slices=(Slice("device", "device"),),
         engine=way,
-        history=END - START + 3600,
+        lookback=END - START + 3600,
     )
 
 

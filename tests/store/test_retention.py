@@ -344,7 +344,7 @@ def test_killed_anywhere_nothing_is_counted_twice_or_lost(store: Store, database
     ("monitor", "said"),
     [
         (MONITOR, "search: 1970-01-01 00:00 UTC to 1970-01-08 00:00 UTC was rolled up into coarser buckets"),
-        (FORGETFUL, "search: what is older than 1970-01-05 00:00 UTC is forgotten again, for retention.keep says so"),
+        (FORGETFUL, "search: what is older than 1970-01-05 00:00 UTC is forgotten again, for retention.retain says so"),
     ],
     ids=["rolled up", "forgotten"],
 )
@@ -368,7 +368,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def test_a_daemon_does_it_beside_its_cycles_and_shows_what_it_keeps(daemon: Daemon) -> None:
-    daemon.monitor_with(retention=Retention(8 * DAY, 5 * DAY), history=2 * DAY)
+    daemon.monitor_with(retention=Retention(8 * DAY, 5 * DAY), lookback=2 * DAY)
     for _ in range(3):
         daemon.clock.at += HOUR
         assert daemon.runner.run().error is None
@@ -400,11 +400,11 @@ NEEDED = (
 @pytest.mark.parametrize(
     ("retention", "said"),
     [
-        ("{keep: 30d}", f"keep: 30d is too young: needed are {NEEDED}; the least is 80d"),
+        ("{retain: 30d}", f"retain: 30d is too young: needed are {NEEDED}; the least is 80d"),
         ("{roll_up: {after: 35d}}", "roll_up.after: 35d is too young: needed are 42d that the page draws, "),
         (
-            "{keep: 80d, roll_up: {after: 80d}}",
-            "roll_up.after: 80d and a coarser bucket are more than keep (80d), so there would be none; raise keep",
+            "{retain: 80d, roll_up: {after: 80d}}",
+            "roll_up.after: 80d and a coarser bucket are more than retain (80d), so there would be none; raise retain",
         ),
         (
             "{roll_up: {after: 90d, to: 5h}}",
@@ -422,7 +422,7 @@ def test_what_cannot_be_kept_like_that_is_refused_with_the_reason(tmp_path: Path
 
 def test_what_is_old_enough_is_taken_also_from_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "rankmon.yaml"
-    text = CONFIG.format(folder=tmp_path) + "defaults:\n  retention: {keep: 400d, roll_up: {after: 80d, to: 7d}}\n"
+    text = CONFIG.format(folder=tmp_path) + "defaults:\n  retention: {retain: 400d, roll_up: {after: 80d, to: 7d}}\n"
     path.write_text(text, encoding="utf-8")
     (monitor,) = load(path, {}).monitors
     assert monitor.retention == Retention(400 * DAY, 80 * DAY, 7 * DAY)
@@ -433,7 +433,7 @@ def test_what_is_old_enough_is_taken_also_from_the_defaults(tmp_path: Path) -> N
     [
         ("", Retention(roll_up_after=400 * DAY)),
         ("    retention: {}\n", Retention()),
-        ("    retention: {keep: 500d}\n", Retention(500 * DAY)),
+        ("    retention: {retain: 500d}\n", Retention(500 * DAY)),
         ("    windows: [380d]\n", Retention(roll_up_after=459 * DAY)),
     ],
 )
@@ -451,13 +451,13 @@ LONG_RULE = Rule("r", parse("ndcg@10"), 7 * DAY, Drop(0.1, 0.1, True, Baseline(t
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"windows": (90 * DAY,)}, {"alerts": (LONG_RULE,)}, {"history": 300 * DAY}, {"final_timeout": 9 * DAY}],
+    [{}, {"windows": (90 * DAY,)}, {"alerts": (LONG_RULE,)}, {"lookback": 300 * DAY}, {"final_timeout": 9 * DAY}],
     ids=str,
 )
 def test_the_least_age_covers_all_that_cycles_look_at(changes: dict[str, Any]) -> None:
     monitor = replace(watched(), **changes)
     assert SPAN == DRAWN
-    assert least_age(monitor) >= max(reach(monitor), monitor.history) + monitor.final_timeout
+    assert least_age(monitor) >= max(reach(monitor), monitor.lookback) + monitor.final_timeout
     assert least_age(monitor) % DAY == 0
 
 

@@ -100,6 +100,6 @@ def opened(url: str) -> Iterator[Bench]:
     """With an empty store."""
     store = new_store(url, 20)
     plain = watched()
-    drift = Drift(plain.measures[0], mix_by="device", notify_data=("data",))
+    drift = Drift(plain.measures[0], mix_by="device", data_channels=("data",))
     yield Bench(store, replace(plain, drift=drift, notify=("team",), retrain_notify=("team",)), [])
     store.close()

@@ -44,7 +44,7 @@ def hacker_news(url: str, measures: Sequence[str] = ("ndcg@10",), windows: Seque
         ),
         measures=tuple(parse(m) for m in measures),
         windows=tuple(windows),
-        history=42 * DAY,
+        lookback=42 * DAY,
         refresh=1,
     )
 

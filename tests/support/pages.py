@@ -32,7 +32,7 @@ Value = Callable[[int, str], float | None]
 
 def watched(name: str = "search", **changes: Any) -> Monitor:
     """A monitor of one measure by device, with one rule."""
-    given: dict[str, Any] = {"alerts": (RULE,), "history": 60 * DAY} | changes
+    given: dict[str, Any] = {"alerts": (RULE,), "lookback": 60 * DAY} | changes
     return Monitor(name, "shop", RANKINGS, Column("grade"), (parse("ndcg@10"),), (Slice("device", "device"),), **given)
 
 

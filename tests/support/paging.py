@@ -33,7 +33,7 @@ MONITOR = replace(
     retrain_notify=("pipeline",),
     retrain_cooldown=12 * HOUR,
     retrain_after=0,
-    history=100_000 * HOUR,
+    lookback=100_000 * HOUR,
 )
 
 

@@ -293,12 +293,12 @@ def test_a_stale_source_and_a_failing_run(store: Store) -> None:
     assert "the source refuses &lt;script&gt;" in page(broken, FALL)
 
 
-def test_a_source_is_stale_once_it_is_silent_for_longer_than_max_quiet_and_not_before(store: Store) -> None:
+def test_a_source_is_stale_once_it_is_silent_for_longer_than_stale_after_and_not_before(store: Store) -> None:
     snapshot = snapshot_at(store, FALL)
-    quiet_at_night = replace(snapshot, monitor=replace(snapshot.monitor, max_quiet=10 * HOUR, deadline=DAY))
+    quiet_at_night = replace(snapshot, monitor=replace(snapshot.monitor, stale_after=10 * HOUR, deadline=DAY))
     assert words(quiet_at_night, FALL + 10 * HOUR) == [("ok", "OK")]
     assert words(quiet_at_night, FALL + 11 * HOUR) == [("stale", "Source stale: no request since 2022-01-17 23:58 UTC")]
-    never_quiet = replace(snapshot, monitor=replace(snapshot.monitor, max_quiet=HOUR // 2, deadline=DAY))
+    never_quiet = replace(snapshot, monitor=replace(snapshot.monitor, stale_after=HOUR // 2, deadline=DAY))
     assert [kind for kind, _ in words(never_quiet, FALL + HOUR)] == ["stale"]
 
 

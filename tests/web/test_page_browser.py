@@ -74,7 +74,7 @@ def front_page(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder = tmp_path_factory.mktemp("hn")
     url = f"sqlite:///{folder}/hn.db"
     hackernews.fill(url, shared / hackernews.FILE)
-    monitor: Monitor = replace(hacker_news(url), alerts=(DROP,), history=43 * DAY)
+    monitor: Monitor = replace(hacker_news(url), alerts=(DROP,), lookback=43 * DAY)
     app = App(config(folder, {"hn": url}, [monitor]), ReplayClock(LAST + 3 * HOUR, 0))
     app.prepare()
     assert app.runners["hn"].run().error is None

@@ -78,7 +78,7 @@ def _told(monitor: Monitor, rule: Rule) -> str:
     """Who hears of a rule that fires."""
     if monitor.paging == "prometheus":
         return "paged by Prometheus"
-    owners = () if monitor.drift is None or not rule.is_about_data else monitor.drift.notify_data
+    owners = () if monitor.drift is None or not rule.is_about_data else monitor.drift.data_channels
     return f"tells {', '.join(owners or monitor.notify)}"
 
 
@@ -174,9 +174,9 @@ def _ask(monitor: Monitor, database: Database) -> Freshness:
     from monitor.source.choice import open_source
 
     now, pull = time.time(), open_source(monitor, database)
-    fresh = pull.freshness(now - monitor.history, now)
+    fresh = pull.freshness(now - monitor.lookback, now)
     pull.read(int(now) - 1, int(now))
-    age = f"no request in {format_duration(monitor.history)}"
+    age = f"no request in {format_duration(monitor.lookback)}"
     if fresh.newest is not None:
         age = f"newest request is {lasting(int(now - fresh.newest))} old"
     ahead = f", {fresh.future_rows} rows dated in the future" if fresh.future_rows else ""

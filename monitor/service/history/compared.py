@@ -77,7 +77,7 @@ def compare(
 ) -> Comparison:
     """How the slices stand at `end`: against the baseline of the rule that judges the same, else the week before.
 
-    Where `history` does not reach back as far, against the window before.
+    Where `lookback` does not reach back as far, against the window before.
 
     Args:
         fell_at: when the open incident began, seconds; what came since is nothing to compare with.
