@@ -26,7 +26,7 @@ from monitor.drift.settings import Settings
 from monitor.drift.state import Recent, State
 from monitor.drift.steps import follow, least_decay
 from monitor.drift.tolerance import Misses
-from monitor.drift.verdicts import Change, Verdict
+from monitor.drift.verdicts import AlarmChange, Verdict
 
 MOST_OF_REFERENCE = 2
 """Lengths of a reference that are kept while an alarm keeps it from being fitted on."""
@@ -69,7 +69,7 @@ def judge(settings: Settings, state: State | None, hours: Hours) -> tuple[list[V
 
 def _ready(
     settings: Settings, was: State | None, slices: tuple[str, ...], start: int
-) -> tuple[State, tuple[Change, ...]]:
+) -> tuple[State, tuple[AlarmChange, ...]]:
     """The state before a block that begins at `start`, and the alarms that went with what they rested on."""
     if was is None:
         return State.begin(settings, start, slices), ()
@@ -91,10 +91,12 @@ def _ready(
     return after, _withdrawn(state, after)
 
 
-def _withdrawn(before: State, after: State) -> tuple[Change, ...]:
+def _withdrawn(before: State, after: State) -> tuple[AlarmChange, ...]:
     """The alarms that are open no more, as what they rested on is gone."""
     names = ("", *before.slices)
-    return tuple(Change(names[u], "withdrawn") for u in np.flatnonzero(before.standing.open & ~after.standing.open))
+    return tuple(
+        AlarmChange(names[u], "withdrawn") for u in np.flatnonzero(before.standing.open & ~after.standing.open)
+    )
 
 
 def _new_day(settings: Settings, state: State, day: int) -> State:

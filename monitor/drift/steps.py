@@ -19,7 +19,7 @@ from monitor.drift.series import DAY, Bools, Floats, Hours, all_of, ratio, some
 from monitor.drift.settings import Settings
 from monitor.drift.state import Mix, Recent, State
 from monitor.drift.troubles import Troubles
-from monitor.drift.verdicts import SLICE_KINDS, Alarm, Change, Kind, Verdict
+from monitor.drift.verdicts import SLICE_KINDS, Alarm, AlarmChange, Kind, Verdict
 
 LEAST_OF_DAY = 10
 """Requests of a slice that a day must usually bring, for none of them to say that it is gone."""
@@ -197,23 +197,23 @@ class _Going:
             self._mix = Mix(over, under, abs(over) > least * under)
             self._is_shifted |= self._mix.is_shifted
 
-    def _changes(self, row: int, before: Standing, gone: tuple[int, ...]) -> tuple[Change, ...]:
+    def _changes(self, row: int, before: Standing, gone: tuple[int, ...]) -> tuple[AlarmChange, ...]:
         """The alarms that opened or closed; of those that closed, `gone` had nothing left to be about."""
         now = self._standing
         moved = before.opened_at != now.opened_at
         return tuple(
-            Change(self._names[unit], "firing")
+            AlarmChange(self._names[unit], "firing")
             if now.opened_at[unit]
-            else Change(self._names[unit], "withdrawn")
+            else AlarmChange(self._names[unit], "withdrawn")
             if unit in gone
             else self._resolved(row, unit)
             for unit in np.flatnonzero(moved).tolist()
         )
 
-    def _resolved(self, row: int, unit: int) -> Change:
+    def _resolved(self, row: int, unit: int) -> AlarmChange:
         means, tolerated = _means(self._standing.risen[unit]), float(self._found.noise.tolerated[unit])
         below = self._below(row, unit, *means[:2])
-        return Change(self._names[unit], "resolved", self._back_since(unit), *means, tolerated, below)
+        return AlarmChange(self._names[unit], "resolved", self._back_since(unit), *means, tolerated, below)
 
     def _below(self, row: int, unit: int, value: float | None, expected: float | None) -> float | None:
         """Relative change of a unit's mean from the reference, whose level was another one.
@@ -293,7 +293,7 @@ class _Going:
 
     # ---- what there is to say --------------------------------------------------------------------------------------
 
-    def _verdict(self, row: int, kind: Kind | None, changes: tuple[Change, ...], found: Split | None) -> Verdict:
+    def _verdict(self, row: int, kind: Kind | None, changes: tuple[AlarmChange, ...], found: Split | None) -> Verdict:
         day, known = self._day[row], self._found
         alarms_open = self._alarms()
         is_known = self._was.settled and day[gates.JUDGED] > 0

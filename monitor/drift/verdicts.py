@@ -68,7 +68,7 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AlarmChange:
     """An alarm that opened or closed at this step; `withdrawn` as its baseline or its slice is there no more.
 
     Attributes:
@@ -165,7 +165,7 @@ class Verdict:
     end: int
     kind: Kind
     alarms: tuple[Alarm, ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[AlarmChange, ...] = ()
     pending: tuple[str, ...] = ()
     observed: float | None = None
     expected: float | None = None

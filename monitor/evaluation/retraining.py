@@ -25,7 +25,7 @@ from monitor.messages.notification import key
 from monitor.messages.words import lasting, utc
 from monitor.series import partials as b
 from monitor.series.windows import History
-from monitor.service.diagnosing import Unsaved, first_fired, stored_part, subject
+from monitor.service.diagnosing import UnsavedEvaluation, first_fired, stored_part, subject
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
 from monitor.store.verdicts import BaselineReset
@@ -138,7 +138,9 @@ def accepted(monitor: Monitor, store: Store) -> list[BaselineReset]:
     return [] if monitor.drift is None else begun_anew(monitor, monitor.drift, store)
 
 
-def evidence(monitor: Monitor, current: StoredIncident, end: int, unsaved: Unsaved, store: Store) -> dict[str, Any]:
+def evidence(
+    monitor: Monitor, current: StoredIncident, end: int, unsaved: UnsavedEvaluation, store: Store
+) -> dict[str, Any]:
     """What a request to retrain rests on, as JSON data; neither texts of queries nor ids of requests are in it.
 
     Args:

@@ -18,7 +18,7 @@ from monitor.evaluation.work import GONE, Followed, Result, Work
 from monitor.messages.notification import About, Kind, Notification, key, notification
 from monitor.messages.words import CALLED
 from monitor.series.finality import final_age
-from monitor.service.diagnosing import Unsaved
+from monitor.service.diagnosing import UnsavedEvaluation
 from monitor.store import Store
 from monitor.store.alerts import Judgement, StoredIncident, Transition
 from monitor.types import Monitor
@@ -208,7 +208,7 @@ def _asking(
     about, drift = _about(work.monitor, telling, last), result.followed.drift
     asked = notification("retrain", about, current.incident, current.findings, number)
     verdicts = () if drift is None else drift.verdicts
-    unsaved = Unsaved(steps, result.since if result.anew else math.inf, verdicts)
+    unsaved = UnsavedEvaluation(steps, result.since if result.anew else math.inf, verdicts)
     return replace(asked, evidence=evidence(work.monitor, current, work.end, unsaved, store))
 
 

@@ -4,7 +4,7 @@ It does not reload by itself: that would close what a reader has opened and move
 instead, beside a link to load it anew.
 """
 
-from monitor.page.pages import Pictured, render, render_monitor
+from monitor.page.pages import PageSource, render, render_monitor
 from monitor.page.words import ago, utc
 
-__all__ = ["Pictured", "ago", "render", "render_monitor", "utc"]
+__all__ = ["PageSource", "ago", "render", "render_monitor", "utc"]

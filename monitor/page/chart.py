@@ -130,7 +130,7 @@ def _grid(frame: _Frame, step: float) -> list[str]:
 
 
 def _shade(frame: _Frame, shade: Shade) -> str:
-    left, right = _edges(frame, Stretch(shade.since, shade.until, ""))
+    left, right = _edges(frame, ShadedPeriod(shade.since, shade.until, ""))
     top, bottom = frame.y(frame.high), frame.y(frame.low)
     box = f'x="{left:.1f}" width="{max(right - left, 1):.1f}" y="{top:.1f}" height="{bottom - top:.1f}"'
     return f'<rect {box} fill="{shade.colour}" fill-opacity=".14"/>'
@@ -142,7 +142,7 @@ def _lanes(frame: _Frame, lanes: Sequence[Lane]) -> list[str]:
         y = frame.y(frame.low) + LANE * i + 5
         found.append(f'<rect x="{MARGIN_LEFT}" width="{right - MARGIN_LEFT}" y="{y:.1f}" height="8" fill="#f1f3f7"/>')
         for bar in lane.bars:
-            left, end = _edges(frame, Stretch(bar.since, bar.until, ""))
+            left, end = _edges(frame, ShadedPeriod(bar.since, bar.until, ""))
             box = f'x="{left:.1f}" width="{max(end - left, 1.5):.1f}" y="{y:.1f}" height="8"'
             found.append(f'<rect {box} fill="{bar.colour}"/>')
         found.append(f'<text x="{right + 6}" y="{y + 8:.1f}" fill="#1d2330">{escape(lane.name)}</text>')
@@ -215,7 +215,7 @@ _MOST_TICKS = 6
 
 
 @dataclass(frozen=True)
-class Stretch:
+class ShadedPeriod:
     """A span of time to be shaded, [since, until] in seconds since 1970, with the words over it.
 
     Attributes:
@@ -246,7 +246,7 @@ class Plot:
     line: Line
     step: int
     limits: Sequence[tuple[str, Sequence[float | None]]] = ()
-    stretches: Sequence[Stretch] = ()
+    stretches: Sequence[ShadedPeriod] = ()
     provisional: tuple[int, float] | None = None
 
     @property
@@ -400,7 +400,7 @@ def _labels(frame: _Frame, step: float, shown: Plot) -> list[str]:
     return found + [_words(frame, stretch, stretch is told[-1]) for stretch in told]
 
 
-def _words(frame: _Frame, stretch: Stretch, is_newest: bool) -> str:
+def _words(frame: _Frame, stretch: ShadedPeriod, is_newest: bool) -> str:
     """Over the middle of a stretch, or from its outer edge where there would be no room."""
     x, anchor = _anchor(*(x / frame.width for x in _edges(frame, stretch)))
     words, other = escape(stretch.words), "" if is_newest else " other"
@@ -424,7 +424,7 @@ def room_for_words(left: float, right: float, width: float) -> tuple[float, floa
     return begin, begin + width
 
 
-def _edges(frame: _Frame, stretch: Stretch) -> tuple[float, float]:
+def _edges(frame: _Frame, stretch: ShadedPeriod) -> tuple[float, float]:
     """Where a stretch begins and ends within the frame."""
     since, until = (frame.x(min(max(t, frame.since), frame.until)) for t in (stretch.since, stretch.until))
     return since, until

@@ -11,11 +11,12 @@ from markupsafe import Markup
 from monitor.conditions.rules import Rule
 from monitor.measures.measure import Measure
 from monitor.messages.words import lasting
-from monitor.page.chart import Line, Plot, Stretch, plot, room_for_words, spark
+from monitor.page.chart import Line, Plot, ShadedPeriod, plot, room_for_words, spark
 from monitor.page.state import overall_point
 from monitor.page.words import caption, change, number, percent, signed, utc
 from monitor.series.windows import Point, SliceKey
-from monitor.service.history import Compared, Trail, TrailPoint
+from monitor.service.history import HistoryPoint, SeriesHistory
+from monitor.service.slice_comparison import ComparedSlice
 from monitor.service.snapshot import MonitorSnapshot, Series, StoredIncident
 from monitor.types import OVERALL, format_duration
 
@@ -28,28 +29,28 @@ LEAST_HEIGHT = 0.1
 
 
 @dataclass(frozen=True)
-class Budget:
+class DrawingBudget:
     """How much of each figure is drawn, so that a page stays small: points of a plot, and slices."""
 
     points: int
     slices: int
 
     @classmethod
-    def of(cls, figures: int) -> Budget:
+    def of(cls, figures: int) -> DrawingBudget:
         """For a page with so many figures."""
         return cls(max(FEWEST_POINTS, 2000 // max(figures, 1)), max(3, min(MOST_SLICES, 150 // max(figures, 1))))
 
 
-def figures(snapshot: MonitorSnapshot, budget: Budget) -> list[dict[str, Any]]:
+def figures(snapshot: MonitorSnapshot, budget: DrawingBudget) -> list[dict[str, Any]]:
     """One for each trail that has something to show; those that a rule judges first."""
     series: dict[tuple[Measure | None, int], Series] = {(s.measure, s.length): s for s in snapshot.series}
-    drawable = [t for t in snapshot.trails if any(p.value is not None for p in thinned(t, budget.points))]
+    drawable = [t for t in snapshot.histories if any(p.value is not None for p in thinned(t, budget.points))]
     ordered = sorted(drawable, key=lambda t: not t.rules)
     return [_figure(i, t, series.get((t.measure, t.window)), snapshot, budget) for i, t in enumerate(ordered)]
 
 
 def _figure(
-    index: int, trail: Trail, series: Series | None, snapshot: MonitorSnapshot, budget: Budget
+    index: int, trail: SeriesHistory, series: Series | None, snapshot: MonitorSnapshot, budget: DrawingBudget
 ) -> dict[str, Any]:
     provisional = _provisional(series)
     shown = _plot(f"plot:{snapshot.monitor.name}:{index}", trail, provisional, snapshot, budget.points)
@@ -80,7 +81,7 @@ def _provisional(series: Series | None) -> Point | None:
     return next((p for p in points if (p.dimension, p.slice) == OVERALL), None)
 
 
-def _newest_limits(trail: Trail) -> Sequence[tuple[float | None, float | None]]:
+def _newest_limits(trail: SeriesHistory) -> Sequence[tuple[float | None, float | None]]:
     return trail.newest.limits if trail.newest is not None else [(None, None)] * len(trail.rules)
 
 
@@ -96,7 +97,7 @@ def _rule_words(rule: Rule, limits: tuple[float | None, float | None]) -> str:
 # ---- the plots -------------------------------------------------------------------------------------------------------
 
 
-def _plot(ident: str, trail: Trail, provisional: Point | None, snapshot: MonitorSnapshot, most: int) -> Plot:
+def _plot(ident: str, trail: SeriesHistory, provisional: Point | None, snapshot: MonitorSnapshot, most: int) -> Plot:
     points, title = thinned(trail, most), f"{trail.judged} over {format_duration(trail.window)}"
     return Plot(
         ident,
@@ -111,7 +112,7 @@ def _plot(ident: str, trail: Trail, provisional: Point | None, snapshot: Monitor
 
 
 def _recent(
-    ident: str, trail: Trail | None, provisional: Point | None, snapshot: MonitorSnapshot, most: int
+    ident: str, trail: SeriesHistory | None, provisional: Point | None, snapshot: MonitorSnapshot, most: int
 ) -> dict[str, Any] | None:
     """The last of a trail finely; None where the trail is fine enough itself, or nothing is known of that time."""
     if trail is None or all(p.value is None for p in thinned(trail, most)):
@@ -127,11 +128,11 @@ def _recent(
     }
 
 
-def _thinning(trail: Trail, most: int) -> int:
+def _thinning(trail: SeriesHistory, most: int) -> int:
     return -(-len(trail.points) // most) if trail.points else 1
 
 
-def thinned(trail: Trail, most: int) -> list[TrailPoint]:
+def thinned(trail: SeriesHistory, most: int) -> list[HistoryPoint]:
     """At most so many points, still on an even grid, and the newest."""
     every = trail.step * _thinning(trail, most)
     kept = [p for p in trail.points if p.end % every == 0]
@@ -139,13 +140,13 @@ def thinned(trail: Trail, most: int) -> list[TrailPoint]:
     return [*kept, *(p for p in last if not kept or p.end > kept[-1].end)]
 
 
-def columns(points: Sequence[TrailPoint]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], Sequence[Any]]:
+def columns(points: Sequence[HistoryPoint]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], Sequence[Any]]:
     """(ends, values, lower, upper)."""
     at, value, lower, upper = zip(*((p.end, p.value, p.lower, p.upper) for p in points), strict=True)
     return at, value, lower, upper
 
 
-def _limits(trail: Trail, points: Sequence[TrailPoint]) -> list[tuple[str, Sequence[float | None]]]:
+def _limits(trail: SeriesHistory, points: Sequence[HistoryPoint]) -> list[tuple[str, Sequence[float | None]]]:
     found: list[tuple[str, Sequence[float | None]]] = []
     for i in range(len(trail.rules)):
         for name, which in (("baseline", 0), ("threshold", 1)):
@@ -159,11 +160,11 @@ CAPTION = 0.35
 """Of a plot's width, what the words over an incident take."""
 
 
-def stretches(trail: Trail, incidents: Sequence[StoredIncident]) -> list[Stretch]:
+def stretches(trail: SeriesHistory, incidents: Sequence[StoredIncident]) -> list[ShadedPeriod]:
     """The incidents in the time of a trail, oldest first. Words stand over those that leave room for them."""
     drawn = trail.drawn
     first, last = drawn[0].end, drawn[-1].end
-    found: list[Stretch] = []
+    found: list[ShadedPeriod] = []
     free = 1.0
     for incident in (s.incident for s in incidents):
         until = last if incident.closed_at is None else incident.closed_at
@@ -172,12 +173,12 @@ def stretches(trail: Trail, incidents: Sequence[StoredIncident]) -> list[Stretch
         begin, end = ((at - first) / (last - first) for at in (max(incident.began_at, first), min(until, last)))
         left, right = room_for_words(begin, end, CAPTION)
         has_room = right <= free
-        found.append(Stretch(incident.began_at, until, caption(incident) if has_room else ""))
+        found.append(ShadedPeriod(incident.began_at, until, caption(incident) if has_room else ""))
         free = left if has_room else free
     return found[::-1]
 
 
-def summary(trail: Trail, incidents: Sequence[StoredIncident]) -> str:
+def summary(trail: SeriesHistory, incidents: Sequence[StoredIncident]) -> str:
     """What the plot shows, in words."""
     known = [(p.value, p.end) for p in trail.drawn if p.value is not None]
     (low, low_at), (high, high_at), (last, last_at) = min(known), max(known), known[-1]
@@ -189,7 +190,7 @@ def summary(trail: Trail, incidents: Sequence[StoredIncident]) -> str:
     )
 
 
-def overview_spark(trail: Trail) -> Markup:
+def overview_spark(trail: SeriesHistory) -> Markup:
     """The trail as a small line, whose height is a tenth of its level at least."""
     values = [p.value for p in thinned(trail, FEWEST_POINTS)]
     known = [v for v in values if v is not None]
@@ -203,7 +204,7 @@ def overview_spark(trail: Trail) -> Markup:
 # ---- slices ----------------------------------------------------------------------------------------------------------
 
 
-def _slices(trail: Trail, series: Series | None, most: int) -> dict[str, Any]:
+def _slices(trail: SeriesHistory, series: Series | None, most: int) -> dict[str, Any]:
     if series is None or not series.comparison.slices:
         return {"slices": [], "against": "", "more_slices": 0}
     found = series.comparison.slices
@@ -227,7 +228,7 @@ def _slices(trail: Trail, series: Series | None, most: int) -> dict[str, Any]:
     return {"slices": rows, "against": series.comparison.against, "more_slices": len(found) - len(rows)}
 
 
-def _before(one: Compared) -> str:
+def _before(one: ComparedSlice) -> str:
     """What a slice was; of a new one since when it is there, and how it compares with the others in the same hours."""
     if one.since is None:
         return number(one.before)
@@ -236,11 +237,11 @@ def _before(one: Compared) -> str:
     return f"new since {utc(one.since)}; {others}{' in the same hours' * (one.others is not None)}{apart}"
 
 
-def _known(trail: Trail, key: SliceKey) -> list[float]:
+def _known(trail: SeriesHistory, key: SliceKey) -> list[float]:
     return [values[key] for _, values in trail.slices if key in values]
 
 
-def _slice_spark(trail: Trail, key: SliceKey, spread: float) -> Markup:
+def _slice_spark(trail: SeriesHistory, key: SliceKey, spread: float) -> Markup:
     """Around its own middle, but with the same height for the same change as its neighbours."""
     known = _known(trail, key)
     if not known:

@@ -11,9 +11,9 @@ from monitor.conditions.verdict_hours import judged
 from monitor.conditions.verdict_words import NAMES
 from monitor.drift.verdicts import Drawn
 from monitor.messages.words import lasting
-from monitor.page.chart import Line, Plot, Stretch, plot
+from monitor.page.chart import Line, Plot, ShadedPeriod, plot
 from monitor.page.words import caption, change, number, utc
-from monitor.service.history import JudgedTrail, Spell
+from monitor.service.history import VerdictHistory, VerdictPeriod
 from monitor.service.snapshot import MonitorSnapshot
 from monitor.types import format_duration
 
@@ -25,7 +25,7 @@ LASTING = frozenset({"positions_missing", "labels_suspect", "labels_collapsed", 
 
 def judged_figure(snapshot: MonitorSnapshot, most: int) -> dict[str, Any] | None:
     """What the verdicts rest on, with at most so many points; None where there is nothing to draw yet."""
-    trail, drift = snapshot.judged, snapshot.monitor.drift
+    trail, drift = snapshot.verdict_history, snapshot.monitor.drift
     points = [] if trail is None else _thinned(trail, most)
     known = [p for p in points if p.observed is not None]
     if trail is None or drift is None or not known:
@@ -40,7 +40,7 @@ def judged_figure(snapshot: MonitorSnapshot, most: int) -> dict[str, Any] | None
         [("baseline", [p.expected for p in points])],
         [
             s
-            for s in (*_incidents(snapshot, points[-1].end), *_spells(trail))
+            for s in (*_incidents(snapshot, points[-1].end), *_periods(trail))
             if s.until > points[0].end and s.since < points[-1].end
         ],
     )
@@ -58,16 +58,16 @@ def judged_figure(snapshot: MonitorSnapshot, most: int) -> dict[str, Any] | None
     }
 
 
-def _thinning(trail: JudgedTrail, most: int) -> int:
+def _thinning(trail: VerdictHistory, most: int) -> int:
     return max(1, -(-len(trail.drawn) // most))
 
 
-def _thinned(trail: JudgedTrail, most: int) -> list[Drawn]:
+def _thinned(trail: VerdictHistory, most: int) -> list[Drawn]:
     every = trail.step * _thinning(trail, most)
     return [p for p in trail.drawn[:-1] if p.end % every == 0] + list(trail.drawn[-1:])
 
 
-def _summary(trail: JudgedTrail, last: Drawn) -> str:
+def _summary(trail: VerdictHistory, last: Drawn) -> str:
     against = "" if last.expected is None else f", {number(last.expected)} expected of the same hours at the same mix"
     troubles, mixes = len(trail.troubles), len(trail.mixes)
     said = [
@@ -82,23 +82,23 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _incidents(snapshot: MonitorSnapshot, now: int) -> Iterator[Stretch]:
+def _incidents(snapshot: MonitorSnapshot, now: int) -> Iterator[ShadedPeriod]:
     """Those on the quality, oldest first; what is open goes on until `now`, seconds."""
     for incident in (s.incident for s in reversed(snapshot.incidents) if s.incident.matter == "quality"):
         until = now if incident.closed_at is None else incident.closed_at
         words = caption(incident) if incident.is_open and incident.began_at < now else ""
-        yield Stretch(incident.began_at, until, words)
+        yield ShadedPeriod(incident.began_at, until, words)
 
 
-def _spells(trail: JudgedTrail) -> Iterator[Stretch]:
+def _periods(trail: VerdictHistory) -> Iterator[ShadedPeriod]:
     for spell in trail.troubles:
-        yield Stretch(spell.since, spell.until, "", "trouble")
+        yield ShadedPeriod(spell.since, spell.until, "", "trouble")
         if spell.kind in LASTING:
-            yield Stretch(spell.until, spell.until + DAY - trail.width, "", "blurred")
-    yield from (Stretch(s.since, s.until, "", "mix") for s in trail.mixes)
+            yield ShadedPeriod(spell.until, spell.until + DAY - trail.width, "", "blurred")
+    yield from (ShadedPeriod(s.since, s.until, "", "mix") for s in trail.mixes)
 
 
-def _told(trail: JudgedTrail, dimension: str | None) -> Iterator[dict[str, str]]:
+def _told(trail: VerdictHistory, dimension: str | None) -> Iterator[dict[str, str]]:
     """The newest troubles and shifts in words, the newest first."""
     newest = trail.newest
     for spell in sorted((*trail.troubles, *trail.mixes), key=lambda s: s.since, reverse=True)[:MOST_SPELLS]:
@@ -111,5 +111,5 @@ def _told(trail: JudgedTrail, dimension: str | None) -> Iterator[dict[str, str]]
         }
 
 
-def _mix(spell: Spell, dimension: str | None) -> str:
+def _mix(spell: VerdictPeriod, dimension: str | None) -> str:
     return f"the mix of {dimension} moved the mean by {change(spell.effect)} at the most; no page"

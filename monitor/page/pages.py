@@ -22,9 +22,9 @@ from monitor.conditions.verdict_hours import judged
 from monitor.conditions.verdict_words import NAMES, beginning, decayed, not_judged, topic
 from monitor.messages.notification import About, notification
 from monitor.messages.words import command, counted, lasting, over_the_last
-from monitor.page.figures import Budget, figures, overview_spark
+from monitor.page.figures import DrawingBudget, figures, overview_spark
 from monitor.page.judged import judged_figure
-from monitor.page.state import State, coverage_of, main_trail, overall_point, states_of
+from monitor.page.state import MonitorState, coverage_of, main_history, overall_point, states_of
 from monitor.page.words import ago, change, number, percent, utc
 from monitor.service.snapshot import Board, MonitorSnapshot, Series, StoredIncident, bad_for
 from monitor.types import OVERALL, format_duration
@@ -35,7 +35,7 @@ MOST_FIGURES = 12
 MOST_INCIDENTS = 10
 
 
-class Pictured(Protocol):
+class PageSource(Protocol):
     """What the page shows."""
 
     clock: Clock
@@ -67,7 +67,7 @@ _TEMPLATES.filters.update(ago=ago, utc=utc, duration=format_duration, number=num
 _TEMPLATES.filters.update(counted=counted)
 
 
-def render(served: Pictured) -> str:
+def render(served: PageSource) -> str:
     """The landing page: every monitor, the worst first, in full if there are few."""
     now, snapshots = served.clock.now(), served.board.snapshots
     count = sum(_plots(s) for s in snapshots.values())
@@ -77,7 +77,7 @@ def render(served: Pictured) -> str:
     lines = [
         _line(snapshots[n], states[n], now, f"monitors/{quote(n, safe='')}" if is_short else f"#{n}") for n in ordered
     ]
-    budget = Budget.of(count)
+    budget = DrawingBudget.of(count)
     return _page(
         served,
         now,
@@ -88,22 +88,22 @@ def render(served: Pictured) -> str:
     )
 
 
-def render_monitor(served: Pictured, name: str) -> str | None:
+def render_monitor(served: PageSource, name: str) -> str | None:
     """One monitor in full; None if there is none of that name."""
     now, snapshot = served.clock.now(), served.board.snapshots.get(name)
     if snapshot is None:
         return None
     states = states_of(snapshot, now, served.clock.speed)
-    article = _article(snapshot, states, served, now, Budget.of(_plots(snapshot)))
+    article = _article(snapshot, states, served, now, DrawingBudget.of(_plots(snapshot)))
     return _page(served, now, lines=[], anchors=False, monitors=[article], root="../")
 
 
 def _plots(snapshot: MonitorSnapshot) -> int:
     """How many of them a monitor's series take."""
-    return sum(1 if t.recent is None else 2 for t in snapshot.trails)
+    return sum(1 if t.recent is None else 2 for t in snapshot.histories)
 
 
-def _page(served: Pictured, now: float, **parts: Any) -> str:
+def _page(served: PageSource, now: float, **parts: Any) -> str:
     template = _TEMPLATES.get_template("index.html")
     told = {
         "notice": served.notice,
@@ -114,9 +114,9 @@ def _page(served: Pictured, now: float, **parts: Any) -> str:
     return template.render(version=__version__, now=utc(now, seconds=True), **told, **parts)
 
 
-def _line(snapshot: MonitorSnapshot, states: Sequence[State], now: float, link: str) -> dict[str, Any]:
+def _line(snapshot: MonitorSnapshot, states: Sequence[MonitorState], now: float, link: str) -> dict[str, Any]:
     """One line of the overview."""
-    trail, newest_at = main_trail(snapshot), snapshot.progress.newest_source_at
+    trail, newest_at = main_history(snapshot), snapshot.progress.newest_source_at
     newest = None if trail is None else trail.newest
     return {
         "name": snapshot.monitor.name,
@@ -131,7 +131,7 @@ def _line(snapshot: MonitorSnapshot, states: Sequence[State], now: float, link: 
 
 
 def _article(
-    snapshot: MonitorSnapshot, states: Sequence[State], served: Pictured, now: float, budget: Budget
+    snapshot: MonitorSnapshot, states: Sequence[MonitorState], served: PageSource, now: float, budget: DrawingBudget
 ) -> dict[str, Any]:
     """All of one monitor."""
     monitor, progress, next_run = snapshot.monitor, snapshot.progress, served.next_run_at(snapshot.monitor.name)
@@ -261,7 +261,7 @@ def _verdict(snapshot: MonitorSnapshot, called: str) -> dict[str, str] | None:
 
 def _lowest(snapshot: MonitorSnapshot, incident: Incident, closed_at: int) -> str:
     """How far the main series fell in that time; empty where it is not known any more."""
-    trail = main_trail(snapshot)
+    trail = main_history(snapshot)
     known = [p for t in (trail, trail and trail.recent) if t is not None for p in t.points]
     inside = (p for p in known if incident.began_at <= p.end <= closed_at)
     lowest = min((p for p in inside if p.value is not None), key=lambda p: p.value or 0.0, default=None)

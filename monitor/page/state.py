@@ -10,7 +10,7 @@ from monitor.conditions.verdict_conditions import DEGRADED
 from monitor.conditions.verdict_words import NAMES
 from monitor.page.words import change, percent, utc
 from monitor.series.windows import Point
-from monitor.service.history import Trail
+from monitor.service.history import SeriesHistory
 from monitor.service.snapshot import MonitorSnapshot, Series, shown
 from monitor.types import OVERALL, Judgments
 
@@ -25,7 +25,7 @@ KINDS = ("critical", "warning", "info", "failing", "stale", "empty", "labels", "
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class MonitorState:
     """One thing that is so; `kind` is one of KINDS."""
 
     kind: str
@@ -54,7 +54,7 @@ class Coverage:
         return self.now is not None and (self.now == 0 or self.now < LABELS_FELL * (self.usual or 0))
 
 
-def states_of(snapshot: MonitorSnapshot, now: float, speed: float = 1.0) -> list[State]:
+def states_of(snapshot: MonitorSnapshot, now: float, speed: float = 1.0) -> list[MonitorState]:
     """All there is to say, the worst first; never empty. `now` in seconds of the data's clock, `speed` as it has."""
     found = [
         *_incident(snapshot),
@@ -64,59 +64,63 @@ def states_of(snapshot: MonitorSnapshot, now: float, speed: float = 1.0) -> list
         *_suspicion(snapshot),
     ]
     if not found and snapshot.not_judged_as:
-        found = [State("unwatched", f"Not judged yet: {snapshot.not_judged_as}")]
+        found = [MonitorState("unwatched", f"Not judged yet: {snapshot.not_judged_as}")]
     if not found and not snapshot.monitor.alerts and snapshot.monitor.drift is None:
-        found = [State("unwatched", "Running; no alert rules")]
-    return sorted(found or [State("ok", "OK")], key=lambda s: s.rank)
+        found = [MonitorState("unwatched", "Running; no alert rules")]
+    return sorted(found or [MonitorState("ok", "OK")], key=lambda s: s.rank)
 
 
-def _incident(snapshot: MonitorSnapshot) -> Iterator[State]:
+def _incident(snapshot: MonitorSnapshot) -> Iterator[MonitorState]:
     if snapshot.data_incident is not None:
         about = snapshot.data_incident.incident
         known = (NAMES[f.verdict] if f.verdict else "labels missing" for f in snapshot.data_incident.findings)
         names = dict.fromkeys(known)
         said = ", ".join(names) or "data"
-        yield State(about.severity, f"{said[:1].upper()}{said[1:]}, since {utc(about.began_at)}")
+        yield MonitorState(about.severity, f"{said[:1].upper()}{said[1:]}, since {utc(about.began_at)}")
     if snapshot.incident is not None:
         incident = snapshot.incident.incident
-        yield State(incident.severity, f"Firing, bad since {utc(incident.began_at)}")
+        yield MonitorState(incident.severity, f"Firing, bad since {utc(incident.began_at)}")
 
 
-def _freshness(snapshot: MonitorSnapshot, now: float, speed: float) -> Iterator[State]:
+def _freshness(snapshot: MonitorSnapshot, now: float, speed: float) -> Iterator[MonitorState]:
     monitor, progress, least = snapshot.monitor, snapshot.progress, LEAST_REAL_SILENCE * speed
     overdue = max(3 * monitor.refresh + monitor.deadline, least)
     if progress.last_error:
         last = progress.last_success_at
-        yield State("failing", "Failing; never succeeded" if last is None else f"Failing; last success {utc(last)}")
+        yield MonitorState(
+            "failing", "Failing; never succeeded" if last is None else f"Failing; last success {utc(last)}"
+        )
     elif progress.last_success_at is not None and now - progress.last_success_at > overdue:
-        yield State("failing", f"Not evaluated since {utc(progress.last_success_at)}")
+        yield MonitorState("failing", f"Not evaluated since {utc(progress.last_success_at)}")
     silence = max(monitor.ingest_delay + monitor.stale_after, least)
     if progress.newest_source_at is not None and now - progress.newest_source_at > silence:
-        yield State("stale", f"Source stale: no request since {utc(progress.newest_source_at)}")
+        yield MonitorState("stale", f"Source stale: no request since {utc(progress.newest_source_at)}")
 
 
-def _data(snapshot: MonitorSnapshot) -> Iterator[State]:
+def _data(snapshot: MonitorSnapshot) -> Iterator[MonitorState]:
     if all(overall_point(s, snapshot.monitor.min_completeness) is None for s in snapshot.series):
-        yield State("empty", "No data: no final window with enough of it read")
+        yield MonitorState("empty", "No data: no final window with enough of it read")
     coverage = coverage_of(snapshot)
     if coverage.has_fallen:
         usual = "" if coverage.usual is None else f", {percent(coverage.usual)} usually"
         is_judged = snapshot.verdict_kind == DEGRADED
         kind, words = ("note", "Fewer labels, as worse lists leave") if is_judged else ("labels", "Labels missing")
         have = "of items have a judgment" if coverage.by_items else "have one"
-        yield State(kind, f"{words}: {percent(coverage.now)} {have}{usual}")
+        yield MonitorState(kind, f"{words}: {percent(coverage.now)} {have}{usual}")
 
 
-def _mix(snapshot: MonitorSnapshot) -> Iterator[State]:
+def _mix(snapshot: MonitorSnapshot) -> Iterator[MonitorState]:
     if snapshot.verdict is not None and snapshot.verdict.mix_shifted and snapshot.monitor.drift is not None:
         effect = change(snapshot.verdict.mix_effect)
-        yield State("note", f"Mix shifted: {snapshot.monitor.drift.mix_by} moves the mean by {effect}; no page")
+        yield MonitorState("note", f"Mix shifted: {snapshot.monitor.drift.mix_by} moves the mean by {effect}; no page")
 
 
-def _suspicion(snapshot: MonitorSnapshot) -> Iterator[State]:
+def _suspicion(snapshot: MonitorSnapshot) -> Iterator[MonitorState]:
     since = [r.condition.since for r in snapshot.readings if r.condition.state == "pending" and r.condition.since]
     if since:
-        yield State("pending", f"Pending since {utc(min(since))}: fallen, but not yet for as long as the rule says")
+        yield MonitorState(
+            "pending", f"Pending since {utc(min(since))}: fallen, but not yet for as long as the rule says"
+        )
 
 
 def overall_point(series: Series, least: float) -> Point | None:
@@ -124,16 +128,16 @@ def overall_point(series: Series, least: float) -> Point | None:
     return next((p for p in shown(series, least) if (p.dimension, p.slice) == OVERALL), None)
 
 
-def main_trail(snapshot: MonitorSnapshot) -> Trail | None:
+def main_history(snapshot: MonitorSnapshot) -> SeriesHistory | None:
     """The one to look at first: what an alert rule judges, else the first measure over the window nearest to a day."""
-    judged = [t for t in snapshot.trails if t.rules and t.measure is not None]
-    first = [t for t in snapshot.trails if t.measure == snapshot.monitor.measures[0]]
+    judged = [t for t in snapshot.histories if t.rules and t.measure is not None]
+    first = [t for t in snapshot.histories if t.measure == snapshot.monitor.measures[0]]
     return next(iter(judged), None) or min(first, key=lambda t: abs(t.window - 86_400), default=None)
 
 
 def coverage_of(snapshot: MonitorSnapshot) -> Coverage:
     """Label coverage now and before."""
-    trail = main_trail(snapshot)
+    trail = main_history(snapshot)
     if trail is None or trail.newest is None:
         return Coverage(None, None)
     before = trail.newest.end - trail.window

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from monitor.service.periodic import Looking
+from monitor.service.periodic import PeriodicTask
 from monitor.service.snapshot import Board, MonitorSnapshot, StoredIncident
 from monitor.store import Store
 from monitor.store.alerts import Acknowledgement
@@ -21,7 +21,7 @@ LOOK_EVERY = 2.0
 Shown = TypeVar("Shown", StoredIncident, StoredIncident | None)
 
 
-class Attention:
+class AcknowledgementPoller:
     """Keeps the board's acknowledgements and silences as they are in the store."""
 
     def __init__(self, board: Board, store: Store, clock: Callable[[], float]) -> None:
@@ -29,7 +29,7 @@ class Attention:
         self._board = board
         self._store = store
         self._clock = clock
-        self._looking = Looking("attention", "acknowledgements and silences", self.look, lambda: LOOK_EVERY)
+        self._looking = PeriodicTask("attention", "acknowledgements and silences", self.look, lambda: LOOK_EVERY)
 
     def start(self) -> None:
         """Begin."""

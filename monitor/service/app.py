@@ -23,14 +23,14 @@ from monitor.notify.alertmanager import Alertmanager
 from monitor.notify.log import Log
 from monitor.notify.receiver import Receiver
 from monitor.notify.webhook import Webhook
-from monitor.service.acknowledgements import Attention
+from monitor.service.acknowledgements import AcknowledgementPoller
 from monitor.service.audit import Ways
-from monitor.service.cycle import Source
-from monitor.service.orphaned_incidents import Withdrawing
-from monitor.service.orphaned_monitors import Abandoned
+from monitor.service.cycle import RequestSource
+from monitor.service.orphaned_incidents import OrphanedIncidents
+from monitor.service.orphaned_monitors import OrphanedMonitors
 from monitor.service.retention import doubt
 from monitor.service.runner import Runner
-from monitor.service.scheduler import Scheduler
+from monitor.service.scheduler import JobScheduler
 from monitor.service.sender import Sender
 from monitor.service.snapshot import Board, MonitorSnapshot
 from monitor.service.telemetry import Telemetry
@@ -92,7 +92,7 @@ class App:
         self.telemetry = Telemetry()
         self.stopping = threading.Event()
         self.store = Store(config.store.url, config.scheduler.lease)
-        self.scheduler = Scheduler(config.scheduler.workers, self.telemetry)
+        self.scheduler = JobScheduler(config.scheduler.workers, self.telemetry)
         self.runners: dict[str, Runner] = {}
         self._databases: dict[str, Database] = {}
         self._former_databases: list[ref[Database]] = []
@@ -102,9 +102,9 @@ class App:
         self._store_is_ready = False
         self._beginning: list[threading.Thread] = []
         self.sender = Sender(self.store, self.telemetry, clean=self._clean)
-        self.attention = Attention(self.board, self.store, time.time)
-        self._abandoned = Abandoned(self.store, lambda: self.runners)
-        self._withdrawing = Withdrawing(self.store, lambda: self.runners, self, time.monotonic)
+        self.attention = AcknowledgementPoller(self.board, self.store, time.time)
+        self._abandoned = OrphanedMonitors(self.store, lambda: self.runners)
+        self._withdrawing = OrphanedIncidents(self.store, lambda: self.runners, self, time.monotonic)
         self.exposition = Exposition(self.board, self.telemetry, self.clock)
         self.access = Access(config.web)
         self.web = WebServer(config.web.host, config.web.port, create_site(self, self.access), self.access)
@@ -299,7 +299,7 @@ class App:
         ways = _ways(monitor, database)
         return Runner(monitor, source, *parts, open_detailed=lambda detailed: Pull(detailed, database), ways=ways)
 
-    def source_of(self, monitor: Monitor) -> Source:
+    def source_of(self, monitor: Monitor) -> RequestSource:
         """The reader of a monitor's source."""
         return open_reader(monitor, self._databases[monitor.source])
 

@@ -57,7 +57,7 @@ class Freshness(Protocol):
         """Seconds by the source's own clock; None if it has none, or nothing seems wrong with ours."""
 
 
-class Source(Protocol):
+class RequestSource(Protocol):
     """What a cycle needs of the user's database."""
 
     def freshness(self, since: float, now: float) -> Freshness:
@@ -142,7 +142,7 @@ class FinalizedUpTo:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CycleResult:
     """What a cycle or backfill has done so far.
 
     Attributes:
@@ -176,13 +176,13 @@ class Outcome:
         """Rows that the source sent or went through by itself."""
         return self.rows + self.summed
 
-    def plus(self, to_partials: Partials, written: Written) -> Outcome:
+    def add(self, to_partials: Partials, written: Written) -> CycleResult:
         """The outcome after one stretch more."""
         stored, kept = self.stored + written.buckets, self.kept + len(written.kept)
         held, rows, summed = self.held + written.held, self.rows + to_partials.rows, self.summed + to_partials.summed
         return replace(self, stored=stored, kept=kept, held=held, rows=rows, summed=summed)
 
-    def and_then(self, later: Outcome) -> Outcome:
+    def and_then(self, later: CycleResult) -> CycleResult:
         """Both, of two attempts at the same."""
         stored, kept, held = self.stored + later.stored, self.kept + later.kept, self.held + later.held
         rows, summed = self.rows + later.rows, self.summed + later.summed
@@ -216,13 +216,13 @@ class _Plan:
 def run_cycle(
     monitor: Monitor,
     now: float,
-    source: Source,
+    source: RequestSource,
     store: Store,
     lease: Lease,
-    stride: BatchSize,
+    batch_size: BatchSize,
     settled: FinalizedUpTo | None = None,
     is_real: bool = False,
-) -> Iterator[Outcome]:
+) -> Iterator[CycleResult]:
     """Read what is due of one monitor and store it; the outcome so far, before the first stretch and after each.
 
     1. See what is stored, and ask the source how new it is.
@@ -259,10 +259,10 @@ def run_cycle(
         settled.counted_at = settled.all_counted_at = 0.0
     due = _without_rolled_up(monitor, sorted({*late, *(start for starts in found for start in starts)}), store, now)
     plan = _Plan(monitor, now, arrived, future_rows, due, states, late=set(due).intersection(late))
-    yield from _read_and_store(plan, source, store, lease, stride)
+    yield from _read_and_store(plan, source, store, lease, batch_size)
 
 
-def _late(monitor: Monitor, since: int | None, source: Source, store: Store) -> list[int]:
+def _late(monitor: Monitor, since: int | None, source: RequestSource, store: Store) -> list[int]:
     """Starts of final buckets from `since` on of which the source has more rows than when they were read; a day's most.
 
     Rows are counted by the day first, and by the bucket where a day has others than it had.
@@ -286,7 +286,7 @@ def _late(monitor: Monitor, since: int | None, source: Source, store: Store) -> 
     return late[: DAY // monitor.bucket]
 
 
-def _counted(plan: _Plan, since: int, until: int, source: Source) -> dict[int, int]:
+def _counted(plan: _Plan, since: int, until: int, source: RequestSource) -> dict[int, int]:
     """Start -> rows of the buckets in [since, until) that a read now makes final, where `_late` will ask for them."""
     monitor, oldest = plan.monitor, plan.now - plan.monitor.lookback
     final = [
@@ -337,13 +337,13 @@ def run_backfill(
     monitor: Monitor,
     now: float,
     span: tuple[int, int],
-    source: Source,
+    source: RequestSource,
     store: Store,
     lease: Lease,
-    stride: BatchSize,
+    batch_size: BatchSize,
     again: bool = False,
     force: bool = False,
-) -> Iterator[Outcome]:
+) -> Iterator[CycleResult]:
     """Read the buckets in `span` = [since, until) seconds that are not final yet; otherwise as `run_cycle`.
 
     Left off anywhere and started again, it goes on where it was. `again` reads final buckets too, and notes in the
@@ -361,7 +361,7 @@ def run_backfill(
     arrived, future_rows = _arrived(monitor, span[0], now, source, noted, states)
     due = [start for start in ended if again or not all(_is_settled(series, start) for series in states.values())]
     plan = _Plan(monitor, now, arrived, future_rows, due, states, again, force)
-    yield from _read_and_store(plan, source, store, lease, stride)
+    yield from _read_and_store(plan, source, store, lease, batch_size)
 
 
 def _stored(monitor: Monitor, store: Store, since: int, now: float) -> States:
@@ -375,7 +375,13 @@ def _stored(monitor: Monitor, store: Store, since: int, now: float) -> States:
 
 
 def _arrived(
-    monitor: Monitor, since: float, now: float, source: Source, noted: Arrived, states: States, is_real: bool = False
+    monitor: Monitor,
+    since: float,
+    now: float,
+    source: RequestSource,
+    noted: Arrived,
+    states: States,
+    is_real: bool = False,
 ) -> tuple[Arrived, int]:
     """(the newest that the source has ever shown, its rows dated later than now).
 
@@ -423,35 +429,37 @@ def _looks_for_labels(monitor: Monitor) -> bool:
     return monitor.drift is not None and monitor.has_events
 
 
-def _read_and_store(plan: _Plan, source: Source, store: Store, lease: Lease, stride: BatchSize) -> Iterator[Outcome]:
+def _read_and_store(
+    plan: _Plan, source: RequestSource, store: Store, lease: Lease, batch_size: BatchSize
+) -> Iterator[CycleResult]:
     """Carry out a plan, stretch by stretch; the outcome so far, before the first one and after each."""
     monitor = plan.monitor
-    outcome = Outcome(len(plan.due), late=len(plan.late), arrived=plan.arrived, future_rows=plan.future_rows)
+    outcome = CycleResult(len(plan.due), late=len(plan.late), arrived=plan.arrived, future_rows=plan.future_rows)
     yield outcome
     if not plan.due:
         return
-    for since, until in _stretches(plan.due, monitor.bucket, stride, store.places(monitor.name).changes()):
+    for since, until in _stretches(plan.due, monitor.bucket, batch_size, store.places(monitor.name).changes()):
         places = store.places(monitor.name)
         sliced = replace(monitor, slices=places.open_at(since, monitor.slices))
         counted = _counted(plan, since, until, source)  # before the read: what comes in between is read, or told late
-        found = read_partials(sliced, source, since, until, places.at(since), stride)
-        stride.learn(effort(found), (until - since) // monitor.bucket)
+        found = read_partials(sliced, source, since, until, places.at(since), batch_size)
+        batch_size.learn(effort(found), (until - since) // monitor.bucket)
         written = _write(plan, found, store, lease, counted)
-        outcome = outcome.plus(found, written)
+        outcome = outcome.add(found, written)
         yield outcome
 
 
 def _stretches(
-    due: Sequence[int], width: int, stride: BatchSize, cuts: Sequence[int] = ()
+    due: Sequence[int], width: int, batch_size: BatchSize, cuts: Sequence[int] = ()
 ) -> Iterator[tuple[int, int]]:
-    """[since, until) of neighbouring buckets, as many at once as `stride` says when it is their turn.
+    """[since, until) of neighbouring buckets, as many at once as `batch_size` says when it is their turn.
 
     Args:
         cuts: instants, rising. A bucket that begins before one is never read together with one that does not.
     """
     done = 0
     while done < len(due):
-        since, until = next(runs(list(due[done : done + stride.buckets]), width, stride.buckets))
+        since, until = next(runs(list(due[done : done + batch_size.buckets]), width, batch_size.buckets))
         edges = (-(-cut // width) * width for cut in cuts[bisect_right(cuts, since) :])
         until = min(until, next(edges, until))
         yield since, until
@@ -460,20 +468,20 @@ def _stretches(
 
 def read_partials(
     monitor: Monitor,
-    source: Source,
+    source: RequestSource,
     since: int,
     until: int,
     known: Mapping[str, set[str]],
-    stride: BatchSize | None = None,
+    batch_size: BatchSize | None = None,
 ) -> Partials:
     """Partials of [since, until); read in halves where it is more than fits into memory, or the source's time, at once.
 
     Args:
         known: dimension -> values that have a place.
-        stride: learns of what takes too long.
+        batch_size: learns of what takes too long.
     """
-    if stride is not None and until - since > stride.at_most * monitor.bucket:  # as was learnt on the way
-        return _in_halves(monitor, source, since, until, known, stride)
+    if batch_size is not None and until - since > batch_size.at_most * monitor.bucket:  # as was learnt on the way
+        return _in_halves(monitor, source, since, until, known, batch_size)
     try:
         answer = source.read(since, until)
     except SourceError as error:
@@ -483,9 +491,9 @@ def read_partials(
         log.info(
             "monitor %s: %d buckets at once took too long, so they are read in halves: %s", monitor.name, buckets, error
         )
-        if stride is not None:
-            stride.shrink(buckets)
-        return _in_halves(monitor, source, since, until, known, stride)
+        if batch_size is not None:
+            batch_size.shrink(buckets)
+        return _in_halves(monitor, source, since, until, known, batch_size)
     except TooMany as error:
         if until - since <= 1:
             raise SourceError(
@@ -493,22 +501,22 @@ def read_partials(
                 "whether the times are right",
                 "data",
             ) from error
-        return _in_halves(monitor, source, since, until, known, stride)
+        return _in_halves(monitor, source, since, until, known, batch_size)
     kernels = dict.fromkeys(m.kernel for m in monitor.measures)
     return to_partials(answer, monitor.bucket, kernels, monitor.slices, known)
 
 
 def _in_halves(
     monitor: Monitor,
-    source: Source,
+    source: RequestSource,
     since: int,
     until: int,
     known: Mapping[str, set[str]],
-    stride: BatchSize | None,
+    batch_size: BatchSize | None,
 ) -> Partials:
     middle = _middle(since, until, monitor.bucket)
-    first = read_partials(monitor, source, since, middle, known, stride)
-    return first + read_partials(monitor, source, middle, until, _with_admitted(known, first), stride)
+    first = read_partials(monitor, source, since, middle, known, batch_size)
+    return first + read_partials(monitor, source, middle, until, _with_admitted(known, first), batch_size)
 
 
 def _with_admitted(known: Mapping[str, set[str]], to_partials: Partials) -> dict[str, set[str]]:

@@ -81,7 +81,7 @@ def detailed(monitor: Monitor) -> Monitor:
 
 
 @dataclass(frozen=True)
-class Taken:
+class CapturedPeriod:
     """The requests of a period that were kept; `stored` is how many the store knows of, None if it knows nothing."""
 
     span: d.Span
@@ -145,7 +145,7 @@ def _halves(source: Detailed, since: int, until: int) -> Iterator[Reading]:
 
 
 @dataclass(frozen=True)
-class Fired:
+class FiredCondition:
     """A condition that began to fire in an incident.
 
     Attributes:
@@ -159,7 +159,7 @@ class Fired:
 
 
 @dataclass(frozen=True)
-class Unsaved:
+class UnsavedEvaluation:
     """What judging has just come to, of which the store knows nothing yet.
 
     Attributes:
@@ -173,25 +173,25 @@ class Unsaved:
     verdicts: Sequence[Verdict] = ()
 
 
-NOTHING = Unsaved()
+NOTHING = UnsavedEvaluation()
 
 
-def fired(incident: StoredIncident, store: Store, unsaved: Unsaved = NOTHING) -> list[Fired]:
+def fired(incident: StoredIncident, store: Store, unsaved: UnsavedEvaluation = NOTHING) -> list[FiredCondition]:
     """The conditions that fired in an incident, as they began to, the first to be looked at first. Raises StoreError.
 
     What still fires comes before what is over, what fell before label coverage; then as in a notification: what is
     still down, the gravest, overall before slices, the largest fall.
     """
-    about, found = incident.incident, dict[ConditionName, Fired]()
+    about, found = incident.incident, dict[ConditionName, FiredCondition]()
     stored = store.alerts.transitions(about.monitor, about.began_at, about.closed_at, MOST_TRANSITIONS)
     for step in [*(step for step in stored if step.at <= unsaved.since), *unsaved.steps]:
         name = (step.rule, step.dimension, step.value)
         if step.incident == about.id and step.became == "firing" and step.evidence is not None:
-            found.setdefault(name, Fired(name, step.at, step.evidence))
+            found.setdefault(name, FiredCondition(name, step.at, step.evidence))
     return sorted(found.values(), key=lambda one: _order(one, incident))
 
 
-def _order(one: Fired, incident: StoredIncident) -> tuple[object, ...]:
+def _order(one: FiredCondition, incident: StoredIncident) -> tuple[object, ...]:
     is_over, found = is_over_by_now(one, incident), one.finding
     if not is_over:
         newest = {(f.rule, f.dimension, f.slice): f for f in incident.findings}
@@ -203,21 +203,21 @@ def _order(one: Fired, incident: StoredIncident) -> tuple[object, ...]:
     return is_over, found.judged == COVERAGE, *fell
 
 
-def is_over_by_now(one: Fired, incident: StoredIncident) -> bool:
+def is_over_by_now(one: FiredCondition, incident: StoredIncident) -> bool:
     """Whether a condition of an incident does not fire any more."""
     return one.name not in (incident.incident.firing or {})
 
 
-def first_fired(incident: StoredIncident, store: Store, unsaved: Unsaved = NOTHING) -> Fired:
+def first_fired(incident: StoredIncident, store: Store, unsaved: UnsavedEvaluation = NOTHING) -> FiredCondition:
     """The first of `fired`; where there is none any more, the same of what is known of the incident."""
     if found := fired(incident, store, unsaved):
         return found[0]
     at = incident.incident.opened_at
-    known = [Fired((f.rule, f.dimension, f.slice), at, f) for f in incident.findings]
-    return min(known, key=lambda one: _order(one, incident), default=Fired(("", "", ""), at, None))
+    known = [FiredCondition((f.rule, f.dimension, f.slice), at, f) for f in incident.findings]
+    return min(known, key=lambda one: _order(one, incident), default=FiredCondition(("", "", ""), at, None))
 
 
-def subject(monitor: Monitor, one: Fired, store: Store, unsaved: Unsaved = NOTHING) -> d.Subject:
+def subject(monitor: Monitor, one: FiredCondition, store: Store, unsaved: UnsavedEvaluation = NOTHING) -> d.Subject:
     """What of a condition is to be looked at: what it began with. Raises StoreError."""
     first = store.oldest_bucket(monitor.traffic)
     found = d.subject(monitor, [] if one.finding is None else [one.finding], one.at, first or 0)
@@ -227,7 +227,7 @@ def subject(monitor: Monitor, one: Fired, store: Store, unsaved: Unsaved = NOTHI
     return found.without(unsound(monitor, found.before[-1][0], found.before[0][1] + step, store, unsaved), step)
 
 
-def unsound(monitor: Monitor, since: int, until: int, store: Store, unsaved: Unsaved = NOTHING) -> list[int]:
+def unsound(monitor: Monitor, since: int, until: int, store: Store, unsaved: UnsavedEvaluation = NOTHING) -> list[int]:
     """Ends in (since, until] of the steps in which the data were bad or an alarm was open. Raises StoreError."""
     if monitor.drift is None:
         return []
@@ -237,7 +237,7 @@ def unsound(monitor: Monitor, since: int, until: int, store: Store, unsaved: Uns
 
 
 def stored_part(
-    monitor: Monitor, incident: StoredIncident, one: Fired, store: Store, unsaved: Unsaved = NOTHING
+    monitor: Monitor, incident: StoredIncident, one: FiredCondition, store: Store, unsaved: UnsavedEvaluation = NOTHING
 ) -> dict[str, Any]:
     """What the store knows of a condition's fall, as JSON data. Raises StoreError."""
     fell = subject(monitor, one, store, unsaved)
@@ -249,7 +249,7 @@ def stored_part(
 
 
 def _stored(
-    monitor: Monitor, fell: d.Subject, store: Store, verdict: Verdict | None, unsaved: Unsaved = NOTHING
+    monitor: Monitor, fell: d.Subject, store: Store, verdict: Verdict | None, unsaved: UnsavedEvaluation = NOTHING
 ) -> d.Stored:
     begin = min([fell.window[0], *(since for since, _ in fell.before)]) - REACH
     definition, end = monitor.definition(fell.measure), fell.window[1]
@@ -268,7 +268,9 @@ def _unlabelled(monitor: Monitor, fell: d.Subject, verdict: Verdict | None) -> t
     return tuple((monitor.drift.mix_by, lost.slice) for lost in verdict.lost)
 
 
-def _verdict_of(monitor: Monitor, fell: d.Subject, store: Store, unsaved: Unsaved = NOTHING) -> Verdict | None:
+def _verdict_of(
+    monitor: Monitor, fell: d.Subject, store: Store, unsaved: UnsavedEvaluation = NOTHING
+) -> Verdict | None:
     """The verdict by which a condition began to fire, if one did."""
     if fell.finding is None or not fell.finding.verdict:
         return None
@@ -278,7 +280,7 @@ def _verdict_of(monitor: Monitor, fell: d.Subject, store: Store, unsaved: Unsave
 
 
 def capture(
-    monitor: Monitor, incident: StoredIncident, one: Fired, store: Store, source: Detailed, taken_at: float
+    monitor: Monitor, incident: StoredIncident, one: FiredCondition, store: Store, source: Detailed, taken_at: float
 ) -> Generator[None, None, dict[str, Any]]:
     """All there is to find out of a condition's fall, as JSON data; it pauses after each step of reading.
 
@@ -293,11 +295,11 @@ def capture(
     fell = subject(monitor, one, store)
     wanted, stored_ = wanted_of(monitor, fell, store), _stored(monitor, fell, store, _verdict_of(monitor, fell, store))
     traffic, without = stored_.traffic, frozenset(value for _, value in stored_.unlabelled)
-    taken: list[Taken] = []
+    taken: list[CapturedPeriod] = []
     for span in (fell.window, *fell.before):
         stored = stock(traffic.between(*span), OVERALL if wanted.only is None else fell.key)
         sample = yield from read_sample(source, wanted, span, monitor.bucket, stored, d.MOST_REQUESTS)
-        taken.append(Taken(span, sample.without_places(without), stored))
+        taken.append(CapturedPeriod(span, sample.without_places(without), stored))
     now, before = taken[0].sample, sum((t.sample for t in taken[1:]), NO_REQUESTS)
     with_text = monitor.drift is not None and monitor.drift.show_queries
     first = first_served(monitor, (*now.versions, *before.versions), store)
@@ -345,7 +347,7 @@ def wanted_of(monitor: Monitor, fell: d.Subject, store: Store) -> Wanted:
     return Wanted(fell.measure, query, version, by, frozenset(known), only)
 
 
-def _notes(monitor: Monitor, taken: Sequence[Taken], without: Collection[str]) -> Iterator[str]:
+def _notes(monitor: Monitor, taken: Sequence[CapturedPeriod], without: Collection[str]) -> Iterator[str]:
     """What to know of the figures, in sentences; `without` slices that are left out."""
     if without:
         names = ", ".join(named(monitor.drift.mix_by or "", value) for value in sorted(without) if monitor.drift)
@@ -431,7 +433,7 @@ class Diagnoser:
         over = [i for i in told if i.matter == "quality" and i.state == "resolved"]
         return [i.id for i in over if (i.closed_at or 0) >= newest - self.monitor.lookback]
 
-    def _todo(self, incident: StoredIncident) -> list[Fired]:
+    def _todo(self, incident: StoredIncident) -> list[FiredCondition]:
         """The conditions that have no diagnosis yet: the one under way first, last what failed most often."""
         id_ = incident.incident.id
         taken = self.store.verdicts.diagnosed(id_)
@@ -442,7 +444,7 @@ class Diagnoser:
         return sorted(todo, key=lambda one: (self._of != (id_, one.name), self._failed.get((id_, one.name), 0)))
 
     def _go_on(
-        self, incident: StoredIncident, todo: Sequence[Fired], is_over: Callable[[], bool], until: float
+        self, incident: StoredIncident, todo: Sequence[FiredCondition], is_over: Callable[[], bool], until: float
     ) -> str | None:
         id_, found = incident.incident.id, None
         for one in todo:
@@ -453,7 +455,7 @@ class Diagnoser:
                 break
         return found
 
-    def _take(self, incident: StoredIncident, one: Fired, is_over: Callable[[], bool], until: float) -> bool:
+    def _take(self, incident: StoredIncident, one: FiredCondition, is_over: Callable[[], bool], until: float) -> bool:
         """Whether a condition has its diagnosis now; if not, it is under way."""
         id_ = incident.incident.id
         if self._steps is None or self._of != (id_, one.name):

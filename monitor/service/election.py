@@ -21,7 +21,7 @@ PATIENCE = 3
 """Runs that a process must have missed to count as gone."""
 
 
-class Turns:
+class EvaluatorElection:
     """Whether a process may judge a monitor now; who did so last goes first."""
 
     def __init__(self, monitor: Monitor, store: Store, elapsed: Callable[[], float]) -> None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from monitor.errors import LeaseLost
 from monitor.evaluation import withdraw
 from monitor.service.election import LONGEST_RETRY, PATIENCE
-from monitor.service.periodic import Looking
+from monitor.service.periodic import PeriodicTask
 from monitor.service.runner import Desk
 from monitor.store import Store
 
@@ -26,7 +26,7 @@ LOOK_EVERY = 5.0
 """Seconds between two looks for monitors that are gone."""
 
 
-class Withdrawing:
+class OrphanedIncidents:
     """Looks for monitors that have something open and are run by nobody, for as long as it runs."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Withdrawing:
         self._desk = desk
         self._elapsed = elapsed
         self._seen: dict[str, tuple[int, float]] = {}
-        self._looking = Looking("withdrawing", "monitors that are gone", self.look, lambda: LOOK_EVERY)
+        self._looking = PeriodicTask("withdrawing", "monitors that are gone", self.look, lambda: LOOK_EVERY)
 
     def start(self) -> None:
         """Begin."""

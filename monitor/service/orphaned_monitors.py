@@ -18,7 +18,7 @@ AT_ONCE = 1.0
 ALWAYS = (0, 1 << 62)
 
 
-class Abandoned:
+class OrphanedMonitors:
     """Looks for such monitors. That they stand in no configuration known here does not mean that they are gone: they
     are left alone until nobody has held them between two looks either, whatever clock they were run by."""
 

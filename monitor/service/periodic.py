@@ -11,7 +11,7 @@ from monitor.errors import StoreError
 log = logging.getLogger(__name__)
 
 
-class Looking:
+class PeriodicTask:
     """Calls `look` until it is stopped. That the store is out of reach ends nothing: the monitors' runs say so."""
 
     def __init__(self, name: str, what: str, look: Callable[[], None], every: Callable[[], float]) -> None:

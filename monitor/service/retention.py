@@ -41,7 +41,7 @@ DOUBTFUL = 7 * DAY
 MADE, FORGOTTEN = "made", "forgotten"
 
 
-class Keeping:
+class RetentionWorker:
     """Rolls up and forgets the buckets of one monitor, and knows how much is stored of it."""
 
     def __init__(self, monitor: Monitor, store: Store, clock: Callable[[], float] = time.monotonic) -> None:

@@ -18,11 +18,11 @@ from monitor.messages.words import counted, storable
 from monitor.series.finality import final_age
 from monitor.series.readings import Answer
 from monitor.service.audit import RESULTS, Auditor, Ways
-from monitor.service.cycle import BatchSize, FinalizedUpTo, Freshness, Outcome, Source, run_cycle
+from monitor.service.cycle import BatchSize, CycleResult, FinalizedUpTo, Freshness, RequestSource, run_cycle
 from monitor.service.diagnosing import LONGEST, Diagnoser, OpenDetailed
-from monitor.service.election import LONGEST_RETRY, Turns
-from monitor.service.history import extended, judged_onward
-from monitor.service.retention import Keeping
+from monitor.service.election import LONGEST_RETRY, EvaluatorElection
+from monitor.service.history import extend_series, extend_verdicts
+from monitor.service.retention import RetentionWorker
 from monitor.service.snapshot import Board, MonitorSnapshot, renew, take_snapshot
 from monitor.service.telemetry import Telemetry
 from monitor.store import CachedStore, Lease, Progress, Store
@@ -64,7 +64,7 @@ RetryIn = Callable[[str, float], None]
 class Run:
     """How a run went: what it read and stored, or what it failed of."""
 
-    outcome: Outcome | None
+    outcome: CycleResult | None
     error: Exception | None = None
 
 
@@ -77,7 +77,7 @@ class Runner:
     def __init__(
         self,
         monitor: Monitor,
-        source: Source,
+        source: RequestSource,
         store: Store,
         board: Board,
         telemetry: Telemetry,
@@ -104,15 +104,15 @@ class Runner:
         self._desk = desk
         self._diagnoser = None if open_detailed is None else Diagnoser(monitor, store, open_detailed)
         self._auditor = None if ways is None else Auditor(monitor, store, ways)
-        self._stride = BatchSize()
+        self._batch_size = BatchSize()
         self._settled = FinalizedUpTo()
-        self._keeping = Keeping(monitor, self._store)
-        self._turns = Turns(monitor, store, time.monotonic)
+        self._retention = RetentionWorker(monitor, self._store)
+        self._election = EvaluatorElection(monitor, store, time.monotonic)
         self._began: float | None = None
         self._failures = 0
         self._failed: tuple[float, str] | None = None
         self._is_store_away = self.waits = False
-        self._outcome: Outcome | None = None
+        self._outcome: CycleResult | None = None
         self._shown: MonitorSnapshot | None = None
         self._token = 0
         self._is_outdated = True
@@ -179,8 +179,8 @@ class Runner:
             self._diagnose(began)
         return Run(outcome)
 
-    def _cycle(self, now: float, began: float) -> Outcome:
-        name, outcome, is_real = self.monitor.name, Outcome(), isinstance(self._clock, SystemClock)
+    def _cycle(self, now: float, began: float) -> CycleResult:
+        name, outcome, is_real = self.monitor.name, CycleResult(), isinstance(self._clock, SystemClock)
         with self._store.hold(name) as lease:
             self._note_others(lease)
             self._store.record(
@@ -188,7 +188,7 @@ class Runner:
             )
             try:
                 for outcome in run_cycle(
-                    self.monitor, now, self._source, self._store, lease, self._stride, self._settled, is_real
+                    self.monitor, now, self._source, self._store, lease, self._batch_size, self._settled, is_real
                 ):
                     self._outcome = outcome
                     if self._leaves_off(outcome, time.monotonic() - began):
@@ -205,7 +205,7 @@ class Runner:
     def _keep(self, lease: Lease, now: float) -> None:
         """Make old buckets coarser, and forget what is too old. The run has ended well whatever becomes of it."""
         try:
-            if self._keeping.advance(lease, now, lambda: self._is_over):
+            if self._retention.advance(lease, now, lambda: self._is_over):
                 self._store.forget()
         except (StoreError, LeaseLost) as error:
             log.warning("monitor %s: old buckets are left for the next run: %s", self.monitor.name, error)
@@ -229,7 +229,7 @@ class Runner:
             if found is not None:
                 log.info("monitor %s: incident %s is explained, see rankmon explain-incident %s", name, found, found)
 
-    def _audited(self, now: float, outcome: Outcome) -> Outcome:
+    def _audited(self, now: float, outcome: CycleResult) -> CycleResult:
         """Once a day, hold a bucket against the source. The run has ended well whatever becomes of it."""
         if self._auditor is None or outcome.left or self._is_over:
             return outcome
@@ -249,9 +249,9 @@ class Runner:
         audited = Misread(found.start, found.start + self.monitor.bucket, wrong)
         return replace(outcome, arrived=replace(outcome.arrived, audited=audited))
 
-    def _judge(self, now: float, began: float, lease: Lease, outcome: Outcome) -> dict[str, str | int]:
+    def _judge(self, now: float, began: float, lease: Lease, outcome: CycleResult) -> dict[str, str | int]:
         """Judge what became final, unless another process does; what to note of that."""
-        if not self._turns.is_mine(lease):
+        if not self._election.is_mine(lease):
             return {}
         with self._telemetry.stage(self.monitor.name, "judge"):
             telling = replace(self._desk.telling(), is_current=outcome.left == 0, real_now=time.time())
@@ -270,9 +270,9 @@ class Runner:
             self._is_past_changed = self._is_past_changed or judgement.anew
         if judgement is not None and judgement.notices:
             self._desk.wake()
-        return self._turns.taken(lease)
+        return self._election.taken(lease)
 
-    def _leaves_off(self, outcome: Outcome, took: float) -> bool:
+    def _leaves_off(self, outcome: CycleResult, took: float) -> bool:
         # One stretch is read in any case: where the source is slow to say how new it is, nothing ever would be.
         return self._is_over or (took >= self.monitor.deadline and outcome.left < outcome.due)
 
@@ -282,14 +282,14 @@ class Runner:
             self._is_outdated = self._is_past_changed = True
         self._token = lease.token
 
-    def _count(self, outcome: Outcome) -> None:
+    def _count(self, outcome: CycleResult) -> None:
         self._is_outdated = self._is_outdated or outcome.stored > 0
         self._telemetry.count("rankmon_source_rows", self.monitor.name, by=outcome.rows_read)
         self._telemetry.count("rankmon_buckets_stored", self.monitor.name, by=outcome.stored)
 
     # ---- how it ended --------------------------------------------------------------------------------------------
 
-    def _succeed(self, outcome: Outcome, took: float) -> None:
+    def _succeed(self, outcome: CycleResult, took: float) -> None:
         name = self.monitor.name
         self._telemetry.count("rankmon_evaluations", name)
         if self._failures:
@@ -376,13 +376,15 @@ class Runner:
         return replace(progress, last_attempt_at=at, last_error=error)
 
     def _refresh_trails(self, now: float) -> None:
-        """Bring the trails up to date; apart from the rest, so that neither metrics nor a start wait for it."""
+        """Bring the histories up to date; apart from the rest, so that neither metrics nor a start wait for it."""
         if self._shown is not None and self._is_undrawn and not self._is_over:
             with self._showing("trail"):
-                former, judged = ((), None) if self._is_past_changed else (self._shown.trails, self._shown.judged)
-                trails = extended(self.monitor, self._store, now, former)
-                judged = judged_onward(self.monitor, self._store, now, judged)
-                self._publish(replace(self._shown, trails=trails, judged=judged))
+                former, verdicts = (
+                    ((), None) if self._is_past_changed else (self._shown.histories, self._shown.verdict_history)
+                )
+                histories = extend_series(self.monitor, self._store, now, former)
+                verdicts = extend_verdicts(self.monitor, self._store, now, verdicts)
+                self._publish(replace(self._shown, histories=histories, verdict_history=verdicts))
                 self._is_undrawn = self._is_past_changed = False
 
     @contextmanager
@@ -404,10 +406,10 @@ class Runner:
             self._is_undrawn = True
             taken = take_snapshot(self.monitor, self._store, now, future_rows, left)
             if self._shown is not None:
-                taken = replace(taken, trails=self._shown.trails, judged=self._shown.judged)
+                taken = replace(taken, histories=self._shown.histories, verdict_history=self._shown.verdict_history)
         else:
             taken = renew(self._shown, self._store, now, future_rows, left)
-        return replace(taken, holding=self._keeping.holding, progress=self._as_failed(taken.progress))
+        return replace(taken, holding=self._retention.holding, progress=self._as_failed(taken.progress))
 
     def _publish(self, snapshot: MonitorSnapshot) -> None:
         with self._publishing:
@@ -431,7 +433,7 @@ def _reason(error: Exception) -> str:
 class _Timed:
     """A source whose reading counts as a stage of its own."""
 
-    def __init__(self, source: Source, monitor: str, telemetry: Telemetry) -> None:
+    def __init__(self, source: RequestSource, monitor: str, telemetry: Telemetry) -> None:
         self._source = source
         self._monitor = monitor
         self._telemetry = telemetry

@@ -85,7 +85,7 @@ def offset_of(name: str, period: float) -> float:
     return zlib.crc32(name.encode()) / 2**32 * period
 
 
-class Scheduler:
+class JobScheduler:
     """Runs one job a monitor, each at most once at a time; a job waits for the workers of its pool alone."""
 
     def __init__(self, workers: int, telemetry: Telemetry) -> None:

@@ -20,7 +20,7 @@ from monitor.conditions.rules import Severity
 from monitor.errors import LeaseLost, StoreError, Undelivered
 from monitor.messages.notification import Notification
 from monitor.notify.receiver import Receiver
-from monitor.service.telemetry import Queue, Telemetry
+from monitor.service.telemetry import QueueStatus, Telemetry
 from monitor.store import Lease, Store
 from monitor.store.outbox import ENDS, TELLING, Waiting
 
@@ -210,12 +210,12 @@ class Sender:
 
     def _count_queues(self) -> None:
         channels, now = {r.target: r.channel for r in self.receivers}, self._clock()
-        found = {channel: Queue(receivers=number) for channel, number in Counter(channels.values()).items()}
+        found = {channel: QueueStatus(receivers=number) for channel, number in Counter(channels.values()).items()}
         for target, (length, oldest_at) in self._store.outbox.queues().items():
             channel = channels.get(target, target.split(" ")[0])
-            so_far = found.get(channel, Queue())
+            so_far = found.get(channel, QueueStatus())
             oldest, stuck = min(oldest_at, so_far.oldest_at or oldest_at), so_far.stuck + (now - oldest_at > STUCK)
-            found[channel] = Queue(so_far.length + length, oldest, so_far.receivers, stuck)
+            found[channel] = QueueStatus(so_far.length + length, oldest, so_far.receivers, stuck)
         self._telemetry.queues = MappingProxyType(found)
 
 

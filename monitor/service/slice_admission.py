@@ -24,7 +24,7 @@ LEAST_SPAN = 28 * DAY
 
 
 @dataclass(frozen=True)
-class Held:
+class SliceUsage:
     """A value that has a place.
 
     Attributes:
@@ -40,7 +40,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Dimension:
+class DimensionUsage:
     """The places of a dimension: how many there are, who has them, and the requests of all and of `other`.
 
     Attributes:
@@ -49,14 +49,14 @@ class Dimension:
 
     name: str
     places: int
-    held: tuple[Held, ...]
+    held: tuple[SliceUsage, ...]
     requests: int
     others: int
     days: int
 
 
 @dataclass(frozen=True)
-class Wish:
+class ReleaseRequest:
     """Which values of a dimension are to give back their places; `silent`: all that had no request."""
 
     dimension: str
@@ -70,7 +70,7 @@ def span_of(monitor: Monitor) -> int:
     return max(LEAST_SPAN, *monitor.windows)
 
 
-def dimensions(monitor: Monitor, store: Store) -> list[Dimension]:
+def dimensions(monitor: Monitor, store: Store) -> list[DimensionUsage]:
     """The places of each dimension, the busiest values first. Raises StoreError."""
     usage, present = store.usage(monitor.name, span_of(monitor)), store.places(monitor.name).present
     standing = ((name, kept.condition.state) for name, kept in store.alerts.state(monitor.name).conditions.items())
@@ -78,10 +78,12 @@ def dimensions(monitor: Monitor, store: Store) -> list[Dimension]:
     return [_dimension(one, usage, present.get(one.dimension, set()), stuck) for one in monitor.slices]
 
 
-def _dimension(of: Slice, usage: Usage, present: Collection[str], stuck: Mapping[tuple[str, str], str]) -> Dimension:
+def _dimension(
+    of: Slice, usage: Usage, present: Collection[str], stuck: Mapping[tuple[str, str], str]
+) -> DimensionUsage:
     inside = {value: days for (dimension, value), days in usage.requests.items() if dimension == of.dimension}
     held = [
-        Held(
+        SliceUsage(
             value,
             sum(inside.get(value, {}).values()),
             max(inside.get(value, {}), default=None),
@@ -89,7 +91,7 @@ def _dimension(of: Slice, usage: Usage, present: Collection[str], stuck: Mapping
         )
         for value in sorted(set(present) - RESERVED)
     ]
-    return Dimension(
+    return DimensionUsage(
         of.dimension,
         of.max_values,
         tuple(sorted(held, key=lambda h: -h.requests)),
@@ -99,7 +101,7 @@ def _dimension(of: Slice, usage: Usage, present: Collection[str], stuck: Mapping
     )
 
 
-def release_places(monitor: Monitor, store: Store, wish: Wish, dry_run: bool) -> list[str]:
+def release_places(monitor: Monitor, store: Store, wish: ReleaseRequest, dry_run: bool) -> list[str]:
     """Have values give back their places as of the end of what is stored; what there is to say of it.
 
     Raises:
@@ -120,7 +122,7 @@ def release_places(monitor: Monitor, store: Store, wish: Wish, dry_run: bool) ->
     return [*said, _told(dimension, going, since, dry_run)]
 
 
-def _going(monitor: Monitor, dimension: Dimension, wish: Wish) -> tuple[list[Held], list[str]]:
+def _going(monitor: Monitor, dimension: DimensionUsage, wish: ReleaseRequest) -> tuple[list[SliceUsage], list[str]]:
     """Who gives back its place, and what is to be said of those that keep theirs."""
     span, held = span_of(monitor), {h.value: h for h in dimension.held}
     lasting = format_duration(span)
@@ -150,7 +152,7 @@ def _going(monitor: Monitor, dimension: Dimension, wish: Wish) -> tuple[list[Hel
     return list(going.values()), said
 
 
-def _told(dimension: Dimension, going: list[Held], since: int, dry_run: bool) -> str:
+def _told(dimension: DimensionUsage, going: list[SliceUsage], since: int, dry_run: bool) -> str:
     left = dimension.places - len(dimension.held) + len(going)
     if not going:
         return f"{dimension.name}: nothing gives back its place"

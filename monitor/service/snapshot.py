@@ -24,7 +24,8 @@ from monitor.series.intervals import REACH
 from monitor.series.partials import RESERVED, TRAFFIC_FIELDS, bucket_of
 from monitor.series.slices import FullDimension
 from monitor.series.windows import History, Point, SliceKey, latest_final_end, points
-from monitor.service.history import Comparison, JudgedTrail, Trail, compare
+from monitor.service.history import SeriesHistory, VerdictHistory
+from monitor.service.slice_comparison import SliceComparison, compare
 from monitor.store import Holding, Progress, Store
 from monitor.store.alerts import AlertState
 from monitor.store.alerts import StoredIncident as StoredIncident
@@ -55,7 +56,7 @@ class Series:
     length: int
     final: tuple[Point, ...] = ()
     provisional: tuple[Point, ...] = ()
-    comparison: Comparison = field(default_factory=Comparison)
+    comparison: SliceComparison = field(default_factory=SliceComparison)
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ class MonitorSnapshot:
         recommends_retraining: somebody was asked to retrain for the open incident, and the reason still stands.
         no_retraining_as: why nobody is asked to now, though something that fires would have it; empty if nothing would.
         silenced_until: until when nobody is told of new incidents, real seconds since 1970.
-        trails: the recent past of the series, to be drawn; only a daemon's snapshot has them.
-        judged: what verdicts said of that past; as `trails`.
+        histories: the recent past of the series, to be drawn; only a daemon's snapshot has them.
+        verdict_history: what verdicts said of that past; as `histories`.
         verdict: the newest one; None where there is none.
         verdict_conditions: what the verdicts came to, by verdict, dimension and value.
         refused_then: of incidents in which too many rows were refused, id -> reason -> rows refused while it lasted.
@@ -114,8 +115,8 @@ class MonitorSnapshot:
     recommends_retraining: bool = False
     no_retraining_as: str = ""
     silenced_until: float | None = None
-    trails: tuple[Trail, ...] = ()
-    judged: JudgedTrail | None = None
+    histories: tuple[SeriesHistory, ...] = ()
+    verdict_history: VerdictHistory | None = None
     verdict: Verdict | None = None
     verdict_conditions: MappingProxyType[ConditionName, Condition] = field(default_factory=lambda: MappingProxyType({}))
     refused_then: MappingProxyType[str, dict[str, int]] = field(default_factory=lambda: MappingProxyType({}))

@@ -45,7 +45,7 @@ _PER_MONITOR = {name for name, (_, labels) in COUNTERS.items() if labels[0] == "
 
 
 @dataclass(frozen=True)
-class Queue:
+class QueueStatus:
     """What waits for a channel.
 
     Attributes:
@@ -69,7 +69,7 @@ class Telemetry:
         self._counts: dict[tuple[str, Key], float] = defaultdict(float)
         self._stages: dict[Key, tuple[int, float]] = {}
         self._forgotten: set[str] = set()
-        self.queues: Mapping[str, Queue] = MappingProxyType({})
+        self.queues: Mapping[str, QueueStatus] = MappingProxyType({})
         """Channel -> what waits for it, as of a few seconds ago. Replaced as a whole."""
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:

@@ -35,20 +35,20 @@ class Door:
     def __init__(self, context: Callable[[], ssl.SSLContext | None], limits: Limits) -> None:
         self.context = context
         self.limits = limits
-        self._open: dict[Connection, None] = {}
+        self._open: dict[HttpConnection, None] = {}
 
-    def let_in(self, connection: Connection) -> None:
+    def let_in(self, connection: HttpConnection) -> None:
         """Count a connection. Where there is no room, the oldest silent one makes some; else the oldest."""
         if len(self._open) >= self.limits.connections:
             next((c for c in self._open if c.is_silent), next(iter(self._open))).drop()
         self._open[connection] = None
 
-    def let_out(self, connection: Connection) -> None:
+    def let_out(self, connection: HttpConnection) -> None:
         """Count a connection no more."""
         self._open.pop(connection, None)
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """One HTTP connection. It does TLS by itself, so that a handshake counts and is timed as the requests are."""
 
     def __init__(

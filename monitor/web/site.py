@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from monitor.messages.words import plain
-from monitor.page import Pictured, render, render_monitor
+from monitor.page import PageSource, render, render_monitor
 from monitor.web.access import Access, Gate, is_loopback
 
 _HEADERS = {
@@ -24,7 +24,7 @@ _HEADERS = {
 }
 
 
-class Served(Pictured, Protocol):
+class SiteSource(PageSource, Protocol):
     """What the site shows."""
 
     def metrics(self, accept: str) -> tuple[bytes, str]:
@@ -37,7 +37,7 @@ class Served(Pictured, Protocol):
         """Load the configuration anew; the problems."""
 
 
-def create_site(served: Served, access: Access) -> Starlette:
+def create_site(served: SiteSource, access: Access) -> Starlette:
     """The application. Handlers are plain functions, so a slow one holds up a thread and not the others."""
 
     def metrics(request: Request) -> Response:

@@ -26,10 +26,10 @@ from monitor.series.readings import Reading
 from monitor.service.cycle import BatchSize, run_backfill
 from monitor.service.diagnosing import (
     MOST,
+    CapturedPeriod,
     Detailed,
     Diagnoser,
-    Fired,
-    Taken,
+    FiredCondition,
     capture,
     detailed,
     fired,
@@ -125,7 +125,7 @@ class Bench:
         return None if found is None else dict(found)
 
     @property
-    def first(self) -> Fired:
+    def first(self) -> FiredCondition:
         return first_fired(self.incident, self.store)
 
     def join(self, *slices: str) -> None:
@@ -625,7 +625,7 @@ def test_one_that_fails_does_not_keep_the_others_from_being_captured(bench: Benc
 def test_a_period_that_is_stored_but_unknown_is_no_sample() -> None:
     from monitor.causes.sample import NO_REQUESTS
 
-    assert not Taken((0, HOUR), NO_REQUESTS, None).plain()["is_sampled"]
+    assert not CapturedPeriod((0, HOUR), NO_REQUESTS, None).plain()["is_sampled"]
 
 
 # ---- in a cycle ----------------------------------------------------------------------------------------------------

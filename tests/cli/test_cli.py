@@ -314,7 +314,7 @@ def test_a_bug_exits_with_1_and_a_traceback(
     rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting.write(of_shop("shop"))
-    monkeypatch.setattr("monitor.service.cycle.tallied", lambda *_: 1 / 0)
+    monkeypatch.setattr("monitor.service.cycle.to_partials", lambda *_: 1 / 0)
     result = rankmon("once")
     assert result.code == 1
     assert "a fault in rankmon itself; please report it" in result.err

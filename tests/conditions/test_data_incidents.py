@@ -22,7 +22,7 @@ from monitor.types import Column, Judgments, Recipe, Relation
 from tests.support.bench import Bench
 from tests.support.drift import START, Ranking, day
 from tests.support.logs import Style, events
-from tests.support.pages import Pictured
+from tests.support.pages import PageSource
 
 CLICKS = events(Style("bigint", "epoch_ms", None, lambda micros: micros))
 
@@ -105,7 +105,7 @@ def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_ne
 
 
 def _page(bench: Bench, now: int) -> str:
-    return render(Pictured.of(now, take_snapshot(bench.monitor, bench.store, now)))
+    return render(PageSource.of(now, take_snapshot(bench.monitor, bench.store, now)))
 
 
 def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench) -> None:

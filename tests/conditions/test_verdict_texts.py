@@ -27,7 +27,7 @@ from monitor.types import Monitor, Slice
 from tests.support.drift import START, Ranking, day
 from tests.support.monitors import DAY, new_store
 from tests.support.notices import ABOUT, DROP, INCIDENT
-from tests.support.pages import Pictured
+from tests.support.pages import PageSource
 from tests.support.simulated import configured, put
 
 HOUR = 3600
@@ -96,7 +96,7 @@ def test_status_says_of_how_many_hours_its_mean_is_where_judging_has_just_begun(
     assert " over the last 3 h, " in line
     assert told["observed_seconds"] == 3 * HOUR
     now = day(14.125)
-    assert " over the last 3 h, " in render(Pictured.of(now, take_snapshot(bench.monitor, bench.store, now)))
+    assert " over the last 3 h, " in render(PageSource.of(now, take_snapshot(bench.monitor, bench.store, now)))
 
 
 def test_status_says_that_nothing_can_be_said_of_a_measure_that_has_always_been_0(
@@ -141,7 +141,7 @@ def test_requests_of_slices_that_are_too_new_to_be_judged_are_told(
     said = re.search(r"; 3\d % of the requests are not judged, for their slices are too new to have a baseline", line)
     assert bool(said) is is_told
     assert told["unjudged"] == pytest.approx(1 / 3 if is_told else 0.0, abs=0.02)
-    shown = render(Pictured.of(day(33), take_snapshot(bench.monitor, bench.store, day(33))))
+    shown = render(PageSource.of(day(33), take_snapshot(bench.monitor, bench.store, day(33))))
     assert ("of the requests are not judged" in shown) is is_told
 
 
@@ -335,7 +335,7 @@ def test_a_version_that_begins_within_what_is_known_of_a_fall_s_beginning_is_tol
     assert cli.run(["explain-incident", "-c", str(bench.folder / "rankmon.yaml"), notice.incident]) == 0
     assert f"\nSince {since}; fired at " in capsys.readouterr().out
     now = day(32.625)
-    assert f"since {since}, for " in render(Pictured.of(now, take_snapshot(bench.monitor, bench.store, now)))
+    assert f"since {since}, for " in render(PageSource.of(now, take_snapshot(bench.monitor, bench.store, now)))
     assert stored.incident.began_at == notice.began_at
 
 

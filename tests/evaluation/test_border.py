@@ -15,7 +15,7 @@ from monitor.conditions.rules import Drop, Rule
 from monitor.drift.series import DAY, HOUR, Hours
 from monitor.evaluation.checkpoint import moved
 from monitor.evaluation.replay import replay
-from monitor.service.retention import Keeping
+from monitor.service.retention import RetentionWorker
 from monitor.store.schema import drift_borders
 from monitor.store.verdicts import BaselineReset
 from monitor.types import Retention
@@ -31,7 +31,7 @@ WAYS = [Retention(None, AGE * DAY), Retention(AGE * DAY), Retention(AGE * DAY + 
 
 def keep(bench: Bench, now: float = DAYS) -> None:
     """All that is due, at once."""
-    keeping = Keeping(bench.monitor, bench.store, clock=lambda: 0.0)
+    keeping = RetentionWorker(bench.monitor, bench.store, clock=lambda: 0.0)
     with bench.store.hold("search") as lease:
         keeping.advance(lease, day(now), lambda: False)
 

@@ -14,14 +14,14 @@ import sqlalchemy as sa
 from monitor.conditions.findings import Finding
 from monitor.conditions.incident import Firing, Incident, Matter
 from monitor.conditions.rules import Floor
-from monitor.drift.verdicts import Alarm, Change, Verdict
+from monitor.drift.verdicts import Alarm, AlarmChange, Verdict
 from monitor.evaluation import Telling, judge
 from monitor.evaluation.retraining import LARGEST, LONGEST_TEXT, due, evidence, in_the_way
 from monitor.measures.measure import parse
 from monitor.messages.notification import Notification
 from monitor.messages.words import lasting
 from monitor.service.cycle import BatchSize, run_backfill
-from monitor.service.diagnosing import NOTHING, Unsaved, first_fired, stored_part
+from monitor.service.diagnosing import NOTHING, UnsavedEvaluation, first_fired, stored_part
 from monitor.service.snapshot import take_snapshot
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
@@ -334,9 +334,9 @@ def test_of_a_long_definition_the_beginning_goes_with_it(bench: Bench) -> None:
 def test_of_a_verdict_on_many_slices_the_first_go_with_it_and_how_many_there_are(bench: Bench) -> None:
     names = [f"slice {n} of {'s' * 90}" for n in range(400)]
     alarms = tuple(Alarm(name, LAST - DAY, LAST, -0.1, 2.0, 0.02, 0.4, 0.5, 1000) for name in names)
-    changes = tuple(Change(name, "firing") for name in names)
+    changes = tuple(AlarmChange(name, "firing") for name in names)
     verdict = Verdict(LAST, "degraded", alarms, changes, tuple(names), missing=tuple(names))
-    found = evidence(bench.monitor, bench.incident, LAST, Unsaved(verdicts=[verdict]), bench.store)
+    found = evidence(bench.monitor, bench.incident, LAST, UnsavedEvaluation(verdicts=[verdict]), bench.store)
     assert len(json.dumps(found)) <= LARGEST
     assert [one["unit"] for one in found["verdict"]["alarms"]] == names[:20]
     assert found["verdict"]["missing"] == tuple(names[:20])

@@ -27,13 +27,13 @@ PURE = ("types", "measures", "series", "conditions", "drift", "causes", "message
 
 ADAPTERS = ("source", "store", "config", "page", "web", "notify")
 SHARED = (*PURE, "config", "errors", "database_url", "clock", "tls")
-SHOWN = ("monitor.service.snapshot", "monitor.service.telemetry", "monitor.service.history")
+SHOWN = tuple(f"monitor.service.{name}" for name in ("snapshot", "telemetry", "history", "slice_comparison"))
 """What an adapter may know beside itself: pure rooms and plain values. `/metrics` and the page show snapshots."""
 
 FRAMES = {"web": {"page"}}
 """The one adapter that another puts into a frame: the site serves the page."""
 
-BUILT = {"Store", "Database", "Pull", "PushDown", "WebServer", "Scheduler"}
+BUILT = {"Store", "Database", "Pull", "PushDown", "WebServer", "JobScheduler"}
 BUILDERS = ("monitor.service.app", "monitor.cli")
 SPEAKERS = ("cli", "demo")
 LONGEST = 40

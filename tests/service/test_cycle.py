@@ -19,7 +19,7 @@ from monitor.errors import SourceError, Stopped
 from monitor.measures.measure import parse
 from monitor.series.finality import final_age, read_ages
 from monitor.series.partials import TOTAL
-from monitor.service.cycle import BatchSize, FinalizedUpTo, Outcome, Source, run_backfill, run_cycle
+from monitor.service.cycle import BatchSize, CycleResult, FinalizedUpTo, RequestSource, run_backfill, run_cycle
 from monitor.service.snapshot import take_snapshot
 from monitor.source.choice import open_reader
 from monitor.source.engine import Database
@@ -97,24 +97,24 @@ class Driver:
     """Cycles of one monitor at chosen times, with the bookkeeping that a runner does."""
 
     monitor: Monitor
-    source: Source
+    source: RequestSource
     store: Store
-    stride: BatchSize = field(default_factory=BatchSize)
+    batch_size: BatchSize = field(default_factory=BatchSize)
 
-    def steps(self, now: float) -> Iterator[Outcome]:
+    def steps(self, now: float) -> Iterator[CycleResult]:
         with self.store.hold(self.monitor.name) as lease:
-            for outcome in run_cycle(self.monitor, now, self.source, self.store, lease, self.stride):
+            for outcome in run_cycle(self.monitor, now, self.source, self.store, lease, self.batch_size):
                 yield outcome
             arrived = outcome.arrived
             self.store.record(self.monitor.name, newest_source_at=arrived.request, newest_label_at=arrived.label)
 
-    def at(self, now: float) -> Outcome:
+    def at(self, now: float) -> CycleResult:
         *_, outcome = self.steps(now)
         return outcome
 
-    def backfill(self, now: float, span: tuple[int, int], **how: bool) -> Outcome:
+    def backfill(self, now: float, span: tuple[int, int], **how: bool) -> CycleResult:
         with self.store.hold(self.monitor.name) as lease:
-            *_, outcome = run_backfill(self.monitor, now, span, self.source, self.store, lease, self.stride, **how)
+            *_, outcome = run_backfill(self.monitor, now, span, self.source, self.store, lease, self.batch_size, **how)
         return outcome
 
     def read_times(self) -> dict[int, float]:
@@ -166,14 +166,14 @@ def test_running_a_cycle_twice_changes_nothing(sentence: str, now: int, shop_url
 def test_left_off_after_any_stretch_and_run_again_it_ends_up_the_same(shop_url: str, stores: Stores) -> None:
     expected = undisturbed(shop(), shop_url, stores.new())
     cut = driver(shop(), shop_url, stores.new())
-    cut.stride = BatchSize(most=12)
+    cut.batch_size = BatchSize(most=12)
     left, rounds = 1, 0
     while left:
         outcomes = cut.steps(SETTLED)
         next(outcomes)
         outcome = next(outcomes)
         outcomes.close()
-        assert 0 < outcome.stored <= cut.stride.most
+        assert 0 < outcome.stored <= cut.batch_size.most
         left, rounds = outcome.left, rounds + 1
     assert rounds > 2
     assert differences(expected, dump(cut.store)) == []
@@ -221,7 +221,7 @@ def test_an_error_between_stretches_keeps_what_was_stored(shop_url: str, stores:
 class Asked:
     """A source that notes from when on it was asked how new it is; its labels may be kept from being seen."""
 
-    source: Source
+    source: RequestSource
     since: list[float] = field(default_factory=list)
     hides_labels: bool = False
 
@@ -408,7 +408,7 @@ def test_after_a_long_downtime_the_gap_is_read_whole_and_in_bounded_steps(shop_u
     monitor = replace(shop(), lookback=6 * HOUR, windows=(6 * HOUR,))
     down = driver(monitor, shop_url, stores.new())
     down.at(START + 8 * HOUR)
-    down.stride = BatchSize(most=12)
+    down.batch_size = BatchSize(most=12)
     *steps, last = down.steps(SETTLED)
     assert last.left == 0
     assert len(steps) > 1
@@ -671,15 +671,15 @@ def test_more_rows_within_a_second_than_fit_into_memory_is_an_error_with_a_remed
 
 
 def test_the_stride_keeps_a_read_near_its_aim() -> None:
-    stride = BatchSize(rows=1000, most=168, buckets=12)
-    stride.learn(rows=1200, buckets=12)
-    assert stride.buckets == 10
-    stride.learn(rows=0, buckets=10)
-    assert stride.buckets == 160, "it grows no faster than sixteen times"
-    stride.learn(rows=0, buckets=160)
-    assert stride.buckets == 168
-    stride.learn(rows=1_000_000, buckets=1)
-    assert stride.buckets == 1
+    batch_size = BatchSize(rows=1000, most=168, buckets=12)
+    batch_size.learn(rows=1200, buckets=12)
+    assert batch_size.buckets == 10
+    batch_size.learn(rows=0, buckets=10)
+    assert batch_size.buckets == 160, "it grows no faster than sixteen times"
+    batch_size.learn(rows=0, buckets=160)
+    assert batch_size.buckets == 168
+    batch_size.learn(rows=1_000_000, buckets=1)
+    assert batch_size.buckets == 1
 
 
 @pytest.mark.parametrize("reason", ["timeout", "resources"])
@@ -700,10 +700,10 @@ def test_what_takes_a_source_too_long_at_once_is_read_in_halves_and_never_tried_
     slow.backfill(SETTLED, span)
     assert max(lengths[1:]) < lengths[0] == 12
     assert [n for n in lengths if n > 2] == [12, 6, 3], "and what comes after it is asked for in no more at once"
-    assert slow.stride.at_most == 1
-    slow.stride.slow_until = time.monotonic()
-    slow.stride.learn(rows=1, buckets=1)
-    assert slow.stride.buckets > 1, "a day later it is tried again"
+    assert slow.batch_size.at_most == 1
+    slow.batch_size.slow_until = time.monotonic()
+    slow.batch_size.learn(rows=1, buckets=1)
+    assert slow.batch_size.buckets > 1, "a day later it is tried again"
     assert differences(dump(calm.store), dump(slow.store)) == []
 
 
@@ -868,7 +868,7 @@ def test_slices_beyond_their_cap_end_up_in_other_whatever_the_stretches(shop_url
     monitor = replace(shop(lookback=DAY), slices=(Slice("query", "query", max_values=3),))
     calm, cut = (driver(monitor, shop_url, stores.new()) for _ in range(2))
     calm.at(SETTLED)
-    cut.stride = BatchSize(most=1)
+    cut.batch_size = BatchSize(most=1)
     cut.at(SETTLED)
     assert differences(dump(calm.store), dump(cut.store)) == []
     assert len({k[4] for k in dump(cut.store)["traffic"]}) == 5

@@ -331,8 +331,10 @@ def an_hour_later(daemon: Daemon) -> None:
 
 def backfill(daemon: Daemon, other: Store, since: int, until: int) -> None:
     with other.hold(daemon.monitor.name) as lease:
-        pull, stride = Pull(daemon.monitor, daemon.database), BatchSize()
-        *_, done = run_backfill(daemon.monitor, daemon.clock.at, (since, until), pull, other, lease, stride, again=True)
+        pull, batch_size = Pull(daemon.monitor, daemon.database), BatchSize()
+        *_, done = run_backfill(
+            daemon.monitor, daemon.clock.at, (since, until), pull, other, lease, batch_size, again=True
+        )
     assert done.stored == (until - since) // HOUR
 
 

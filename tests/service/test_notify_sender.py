@@ -18,7 +18,7 @@ from monitor.notify.log import Log
 from monitor.notify.receiver import Receiver as Channel
 from monitor.notify.webhook import Webhook
 from monitor.service.sender import FIRST_RETRY, LEAST_ATTEMPTS, LONGEST_RETRY, ORPHANED, STUCK, Sender, pause
-from monitor.service.telemetry import Queue, Telemetry
+from monitor.service.telemetry import QueueStatus, Telemetry
 from monitor.store import Store
 from monitor.store.outbox import FARTHEST
 from monitor.store.schema import outbox
@@ -745,13 +745,15 @@ def test_a_receiver_that_takes_nothing_for_long_is_counted_among_those_of_its_ch
         sender = post.sender(*both, Log())
         for one in both:
             post.put(one.target, FIRING)
-        eventually(lambda: sender._telemetry.queues == {"am": Queue(1, post.clock.time, 2, 0), "log": Queue()})
+        eventually(
+            lambda: sender._telemetry.queues == {"am": QueueStatus(1, post.clock.time, 2, 0), "log": QueueStatus()}
+        )
         began = post.clock.time
         post.later(STUCK + 1)
-        eventually(lambda: sender._telemetry.queues["am"] == Queue(1, began, 2, 1))
+        eventually(lambda: sender._telemetry.queues["am"] == QueueStatus(1, began, 2, 1))
         down.behave = lambda _: Reply()
         post.later(STEP)
-        eventually(lambda: sender._telemetry.queues["am"] == Queue(receivers=2))
+        eventually(lambda: sender._telemetry.queues["am"] == QueueStatus(receivers=2))
 
 
 def test_an_alertmanager_is_reminded_of_the_newest_of_what_goes_on(post: Post, receiver: Receiver) -> None:

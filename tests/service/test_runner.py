@@ -14,7 +14,7 @@ from monitor.errors import LeaseLost, SourceError, Stopped, StoreError
 from monitor.evaluation import Telling
 from monitor.page.state import states_of
 from monitor.service.cycle import BatchSize
-from monitor.service.history import JudgedTrail, extended
+from monitor.service.history import VerdictHistory, extend_series
 from monitor.service.runner import LONGEST_RETRY, REASONS, Runner
 from monitor.service.snapshot import Board
 from monitor.service.telemetry import Telemetry
@@ -138,7 +138,7 @@ def test_every_counter_is_there_from_the_start(bench: Bench) -> None:
 def test_the_deadline_leaves_the_rest_to_the_next_run_but_never_all_of_it(shop_url: str, store: Store) -> None:
     monitor = shop(deadline=0)
     hurried = Bench(monitor, Faulty(pull(monitor, shop_url)), store)
-    hurried.runner._stride = BatchSize(most=48)
+    hurried.runner._batch_size = BatchSize(most=48)
     left = []
     while not left or left[-1]:
         assert hurried.run() is None
@@ -232,7 +232,7 @@ def test_what_was_stored_before_a_failure_is_counted_and_shown(bench: Bench) -> 
             raise SourceError("gone", "connect")
 
     bench.source.before_reading = fail_at_the_third
-    bench.runner._stride = BatchSize(most=48)
+    bench.runner._batch_size = BatchSize(most=48)
     assert isinstance(bench.run(), SourceError)
     assert bench.count("buckets_stored") == 60
     assert bench.shown.due_buckets == 168 - 1 - 60
@@ -298,7 +298,7 @@ def test_a_snapshot_is_only_renewed_where_nothing_was_stored(bench: Bench, monke
         return partials(store, definition, *rest, **more)
 
     monkeypatch.setattr(Store, "partials", counted)
-    monkeypatch.setattr("monitor.service.runner.extended", lambda *_: ())
+    monkeypatch.setattr("monitor.service.runner.extend_series", lambda *_: ())
     bench.run()
     assert loads == ["traffic", "ndcg@10"], "two readings of one kernel are loaded once"
     shown = bench.shown
@@ -319,14 +319,14 @@ def test_trails_grow_with_what_is_stored_and_are_worked_out_anew_where_others_wr
 
     def noted(monitor: Any, store: Store, now: float, former: Any) -> Any:
         formers.append(former)
-        return extended(monitor, store, now, former)
+        return extend_series(monitor, store, now, former)
 
-    monkeypatch.setattr("monitor.service.runner.extended", noted)
+    monkeypatch.setattr("monitor.service.runner.extend_series", noted)
     bench.run()
     bench.clock.time += 60
     bench.run()
     assert formers == [()], "nothing was stored by the second run"
-    first = bench.shown.trails
+    first = bench.shown.histories
     assert first[0].drawn
     bench.clock.time += HOUR
     bench.run()
@@ -345,14 +345,14 @@ def test_what_verdicts_said_is_read_on_and_anew_where_others_wrote(
 
     def noted(monitor: Any, store: Store, now: float, former: Any) -> Any:
         formers.append(former)
-        return JudgedTrail(HOUR, HOUR)
+        return VerdictHistory(HOUR, HOUR)
 
-    monkeypatch.setattr("monitor.service.runner.judged_onward", noted)
+    monkeypatch.setattr("monitor.service.runner.extend_verdicts", noted)
     bench.run()
     bench.clock.time += HOUR
     bench.run()
-    assert formers == [None, JudgedTrail(HOUR, HOUR)]
-    assert bench.shown.judged == JudgedTrail(HOUR, HOUR)
+    assert formers == [None, VerdictHistory(HOUR, HOUR)]
+    assert bench.shown.verdict_history == VerdictHistory(HOUR, HOUR)
     with Store(bench.store.url, 5).hold("shop"):
         pass
     bench.clock.time += HOUR
@@ -364,7 +364,7 @@ def test_a_fault_in_the_trails_leaves_the_rest_as_it_is(bench: Bench, monkeypatc
     def broken(*_: object) -> None:
         raise ValueError("a fault")
 
-    monkeypatch.setattr("monitor.service.runner.extended", broken)
+    monkeypatch.setattr("monitor.service.runner.extend_series", broken)
     assert bench.run() is None
     assert bench.shown.series[0].final
     assert bench.count("evaluation_failures", "bug") == 1

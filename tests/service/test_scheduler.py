@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from monitor.service.scheduler import AlignedTrigger, Scheduler, offset_of
+from monitor.service.scheduler import AlignedTrigger, JobScheduler, offset_of
 from monitor.service.telemetry import Telemetry
 
 NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
@@ -71,8 +71,8 @@ def test_monitors_are_spread_over_the_period_by_their_names() -> None:
 
 
 @pytest.fixture
-def scheduler() -> Scheduler:
-    return Scheduler(workers=2, telemetry=Telemetry())
+def scheduler() -> JobScheduler:
+    return JobScheduler(workers=2, telemetry=Telemetry())
 
 
 def wait_for(condition: threading.Event) -> None:
@@ -86,7 +86,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_job_runs_right_away_and_then_again_and_again(scheduler: Scheduler) -> None:
+def test_a_job_runs_right_away_and_then_again_and_again(scheduler: JobScheduler) -> None:
     runs, enough = [], threading.Event()
 
     def run() -> None:
@@ -103,7 +103,7 @@ def test_a_job_runs_right_away_and_then_again_and_again(scheduler: Scheduler) ->
 
 def test_a_run_that_would_overlap_is_skipped_and_counted() -> None:
     telemetry = Telemetry()
-    scheduler, release, started = Scheduler(2, telemetry), threading.Event(), threading.Event()
+    scheduler, release, started = JobScheduler(2, telemetry), threading.Event(), threading.Event()
 
     def hang() -> None:
         started.set()
@@ -125,7 +125,7 @@ def test_a_slow_job_is_warned_of_once_until_a_run_has_ended_and_not_too_often(
 ) -> None:
     monkeypatch.setattr("monitor.service.scheduler.WARN_AGAIN", least)
     telemetry, release = Telemetry(), threading.Event()
-    scheduler = Scheduler(2, telemetry)
+    scheduler = JobScheduler(2, telemetry)
 
     def skipped() -> float:
         return telemetry.counts()["rankmon_skipped_runs", ("slow", "still_running")]
@@ -148,7 +148,7 @@ def test_a_slow_job_is_warned_of_once_until_a_run_has_ended_and_not_too_often(
     assert {r.name for r in caplog.records} == {"monitor.service.scheduler"}, "APScheduler does not say it again"
 
 
-def test_a_job_that_asks_to_be_tried_again_does_not_hang_the_end(scheduler: Scheduler) -> None:
+def test_a_job_that_asks_to_be_tried_again_does_not_hang_the_end(scheduler: JobScheduler) -> None:
     started, release = threading.Event(), threading.Event()
 
     def fails_late() -> None:
@@ -169,7 +169,7 @@ def test_a_job_that_asks_to_be_tried_again_does_not_hang_the_end(scheduler: Sche
 
 
 def test_what_is_due_while_the_scheduler_ends_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    scheduler, started, release = Scheduler(2, Telemetry()), threading.Event(), threading.Event()
+    scheduler, started, release = JobScheduler(2, Telemetry()), threading.Event(), threading.Event()
 
     def slow() -> None:
         started.set()
@@ -194,7 +194,7 @@ def test_when_the_clock_is_set_back_what_is_planned_moves_along(
     clock = SimpleNamespace(time=lambda: time.time() + ahead[0], monotonic=time.monotonic)
     monkeypatch.setattr("monitor.service.scheduler.HEARTBEAT", 0.1)
     monkeypatch.setattr("monitor.service.scheduler.time", clock)
-    scheduler = Scheduler(2, Telemetry())
+    scheduler = JobScheduler(2, Telemetry())
     scheduler.put("m", 3600, lambda: None)
     scheduler.start()
     scheduler.retry_in("m", 90)
@@ -212,7 +212,7 @@ def test_what_a_clock_that_went_forth_and_back_between_two_looks_left_far_ahead_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("monitor.service.scheduler.HEARTBEAT", 0.1)
-    scheduler, ran = Scheduler(2, Telemetry()), threading.Semaphore(0)
+    scheduler, ran = JobScheduler(2, Telemetry()), threading.Semaphore(0)
     scheduler.put("m", 300, ran.release)
     scheduler.start()
     assert ran.acquire(timeout=10)
@@ -223,7 +223,7 @@ def test_what_a_clock_that_went_forth_and_back_between_two_looks_left_far_ahead_
     scheduler.stop()
 
 
-def test_a_broken_job_and_a_hanging_one_leave_the_others_alone(scheduler: Scheduler) -> None:
+def test_a_broken_job_and_a_hanging_one_leave_the_others_alone(scheduler: JobScheduler) -> None:
     release, fine = threading.Event(), threading.Event()
 
     def breaks() -> None:
@@ -244,7 +244,7 @@ def test_a_broken_job_and_a_hanging_one_leave_the_others_alone(scheduler: Schedu
 def test_hung_jobs_on_every_worker_do_not_stop_the_heart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("monitor.service.scheduler.HEARTBEAT", 0.1)
     monkeypatch.setattr("monitor.service.scheduler.STALE", 0.6)
-    scheduler, release = Scheduler(1, Telemetry()), threading.Event()
+    scheduler, release = JobScheduler(1, Telemetry()), threading.Event()
     scheduler.put("hangs", 60, lambda: release.wait(10) and None)
     scheduler.start()
     time.sleep(1.2)
@@ -255,7 +255,7 @@ def test_hung_jobs_on_every_worker_do_not_stop_the_heart(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("period", [600, 86_400])
-def test_after_the_first_run_no_turn_comes_within_five_minutes(scheduler: Scheduler, period: int) -> None:
+def test_after_the_first_run_no_turn_comes_within_five_minutes(scheduler: JobScheduler, period: int) -> None:
     names = [f"m{n}" for n in range(12)]
     for name in names:
         scheduler.put(name, period, lambda: None)
@@ -268,7 +268,7 @@ def test_after_the_first_run_no_turn_comes_within_five_minutes(scheduler: Schedu
     scheduler.stop()
 
 
-def test_a_retry_comes_earlier_and_then_the_old_rhythm_goes_on(scheduler: Scheduler) -> None:
+def test_a_retry_comes_earlier_and_then_the_old_rhythm_goes_on(scheduler: JobScheduler) -> None:
     scheduler.put("m", 3600, lambda: None)
     scheduler.start()
     time.sleep(1.5)

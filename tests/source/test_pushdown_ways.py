@@ -212,11 +212,11 @@ class Vast:
 
 
 def test_how_much_is_read_at_once_goes_by_what_the_database_went_through(tmp_path: Path) -> None:
-    made, stride = small(), BatchSize(rows=200_000, buckets=4)
+    made, batch_size = small(), BatchSize(rows=200_000, buckets=4)
     store = new_store(f"sqlite:///{tmp_path / 'store.db'}", 30)
     with store.hold(made.name) as lease:
-        *_, done = run_backfill(made, LATE, (START, END), Vast(), store, lease, stride)
-    assert (done.stored, done.rows, stride.buckets) == (BUCKETS, 0, 2)
+        *_, done = run_backfill(made, LATE, (START, END), Vast(), store, lease, batch_size)
+    assert (done.stored, done.rows, batch_size.buckets) == (BUCKETS, 0, 2)
     store.close()
 
 
@@ -791,14 +791,14 @@ def test_what_a_mishap_cut_off_is_read_again_and_nothing_counts_twice(
     reader = source(postgres_url, made)
     expected = reader.read(START, END)
     store = new_store(f"sqlite:///{tmp_path / 'store.db'}", 30)
-    stride, whole = BatchSize(buckets=1, most=1), Reader.rows_of
+    batch_size, whole = BatchSize(buckets=1, most=1), Reader.rows_of
 
     def cut_off(self: Reader, query: Any, most: int) -> Any:
         mishap(postgres, postgres_url)
         return whole(self, query, most)
 
     with store.hold(made.name) as lease:
-        filling = run_backfill(made, LATE, (START, END), reader, store, lease, stride)
+        filling = run_backfill(made, LATE, (START, END), reader, store, lease, batch_size)
         assert [next(filling).stored, next(filling).stored] == [0, 1]
         with monkeypatch.context() as patched:
             patched.setattr(Reader, "rows_of", cut_off)
@@ -806,7 +806,7 @@ def test_what_a_mishap_cut_off_is_read_again_and_nothing_counts_twice(
                 next(filling)
         assert caught.value.reason == "connect"
         assert "is the database up" in str(caught.value)
-        *_, done = run_backfill(made, LATE, (START, END), reader, store, lease, stride)
+        *_, done = run_backfill(made, LATE, (START, END), reader, store, lease, batch_size)
     assert done.due == BUCKETS - 1
     assert done.left == 0
     total = store.history(made.definitions[0], START, END).slice(("", "")).sum(axis=0)

@@ -148,7 +148,7 @@ class Reading:
         assert isinstance(source, Pull if self.way == "pull" else InPieces)
         self.bench = Bench(watched(self.way), Faulty(source), self.store, clock=Hand(END + 3600))
         self.bench.source.before_reading = self._before
-        self.bench.runner._stride = BatchSize(buckets=1, most=1)
+        self.bench.runner._batch_size = BatchSize(buckets=1, most=1)
 
     def _before(self) -> None:
         self.reads += 1

@@ -14,7 +14,7 @@ from monitor.clock import ReplayClock
 from monitor.config import load
 from monitor.demo.shop import create_schema
 from monitor.service.app import App
-from monitor.service.scheduler import Scheduler
+from monitor.service.scheduler import JobScheduler
 from monitor.service.telemetry import Telemetry
 from tests.cli.test_incidents_cli import CONFIG, STORY, filled
 
@@ -57,7 +57,7 @@ def test_six_monitors_behind_a_lock_hold_up_none_on_another_database(filled: Pat
 
 
 def test_under_any_mix_of_stuck_pools_the_others_run() -> None:
-    scheduler, stuck, ran = Scheduler(2, Telemetry()), threading.Event(), threading.Semaphore(0)
+    scheduler, stuck, ran = JobScheduler(2, Telemetry()), threading.Event(), threading.Semaphore(0)
     for source in range(5):
         for number in range(4):
             scheduler.put(f"stuck {source} {number}", 0.2, lambda: bool(stuck.wait(60)) or None, f"stuck {source}")

@@ -24,8 +24,8 @@ from monitor.measures.measure import parse
 from monitor.messages.words import utc
 from monitor.series.retention import DRAWN, apart_from, least_age
 from monitor.service.cycle import BatchSize, run_backfill
-from monitor.service.history.series import SPAN
-from monitor.service.retention import AT_ONCE, LOOK_EVERY, Keeping, doubt
+from monitor.service.history import SPAN
+from monitor.service.retention import AT_ONCE, LOOK_EVERY, RetentionWorker, doubt
 from monitor.store import CachedStore, Store
 from monitor.store.history_cache import reach
 from monitor.store.schema import bucket_marks, coarse_partials, coarse_traffic, partials, refusals, traffic
@@ -59,9 +59,9 @@ def fill(store: Store, hours: range = range(DAYS * 24), monitor: Monitor = MONIT
         write(store, lease, monitor, tally(monitor, counts, 0.7, refused), **more)
 
 
-def keep(store: Store, monitor: Monitor = MONITOR, now: float = NOW) -> Keeping:
+def keep(store: Store, monitor: Monitor = MONITOR, now: float = NOW) -> RetentionWorker:
     """All that is due, at once."""
-    keeping = Keeping(monitor, store, clock=lambda: 0.0)
+    keeping = RetentionWorker(monitor, store, clock=lambda: 0.0)
     with store.hold(monitor.name) as lease:
         keeping.advance(lease, now, lambda: False)
     return keeping
@@ -264,7 +264,7 @@ def test_nothing_is_kept_or_forgotten_without_being_asked_for(store: Store) -> N
 def test_what_takes_long_is_left_to_the_next_cycle_and_nothing_is_looked_for_again_at_once(store: Store) -> None:
     fill(store)
     clock = iter(np.arange(0, 1000, AT_ONCE / 1.5).tolist())
-    keeping, cycles = Keeping(MONITOR, store, clock=lambda: next(clock)), 0
+    keeping, cycles = RetentionWorker(MONITOR, store, clock=lambda: next(clock)), 0
     while keeping.holding is None:
         with store.hold(MONITOR.name) as lease:
             keeping.advance(lease, NOW, lambda: False)
@@ -281,7 +281,7 @@ def test_asked_to_stop_it_leaves_off(store: Store) -> None:
     fill(store)
     before = rows(store)
     with store.hold(MONITOR.name) as lease:
-        assert not Keeping(MONITOR, store).advance(lease, NOW, lambda: True)
+        assert not RetentionWorker(MONITOR, store).advance(lease, NOW, lambda: True)
     assert rows(store) == before
 
 

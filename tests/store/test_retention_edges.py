@@ -19,8 +19,8 @@ from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.config import load
 from monitor.measures.measure import parse
 from monitor.series import partials as b
-from monitor.service.orphaned_monitors import Abandoned
-from monitor.service.retention import FROM_THE_FIRST_EVERY, Keeping, baselines_gone
+from monitor.service.orphaned_monitors import OrphanedMonitors
+from monitor.service.retention import FROM_THE_FIRST_EVERY, RetentionWorker, baselines_gone
 from monitor.service.snapshot import Board, take_snapshot
 from monitor.service.telemetry import Telemetry
 from monitor.store import Store
@@ -66,9 +66,9 @@ def fill(store: Store, hours: range = range(DAYS * 24), monitor: Monitor = MONIT
         write(store, lease, monitor, tallied)
 
 
-def keep(store: Store, monitor: Monitor = MONITOR, keeping: Keeping | None = None) -> Keeping:
+def keep(store: Store, monitor: Monitor = MONITOR, keeping: RetentionWorker | None = None) -> RetentionWorker:
     """All that is due, at once."""
-    keeping = keeping or Keeping(monitor, store, clock=lambda: 0.0)
+    keeping = keeping or RetentionWorker(monitor, store, clock=lambda: 0.0)
     with store.hold(monitor.name) as lease:
         keeping.advance(lease, DAYS * DAY, lambda: False)
     return keeping
@@ -158,7 +158,7 @@ def test_a_day_whose_gap_was_filled_later_is_rolled_up_within_a_day(store: Store
     fill(store, range(30))
     fill(store, range(31, DAYS * 24))
     at = [0.0]
-    keeping = keep(store, keeping=Keeping(MONITOR, store, clock=lambda: at[0]))
+    keeping = keep(store, keeping=RetentionWorker(MONITOR, store, clock=lambda: at[0]))
     assert (1, 24) not in coarse(store)
     fill(store, range(30, 31))
     at[0] = FROM_THE_FIRST_EVERY / 2
@@ -188,7 +188,7 @@ def test_a_rule_that_is_pinned_to_what_was_rolled_up_is_told_of(store: Store, ca
     why = "was rolled up into coarser buckets; pin a later time"
     assert said == f"alert rule stays cannot fire, for its pinned baseline, {span}, {why}"
     at = [0.0]
-    keeping = Keeping(early, store, clock=lambda: at[0])
+    keeping = RetentionWorker(early, store, clock=lambda: at[0])
     for at[0] in (0.0, 1e4, 2e4):
         keep(store, early, keeping)
     assert [r.levelname for r in caplog.records if said in r.getMessage()] == ["WARNING"]
@@ -261,8 +261,8 @@ def buckets(store: Store, *monitors: Monitor) -> list[bool]:
     return [store.retention.holding(monitor.name).rows > 0 for monitor in monitors]
 
 
-def abandoned(store: Store, *names: str) -> Abandoned:
-    return Abandoned(store, lambda: names)
+def abandoned(store: Store, *names: str) -> OrphanedMonitors:
+    return OrphanedMonitors(store, lambda: names)
 
 
 def test_buckets_of_monitors_that_nobody_has_run_for_long_are_forgotten(store: Store) -> None:

@@ -12,7 +12,7 @@ from monitor.evaluation import Telling, judge
 from monitor.measures.measure import parse
 from monitor.messages.words import CALLED
 from monitor.series.partials import Partials
-from monitor.service.history import Trail, extended, judged_onward
+from monitor.service.history import SeriesHistory, extend_series, extend_verdicts
 from monitor.service.snapshot import Board, MonitorSnapshot, take_snapshot
 from monitor.store import Store
 from monitor.types import OVERALL, Column, Monitor, Slice
@@ -73,14 +73,14 @@ def _add(tallied: Partials, monitor: Monitor, start: int, means: dict[str, float
     tallied.admitted = list(dict.fromkeys([*tallied.admitted, *(("device", device) for device in means)]))
 
 
-def shown(store: Store, monitor: Monitor, now: float, former: tuple[Trail, ...] = ()) -> MonitorSnapshot:
+def shown(store: Store, monitor: Monitor, now: float, former: tuple[SeriesHistory, ...] = ()) -> MonitorSnapshot:
     """What a daemon's board would hold."""
-    trails, judged = extended(monitor, store, now, former), judged_onward(monitor, store, now, None)
-    return replace(take_snapshot(monitor, store, now), trails=trails, judged=judged)
+    histories, verdicts = extend_series(monitor, store, now, former), extend_verdicts(monitor, store, now, None)
+    return replace(take_snapshot(monitor, store, now), histories=histories, verdict_history=verdicts)
 
 
 @dataclass
-class Pictured:
+class PageSource:
     """Snapshots as the page takes them."""
 
     clock: Clock
@@ -89,7 +89,7 @@ class Pictured:
     notice: str = ""
 
     @classmethod
-    def of(cls, now: float, *snapshots: MonitorSnapshot) -> "Pictured":
+    def of(cls, now: float, *snapshots: MonitorSnapshot) -> "PageSource":
         """At a moment that does not pass."""
         made = cls(ReplayClock(now, 0))
         for snapshot in snapshots:

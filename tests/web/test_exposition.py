@@ -21,7 +21,7 @@ from monitor.config import RESERVED_LABELS
 from monitor.measures.measure import parse
 from monitor.series.windows import Point
 from monitor.service.snapshot import Board, MonitorSnapshot, RuleReading, Series
-from monitor.service.telemetry import Queue, Telemetry
+from monitor.service.telemetry import QueueStatus, Telemetry
 from monitor.store import Progress
 from monitor.store.alerts import StoredIncident
 from monitor.types import OVERALL, Column, Monitor, Rankings, Relation, Slice, TimeColumn
@@ -122,7 +122,7 @@ def telemetry() -> Telemetry:
     made.count("rankmon_evaluations", "search", by=4)
     made.count("rankmon_evaluation_failures", "search", "timeout")
     made.count("rankmon_notifications_sent", "oncall", by=3)
-    made.queues = MappingProxyType({"log": Queue(), "oncall": Queue(2, 1_646_092_000.5, 3, 1)})
+    made.queues = MappingProxyType({"log": QueueStatus(), "oncall": QueueStatus(2, 1_646_092_000.5, 3, 1)})
     made.count("rankmon_skipped_runs", "search", "still_running", by=0)
     return made
 

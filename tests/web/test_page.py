@@ -16,14 +16,14 @@ from monitor.conditions.findings import NewVersion
 from monitor.conditions.rules import COVERAGE, Floor, Rule
 from monitor.measures.measure import parse
 from monitor.page import render, render_monitor
-from monitor.page.chart import Line, Plot, Stretch, plot, spark
+from monitor.page.chart import Line, Plot, ShadedPeriod, plot, spark
 from monitor.page.figures import overview_spark, stretches, thinned
 from monitor.page.state import KINDS, states_of
 from monitor.service.snapshot import MonitorSnapshot, StoredIncident
 from monitor.store import Store
 from monitor.types import Drift, Judgments, Relation
 from tests.support.notices import DROP, SLICE
-from tests.support.pages import DAY, RULE, START, Pictured, fell, fill, shown, watched
+from tests.support.pages import DAY, RULE, START, PageSource, fell, fill, shown, watched
 from tests.support.tallies import HOUR
 
 END = START + 20 * DAY
@@ -41,7 +41,7 @@ def snapshot_at(store: Store, end: int, rise: int = RISE) -> MonitorSnapshot:
 
 
 def page(snapshot: MonitorSnapshot, now: float) -> str:
-    return render(Pictured.of(now, snapshot))
+    return render(PageSource.of(now, snapshot))
 
 
 def words(snapshot: MonitorSnapshot, now: float) -> list[tuple[str, str]]:
@@ -173,18 +173,18 @@ def test_an_incident_has_one_length_wherever_it_is_shown(store: Store) -> None:
 def test_the_words_over_a_picture_are_of_an_incident_that_is_to_be_seen_in_it(store: Store) -> None:
     snapshot = snapshot_at(store, END)
     (past,) = snapshot.incidents
-    until = snapshot.trails[0].drawn[-1].end
+    until = snapshot.histories[0].drawn[-1].end
     new = replace(
         past, incident=replace(past.incident, began_at=until, opened_at=until, state="firing", closed_at=None)
     )
-    shaded = stretches(snapshot.trails[0], (new, past))
+    shaded = stretches(snapshot.histories[0], (new, past))
     assert [s.words for s in shaded] == ["incident of 18 Jan 14:00, lasted 2 d 3 h"]
 
 
 def test_the_words_over_two_incidents_do_not_run_into_each_other(store: Store) -> None:
     snapshot = snapshot_at(store, END)
     (past,) = snapshot.incidents
-    first, last = snapshot.trails[0].drawn[0].end, snapshot.trails[0].drawn[-1].end
+    first, last = snapshot.histories[0].drawn[0].end, snapshot.histories[0].drawn[-1].end
 
     def between(begin: float, end: float) -> StoredIncident:
         began, closed = (int(first + share * (last - first)) for share in (begin, end))
@@ -192,7 +192,7 @@ def test_the_words_over_two_incidents_do_not_run_into_each_other(store: Store) -
         return replace(past, incident=about)
 
     for older, is_told in (((0.5, 0.7), False), ((0.3, 0.6), True)):
-        shaded = stretches(snapshot.trails[0], (between(0.9, 1), between(*older)))
+        shaded = stretches(snapshot.histories[0], (between(0.9, 1), between(*older)))
         assert [bool(s.words) for s in shaded] == [is_told, True]
 
 
@@ -222,7 +222,7 @@ def _version(start: int, name: str) -> float | None:
 
 def test_the_page_says_what_it_is_told_to_above_all_and_how_rankmon_is_called(store: Store) -> None:
     at = FALL + 30 * HOUR
-    pictured = Pictured.of(at, snapshot_at(store, at))
+    pictured = PageSource.of(at, snapshot_at(store, at))
     pictured.notice, pictured.called = "All <made> up", "/opt/rankmon {} -c /etc/r.yaml"
     said = render(pictured)
     assert "<title>rankmon (All &lt;made&gt; up)</title>" in said
@@ -269,8 +269,8 @@ def test_no_data(store: Store) -> None:
     snapshot = shown(store, watched(), END)
     assert words(snapshot, END) == [("empty", "No data: no final window with enough of it read")]
     assert "no final window with enough data yet" in page(snapshot, END)
-    unread = replace(snapshot, trails=())
-    several = render(Pictured.of(END, unread, replace(unread, monitor=replace(watched(), name="other"))))
+    unread = replace(snapshot, histories=())
+    several = render(PageSource.of(END, unread, replace(unread, monitor=replace(watched(), name="other"))))
     assert several.count('soft">newest request never</span>') == 2
 
 
@@ -358,7 +358,7 @@ def test_text_from_outside_is_text(store: Store) -> None:
 def test_ids_are_unique_and_every_link_within_the_page_has_its_place(store: Store) -> None:
     first = snapshot_at(store, END)
     others = [replace(first, monitor=replace(first.monitor, name=n), incidents=()) for n in ("a.b-c", "main")]
-    outline = Outline(render(Pictured.of(END, first, *others)))
+    outline = Outline(render(PageSource.of(END, first, *others)))
     assert len(outline.ids) == len(set(outline.ids))
     for target in outline.targets:
         if target.startswith("#"):
@@ -366,7 +366,9 @@ def test_ids_are_unique_and_every_link_within_the_page_has_its_place(store: Stor
 
 
 def test_a_chart_escapes_its_words() -> None:
-    shown = Plot(HOSTILE, HOSTILE, HOSTILE, Line(HOSTILE, [0, DAY], [0.1, 0.2]), DAY, (), [Stretch(0, DAY, HOSTILE)])
+    shown = Plot(
+        HOSTILE, HOSTILE, HOSTILE, Line(HOSTILE, [0, DAY], [0.1, 0.2]), DAY, (), [ShadedPeriod(0, DAY, HOSTILE)]
+    )
     assert "script" not in Outline(plot(shown)).names
     assert "script" not in Outline(spark([0.1], 0, 1, HOSTILE)).names
 
@@ -401,7 +403,9 @@ def test_the_interval_is_a_band_and_limits_are_lines() -> None:
 
 def test_an_incident_shades_its_time_and_no_more_than_the_plot() -> None:
     line = Line("v", [0, 10], [0.1, 0.2])
-    svg = plot(Plot("p", "t", "s", line, 10, (), [Stretch(5, 7, "a"), Stretch(-5, 1, "b"), Stretch(9, 99, "c")]))
+    svg = plot(
+        Plot("p", "t", "s", line, 10, (), [ShadedPeriod(5, 7, "a"), ShadedPeriod(-5, 1, "b"), ShadedPeriod(9, 99, "c")])
+    )
     spans = re.findall(r'<rect class="incident" x="([\d.]+)" width="([\d.]+)"', svg)
     assert [(float(x), float(w)) for x, w in spans] == [(500, 200), (0, 100), (900, 100)]
 
@@ -414,7 +418,7 @@ def test_what_hardly_moves_is_drawn_flat() -> None:
 def test_the_overview_does_not_blow_up_what_hardly_moves(store: Store) -> None:
     monitor = watched()
     fill(store, monitor, range(START, END, HOUR), lambda start, _: 0.8 + start // DAY % 2 / 1000)
-    (run,) = points_of(overview_spark(shown(store, monitor, END).trails[0]), "value")
+    (run,) = points_of(overview_spark(shown(store, monitor, END).histories[0]), "value")
     heights = [y for _, y in run]
     assert max(heights) - min(heights) < 3  # of 24
 
@@ -425,7 +429,7 @@ def test_nothing_to_draw_is_an_error() -> None:
 
 
 def test_a_thinned_trail_is_even_and_ends_at_the_newest(store: Store) -> None:
-    (trail,) = snapshot_at(store, END).trails
+    (trail,) = snapshot_at(store, END).histories
     few = thinned(trail, 40)
     assert len(few) <= 41
     assert few[-1].end == END
@@ -434,10 +438,10 @@ def test_a_thinned_trail_is_even_and_ends_at_the_newest(store: Store) -> None:
 
 def test_values_too_few_to_be_drawn_are_no_fault(store: Store) -> None:
     snapshot = snapshot_at(store, END)
-    (trail,) = snapshot.trails
+    (trail,) = snapshot.histories
     blank = [replace(p, value=None) for p in trail.points]
     holey = replace(trail, points=(*blank[:7], trail.points[7], *blank[8:]), newest=blank[-1])
-    assert render(Pictured.of(END, replace(snapshot, trails=(holey,) * 30)))
+    assert render(PageSource.of(END, replace(snapshot, histories=(holey,) * 30)))
 
 
 def test_the_picture_is_described_in_words(store: Store) -> None:
@@ -471,18 +475,18 @@ def test_an_incident_between_two_points_of_the_six_weeks_has_its_lowest_value(st
 # ---- many monitors -------------------------------------------------------------------------------------------------
 
 
-def many(store: Store, count: int, devices: int = 2) -> Pictured:
+def many(store: Store, count: int, devices: int = 2) -> PageSource:
     names = tuple(f"device-{i}" for i in range(devices))
     monitor = watched()
     fill(store, monitor, range(START, END, HOUR), lambda t, d: 0.5 + hash((t // DAY, d)) % 1000 / 3000, names)
     one = shown(store, monitor, END)
-    return Pictured.of(END, *(replace(one, monitor=replace(monitor, name=f"m{i:03}")) for i in range(count)))
+    return PageSource.of(END, *(replace(one, monitor=replace(monitor, name=f"m{i:03}")) for i in range(count)))
 
 
 def test_a_few_monitors_are_shown_in_full_below_an_overview_with_the_worst_first(store: Store) -> None:
     well = snapshot_at(store, END)
     bad = replace(well, monitor=replace(well.monitor, name="z"), progress=replace(well.progress, last_error="away"))
-    said = render(Pictured.of(END, well, bad))
+    said = render(PageSource.of(END, well, bad))
     assert said.index('href="#z"') < said.index('href="#search"')
     assert said.index('<article id="z"') < said.index('<article id="search"')
 
@@ -501,7 +505,7 @@ def test_many_monitors_are_an_overview_that_keeps_the_place_of_every_notificatio
 
 
 def test_there_is_no_page_of_an_unknown_monitor(store: Store) -> None:
-    assert render_monitor(Pictured.of(END, snapshot_at(store, END)), "none") is None
+    assert render_monitor(PageSource.of(END, snapshot_at(store, END)), "none") is None
 
 
 def test_two_hundred_monitors_with_twenty_slices_stay_small_and_quick(store: Store) -> None:
@@ -519,4 +523,4 @@ def test_two_hundred_monitors_with_twenty_slices_stay_small_and_quick(store: Sto
 
 
 def test_an_empty_board_says_so() -> None:
-    assert "No monitor has a snapshot yet." in render(Pictured.of(END))
+    assert "No monitor has a snapshot yet." in render(PageSource.of(END))

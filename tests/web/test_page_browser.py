@@ -210,7 +210,7 @@ def drawn(chromium: Browser, name: str) -> list[tuple[float, float]]:
 
 def place(app: App, instant: datetime) -> float:
     """Where an instant is on the first plot, in its units."""
-    points = app.board.snapshots["hn"].trails[0].drawn
+    points = app.board.snapshots["hn"].histories[0].drawn
     first, last = points[0].end, points[-1].end
     return 1000 * (instant.timestamp() - first) / (last - first)
 

@@ -31,7 +31,7 @@ from monitor.types import OVERALL, format_duration
 
 if TYPE_CHECKING:
     from monitor.service.app import App
-    from monitor.service.cycle import Outcome
+    from monitor.service.cycle import CycleResult
     from monitor.store.alerts import Judgement
     from monitor.types import Monitor
 
@@ -144,25 +144,25 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
 
 def _read(
     app: App, monitor: Monitor, span: tuple[int, int], again: bool, force: bool, outages: _Outages
-) -> tuple[Outcome, Judgement | None]:
+) -> tuple[CycleResult, Judgement | None]:
     """Read, store and judge, with a progress bar; outages of what has answered before are waited out."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from monitor.evaluation import judge
     from monitor.series.partials import starts
-    from monitor.service.cycle import BatchSize, Outcome, run_backfill
+    from monitor.service.cycle import BatchSize, CycleResult, run_backfill
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    name, total = monitor.name, Outcome()
-    now, source, stride = app.clock.now(), app.source_of(monitor), BatchSize()
+    name, total = monitor.name, CycleResult()
+    now, source, batch_size = app.clock.now(), app.source_of(monitor), BatchSize()
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(f"{name}: buckets", total=None)
         while True:
-            outcome, left = Outcome(), starts(*span, monitor.bucket)
+            outcome, left = CycleResult(), starts(*span, monitor.bucket)
             try:
                 with app.store.hold(name) as lease:
-                    for outcome in run_backfill(monitor, now, span, source, app.store, lease, stride, again, force):
+                    for outcome in run_backfill(monitor, now, span, source, app.store, lease, batch_size, again, force):
                         outages.end()
                         bar.update(task, total=outcome.due, completed=outcome.due - outcome.left)
                         if outcome.left and app.stopping.is_set():

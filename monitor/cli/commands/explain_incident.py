@@ -27,7 +27,7 @@ from monitor.types import Monitor
 if TYPE_CHECKING:
     from monitor.conditions.thresholds import ConditionName
     from monitor.config import Config
-    from monitor.service.diagnosing import Fired
+    from monitor.service.diagnosing import FiredCondition
     from monitor.store import Store
     from monitor.store.alerts import StoredIncident
     from monitor.store.verdicts import Diagnosis
@@ -99,7 +99,9 @@ class _Teller:
             return []
         return hours_of(self._monitor, self.found, self.store)
 
-    def _told(self, one: Fired, taken: Diagnosis | None, began: Mapping[ConditionName, Fired]) -> Told:
+    def _told(
+        self, one: FiredCondition, taken: Diagnosis | None, began: Mapping[ConditionName, FiredCondition]
+    ) -> Told:
         from monitor.causes.diagnosis import moved
         from monitor.service.diagnosing import is_over_by_now
 
@@ -110,7 +112,7 @@ class _Teller:
         is_over = self.found.incident.is_open and is_over_by_now(one, self.found)
         return Told(one.name, one.at, document, missing, restated, is_over)
 
-    def _document(self, one: Fired, taken: Diagnosis | None) -> tuple[Mapping[str, Any] | None, str]:
+    def _document(self, one: FiredCondition, taken: Diagnosis | None) -> tuple[Mapping[str, Any] | None, str]:
         """(the diagnosis, or what of it the store knows; why there is no more of it, empty if there is all)."""
         from monitor.service.diagnosing import stored_part
 
@@ -134,7 +136,7 @@ class _Teller:
             return "the source was not read yet; rankmon run does it with its next cycles, --capture does it now"
         return "the incident closed before the source was read; --capture reads what the source still holds"
 
-    def _captured(self, monitor: Monitor, one: Fired) -> Mapping[str, Any]:
+    def _captured(self, monitor: Monitor, one: FiredCondition) -> Mapping[str, Any]:
         """Read the source, and keep what was found. Raises SourceError, StoreError."""
         from monitor.service.diagnosing import capture, detailed
         from monitor.source.engine import Database

@@ -15,7 +15,7 @@ from monitor.cli.common import config_option, format_option, group, load_config,
 from monitor.cli.render import count, percent, table
 
 if TYPE_CHECKING:
-    from monitor.service.slice_admission import Dimension
+    from monitor.service.slice_admission import DimensionUsage
     from monitor.types import Monitor
 
 
@@ -60,16 +60,16 @@ def release(
     next new value, the busiest first. A value that returns continues its old series if a place is free. Without
     --force, only values without a request for 28 days (or the longest window) are released.
     """
-    from monitor.service.slice_admission import Wish, release_places
+    from monitor.service.slice_admission import ReleaseRequest, release_places
 
     config = load_config(config_path, with_sources=False)
     (wanted,) = pick_monitors(config, (monitor,))
     with stored(config) as store:
-        for line in release_places(wanted, store, Wish(dimension, values, silent, force), dry_run):
+        for line in release_places(wanted, store, ReleaseRequest(dimension, values, silent, force), dry_run):
             click.echo(line)
 
 
-def _plain(found: Dimension) -> dict[str, Any]:
+def _plain(found: DimensionUsage) -> dict[str, Any]:
     """As JSON data; instants in seconds since 1970."""
     return {
         "dimension": found.name,
@@ -84,7 +84,7 @@ def _plain(found: Dimension) -> dict[str, Any]:
     }
 
 
-def _lines(monitor: Monitor, found: Dimension, span: int) -> list[str]:
+def _lines(monitor: Monitor, found: DimensionUsage, span: int) -> list[str]:
     from monitor.conditions.verdict_words import named
     from monitor.messages.words import utc
     from monitor.types import format_duration

@@ -9,12 +9,11 @@ from monitor.conditions.rules import Floor, Rule
 from monitor.drift.series import HOUR
 from monitor.drift.verdicts import Drawn
 from monitor.page.pages import render
-from monitor.service.history import JudgedTrail, Spell, judged_onward
-from monitor.service.history.series import SPAN
+from monitor.service.history import SPAN, VerdictHistory, VerdictPeriod, extend_verdicts
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
 from tests.support.pages import DAY as A_DAY
-from tests.support.pages import START, Pictured, fell, fill, shown, watched
+from tests.support.pages import START, PageSource, fell, fill, shown, watched
 
 EVERY = 4 * HOUR
 
@@ -35,62 +34,65 @@ PAST = [
 
 
 def test_grown_step_by_step_it_is_the_same_as_at_once() -> None:
-    whole = JudgedTrail(HOUR, EVERY).onward(PAST, 0)
+    whole = VerdictHistory(HOUR, EVERY).onward(PAST, 0)
     for size in (1, 2, 5):
-        grown = JudgedTrail(HOUR, EVERY)
+        grown = VerdictHistory(HOUR, EVERY)
         for row in range(0, len(PAST), size):
             grown = grown.onward(PAST[row : row + size], 0)
         assert grown == whole
 
 
 def test_it_holds_an_even_grid_the_newest_and_the_spells() -> None:
-    trail = JudgedTrail(HOUR, EVERY).onward(PAST, 0)
+    trail = VerdictHistory(HOUR, EVERY).onward(PAST, 0)
     assert [p.end // HOUR for p in trail.points] == [4, 8, 12, 16, 20, 21]
     assert trail.newest == PAST[-1]
     assert trail.troubles == (
-        Spell(9 * HOUR, 12 * HOUR, "labels_suspect"),
-        Spell(12 * HOUR, 13 * HOUR, "labels_collapsed"),
-        Spell(17 * HOUR, 21 * HOUR, "traffic_low", -0.05),
+        VerdictPeriod(9 * HOUR, 12 * HOUR, "labels_suspect"),
+        VerdictPeriod(12 * HOUR, 13 * HOUR, "labels_collapsed"),
+        VerdictPeriod(17 * HOUR, 21 * HOUR, "traffic_low", -0.05),
     )
-    assert trail.mixes == (Spell(13 * HOUR, 16 * HOUR, "", 0.016), Spell(17 * HOUR, 21 * HOUR, "", -0.05))
+    assert trail.mixes == (
+        VerdictPeriod(13 * HOUR, 16 * HOUR, "", 0.016),
+        VerdictPeriod(17 * HOUR, 21 * HOUR, "", -0.05),
+    )
 
 
 def test_verdicts_apart_are_two_spells() -> None:
-    found = JudgedTrail(HOUR, EVERY).onward([said(1, "traffic_low"), said(5, "traffic_low")], 0)
-    assert found.troubles == (Spell(0, HOUR, "traffic_low"), Spell(4 * HOUR, 5 * HOUR, "traffic_low"))
+    found = VerdictHistory(HOUR, EVERY).onward([said(1, "traffic_low"), said(5, "traffic_low")], 0)
+    assert found.troubles == (VerdictPeriod(0, HOUR, "traffic_low"), VerdictPeriod(4 * HOUR, 5 * HOUR, "traffic_low"))
 
 
 def test_what_is_too_old_is_dropped() -> None:
-    trail = JudgedTrail(HOUR, EVERY).onward(PAST, 13 * HOUR)
+    trail = VerdictHistory(HOUR, EVERY).onward(PAST, 13 * HOUR)
     assert [p.end // HOUR for p in trail.points] == [16, 20, 21]
     assert [s.until // HOUR for s in (*trail.troubles, *trail.mixes)] == [21, 16, 21]
 
 
 def test_it_begins_where_there_is_something_to_draw() -> None:
     blank = [one._replace(observed=None) for one in PAST[:9]]
-    trail = JudgedTrail(HOUR, EVERY).onward([*blank, *PAST[9:]], 0)
+    trail = VerdictHistory(HOUR, EVERY).onward([*blank, *PAST[9:]], 0)
     assert [p.end // HOUR for p in trail.drawn] == [12, 16, 20, 21]
     longer = trail.onward([said(row) for row in range(22, 60)], 0)
     assert [p.end // HOUR for p in longer.drawn] == [36, 40, 44, 48, 52, 56, 59], "before it no mean is of a day"
-    whole = JudgedTrail(HOUR, EVERY).onward([said(row) for row in range(4, 60)], 0)
+    whole = VerdictHistory(HOUR, EVERY).onward([said(row) for row in range(4, 60)], 0)
     assert whole.drawn == whole.points, "what began before it is of whole days"
 
 
 def test_a_monitor_without_verdicts_has_none(bench: Bench) -> None:
-    assert judged_onward(replace(bench.monitor, drift=None), bench.store, day(1), None) is None
+    assert extend_verdicts(replace(bench.monitor, drift=None), bench.store, day(1), None) is None
 
 
 def test_it_is_read_from_the_store_and_only_what_is_new(bench: Bench) -> None:
     bench.put(Ranking.of(20).since(18, coverage=0.1).draw())
     bench.judge(day(19))
-    first = judged_onward(bench.monitor, bench.store, day(19), None)
+    first = extend_verdicts(bench.monitor, bench.store, day(19), None)
     assert first is not None
     assert [s.kind for s in first.troubles] == ["labels_suspect"]
     bench.judge(day(20))
-    grown = judged_onward(bench.monitor, bench.store, day(20), first)
-    assert grown == judged_onward(bench.monitor, bench.store, day(20), None) != first
-    assert judged_onward(bench.monitor, bench.store, day(20), grown) == grown
-    assert judged_onward(bench.monitor, bench.store, day(20) + SPAN, grown) == JudgedTrail(HOUR, EVERY)
+    grown = extend_verdicts(bench.monitor, bench.store, day(20), first)
+    assert grown == extend_verdicts(bench.monitor, bench.store, day(20), None) != first
+    assert extend_verdicts(bench.monitor, bench.store, day(20), grown) == grown
+    assert extend_verdicts(bench.monitor, bench.store, day(20) + SPAN, grown) == VerdictHistory(HOUR, EVERY)
 
 
 def test_a_shift_of_the_mix_is_kept_with_its_verdict(bench: Bench) -> None:
@@ -101,7 +103,7 @@ def test_a_shift_of_the_mix_is_kept_with_its_verdict(bench: Bench) -> None:
     found = bench.store.verdicts.drawn("search", 0, day(32))
     verdicts = bench.store.verdicts.between("search", 0, day(32))
     assert [one.mix_effect for one in found] == [v.mix_effect if v.mix_shifted else None for v in verdicts]
-    trail = judged_onward(bench.monitor, bench.store, day(32), None)
+    trail = extend_verdicts(bench.monitor, bench.store, day(32), None)
     assert trail is not None
     (spell,) = trail.mixes
     assert spell.since >= day(30)
@@ -115,7 +117,7 @@ def test_the_page_shows_what_verdicts_rest_on(bench: Bench) -> None:
     bench.put(Ranking.of(32).since(24, 24.5, coverage=0.1).since(30, mean=0.8).draw())
     bench.judge(day(32))
     snapshot = shown(bench.store, bench.monitor, day(32))
-    said_ = render(Pictured.of(day(32), snapshot))
+    said_ = render(PageSource.of(day(32), snapshot))
     figure = said_.partition("ndcg(empty=zero)@10 over 24h, judged</h3>")[2].partition("</figure>")[0]
     assert re.search(r"−\d\d\.\d % against the baseline", figure)
     for shape in ('class="baseline"', 'class="incident"', 'class="trouble"', 'class="blurred"'):
@@ -130,7 +132,7 @@ def test_the_page_shows_what_verdicts_rest_on(bench: Bench) -> None:
 def test_what_goes_on_is_said_to(bench: Bench) -> None:
     bench.put(Ranking.of(20).since(19, coverage=0.1).draw())
     bench.judge(day(20))
-    assert "<td>goes on</td>" in render(Pictured.of(day(20), shown(bench.store, bench.monitor, day(20))))
+    assert "<td>goes on</td>" in render(PageSource.of(day(20), shown(bench.store, bench.monitor, day(20))))
 
 
 @pytest.mark.parametrize(
@@ -147,15 +149,15 @@ def test_the_page_says_how_the_level_stands_to_the_reference(bench: Bench, field
     assert snapshot.verdict is not None
     for holds in (True, False):
         verdict = replace(snapshot.verdict, moved=-0.0712, **{field: holds})
-        assert (text in render(Pictured.of(day(20), replace(snapshot, verdict=verdict)))) is holds
+        assert (text in render(PageSource.of(day(20), replace(snapshot, verdict=verdict)))) is holds
 
 
 def test_there_is_no_figure_where_nothing_was_judged(bench: Bench) -> None:
     bench.put(Ranking.of(3).draw())
     bench.judge(day(3))
     snapshot = shown(bench.store, bench.monitor, day(3))
-    assert snapshot.judged is not None
-    assert "judged</h3>" not in render(Pictured.of(day(3), replace(snapshot, judged=None)))
+    assert snapshot.verdict_history is not None
+    assert "judged</h3>" not in render(PageSource.of(day(3), replace(snapshot, verdict_history=None)))
 
 
 def test_fewer_labels_are_not_called_missing_where_the_verdict_is_that_the_lists_got_worse(bench: Bench) -> None:
@@ -166,7 +168,7 @@ def test_fewer_labels_are_not_called_missing_where_the_verdict_is_that_the_lists
     for kind, words in (("degraded", "Fewer labels, as worse lists leave: "), ("labels_suspect", "Labels missing: ")):
         assert snapshot.verdict is not None
         told = replace(snapshot, verdict=replace(snapshot.verdict, kind=kind))
-        assert words in render(Pictured.of(day(31), told))
+        assert words in render(PageSource.of(day(31), told))
 
 
 # ---- slices beside what they were before it fell ---------------------------------------------------------------------
@@ -189,7 +191,7 @@ def test_while_an_incident_is_open_slices_stand_beside_what_was_before_it(bench:
 def test_a_slice_that_had_few_requests_is_compared_with_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, fewest: int, before: float | None
 ) -> None:
-    monkeypatch.setattr("monitor.service.history.compared.FEWEST_BEFORE", fewest)
+    monkeypatch.setattr("monitor.service.slice_comparison.FEWEST_BEFORE", fewest)
     monitor, end = watched(alerts=()), START + 10 * A_DAY
     only_lately = fell(0, 0)
     fill(

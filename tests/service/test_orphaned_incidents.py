@@ -13,7 +13,7 @@ from monitor.errors import StoreError
 from monitor.evaluation import Telling
 from monitor.service import orphaned_incidents as withdrawing
 from monitor.service.app import App
-from monitor.service.orphaned_incidents import PATIENCE, Withdrawing
+from monitor.service.orphaned_incidents import PATIENCE, OrphanedIncidents
 from monitor.service.runner import LONGEST_RETRY
 from monitor.store import Store
 from tests.cli.test_incidents_cli import run
@@ -32,7 +32,7 @@ class Daemon:
         self.names = [*names]
         self.now = 1000.0
         self.woken = 0
-        self.withdrawing = Withdrawing(bench.store, lambda: self.names, self, lambda: self.now)
+        self.withdrawing = OrphanedIncidents(bench.store, lambda: self.names, self, lambda: self.now)
 
     def telling(self) -> Telling:
         return Telling(self.bench.channels)

@@ -1,19 +1,21 @@
-"""The recent past of a monitor's series, to be drawn: window after window on an even grid, with what rules made of it.
+"""The recent past of a monitor, to be drawn: its series on an even grid with rules' limits, and its verdicts.
 
-It is worked out in full once, and from then on only for the windows that have become final since. Where the past reads
-otherwise than before, because buckets were stored anew, it is worked out in full again.
+Computed in full once, then only for windows that became final since. Restated buckets: computed in full again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from types import MappingProxyType
 
 import numpy as np
 
 from monitor.conditions.rules import COVERAGE, Drop, Rule
 from monitor.conditions.thresholds import View, evaluate, merged
+from monitor.conditions.verdict_hours import step_of
+from monitor.drift.verdicts import DATA_KINDS, Drawn, first_whole
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
 from monitor.series.intervals import DAY, REACH
@@ -42,7 +44,7 @@ Limits = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class TrailPoint:
+class HistoryPoint:
     """One final window of overall; fields as of `windows.Point`.
 
     Attributes:
@@ -65,7 +67,7 @@ class TrailPoint:
 
 
 @dataclass(frozen=True)
-class Trail:
+class SeriesHistory:
     """The recent windows of what is measured or judged, oldest first. Lengths in seconds.
 
     Attributes:
@@ -83,11 +85,11 @@ class Trail:
     window: int
     rules: tuple[Rule, ...]
     step: int
-    points: tuple[TrailPoint, ...] = ()
-    newest: TrailPoint | None = None
+    points: tuple[HistoryPoint, ...] = ()
+    newest: HistoryPoint | None = None
     slices: tuple[tuple[int, Mapping[SliceKey, float]], ...] = ()
     span: int = SPAN
-    recent: Trail | None = None
+    recent: SeriesHistory | None = None
 
     @property
     def judged(self) -> str:
@@ -95,13 +97,13 @@ class Trail:
         return COVERAGE if self.measure is None else str(self.measure)
 
     @property
-    def drawn(self) -> tuple[TrailPoint, ...]:
+    def drawn(self) -> tuple[HistoryPoint, ...]:
         """All points, the newest at the end."""
         if self.newest is None or (self.points and self.points[-1].end >= self.newest.end):
             return self.points
         return (*self.points, self.newest)
 
-    def emptied(self) -> Trail:
+    def emptied(self) -> SeriesHistory:
         """Of the same, with nothing worked out yet."""
         return replace(self, points=(), newest=None, slices=())
 
@@ -118,8 +120,10 @@ def grid_step(width: int, most: int, span: int = SPAN) -> int:
     return next((step for step in parts if step >= fewest), whole)
 
 
-def extended(monitor: Monitor, store: Store, now: float, former: Sequence[Trail] = ()) -> tuple[Trail, ...]:
-    """The trails of all series, and of what rules judge besides, up to the newest final windows.
+def extend_series(
+    monitor: Monitor, store: Store, now: float, former: Sequence[SeriesHistory] = ()
+) -> tuple[SeriesHistory, ...]:
+    """The histories of all series, and of what rules judge besides, up to the newest final windows.
 
     Args:
         now: seconds; what a clock that ran ahead stored of later buckets is not shown.
@@ -143,12 +147,12 @@ def subjects(monitor: Monitor) -> tuple[tuple[Measure | None, int], ...]:
     return tuple(dict.fromkeys([*monitor.shown, *coverage]))
 
 
-def _new(monitor: Monitor, measure: Measure | None, window: int) -> Trail:
+def _new(monitor: Monitor, measure: Measure | None, window: int) -> SeriesHistory:
     rules = tuple(r for r in monitor.alerts if r.overall and (r.measure, r.window) == (measure, window))
     step = grid_step(monitor.bucket, MOST_POINTS)
     span, fine = _recent(monitor.bucket, window)
-    recent = Trail(measure, window, rules, fine, span=span) if window < step else None
-    return Trail(measure, window, rules, step, recent=recent)
+    recent = SeriesHistory(measure, window, rules, fine, span=span) if window < step else None
+    return SeriesHistory(measure, window, rules, step, recent=recent)
 
 
 def _recent(width: int, window: int) -> tuple[int, int]:
@@ -194,7 +198,7 @@ class _Past:
         monitor = self.monitor
         return since - max(REACH, *(r.reach for r in monitor.alerts), 0) - max(monitor.windows)
 
-    def view(self, trail: Trail, since: int, until: int) -> View:
+    def view(self, trail: SeriesHistory, since: int, until: int) -> View:
         """All that the windows of a trail that end in [since, until] need: intervals and rules look far back."""
         monitor, definition, begin = self.monitor, self.definition(trail.measure), self.begin(since)
         history = self.history(definition, begin, until)
@@ -208,7 +212,7 @@ class _Past:
         return View(history, traffic, monitor.bucket, monitor.min_completeness, by_judgments)
 
 
-def _onward(trail: Trail, past: _Past, end: int) -> Trail:
+def _onward(trail: SeriesHistory, past: _Past, end: int) -> SeriesHistory:
     """The trail up to `end`, without what has become too old."""
     if trail.newest is not None and trail.newest.end >= end:
         return trail
@@ -236,19 +240,19 @@ def _grid(after: int, until: int, step: int) -> range:
     return range(after - after % step + step, until + 1, step)
 
 
-def _point(trail: Trail, view: View, end: int) -> TrailPoint:
+def _point(trail: SeriesHistory, view: View, end: int) -> HistoryPoint:
     value, coverage = _reading(trail, view, end)
     found = [evaluate(rule, view, [OVERALL], end)[0] for rule in trail.rules]
     limits = tuple((e.baseline, _known(e.fires_below)) for e in found)
     if trail.measure is None:
         requests = int(merged(view.traffic, view.width, end - trail.window, end)[0][0, 0])
-        return TrailPoint(end, value, None, None, requests, coverage, limits)
+        return HistoryPoint(end, value, None, None, requests, coverage, limits)
     point = points(trail.measure, view.history, view.traffic, view.width, trail.window, end, [OVERALL])[0]
     lower, upper = (None, None) if value is None else (point.lower, point.upper)
-    return TrailPoint(end, value, lower, upper, point.requests, coverage, limits)
+    return HistoryPoint(end, value, lower, upper, point.requests, coverage, limits)
 
 
-def _reading(trail: Trail, view: View, end: int) -> tuple[float | None, float | None]:
+def _reading(trail: SeriesHistory, view: View, end: int) -> tuple[float | None, float | None]:
     """(value, label coverage) of the window that ends at `end`; no value where too little was read."""
     traffic, seen = merged(view.traffic, view.width, end - trail.window, end)
     some, every = view.coverage(traffic[0])
@@ -259,7 +263,7 @@ def _reading(trail: Trail, view: View, end: int) -> tuple[float | None, float | 
     return (_known(float(b.read_as(trail.measure, sums[0]))) if share >= view.least else None), coverage
 
 
-def _is_restated(trail: Trail, view: View, since: int) -> bool:
+def _is_restated(trail: SeriesHistory, view: View, since: int) -> bool:
     """Whether a point reads otherwise now, of those that rest on nothing before `since`, seconds."""
     inside = [p for p in trail.points if p.end - trail.window >= since]
     if not inside:
@@ -270,7 +274,7 @@ def _is_restated(trail: Trail, view: View, since: int) -> bool:
     return not np.allclose(known, np.column_stack([values, coverages]), rtol=ALIKE, atol=ALIKE, equal_nan=True)
 
 
-def _readings(trail: Trail, view: View, ends: b.Ints) -> tuple[b.Floats, b.Floats]:
+def _readings(trail: SeriesHistory, view: View, ends: b.Ints) -> tuple[b.Floats, b.Floats]:
     """`_reading` of the windows that end at `ends`, (N,) each, but for rounding; nan for None."""
 
     def summed(of: History) -> tuple[b.Floats, b.Floats]:
@@ -292,7 +296,7 @@ def _known(value: float | None) -> float | None:
     return None if value is None or np.isnan(value) else value
 
 
-def _slices(trail: Trail, past: _Past, last: int, end: int) -> Iterator[tuple[int, Mapping[SliceKey, float]]]:
+def _slices(trail: SeriesHistory, past: _Past, last: int, end: int) -> Iterator[tuple[int, Mapping[SliceKey, float]]]:
     """(end, slice -> value) of the windows of a coarser grid that end in (last, end]."""
     monitor, measure = past.monitor, trail.measure
     ends = _grid(last, end, grid_step(monitor.bucket, MOST_SLICE_POINTS))
@@ -305,3 +309,107 @@ def _slices(trail: Trail, past: _Past, last: int, end: int) -> Iterator[tuple[in
         if share >= monitor.min_completeness:
             known = np.flatnonzero(~np.isnan(values)).tolist()
             yield at, MappingProxyType({history.slices[i]: float(values[i]) for i in known if i})
+
+
+# ---- verdicts ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictPeriod:
+    """Steps in a row of which the same was said.
+
+    Attributes:
+        since, until: start of the first step and end of the last, seconds.
+        kind: the verdict; empty where it is the mix that has shifted.
+        effect: by how much the mix moved the mean at the most, relative.
+    """
+
+    since: int
+    until: int
+    kind: str = ""
+    effect: float = 0.0
+
+    def and_then(self, other: VerdictPeriod) -> VerdictPeriod:
+        """Both in one; the other is of the same and follows at once."""
+        return replace(self, until=other.until, effect=max(self.effect, other.effect, key=abs))
+
+
+@dataclass(frozen=True)
+class VerdictHistory:
+    """The recent verdicts on a monitor, oldest first.
+
+    Attributes:
+        width: of the steps that are judged, seconds.
+        step: seconds between the ends of points; every end is a multiple of it, but for the newest.
+        points: on an even grid, and the newest.
+        troubles: when the data were not fit to be judged, or those of slices.
+        mixes: when the mix of slices had moved the mean.
+    """
+
+    width: int
+    step: int
+    points: tuple[Drawn, ...] = ()
+    troubles: tuple[VerdictPeriod, ...] = ()
+    mixes: tuple[VerdictPeriod, ...] = ()
+
+    @property
+    def drawn(self) -> tuple[Drawn, ...]:
+        """The points from the first on that has the value of a day; of less than one where there is no more yet."""
+        ends, observed = [p.end for p in self.points], [p.observed for p in self.points]
+        return self.points[first_whole(ends, observed, self.width) :]
+
+    @property
+    def newest(self) -> Drawn | None:
+        """The newest verdict."""
+        return self.points[-1] if self.points else None
+
+    def onward(self, found: Sequence[Drawn], oldest: int) -> VerdictHistory:
+        """With further verdicts, and without what ended by `oldest`, seconds."""
+        every = [*self.points[-1:], *found]
+        points = [*self.points[:-1], *(p for p in every[:-1] if p.end % self.step == 0), *every[-1:]]
+        troubles = _periods(found, self.width, lambda one: one.kind if one.kind in DATA_KINDS else None)
+        mixes = _periods(found, self.width, lambda one: None if one.mix_effect is None else "")
+        return replace(
+            self,
+            points=tuple(p for p in points if p.end > oldest),
+            troubles=tuple(s for s in _joined(self.troubles, troubles) if s.until > oldest),
+            mixes=tuple(s for s in _joined(self.mixes, mixes) if s.until > oldest),
+        )
+
+
+def extend_verdicts(monitor: Monitor, store: Store, now: float, former: VerdictHistory | None) -> VerdictHistory | None:
+    """The verdicts of the time that histories show; None where a monitor has none.
+
+    Args:
+        now: seconds.
+        former: as it was before; what it holds is not read again.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    if monitor.drift is None:
+        return None
+    width = step_of(monitor.bucket)
+    trail, oldest = former or VerdictHistory(width, grid_step(width, MOST_POINTS)), int(now) - SPAN
+    known = oldest if trail.newest is None else max(oldest, trail.newest.end)
+    return trail.onward(store.verdicts.drawn(monitor.name, known, int(now)), oldest)
+
+
+def _periods(found: Iterable[Drawn], width: int, said: Callable[[Drawn], str | None]) -> list[VerdictPeriod]:
+    """Where verdicts, oldest first, say something; what follows at once and says the same is one."""
+    spells: list[VerdictPeriod] = []
+    for kind, run in groupby(found, said):
+        if kind is not None:
+            one_by_one = [VerdictPeriod(one.end - width, one.end, kind, one.mix_effect or 0.0) for one in run]
+            spells += _joined((), one_by_one)
+    return spells
+
+
+def _joined(before: Iterable[VerdictPeriod], after: Iterable[VerdictPeriod]) -> list[VerdictPeriod]:
+    found = list(before)
+    for spell in after:
+        if found and found[-1].until == spell.since and found[-1].kind == spell.kind:
+            found[-1] = found[-1].and_then(spell)
+        else:
+            found.append(spell)
+    return found

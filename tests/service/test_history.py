@@ -8,8 +8,9 @@ import pytest
 from monitor.conditions.rules import Baseline, Drop, Floor, Rule
 from monitor.measures.measure import parse
 from monitor.series.windows import points
-from monitor.service.history import Compared, extended, series
-from monitor.service.history.series import MOST_POINTS, SPAN, grid_step
+from monitor.service import history as series
+from monitor.service.history import MOST_POINTS, SPAN, extend_series, grid_step
+from monitor.service.slice_comparison import ComparedSlice
 from monitor.store import Store
 from monitor.types import OVERALL, Monitor
 from tests.support.pages import DAY, RULE, START, fell, fill, shown, watched
@@ -26,7 +27,7 @@ def filled(store: Store) -> Store:
 
 def test_a_trail_holds_the_windows_of_the_series(filled: Store) -> None:
     monitor = watched()
-    (trail,) = extended(monitor, filled, END)
+    (trail,) = extend_series(monitor, filled, END)
     history = filled.history(monitor.definition(monitor.measures[0]), 0, END)
     traffic = filled.history(monitor.traffic, 0, END)
     assert len(trail.points) > 100
@@ -40,7 +41,7 @@ def test_a_trail_holds_the_windows_of_the_series(filled: Store) -> None:
 
 
 def test_its_limits_are_those_that_the_rule_is_judged_by(filled: Store) -> None:
-    (trail,) = extended(watched(), filled, END)
+    (trail,) = extend_series(watched(), filled, END)
     snapshot = shown(filled, watched(), END)
     newest = snapshot.readings[0].evaluation
     assert trail.newest is not None
@@ -49,37 +50,37 @@ def test_its_limits_are_those_that_the_rule_is_judged_by(filled: Store) -> None:
 
 
 def test_grown_step_by_step_it_is_the_same_as_at_once(store: Store) -> None:
-    monitor, value, trails = watched(), fell(END - 3 * DAY, END - DAY), ()
+    monitor, value, histories = watched(), fell(END - 3 * DAY, END - DAY), ()
     for day in range(0, 20, 3):
         hours = range(START + day * DAY, min(END, START + (day + 3) * DAY + 5 * HOUR), HOUR)
         fill(store, monitor, hours, value)
-        trails = extended(monitor, store, END + DAY, trails)
-    assert trails == extended(monitor, store, END + DAY)
+        histories = extend_series(monitor, store, END + DAY, histories)
+    assert histories == extend_series(monitor, store, END + DAY)
 
 
 def test_what_it_holds_is_not_read_again(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    trails = extended(watched(), filled, END)
+    histories = extend_series(watched(), filled, END)
     monkeypatch.setattr(filled, "history", None)
-    assert extended(watched(), filled, END, trails) == trails
+    assert extend_series(watched(), filled, END, histories) == histories
 
 
 def test_where_the_past_was_stored_anew_it_is_worked_out_anew(filled: Store) -> None:
     monitor = watched()
-    trails = extended(monitor, filled, END)
+    histories = extend_series(monitor, filled, END)
     fill(filled, monitor, range(END - 5 * DAY, END - 4 * DAY, HOUR), lambda *_: 0.9)
-    assert extended(monitor, filled, END, trails) == trails  # seen with the next window
+    assert extend_series(monitor, filled, END, histories) == histories  # seen with the next window
     fill(filled, monitor, [END], fell(0, 0))
-    grown = extended(monitor, filled, END + HOUR, trails)
-    assert grown == extended(monitor, filled, END + HOUR)
+    grown = extend_series(monitor, filled, END + HOUR, histories)
+    assert grown == extend_series(monitor, filled, END + HOUR)
     assert max(p.value or 0 for p in grown[0].points) == pytest.approx(0.9)
 
 
 def test_what_is_too_old_is_dropped(store: Store) -> None:
     monitor, later = watched(), START + SPAN + 5 * DAY
     fill(store, monitor, range(START, START + 2 * DAY, HOUR), fell(0, 0))
-    trails = extended(monitor, store, START + 2 * DAY)
+    histories = extend_series(monitor, store, START + 2 * DAY)
     fill(store, monitor, range(later - 2 * DAY, later, HOUR), fell(0, 0))
-    (trail,) = extended(monitor, store, later, trails)
+    (trail,) = extend_series(monitor, store, later, histories)
     assert trail.points[0].end > later - SPAN
     assert all(end > later - SPAN for end, _ in trail.slices)
 
@@ -88,7 +89,7 @@ def test_windows_of_which_too_little_was_read_have_no_value(store: Store) -> Non
     monitor = watched()
     gap = range(START + 5 * DAY, START + 7 * DAY)
     fill(store, monitor, [t for t in range(START, END, HOUR) if t not in gap], fell(0, 0))
-    (trail,) = extended(monitor, store, END)
+    (trail,) = extend_series(monitor, store, END)
     missing = [p.end for p in trail.points if p.value is None]
     assert missing
     assert min(missing) > gap.start
@@ -96,22 +97,22 @@ def test_windows_of_which_too_little_was_read_have_no_value(store: Store) -> Non
 
 
 def test_open_buckets_and_those_of_the_future_are_left_out(filled: Store) -> None:
-    (trail,) = extended(watched(), filled, END - 2 * DAY)
+    (trail,) = extend_series(watched(), filled, END - 2 * DAY)
     assert trail.newest is not None
     assert trail.newest.end == END - 2 * DAY
 
 
 def test_a_monitor_without_buckets_has_trails_without_points(store: Store) -> None:
-    (trail,) = extended(watched(), store, END)
+    (trail,) = extend_series(watched(), store, END)
     assert trail.drawn == ()
 
 
 def test_what_only_a_rule_judges_has_a_trail_of_its_own(filled: Store) -> None:
     zero = Rule("zero", parse("ndcg(empty=zero)@10"), DAY, Floor(0.5, 0.5))
     labels = Rule("labels", None, DAY, Floor(0.3, 0.3))
-    trails = extended(watched(alerts=(RULE, zero, labels)), filled, END)
-    assert [t.judged for t in trails] == ["ndcg@10", "ndcg(empty=zero)@10", "label_coverage"]
-    newest = trails[2].newest
+    histories = extend_series(watched(alerts=(RULE, zero, labels)), filled, END)
+    assert [t.judged for t in histories] == ["ndcg@10", "ndcg(empty=zero)@10", "label_coverage"]
+    newest = histories[2].newest
     assert newest is not None
     assert (newest.value, newest.lower, newest.limits) == (1.0, None, ((None, 0.3),))
 
@@ -122,7 +123,7 @@ def test_a_pinned_baseline_is_known_however_old_it_is(store: Store) -> None:
     monitor = watched(alerts=(pinned,))
     fill(store, monitor, range(START, START + DAY, HOUR), lambda *_: 0.9)
     fill(store, monitor, range(later - 2 * DAY, later, HOUR), lambda *_: 0.7)
-    (trail,) = extended(monitor, store, later)
+    (trail,) = extend_series(monitor, store, later)
     assert trail.newest is not None
     assert trail.newest.limits[0] == pytest.approx((0.9, 0.81))
 
@@ -130,7 +131,7 @@ def test_a_pinned_baseline_is_known_however_old_it_is(store: Store) -> None:
 def test_where_the_baseline_is_too_thin_there_is_no_limit_either(store: Store) -> None:
     monitor = watched(alerts=(replace(RULE, min_requests=10_000),))
     fill(store, monitor, range(START, START + 10 * DAY, HOUR), fell(0, 0))
-    (trail,) = extended(monitor, store, START + 10 * DAY)
+    (trail,) = extend_series(monitor, store, START + 10 * DAY)
     assert trail.points[0].limits == ((None, None),)
 
 
@@ -154,7 +155,7 @@ def test_an_hour_that_fell_is_seen_in_the_last_days(store: Store) -> None:
     monitor, width, end = hourly(5 * MINUTE), 5 * MINUTE, START + 4 * DAY
     fallen = end - 57 * HOUR + 30 * MINUTE  # over before the window that the long trail has a point for
     fill(store, monitor, range(START, end, width), fell(fallen, fallen + HOUR))
-    (trail,) = extended(monitor, store, end)
+    (trail,) = extend_series(monitor, store, end)
     assert min(p.value or 1 for p in trail.points) > 0.74
     assert trail.recent is not None
     assert (trail.recent.step, len(trail.recent.points)) == (3 * width, 288)
@@ -179,36 +180,36 @@ def test_a_recent_part_is_as_long_as_short_falls_can_be_seen_in_it(
     store: Store, width: int, window: int, span: int, step: int
 ) -> None:
     monitor = watched(bucket=width, windows=(window,), alerts=(replace(RULE, window=window),))
-    (trail,) = extended(monitor, store, END)
+    (trail,) = extend_series(monitor, store, END)
     assert trail.recent is not None
     assert (trail.recent.span, trail.recent.step) == (span, step)
     assert span / step <= MOST_POINTS
 
 
 def test_where_no_window_lies_between_the_points_there_is_no_recent_part(filled: Store) -> None:
-    (trail,) = extended(watched(), filled, END)
+    (trail,) = extend_series(watched(), filled, END)
     assert trail.recent is None
 
 
 def test_a_recent_part_grows_to_what_it_is_at_once_and_drops_what_is_too_old(store: Store) -> None:
-    monitor, width, trails = hourly(15 * MINUTE), 15 * MINUTE, ()
+    monitor, width, histories = hourly(15 * MINUTE), 15 * MINUTE, ()
     for since, until in [(0, 50), (50, 51), (51, 300), (300, 700), (700, 703)]:
         fill(store, monitor, range(START + since * width, START + until * width, width), fell(START, START + DAY))
-        trails = extended(monitor, store, END, trails)
-    assert trails == extended(monitor, store, END)
-    assert trails[0].recent is not None
-    assert len(trails[0].recent.points) == 3 * DAY // width
+        histories = extend_series(monitor, store, END, histories)
+    assert histories == extend_series(monitor, store, END)
+    assert histories[0].recent is not None
+    assert len(histories[0].recent.points) == 3 * DAY // width
 
 
 def test_of_a_recent_part_only_new_windows_are_worked_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monitor, width, end = hourly(5 * MINUTE), 5 * MINUTE, START + 2 * DAY
     fill(store, monitor, range(START, end, width), fell(0, 0))
-    trails = extended(monitor, store, end)
+    histories = extend_series(monitor, store, end)
     fill(store, monitor, [end], fell(0, 0))
     worked_out: list[int] = []
     point = series._point
     monkeypatch.setattr(series, "_point", lambda trail, view, at: worked_out.append(at) or point(trail, view, at))
-    extended(monitor, store, end + width, trails)
+    extend_series(monitor, store, end + width, histories)
     assert worked_out == [end + width]
 
 
@@ -224,7 +225,7 @@ def test_slices_stand_beside_the_baseline_of_the_rule_the_worst_first(filled: St
 
 def test_the_effects_of_a_dimension_add_up_to_the_change_of_overall(filled: Store) -> None:
     snapshot = shown(filled, watched(), END - 2 * DAY)
-    newest = snapshot.trails[0].newest
+    newest = snapshot.histories[0].newest
     assert newest is not None
     assert newest.value is not None
     effects = sum(c.effect for c in snapshot.series[0].comparison.slices)
@@ -239,12 +240,12 @@ def test_without_a_rule_slices_stand_beside_the_past_there_is(store: Store, days
 
 
 def test_a_slice_without_a_past_has_no_change() -> None:
-    new = Compared(("device", "tv"), 0.5, None, 0.1)
+    new = ComparedSlice(("device", "tv"), 0.5, None, 0.1)
     assert (new.change, new.effect) == (None, 0.0)
 
 
 def test_slices_of_a_trail_are_their_own_windows(filled: Store) -> None:
-    (trail,) = extended(watched(), filled, END)
+    (trail,) = extend_series(watched(), filled, END)
     values = np.array([values["device", "mobile"] for _, values in trail.slices])
     assert values.min() == pytest.approx(0.6)
     assert values.max() == pytest.approx(0.8)

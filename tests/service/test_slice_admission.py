@@ -1,4 +1,4 @@
-"""Places of slice values: who has one at what time, and how those that are gone give theirs back."""
+"""Admission of slice values: which have a series of their own at what time, and how they lose it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from monitor.config import load
 from monitor.errors import InputError
 from monitor.page import render
 from monitor.series.slices import BEGINNING, SliceRegistry
-from monitor.service.cycle import BatchSize, Outcome, run_backfill, run_cycle
-from monitor.service.slice_admission import Wish, dimensions, release_places
+from monitor.service.cycle import BatchSize, CycleResult, run_backfill, run_cycle
+from monitor.service.slice_admission import ReleaseRequest, dimensions, release_places
 from monitor.service.snapshot import Board, take_snapshot
 from monitor.service.telemetry import Telemetry
 from monitor.store import Store
@@ -25,7 +25,7 @@ from monitor.types import Monitor, Slice
 from monitor.web.exposition import registry
 from tests.support.dump import differences, dump
 from tests.support.monitors import new_store, pull
-from tests.support.pages import Pictured
+from tests.support.pages import PageSource
 from tests.support.simulated import configured
 from tests.support.tallies import watched
 
@@ -67,7 +67,7 @@ class Bench:
         ]
         self.say("INSERT INTO rankings VALUES (:request, 'a', 1, :time, 1.0, :device)", rows)
 
-    def at(self, day: float, most: int = 168) -> Outcome:
+    def at(self, day: float, most: int = 168) -> CycleResult:
         with self.store.hold(self.monitor.name) as lease:
             now, source = START + day * DAY + self.monitor.ingest_delay, pull(self.monitor, self.log)
             *_, outcome = run_cycle(self.monitor, now, source, self.store, lease, BatchSize(most=most))
@@ -82,7 +82,7 @@ class Bench:
             assert [*run_backfill(self.monitor, START + now * DAY + 900, span, *how)]
 
     def release(self, *values: str, dry_run: bool = False, **how: bool) -> list[str]:
-        return release_places(self.monitor, self.store, Wish("device", values, **how), dry_run)
+        return release_places(self.monitor, self.store, ReleaseRequest("device", values, **how), dry_run)
 
     def devices(self, since: float, until: float) -> set[str]:
         """Values with requests in some days."""
@@ -273,13 +273,13 @@ def test_after_a_time_without_data_nobody_counts_as_gone(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("wish", "message"),
     [
-        (Wish("device"), "say which values: by name, or --silent for all that had no request"),
-        (Wish("devise", silent=True), "monitor search has no slices by 'devise'; did you mean 'device'"),
-        (Wish("device", ("pc",)), "device=pc has no place to give back; rankmon slices show search lists"),
-        (Wish("device", ("other",)), "device=other has no place to give back; rankmon"),
+        (ReleaseRequest("device"), "say which values: by name, or --silent for all that had no request"),
+        (ReleaseRequest("devise", silent=True), "monitor search has no slices by 'devise'; did you mean 'device'"),
+        (ReleaseRequest("device", ("pc",)), "device=pc has no place to give back; rankmon slices show search lists"),
+        (ReleaseRequest("device", ("other",)), "device=other has no place to give back; rankmon"),
     ],
 )
-def test_a_wish_that_makes_no_sense_comes_with_its_remedy(bench: Bench, wish: Wish, message: str) -> None:
+def test_a_wish_that_makes_no_sense_comes_with_its_remedy(bench: Bench, wish: ReleaseRequest, message: str) -> None:
     with pytest.raises(InputError, match=message):
         release_places(bench.monitor, bench.store, wish, False)
 
@@ -336,7 +336,7 @@ def test_the_commands_show_release_and_status_tell(tmp_path: Path, capsys: pytes
     told = "all 3 places of device are taken, and 66.7 % of the requests of 24h are `other`; see rankmon slices show"
     assert told in capsys.readouterr().out
     now = START + 30 * DAY + 900
-    page = render(Pictured.of(now, take_snapshot(config.monitors[0], store, now)))
+    page = render(PageSource.of(now, take_snapshot(config.monitors[0], store, now)))
     assert told.replace("; see", ":") in page
     assert "given back" in run("slices", "release", "search", "device", "--silent")
     assert '"taken": 1' in run("slices", "show", "search", "--format", "json")

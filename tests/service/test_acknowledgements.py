@@ -7,24 +7,24 @@ import pytest
 
 from monitor.errors import StoreError
 from monitor.page import render
-from monitor.service.acknowledgements import LOOK_EVERY, Attention
+from monitor.service.acknowledgements import LOOK_EVERY, AcknowledgementPoller
 from monitor.store import Store
-from tests.support.pages import DAY, START, Pictured, fell, fill, shown, watched
+from tests.support.pages import DAY, START, PageSource, fell, fill, shown, watched
 from tests.support.tallies import HOUR
 
 AT = START + 20 * DAY
 
 
 @pytest.fixture
-def pictured(store: Store) -> Pictured:
+def pictured(store: Store) -> PageSource:
     """A monitor with an open incident, as a run has left it on the board."""
     monitor = watched()
     fill(store, monitor, range(START, AT, HOUR), fell(AT - 2 * DAY, AT))
-    return Pictured.of(AT, shown(store, monitor, AT))
+    return PageSource.of(AT, shown(store, monitor, AT))
 
 
-def test_an_acknowledgement_a_silence_and_its_end_are_shown_without_a_run(store: Store, pictured: Pictured) -> None:
-    attention = Attention(pictured.board, store, time.time)
+def test_an_acknowledgement_a_silence_and_its_end_are_shown_without_a_run(store: Store, pictured: PageSource) -> None:
+    attention = AcknowledgementPoller(pictured.board, store, time.time)
     incident = pictured.board.snapshots["search"].incident
     assert incident is not None
     assert "not acknowledged" in render(pictured)
@@ -40,15 +40,15 @@ def test_an_acknowledgement_a_silence_and_its_end_are_shown_without_a_run(store:
     assert "Silenced" not in render(pictured)
 
 
-def test_where_nothing_was_done_the_snapshot_stays_the_very_same(store: Store, pictured: Pictured) -> None:
+def test_where_nothing_was_done_the_snapshot_stays_the_very_same(store: Store, pictured: PageSource) -> None:
     before = pictured.board.snapshots
-    Attention(pictured.board, store, time.time).look()
+    AcknowledgementPoller(pictured.board, store, time.time).look()
     assert pictured.board.snapshots is before
 
 
-def test_a_store_out_of_reach_leaves_the_page_as_it_is(tmp_path: Path, store: Store, pictured: Pictured) -> None:
+def test_a_store_out_of_reach_leaves_the_page_as_it_is(tmp_path: Path, store: Store, pictured: PageSource) -> None:
     (tmp_path / "store.db").rename(tmp_path / "elsewhere.db")
-    attention = Attention(pictured.board, store, time.time)
+    attention = AcknowledgementPoller(pictured.board, store, time.time)
     with pytest.raises(StoreError):
         attention.look()
     attention.start()

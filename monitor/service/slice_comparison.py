@@ -23,7 +23,7 @@ FEWEST_BEFORE = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedSlice:
     """How a slice's newest final window stands; values in the measure's unit, `share` of the requests.
 
     Attributes:
@@ -56,13 +56,13 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SliceComparison:
     """The slices' newest final windows beside what they are compared with, `against` that in words.
 
     They are ordered by what they cost overall.
     """
 
-    slices: tuple[Compared, ...] = ()
+    slices: tuple[ComparedSlice, ...] = ()
     against: str = ""
 
 
@@ -74,7 +74,7 @@ def compare(
     traffic: History,
     end: int,
     fell_at: int | None = None,
-) -> Comparison:
+) -> SliceComparison:
     """How the slices stand at `end`: against the baseline of the rule that judges the same, else the week before.
 
     Where `lookback` does not reach back as far, against the window before.
@@ -85,7 +85,7 @@ def compare(
     view = View(history, traffic, monitor.bucket, monitor.min_completeness)
     keys = [key for key in history.slices if key != OVERALL]
     if not keys:
-        return Comparison()
+        return SliceComparison()
     for reference in _references(monitor, measure, window, end, fell_at):
         overall, *before = evaluate(reference.rule, view, [OVERALL, *keys], reference.end)
         if overall.baseline is not None:
@@ -93,7 +93,7 @@ def compare(
     whole = overall.baseline
     overall, *found = evaluate(reference.rule, view, [OVERALL, *keys], end)
     slices = [
-        Compared(key, seen.value, then.baseline, seen.requests / max(overall.requests, 1))
+        ComparedSlice(key, seen.value, then.baseline, seen.requests / max(overall.requests, 1))
         for key, seen, then in zip(keys, found, before, strict=True)
         if seen.value is not None
     ]
@@ -102,10 +102,12 @@ def compare(
     lately = end - window - WEEK
     old = _old(history, min(with_it, lately))
     told = [one if one.key in old else _as_new(one, history, sums, measure, with_it, lately) for one in slices]
-    return Comparison(tuple(sorted(told, key=lambda c: (_cost(c, whole), c.key))), reference.words)
+    return SliceComparison(tuple(sorted(told, key=lambda c: (_cost(c, whole), c.key))), reference.words)
 
 
-def _as_new(one: Compared, history: History, sums: b.Floats, measure: Measure, with_it: int, lately: int) -> Compared:
+def _as_new(
+    one: ComparedSlice, history: History, sums: b.Floats, measure: Measure, with_it: int, lately: int
+) -> ComparedSlice:
     """A slice as new if its requests began with the fall, or lately and there are too few before; else as it is.
 
     What such a slice was before are its own first hours, which are of the fall. Of a dimension that was not read before
@@ -145,7 +147,7 @@ def _began(history: History, keys: Sequence[SliceKey]) -> int | None:
     return int(history.starts[busy[0]]) if len(busy) else None
 
 
-def _cost(one: Compared, whole: float | None) -> float:
+def _cost(one: ComparedSlice, whole: float | None) -> float:
     """What slices are ordered by: their effect; of a new one what it takes from the others, or from all before it."""
     against = one.others if one.others is not None else whole
     if one.since is None or against is None:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from monitor.conditions.rules import Floor
-from monitor.service.election import LONGEST_RETRY, PATIENCE, Turns
+from monitor.service.election import LONGEST_RETRY, PATIENCE, EvaluatorElection
 from monitor.store import Store
 from monitor.store.lease import named
 from monitor.types import Drift
@@ -28,18 +28,18 @@ class Daemon:
         self.at = 0.0
         self.store = Store(make_url(str(bench.store.engine.url.render_as_string(hide_password=False))), 20)
         self.bench = replace(bench, store=self.store, monitor=monitor)
-        self.turns = Turns(monitor, self.store, lambda: self.at)
+        self.election = EvaluatorElection(monitor, self.store, lambda: self.at)
 
     def run(self, hour: int) -> bool:
         """A run after so many hours; whether it judged."""
         self.at += HOUR
         self.bench.hour = hour
         with self.store.hold("search") as lease:
-            if not self.turns.is_mine(lease):
+            if not self.election.is_mine(lease):
                 return False
         self.bench.judge()
         with self.store.hold("search") as lease:
-            self.store.record("search", refresh=60.0, **self.turns.taken(lease))
+            self.store.record("search", refresh=60.0, **self.election.taken(lease))
         return True
 
 

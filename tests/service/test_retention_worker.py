@@ -1,4 +1,4 @@
-"""Keeping goes through all there is, does nothing twice, and says truly whether it did anything."""
+"""The retention worker goes through all there is, does nothing twice, and says truly whether it did anything."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from monitor.evaluation import checkpoint as border
-from monitor.service.retention import FROM_THE_FIRST_EVERY, LOOK_EVERY, Keeping
+from monitor.service.retention import FROM_THE_FIRST_EVERY, LOOK_EVERY, RetentionWorker
 from monitor.store import Store
 from monitor.store.schema import traffic
 from monitor.types import Drift, Monitor, Retention
@@ -48,7 +48,7 @@ def without(*days: int) -> list[int]:
 class Watched:
     """One who keeps a monitor, and what that comes to."""
 
-    keeping: Keeping
+    keeping: RetentionWorker
     store: Store
     at: list[float]
     moved: list[int] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Watched:
 
 def watching(store: Store, monkeypatch: pytest.MonkeyPatch, monitor: Monitor = MONITOR) -> Watched:
     at = [0.0]
-    made, lacking = Watched(Keeping(monitor, store, clock=lambda: at[0]), store, at), store.retention.lacking
+    made, lacking = Watched(RetentionWorker(monitor, store, clock=lambda: at[0]), store, at), store.retention.lacking
 
     def moved(monitor: Monitor, begun: Any, until: int, store: Store) -> Any:
         made.moved.append(until)
