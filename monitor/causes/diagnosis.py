@@ -124,14 +124,14 @@ def _measure(monitor: Monitor, finding: Finding | None) -> Measure:
 
 
 @dataclass(frozen=True)
-class OfVerdict:
+class VerdictSplit:
     """The split that a verdict rests on, over the last day at most of what fell then."""
 
     split: Split
     window: Span
 
     @classmethod
-    def of(cls, verdict: Verdict, step: int) -> OfVerdict | None:
+    def of(cls, verdict: Verdict, step: int) -> VerdictSplit | None:
         """That of a verdict by which alarms opened, if there is one by several slices. `step` in seconds."""
         if verdict.split is None or len(verdict.split.parts) < 2:
             return None
@@ -181,7 +181,7 @@ def same_hours(window: Span, fell_at: int, first: int = 0) -> tuple[Span, ...]:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredPartials:
     """The partials of the window and of what it is compared with, of the measure and of the traffic.
 
     Attributes:
@@ -231,7 +231,7 @@ def when_served(first: Mapping[str, int], traffic: History, monitor: Monitor) ->
     return found
 
 
-def split_by(stored: Stored, dimension: str) -> Split | None:
+def split_by(stored: StoredPartials, dimension: str) -> Split | None:
     """The drop of the whole, split by a dimension; None where one of the two has no data, or no such slices.
 
     A slice without requests in one of the two is taken to be there as it was in the other.
@@ -265,7 +265,7 @@ def _ratio(over: Floats, under: Floats) -> Floats:
     return found
 
 
-def _error(stored: Stored, key: SliceKey, past: Sequence[History]) -> float:
+def _error(stored: StoredPartials, key: SliceKey, past: Sequence[History]) -> float:
     """Standard error of the change of a slice's mean: that of sampling, or from hour to hour if that is larger.
 
     0 where it is not known: a single request has no spread.
@@ -305,7 +305,7 @@ def slices(splits: Mapping[str, Split], by_verdict: str | None = None) -> list[d
     return sorted(found, key=lambda part: (part["within"], part["dimension"], part["slice"]))
 
 
-def _with_new(found: Iterable[Mapping[str, Any]], stored: Stored) -> list[dict[str, Any]]:
+def _with_new(found: Iterable[Mapping[str, Any]], stored: StoredPartials) -> list[dict[str, Any]]:
     """The same slices, of which those that had no request in the weeks before are new and have no past of their own.
 
     `new_since` is the start of their first bucket, seconds, and `others` the value of all others of their dimension in
@@ -320,7 +320,7 @@ def _is_new(part: Mapping[str, Any]) -> bool:
     return bool(part["against"] == BEFORE and not part["share_before"] and part["share"])
 
 
-def _as_new(part: Mapping[str, Any], stored: Stored) -> dict[str, Any]:
+def _as_new(part: Mapping[str, Any], stored: StoredPartials) -> dict[str, Any]:
     key, history = (part["dimension"], part["slice"]), stored.history
     busy = stored.traffic.starts[stored.traffic.slice(key)[:, 0] > 0]
     rest = [other for other in history.slices if other[0] == key[0] and other != key]
@@ -341,7 +341,7 @@ def fallen(found: Iterable[Mapping[str, Any]], dimension: str) -> frozenset[str]
     return frozenset(p["slice"] for p in here if p["z"] <= lead / 2)
 
 
-def coverage(stored: Stored) -> dict[str, float | None]:
+def coverage(stored: StoredPartials) -> dict[str, float | None]:
     """Labels, events and requests with nothing relevant, in the window and before: shares, and events per request.
 
     Of a slice, and where slices are left out, the events are those that match an impression.
@@ -366,7 +366,7 @@ def coverage(stored: Stored) -> dict[str, float | None]:
     return found
 
 
-def _labelled(stored: Stored, part: History) -> Floats:
+def _labelled(stored: StoredPartials, part: History) -> Floats:
     """The sums of what fell, without the slices that had lost their labels."""
     found: Floats = part.slice(stored.subject.key).sum(axis=0)
     return found - sum((part.slice(key).sum(axis=0) for key in stored.unlabelled), np.zeros(len(found)))
@@ -376,7 +376,7 @@ def _share(some: float, every: float) -> float | None:
     return some / every if every else None
 
 
-def versions(stored: Stored, dimension: str) -> list[dict[str, Any]]:
+def versions(stored: StoredPartials, dimension: str) -> list[dict[str, Any]]:
     """The model versions by the partials of their slices, those with the most requests in the window first."""
     since, until = stored.subject.window
     keys = [key for key in stored.history.slices if key[0] == dimension]
@@ -410,7 +410,7 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def from_stored(monitor: Monitor, stored: Stored, of_verdict: OfVerdict | None) -> dict[str, Any]:
+def from_stored(monitor: Monitor, stored: StoredPartials, of_verdict: VerdictSplit | None) -> dict[str, Any]:
     """All that the store knows of a fall, as JSON data; see README, "Explaining an incident".
 
     Args:

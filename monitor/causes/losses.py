@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.causes.sample import Sample, by_query
-from monitor.causes.versions import SAME, Comparison, compare, in_order, mean, names
+from monitor.causes.sample import RequestSample, by_query
+from monitor.causes.versions import SAME, VersionComparison, compare, in_order, mean, names
 
 MOST = 20
 """Requests and queries that are named."""
@@ -24,7 +24,7 @@ def query_id(query: str) -> str:
     return hashlib.sha256(query.encode("utf-8", "backslashreplace")).hexdigest()[:12]
 
 
-def lost_requests(now: Sample, before: Sample) -> list[dict[str, Any]]:
+def lost_requests(now: RequestSample, before: RequestSample) -> list[dict[str, Any]]:
     """The requests that lost most against what is expected of them: their query's mean before.
 
     Where a query was not seen before, its slice's mean is expected; of a new slice the whole's. Those with nothing
@@ -53,7 +53,7 @@ def lost_requests(now: Sample, before: Sample) -> list[dict[str, Any]]:
     ]
 
 
-def lost_by_slice(now: Sample, before: Sample, fallen: Collection[str] | None) -> dict[str, Any]:
+def lost_by_slice(now: RequestSample, before: RequestSample, fallen: Collection[str] | None) -> dict[str, Any]:
     """The same where requests have no query, as JSON data: `requests`, `why` there are none, and the share `left_out`.
 
     One request is harder than another, and nothing tells which. So those of a slice that did not fall lost nothing, and
@@ -77,7 +77,7 @@ def lost_by_slice(now: Sample, before: Sample, fallen: Collection[str] | None) -
     return {"requests": lost_requests(chosen, before), "why": why, "left_out": left_out}
 
 
-def by_version(now: Sample, before: Sample, width: int) -> list[dict[str, Any]]:
+def by_version(now: RequestSample, before: RequestSample, width: int) -> list[dict[str, Any]]:
     """Each version's requests, in the window and before, as JSON data, the busiest first.
 
     Args:
@@ -100,16 +100,16 @@ def by_version(now: Sample, before: Sample, width: int) -> list[dict[str, Any]]:
     return found
 
 
-def _by_place(sample: Sample) -> dict[str, NDArray[np.int64]]:
+def _by_place(sample: RequestSample) -> dict[str, NDArray[np.int64]]:
     places = np.array(sample.places, dtype=object)
     return {place: np.flatnonzero(places == place) for place in dict.fromkeys(sample.places)}
 
 
-def _means(sample: Sample, rows: Mapping[str, NDArray[np.int64]]) -> dict[str, float]:
+def _means(sample: RequestSample, rows: Mapping[str, NDArray[np.int64]]) -> dict[str, float]:
     return {name: float(sample.over[at].sum() / sample.under[at].sum()) for name, at in rows.items()}
 
 
-def lost_queries(now: Sample, before: Sample, with_text: bool) -> dict[str, Any] | None:
+def lost_queries(now: RequestSample, before: RequestSample, with_text: bool) -> dict[str, Any] | None:
     """The queries that lost most, by what their own change adds to the change of the whole; None without queries.
 
     Args:
@@ -148,7 +148,7 @@ def lost_queries(now: Sample, before: Sample, with_text: bool) -> dict[str, Any]
 
 
 @dataclass(frozen=True)
-class _Part:
+class _QueryMean:
     """Some requests: how many, their weight and mean, and the squares of what they are off it."""
 
     requests: int
@@ -157,16 +157,16 @@ class _Part:
     squares: float
 
 
-def _part(sample: Sample, at: NDArray[np.int64]) -> _Part:
+def _part(sample: RequestSample, at: NDArray[np.int64]) -> _QueryMean:
     over, under = sample.over[at], sample.under[at]
     weight = float(under.sum())
     mean = float(over.sum()) / weight
-    return _Part(len(at), weight, mean, float(((over - mean * under) ** 2).sum()))
+    return _QueryMean(len(at), weight, mean, float(((over - mean * under) ** 2).sum()))
 
 
 def losses(
-    now: Sample,
-    before: Sample,
+    now: RequestSample,
+    before: RequestSample,
     width: int,
     with_text: bool,
     served: Mapping[str, tuple[int, int]] = MappingProxyType({}),
@@ -203,7 +203,9 @@ def losses(
     }
 
 
-def _versions(sample: Sample, every: Sample, both: Sequence[str], width: int, dimension: str | None) -> Comparison:
+def _versions(
+    sample: RequestSample, every: RequestSample, both: Sequence[str], width: int, dimension: str | None
+) -> VersionComparison:
     """Two versions of a sample; by all requests where they have no slice in common there, but had before."""
     found = compare(sample, both[0], both[1], width, dimension)
     if found.difference is not None:

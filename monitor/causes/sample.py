@@ -39,7 +39,7 @@ LONGEST_ID = 200
 
 
 @dataclass(frozen=True)
-class Sample:
+class RequestSample:
     """n requests of one period.
 
     Attributes:
@@ -84,11 +84,11 @@ class Sample:
         """The measure over all of them; None without any."""
         return float(self.over.sum() / self.under.sum()) if len(self) else None
 
-    def where(self, wanted: Bools) -> Sample:
+    def where(self, wanted: Bools) -> RequestSample:
         """Some of the requests."""
         at = np.flatnonzero(wanted)
         places = at.tolist()
-        return Sample(
+        return RequestSample(
             tuple(self.ids[i] for i in places),
             self.served[at],
             self.over[at],
@@ -101,25 +101,25 @@ class Sample:
             None if self.bare is None else self.bare[at],
         )
 
-    def of_version(self, version: str) -> Sample:
+    def of_version(self, version: str) -> RequestSample:
         """Those that one version ranked."""
         return self.where(np.fromiter((v == version for v in self.versions), bool, len(self)))
 
-    def of_place(self, place: str) -> Sample:
+    def of_place(self, place: str) -> RequestSample:
         """Those of one slice, which count as all that were read; it is not known how many of them were empty."""
         found = self.where(np.fromiter((p == place for p in self.places), bool, len(self)))
         return replace(found, read=len(found), empty={})
 
-    def without_places(self, places: Collection[str]) -> Sample:
+    def without_places(self, places: Collection[str]) -> RequestSample:
         """Those of other slices, which count as all that were read; it is not known how many of them were empty."""
         if not places:
             return self
         found = self.where(np.fromiter((p not in places for p in self.places), bool, len(self)))
         return replace(found, read=len(found), empty={})
 
-    def __add__(self, other: Sample) -> Sample:
+    def __add__(self, other: RequestSample) -> RequestSample:
         """Both together; their requests must be disjoint."""
-        return Sample(
+        return RequestSample(
             self.ids + other.ids,
             np.concatenate([self.served, other.served]),
             np.concatenate([self.over, other.over]),
@@ -132,7 +132,7 @@ class Sample:
             np.concatenate([self.is_bare, other.is_bare]),
         )
 
-    def at_most(self, most: int) -> Sample:
+    def at_most(self, most: int) -> RequestSample:
         """So many of them, the same ones however they are asked for."""
         if len(self) <= most:
             return self
@@ -150,7 +150,7 @@ def _both(one: Mapping[str, tuple[int, int]], other: Mapping[str, tuple[int, int
     return found
 
 
-NO_REQUESTS = Sample((), np.empty(0, np.int64), np.empty(0), np.empty(0), (), (), (), 0)
+NO_REQUESTS = RequestSample((), np.empty(0, np.int64), np.empty(0), np.empty(0), (), (), (), 0)
 
 
 def _lot(text: str) -> bytes:
@@ -158,7 +158,7 @@ def _lot(text: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SampleQuery:
     """What is taken of each request.
 
     Attributes:
@@ -180,7 +180,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Stock:
+class RequestCounts:
     """How many requests a period has: all of them, and those among them that are wanted."""
 
     every: int
@@ -189,14 +189,14 @@ class Stock:
     def to_read(self, most: int) -> int:
         """How many of all to read, so that `most` of those that are wanted come, or all of them if they are fewer.
 
-        >>> [Stock(100_000, wanted).to_read(1_000) for wanted in (100_000, 50_000, 10)], Stock(500, 500).to_read(1_000)
-        ([1000, 2000, 10000], 500)
+        >>> [RequestCounts(100_000, wanted).to_read(1_000) for wanted in (100_000, 50_000, 10)]
+        [1000, 2000, 10000]
         """
         enough = -(-most * self.every // max(self.wanted, 1))
         return min(self.every, enough, MOST_READ * most)
 
 
-def sampled(reading: Reading, wanted: Wanted) -> Sample:
+def sampled(reading: Reading, wanted: SampleQuery) -> RequestSample:
     """The requests of a reading that have a value.
 
     Raises:
@@ -213,7 +213,7 @@ def sampled(reading: Reading, wanted: Wanted) -> Sample:
     places = _places(reading, wanted.by, wanted.known)
     queries = _column(reading, wanted.query)
     versions = [NONE if version is None else text(version) for version in _column(reading, wanted.version)]
-    found = Sample(
+    found = RequestSample(
         tuple(text(reading.ids[i] if len(reading.ids) == size else i) for i in rows),
         served[kept],
         over[kept],
@@ -292,7 +292,7 @@ def pieces(since: int, until: int, width: int, requests: int | None, most: int) 
         yield first, first + taken
 
 
-def by_query(sample: Sample) -> Mapping[str, Ints]:
+def by_query(sample: RequestSample) -> Mapping[str, Ints]:
     """Query -> numbers of its requests; those without one are left out."""
     found: dict[str, list[int]] = {}
     for i, query in enumerate(sample.queries):
@@ -301,7 +301,7 @@ def by_query(sample: Sample) -> Mapping[str, Ints]:
     return {query: np.array(rows, dtype=np.int64) for query, rows in found.items()}
 
 
-def by_query_and_place(sample: Sample) -> Mapping[tuple[str, str], Ints]:
+def by_query_and_place(sample: RequestSample) -> Mapping[tuple[str, str], Ints]:
     """(query, slice) -> numbers of its requests; those without a query are left out."""
     found: dict[tuple[str, str], list[int]] = {}
     for i, (query, place) in enumerate(zip(sample.queries, sample.places, strict=True)):

@@ -145,7 +145,7 @@ class Inspection:
 
 
 @dataclass(frozen=True)
-class Labels:
+class RowLabels:
     """The grade of each row, in order, and what it comes from.
 
     Attributes:
@@ -163,12 +163,12 @@ class Labels:
 # ---- labels ----------------------------------------------------------------------------------------------------
 
 
-def by_column(grades: Iterable[Any]) -> Labels:
+def by_column(grades: Iterable[Any]) -> RowLabels:
     """Labels from what the rows' own grade column holds."""
-    return Labels([None if v is None else as_number(v, inf) for v in grades])
+    return RowLabels([None if v is None else as_number(v, inf) for v in grades])
 
 
-def by_events(recipe: Events, rows: Sequence[Row], events: Sequence[tuple[Any, Event]]) -> Labels:
+def by_events(recipe: Events, rows: Sequence[Row], events: Sequence[tuple[Any, Event]]) -> RowLabels:
     """Labels from (item that it falls on, event), as `weigh` gives them; None is on nothing that was shown.
 
     Every row of an item has the grade; its last one, by place, counts and has the events.
@@ -185,12 +185,12 @@ def by_events(recipe: Events, rows: Sequence[Row], events: Sequence[tuple[Any, E
         shown = tuple(mine.get(row.item, ())) if row is last[row.item] and row.item is not None else ()
         found.append(replace(row, events=shown, is_copy=(row.item, row.position) in seen))
         seen.add((row.item, row.position))
-    return Labels([grades.get(row.item) for row in rows], found, tuple(mine.get(None, ())))
+    return RowLabels([grades.get(row.item) for row in rows], found, tuple(mine.get(None, ())))
 
 
 def by_judgments(
     rows: Sequence[Row], queries: Sequence[Any], columns: Sequence[Sequence[Any]], limits: GradeLimits
-) -> Labels:
+) -> RowLabels:
     """Labels from the judgments of the request's query.
 
     Args:
@@ -209,12 +209,12 @@ def by_judgments(
             shown.setdefault(item, {})[position] = None
     labels = [grades.get((r.item, r.position, q)) for r, q in zip(rows, queries, strict=True)]
     if len({q for q in queries if q is not None}) > 1:
-        return Labels(labels, no_sample="its rows differ in their query")
+        return RowLabels(labels, no_sample="its rows differ in their query")
     best = sorted(judged, key=lambda i: (-judged[i], str(i)))
     usable = limits.allow(np.array([judged[i] for i in best], np.float64)).tolist()
     judgments = (Judgment(i, judged[i], tuple(shown.get(i, ())), u) for i, u in zip(best, usable, strict=True))
     why_none = "its query is not judged" if any(q is not None for q in queries) else "it has no query"
-    return Labels(labels, None, (), tuple(judgments), "" if any(usable) else why_none)
+    return RowLabels(labels, None, (), tuple(judgments), "" if any(usable) else why_none)
 
 
 def as_number(value: Any, unreadable: float) -> float:

@@ -42,7 +42,7 @@ IN_WAVES = 2.0
 
 
 @dataclass(frozen=True)
-class Apart:
+class VersionEffect:
     """What a version's requests are worth beside others.
 
     Attributes:
@@ -59,7 +59,7 @@ class Apart:
     is_before: bool
 
 
-def apart(history: History, key: SliceKey, by: str, span: tuple[int, int], began: int) -> Apart | None:
+def apart(history: History, key: SliceKey, by: str, span: tuple[int, int], began: int) -> VersionEffect | None:
     """What a version's requests in a span are worth beside others; None where there are too few to tell.
 
     Args:
@@ -140,7 +140,7 @@ def _while_it_served(window: History, key: SliceKey) -> History:
     return window.between(int(window.starts[first]), int(window.starts[last]) + 1)
 
 
-def _beside(of_it: b.Floats, sums: b.Floats, fit: tuple[b.Floats, b.Floats], by: str) -> Apart:
+def _beside(of_it: b.Floats, sums: b.Floats, fit: tuple[b.Floats, b.Floats], by: str) -> VersionEffect:
     """A version beside the others in the slices that both serve, by (F,) and (S, F) sums, and a fit of the shares."""
     shares, unsure = fit
     every, value = sums[:, b.REQUESTS], _mean(of_it)
@@ -152,10 +152,10 @@ def _beside(of_it: b.Floats, sums: b.Floats, fit: tuple[b.Floats, b.Floats], by:
     # By how much the difference moves with each share, where the version's requests stay as many.
     moves = sums[:, b.TOTAL] - every * (value - difference) + difference * every * (1 - 2 * shares)
     error = np.sqrt(IN_WAVES * noise + float(moves @ unsure @ moves)) / doubtful
-    return Apart(value, difference, float(error), by, False)
+    return VersionEffect(value, difference, float(error), by, False)
 
 
-def _since(of_it: b.Floats, theirs: b.Floats, before: b.Floats, by: str) -> Apart | None:
+def _since(of_it: b.Floats, theirs: b.Floats, before: b.Floats, by: str) -> VersionEffect | None:
     """A version against its slices in the weeks before, by (F,) and (S, F) sums; `theirs` (S,) are its requests."""
     known = before[:, b.REQUESTS] > 0
     weights = np.where(known, theirs, 0.0)
@@ -165,7 +165,7 @@ def _since(of_it: b.Floats, theirs: b.Floats, before: b.Floats, by: str) -> Apar
     means = np.array([_mean(sums) for sums in before])
     noise = np.array([_variance(sums) / max(float(sums[b.REQUESTS]), 1.0) for sums in before])
     error = np.sqrt(IN_WAVES * (_variance(of_it) / of_it[b.REQUESTS] + (weights**2 * noise).sum()))
-    return Apart(_mean(of_it), _mean(of_it) - float((weights * means).sum()), float(error), by, True)
+    return VersionEffect(_mean(of_it), _mean(of_it) - float((weights * means).sum()), float(error), by, True)
 
 
 def _before(history: History, window: History, keys: list[SliceKey], until: int, began: int) -> b.Floats:

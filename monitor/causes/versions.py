@@ -28,7 +28,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.causes.sample import Sample, by_query_and_place
+from monitor.causes.sample import RequestSample, by_query_and_place
 from monitor.series.confidence import WeightedMean, half_width
 from monitor.series.intervals import student
 
@@ -62,7 +62,7 @@ lies between two of its requests, whichever is longer."""
 
 
 @dataclass(frozen=True)
-class Mean:
+class VersionMean:
     """One version's requests; `value` over all of them, with its 95 % interval from hour to hour.
 
     Attributes:
@@ -82,7 +82,7 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Signs:
+class SignCounts:
     """How many queries, or requests, are better with the second version than with the first."""
 
     better: int
@@ -91,7 +91,7 @@ class Signs:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class VersionComparison:
     """The second version against the first.
 
     Attributes:
@@ -108,8 +108,8 @@ class Comparison:
         common: share of the requests of each in the slices that both served.
     """
 
-    first: Mean
-    second: Mean
+    first: VersionMean
+    second: VersionMean
     by: Literal["query", "request"]
     difference: float | None
     lower: float | None
@@ -118,7 +118,7 @@ class Comparison:
     worse: int
     unchanged: int
     shared: int | None = None
-    queries: Signs | None = None
+    queries: SignCounts | None = None
     at_one_time: bool = True
     together: tuple[float, float] = (1.0, 1.0)
     resolution: int = 1
@@ -129,7 +129,7 @@ class Comparison:
         """As JSON data."""
         return asdict(self)
 
-    def served(self, times: Mapping[str, tuple[int, int]], resolution: int) -> Comparison:
+    def served(self, times: Mapping[str, tuple[int, int]], resolution: int) -> VersionComparison:
         """The same, with when the versions served from elsewhere: some hours of a time do not tell when one began.
 
         Args:
@@ -141,7 +141,7 @@ class Comparison:
         return replace(self, first=first, second=second, resolution=resolution)
 
 
-def names(sample: Sample) -> list[str]:
+def names(sample: RequestSample) -> list[str]:
     """The versions in a sample, the one with the most requests first."""
     found: dict[str, int] = {}
     for version in sample.versions:
@@ -149,7 +149,7 @@ def names(sample: Sample) -> list[str]:
     return sorted(found, key=lambda version: (-found[version], version))
 
 
-def in_order(sample: Sample, versions: Sequence[str], width: int, first: Mapping[str, int]) -> list[str]:
+def in_order(sample: RequestSample, versions: Sequence[str], width: int, first: Mapping[str, int]) -> list[str]:
     """The versions by when they first served: what is older comes first.
 
     Of two that are first seen in one bucket nothing but chance tells which came first; they go by name, v9 before v10.
@@ -171,22 +171,24 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def mean(sample: Sample, version: str, width: int) -> Mean:
+def mean(sample: RequestSample, version: str, width: int) -> VersionMean:
     """One version's own figures. `width` is that of a bucket, seconds; what falls into one moves together."""
     part = sample.of_version(version)
     if not len(part):
-        return Mean(version, 0, math.nan, None, None)
+        return VersionMean(version, 0, math.nan, None, None)
     level = float(part.over.sum() / part.under.sum())
     # What each request adds to the error of the mean, linearised as for any ratio (Cochran 1977, 6.4).
     half = half_width(WeightedMean(part.under / part.under.sum(), part.values - level, _hours(part, width)))
     lower, upper = (None, None) if half is None else (level - half, level + half)
     read, empty = sample.empty.get(version, (None, None))
-    return Mean(
+    return VersionMean(
         version, len(part), level, lower, upper, int(part.served.min()), int(part.served.max()), read, empty
     )  # fmt: skip
 
 
-def compare(sample: Sample, first: str, second: str, width: int, dimension: str | None = None) -> Comparison:
+def compare(
+    sample: RequestSample, first: str, second: str, width: int, dimension: str | None = None
+) -> VersionComparison:
     """The second version against the first, both of which have requests in the sample.
 
     Args:
@@ -204,7 +206,7 @@ def compare(sample: Sample, first: str, second: str, width: int, dimension: str 
     both = _of_both(one, other)
     where = dimension if len({*one.places, *other.places}) > 1 else None
     if not both:
-        return Comparison(*whole, "request", None, None, None, 0, 0, 0, dimension=where, common=(0.0, 0.0))
+        return VersionComparison(*whole, "request", None, None, None, 0, 0, 0, dimension=where, common=(0.0, 0.0))
     inside = tuple(np.fromiter((p in both for p in part.places), bool, len(part)) for part in (one, other))
     common = float(inside[0].mean()), float(inside[1].mean())
     one, other = one.where(inside[0]), other.where(inside[1])
@@ -218,7 +220,7 @@ def compare(sample: Sample, first: str, second: str, width: int, dimension: str 
     return replace(found, at_one_time=is_one_time, together=together, dimension=where, common=common)
 
 
-def _of_both(one: Sample, other: Sample) -> set[str]:
+def _of_both(one: RequestSample, other: RequestSample) -> set[str]:
     """The slices that two versions served; where all requests are of one slice, however few, it is that."""
     counts = Counter(one.places), Counter(other.places)
     if len(counts[0] | counts[1]) == 1:
@@ -226,14 +228,14 @@ def _of_both(one: Sample, other: Sample) -> set[str]:
     return {place for place in counts[0] if min(counts[0][place], counts[1][place]) >= FEWEST_OF_PLACE}
 
 
-def _at_one_time(one: Sample, other: Sample) -> tuple[Sample, Sample] | None:
+def _at_one_time(one: RequestSample, other: RequestSample) -> tuple[RequestSample, RequestSample] | None:
     """The requests of two versions that came while both served, of the slices that both have some of; None: no such."""
     both = set(one.places) & set(other.places)
     first, second = (s.where(np.fromiter((p in both for p in s.places), bool, len(s))) for s in (one, other))
     return (first, second) if both else None
 
 
-def by_place(sample: Sample, first: str, second: str, width: int) -> list[dict[str, Any]]:
+def by_place(sample: RequestSample, first: str, second: str, width: int) -> list[dict[str, Any]]:
     """The second version against the first in each of the busiest slices that both served, the largest fall first.
 
     As JSON data: each is a comparison, with its `slice`.
@@ -246,17 +248,19 @@ def by_place(sample: Sample, first: str, second: str, width: int) -> list[dict[s
     return sorted(found, key=lambda one: (one["difference"], one["slice"]))
 
 
-def _found(means: tuple[Mean, Mean], one: Sample, other: Sample, width: int) -> Comparison:
+def _found(
+    means: tuple[VersionMean, VersionMean], one: RequestSample, other: RequestSample, width: int
+) -> VersionComparison:
     """The comparison of some requests."""
     has_queries = any(query is not None for query in (*one.queries, *other.queries))
     shared = _pairs(one, other) if has_queries else []
-    queries = Signs(*_signs(np.array([apart for apart, _ in shared]))) if shared else None
+    queries = SignCounts(*_signs(np.array([apart for apart, _ in shared]))) if shared else None
     if len(shared) >= FEWEST_PAIRS:
         return replace(_paired(*means, shared), queries=queries)
     return replace(_unpaired(*means, one, other, width, len(shared) if has_queries else None), queries=queries)
 
 
-def _of_part(whole: Mean, part: Sample, width: int) -> Mean:
+def _of_part(whole: VersionMean, part: RequestSample, width: int) -> VersionMean:
     """The figures of some of a version's requests, with when it served in all."""
     if len(part) == whole.requests:
         return whole
@@ -264,7 +268,7 @@ def _of_part(whole: Mean, part: Sample, width: int) -> Mean:
     return replace(whole, requests=some.requests, value=some.value, lower=some.lower, upper=some.upper)
 
 
-def _near(one: Sample, other: Sample) -> NDArray[np.bool_]:
+def _near(one: RequestSample, other: RequestSample) -> NDArray[np.bool_]:
     """(n,) whether the other version served when each request of the first came."""
     times: Ints = np.sort(other.served)
     reach = max(NEAR, SPACINGS * float(np.median(np.diff(times)))) if len(times) > 1 else NEAR
@@ -277,7 +281,7 @@ def _near(one: Sample, other: Sample) -> NDArray[np.bool_]:
 # ---- by query ----------------------------------------------------------------------------------------------------
 
 
-def _pairs(one: Sample, other: Sample) -> list[tuple[float, float]]:
+def _pairs(one: RequestSample, other: RequestSample) -> list[tuple[float, float]]:
     """(difference, weight) of each query that both got, of each slice on its own."""
     rows, others = by_query_and_place(one), by_query_and_place(other)
     found = []
@@ -288,12 +292,12 @@ def _pairs(one: Sample, other: Sample) -> list[tuple[float, float]]:
     return found
 
 
-def _paired(first: Mean, second: Mean, pairs: Sequence[tuple[float, float]]) -> Comparison:
+def _paired(first: VersionMean, second: VersionMean, pairs: Sequence[tuple[float, float]]) -> VersionComparison:
     apart, weight = (np.array(column) for column in zip(*pairs, strict=True))
     share = weight / weight.sum()
     difference = float((apart * share).sum())
     half = _between(apart - difference, share)
-    return Comparison(
+    return VersionComparison(
         first, second, "query", difference, difference - half, difference + half, *_signs(apart), len(pairs)
     )
 
@@ -317,7 +321,9 @@ def _between(off: Floats, share: Floats) -> float:
 # ---- all against all ---------------------------------------------------------------------------------------------
 
 
-def _unpaired(first: Mean, second: Mean, one: Sample, other: Sample, width: int, shared: int | None) -> Comparison:
+def _unpaired(
+    first: VersionMean, second: VersionMean, one: RequestSample, other: RequestSample, width: int, shared: int | None
+) -> VersionComparison:
     places, others = np.array(one.places, object), np.array(other.places, object)
     every = float(other.under.sum())
     difference, apart = 0.0, np.zeros(len(other))
@@ -335,10 +341,10 @@ def _unpaired(first: Mean, second: Mean, one: Sample, other: Sample, width: int,
     parts = [WeightedMean(weights[i], off[i], _hours(s, width), len(of_both)) for i, s in enumerate((one, other))]
     half = half_width(parts[1], parts[0])
     lower, upper = (None, None) if half is None else (difference - half, difference + half)
-    return Comparison(first, second, "request", difference, lower, upper, *_signs(apart), shared)
+    return VersionComparison(first, second, "request", difference, lower, upper, *_signs(apart), shared)
 
 
-def _hours(sample: Sample, width: int) -> NDArray[np.int64]:
+def _hours(sample: RequestSample, width: int) -> NDArray[np.int64]:
     return sample.served // max(width, 1)
 
 

@@ -39,7 +39,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Working:
+class Derivation:
     """A measure of one request, step by step: `value` = sum of `terms` / `denominator`, where there is one.
 
     Attributes:
@@ -58,7 +58,7 @@ class Working:
     ideal: tuple[Term, ...] = ()
 
 
-def work_out(measure: Measure, seen: Inspection) -> Working:
+def work_out(measure: Measure, seen: Inspection) -> Derivation:
     """How the measure's value comes about.
 
     Raises:
@@ -75,7 +75,7 @@ def work_out(measure: Measure, seen: Inspection) -> Working:
         if g > 0
     ]
     terms = tuple(t for t in all_terms if t.rank <= (measure.k or t.rank))
-    return Working(
+    return Derivation(
         measure,
         None if scores.empty[0] else float(scores.value[0]),
         terms,

@@ -9,7 +9,7 @@ from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any
 
 from monitor.causes.traced import EVENT_REASONS, MICROS, Event, Inspection
-from monitor.causes.working import Term, Working
+from monitor.causes.working import Derivation, Term
 from monitor.measures.measure import Measure
 from monitor.measures.relevance import REASONS
 from monitor.messages.words import counted, plain
@@ -32,7 +32,7 @@ class Page:
     """What is printed."""
 
     seen: Inspection
-    workings: list[Working]
+    workings: list[Derivation]
     stored: Stored
     show_query: bool
 
@@ -286,7 +286,7 @@ _IDEALS = {
 }
 
 
-def _steps(w: Working, counts: bool) -> Iterator[RenderableType]:
+def _steps(w: Derivation, counts: bool) -> Iterator[RenderableType]:
     """The measure's items, its ideal, and the division that makes the value."""
     _, _, total, below = _WORDS[w.measure.name]
     yield _terms(w.terms, w.measure) if w.terms else "no item adds anything"
@@ -301,7 +301,7 @@ def _steps(w: Working, counts: bool) -> Iterator[RenderableType]:
     yield f"\n{parts}\n{w.measure} = {how} = {value}" + ("" if counts else " (the request does not count)") + "\n"
 
 
-def _value(w: Working) -> str:
+def _value(w: Derivation) -> str:
     if w.value is not None:
         return repr(w.value)
     counted = {"skip": "left out of the mean", "zero": "counted as 0", "one": "counted as 1"}

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monitor.drift.baseline import Baseline
+from monitor.drift.baseline import DriftBaseline
 from monitor.drift.levels import QUALITY
 from monitor.drift.power import smallest_drops
 from monitor.drift.series import DAY, Floats
-from monitor.drift.settings import Settings
-from monitor.drift.state import State
+from monitor.drift.settings import DriftSettings
+from monitor.drift.state import DriftState
 
 NO_BASELINE = "no baseline yet"
 SETTLING = "the new level is not known yet"
@@ -44,7 +44,7 @@ class Unit:
     lacks: str = NO_BASELINE
 
 
-def units_of(settings: Settings, state: State | None) -> list[Unit]:
+def units_of(settings: DriftSettings, state: DriftState | None) -> list[Unit]:
     """Overall first, then the slices in the order in which they came; overall alone before the first step."""
     names = ("",) if state is None else ("", *state.slices)
     if state is None or state.baseline is None:
@@ -72,7 +72,7 @@ def units_of(settings: Settings, state: State | None) -> list[Unit]:
     ]
 
 
-def _overall(found: Baseline, requests: Floats, level: Floats, ratio: Floats) -> Unit:
+def _overall(found: DriftBaseline, requests: Floats, level: Floats, ratio: Floats) -> Unit:
     """Under the usual mix."""
     size = np.where(found.known, requests, 0.0)
     whole = float(size.sum())
@@ -83,7 +83,7 @@ def _overall(found: Baseline, requests: Floats, level: Floats, ratio: Floats) ->
     return Unit("", whole, now / whole, now / then - 1 if then > 0 else None)
 
 
-def _lacks(found: Baseline, unit: int) -> str:
+def _lacks(found: DriftBaseline, unit: int) -> str:
     """Why a unit is not judged, if it is not."""
     if unit == 0 or not found.known[unit - 1]:
         return TOO_NEW

@@ -11,11 +11,11 @@ from functools import cached_property
 import numpy as np
 
 from monitor.drift import gates, onset, sudden
-from monitor.drift.evidence import Sums, Threshold, Whole, factors, grow, score
+from monitor.drift.evidence import SliceSums, Threshold, UnitSums, factors, grow, score
 from monitor.drift.frozen import frozen
 from monitor.drift.noise import Noise, units
 from monitor.drift.series import DAY, HOUR, Bools, Floats, Ints, all_of, some
-from monitor.drift.sudden import Course, Foretold
+from monitor.drift.sudden import FallFilter, Forecast
 
 CLOSING = 7.0
 """Logarithm of the evidence for being back that closes an alarm: 6 closed slices in one lasting fall of three."""
@@ -36,7 +36,7 @@ REQUESTS, TOTAL, EXPECTED = range(3)
 
 
 @frozen
-class Standing:
+class AlarmStates:
     """Where U units stand.
 
     Attributes:
@@ -70,21 +70,21 @@ class Standing:
     fit_since: Ints
     began: Ints
     besides: Floats
-    course: Course
+    course: FallFilter
 
     @classmethod
-    def empty(cls, count: int, now: int) -> Standing:
+    def empty(cls, count: int, now: int) -> AlarmStates:
         """Nothing known."""
         zeros, sums, never = np.zeros(count), np.zeros((count, 3)), np.zeros(count, np.int64)
         since, closed = np.full(count, now, np.int64), np.full(count, CLOSED, np.int64)
-        fresh = (since, np.zeros((count, 3), np.int64), sums, Course.empty(count, now))
+        fresh = (since, np.zeros((count, 3), np.int64), sums, FallFilter.empty(count, now))
         return cls(sums, zeros, since, sums, closed, zeros, never, sums, zeros, zeros, *fresh)
 
-    def padded(self, count: int, now: int) -> Standing:
+    def padded(self, count: int, now: int) -> AlarmStates:
         """With new units at the end."""
-        new = Standing.empty(count - len(self.run), now)
+        new = AlarmStates.empty(count - len(self.run), now)
         both = {n: np.concatenate([getattr(self, n), getattr(new, n)]) for n in self._of_arrays()}
-        return Standing(**both, course=self.course.padded(count))
+        return AlarmStates(**both, course=self.course.padded(count))
 
     def _of_arrays(self) -> list[str]:
         return [name for name in self.__dataclass_fields__ if name != "course"]
@@ -120,7 +120,7 @@ class Standing:
 
 
 @frozen
-class Seen:
+class StepEvidence:
     """What T steps say of U units.
 
     Attributes:
@@ -146,13 +146,13 @@ class Seen:
     middle: Floats
     has: Bools
     labelled: Bools
-    whole: Whole
+    whole: UnitSums
     noise: Noise
     doubt: Floats
     judged: Bools
     left_out: Bools
     short: Floats
-    foretold: Foretold
+    foretold: Forecast
     past: Floats
 
     # What follows is asked for only where there is an alarm, or about to be one.
@@ -180,7 +180,7 @@ class Seen:
 
 
 def see(
-    sums: Sums,
+    sums: SliceSums,
     noise: Noise,
     judged: Bools,
     left_out: Bools,
@@ -189,7 +189,7 @@ def see(
     threshold: Threshold,
     ends: list[int],
     hours: float,
-) -> Seen:
+) -> StepEvidence:
     """What some steps say.
 
     Args:
@@ -201,7 +201,7 @@ def see(
     """
     factor = factors(sums, noise, threshold, hours)
     whole = sums.whole
-    return Seen(
+    return StepEvidence(
         ends,
         round(hours * HOUR),
         np.exp(factor),
@@ -214,12 +214,12 @@ def see(
         judged,
         left_out,
         short,
-        Foretold.of(noise, whole.total, whole.expected, whole.chance),
+        Forecast.of(noise, whole.total, whole.expected, whole.chance),
         past,
     )
 
 
-def step(was: Standing, seen: Seen, row: int, threshold: Threshold) -> Standing:
+def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: Threshold) -> AlarmStates:
     """The standing after one more step.
 
     While slices with an alarm are left out, or away, that make most of its fall, overall says nothing either: it would
@@ -240,7 +240,7 @@ def step(was: Standing, seen: Seen, row: int, threshold: Threshold) -> Standing:
     since[begins], since[anew], fallen[anew] = end - seen.length, end, 0.0
     course = _followed(was.course, seen, row, has)
     found = np.minimum(course.evidence(seen.length), threshold.most_logarithm)
-    now = Standing(
+    now = AlarmStates(
         evidence,
         np.maximum(run, 0.0),
         since,
@@ -262,13 +262,13 @@ def step(was: Standing, seen: Seen, row: int, threshold: Threshold) -> Standing:
     return _closing(now, seen, row, has, sums) if was.is_any_open else now
 
 
-def _begun(now: Standing, fires: Bools, end: int) -> Standing:
+def _begun(now: AlarmStates, fires: Bools, end: int) -> AlarmStates:
     """With alarms of (U,) units that open at `end`; how the ones before them closed is nothing of theirs."""
     opened_at, back_since = np.where(fires, end, now.opened_at), np.where(fires, 0, now.back_since)
     return replace(now, opened_at=opened_at, back_since=back_since, risen=now.risen * ~fires[:, None])
 
 
-def _opened(now: Standing, seen: Seen, row: int, fires: Bools) -> Standing:
+def _opened(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> AlarmStates:
     """With when it began and what has fallen since, for (U,) units whose fall is rather a sudden one."""
     is_sudden = fires & (SUDDEN * np.exp(now.sudden) > score(now.evidence))
     if not some(is_sudden):
@@ -282,7 +282,7 @@ def _opened(now: Standing, seen: Seen, row: int, fires: Bools) -> Standing:
     return replace(now, since=since, fallen=fallen)
 
 
-def _dated(now: Standing, seen: Seen, row: int, fires: Bools) -> Standing:
+def _dated(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> AlarmStates:
     """With when the falls of (U,) units that open most probably began, which changes nothing but what is told.
 
     Of a fall whose evidence is older than what is looked at, the last day as far as it was fit, that is known roughly.
@@ -306,7 +306,7 @@ def _dated(now: Standing, seen: Seen, row: int, fires: Bools) -> Standing:
     return replace(now, began=np.where(is_new, found, now.began), besides=np.where(is_new, besides, now.besides))
 
 
-def _followed(was: Course, seen: Seen, row: int, has: Bools) -> Course:
+def _followed(was: FallFilter, seen: StepEvidence, row: int, has: Bools) -> FallFilter:
     """The course after one more step: what has too few labels is forgotten, and not followed."""
     labelled, known = seen.labelled[row], was.left_out(seen.left_out[row])
     if not all_of(labelled):
@@ -314,7 +314,7 @@ def _followed(was: Course, seen: Seen, row: int, has: Bools) -> Course:
     return sudden.follow(known, seen.foretold, row, has, seen.ends[row], seen.length)
 
 
-def _lacks_most(was: Standing, left_out: Bools) -> bool:
+def _lacks_most(was: AlarmStates, left_out: Bools) -> bool:
     """Whether (S,) slices that are left out make at least half of what all have fallen short of since it began."""
     if not some(left_out):
         return False
@@ -322,7 +322,7 @@ def _lacks_most(was: Standing, left_out: Bools) -> bool:
     return bool(short[1:][left_out].sum() >= short[0] / 2)
 
 
-def _closing(now: Standing, seen: Seen, row: int, has: Bools, sums: Floats) -> Standing:
+def _closing(now: AlarmStates, seen: StepEvidence, row: int, has: Bools, sums: Floats) -> AlarmStates:
     """Weigh "as expected again" against "as low as since it began, at the least"; what is open closes by the first.
 
     Overall's end is that of its slices, but for those that have rather been as low as ever since it began, or are away.
@@ -347,7 +347,7 @@ def _closing(now: Standing, seen: Seen, row: int, has: Bools, sums: Floats) -> S
     return _closed(after, closes, seen.ends[row]) if some(closes) else after
 
 
-def _least_drop(now: Standing, seen: Seen, row: int) -> Floats:
+def _least_drop(now: AlarmStates, seen: StepEvidence, row: int) -> Floats:
     """(U,) relative drop since it began, less what may be luck: of a drop that is overstated, more looks like its end.
 
     It stays as it is while it may be over, for so do the sums that it is worked out from.
@@ -361,33 +361,33 @@ def _least_drop(now: Standing, seen: Seen, row: int) -> Floats:
     return found
 
 
-def unfit(was: Standing, end: int) -> Standing:
+def unfit(was: AlarmStates, end: int) -> AlarmStates:
     """The standing after a step that ends at `end` and is not fit to be judged: nor were those right before, maybe."""
-    course, fit_since = Course.empty(len(was.run), end), np.full_like(was.fit_since, end)
+    course, fit_since = FallFilter.empty(len(was.run), end), np.full_like(was.fit_since, end)
     return replace(was, sudden=np.where(was.open, was.sudden, 0.0), fit_since=fit_since, course=course)
 
 
-def begun_again(was: Standing, at: int) -> Standing:
+def begun_again(was: AlarmStates, at: int) -> AlarmStates:
     """With nothing gathered before `at`, seconds, for the units without an alarm: there was a long pause."""
-    kept, new = unfit(was, at), Standing.empty(len(was.run), at)
+    kept, new = unfit(was, at), AlarmStates.empty(len(was.run), at)
     both = ((name, getattr(kept, name), getattr(new, name)) for name in was._of_arrays())
     arrays = {name: np.where(was.open if a.ndim == 1 else was.open[:, None], a, b) for name, a, b in both}
-    return Standing(**arrays, course=kept.course)
+    return AlarmStates(**arrays, course=kept.course)
 
 
-def withdrawn(now: Standing, which: Bools, end: int) -> Standing:
+def withdrawn(now: AlarmStates, which: Bools, end: int) -> AlarmStates:
     """Without the alarms of some of the U units, at `end` seconds: there is nothing left that they could be about."""
     risen, back_since = now.risen * ~which[:, None], np.where(which, 0, now.back_since)
     return _closed(replace(now, risen=risen, back_since=back_since), which, end)
 
 
-def forgotten(now: Standing, which: Bools, end: int) -> Standing:
+def forgotten(now: AlarmStates, which: Bools, end: int) -> AlarmStates:
     """Without what was gathered on some of the U units until `end`, seconds: it was none of the model's."""
     return _closed(now, which, end)
 
 
-def _closed(now: Standing, which: Bools, end: int) -> Standing:
-    new = replace(Standing.empty(len(which), end), back_since=now.back_since, risen=now.risen)
+def _closed(now: AlarmStates, which: Bools, end: int) -> AlarmStates:
+    new = replace(AlarmStates.empty(len(which), end), back_since=now.back_since, risen=now.risen)
     both = ((name, getattr(new, name), getattr(now, name)) for name in now._of_arrays())
     arrays = {name: np.where(which if a.ndim == 1 else which[:, None], a, b) for name, a, b in both}
-    return Standing(**arrays, course=now.course.without(which))
+    return AlarmStates(**arrays, course=now.course.without(which))

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from monitor.drift import mix, noise, seasons
 from monitor.drift.noise import Noise
-from monitor.drift.seasons import LEAST_VARIANCE, Means
+from monitor.drift.seasons import LEAST_VARIANCE, SeasonalMeans
 from monitor.drift.series import DAY, WEEK, Bools, Floats, Hours, Ints, some
-from monitor.drift.settings import Settings
+from monitor.drift.settings import DriftSettings
 
 LEAST_REQUESTS, LEAST_OF_SLICE = 200, 30
 """In the reference, for a unit to be judged by itself; for a slice to have its part in overall."""
@@ -169,7 +169,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class DriftBaseline:
     """What is expected of S slices, with how far they wander from it by themselves.
 
     Attributes:
@@ -192,8 +192,8 @@ class Baseline:
     requests: float
     known: Bools
     alone: Bools
-    quality: Means
-    coverage: Means
+    quality: SeasonalMeans
+    coverage: SeasonalMeans
     weekdays: Floats
     volume: Floats
     volume_of_all: Floats
@@ -243,13 +243,13 @@ class Baseline:
         alone = self.alone if len(self.alone) > 1 else self.alone & False
         return np.concatenate([[self.known.any()], alone])
 
-    def padded(self, slices: int) -> Baseline:
+    def padded(self, slices: int) -> DriftBaseline:
         """With slices that have no baseline yet."""
         more = slices - len(self.known)
         none = np.zeros(more, bool)
         return self._wider(more, np.concatenate([self.known, none]), np.concatenate([self.alone, none]))
 
-    def _wider(self, more: int, known: Bools, alone: Bools) -> Baseline:
+    def _wider(self, more: int, known: Bools, alone: Bools) -> DriftBaseline:
         volume = np.concatenate([self.volume, np.tile(self.volume_of_all, (more, 1))])
         quality, coverage = _wider_means(self.quality, more, 1.0), _wider_means(self.coverage, more, 1.0)
         wider = [np.concatenate([a, np.full(more, _typical(a, self.known))]) for a in _columns(self.noise)]
@@ -257,7 +257,7 @@ class Baseline:
             self, known=known, alone=alone, quality=quality, coverage=coverage, volume=volume, noise=Noise(*wider)
         ).with_strangers(~known)
 
-    def with_strangers(self, which: Bools) -> Baseline:
+    def with_strangers(self, which: Bools) -> DriftBaseline:
         """These slices without a level of their own: their expectation is the common cycle around 1."""
         quality = _strange(self.quality, which)
         coverage = _strange(self.coverage, which)
@@ -265,11 +265,11 @@ class Baseline:
         columns = [np.where(np.concatenate([[False], which]), _typical(a, self.known), a) for a in _columns(self.noise)]
         return replace(self, quality=quality, coverage=coverage, volume=volume, noise=Noise(*columns))
 
-    def with_noise(self, found: Noise) -> Baseline:
+    def with_noise(self, found: Noise) -> DriftBaseline:
         """With what is known of the noise by now."""
         return replace(self, noise=found)
 
-    def admitting(self, which: Bools, level: Floats, variance: Floats, requests: Floats) -> Baseline:
+    def admitting(self, which: Bools, level: Floats, variance: Floats, requests: Floats) -> DriftBaseline:
         """These slices with a level of their own, from now on judged.
 
         Args:
@@ -299,7 +299,7 @@ def _typical(of_units: Floats, known: Bools) -> float:
     return float(slices.max()) if len(slices) else float(of_units[0])
 
 
-def _wider_means(means: Means, more: int, level: float) -> Means:
+def _wider_means(means: SeasonalMeans, more: int, level: float) -> SeasonalMeans:
     return replace(
         means,
         level=np.concatenate([means.level, np.full(more, level)]),
@@ -308,11 +308,11 @@ def _wider_means(means: Means, more: int, level: float) -> Means:
     )
 
 
-def _strange(means: Means, which: Bools) -> Means:
+def _strange(means: SeasonalMeans, which: Bools) -> SeasonalMeans:
     return replace(means, level=np.where(which, 1.0, means.level), own=np.where(which[:, None], 0.0, means.own))
 
 
-def counted(settings: Settings, reference: Reference) -> Floats:
+def counted(settings: DriftSettings, reference: Reference) -> Floats:
     """(T, S) 1 for what counts of a slice in a reference.
 
     Steps that are usable, not before its labels began, and of no day on which the slice or all of them stood out: a
@@ -348,7 +348,7 @@ def _outlying(days: Ints, sums: Floats) -> Bools:
     return found
 
 
-def fit(settings: Settings, reference: Reference, kept: Floats) -> Baseline:
+def fit(settings: DriftSettings, reference: Reference, kept: Floats) -> DriftBaseline:
     """The baseline that a reference gives, of which (T, S) `kept` counts. It sees nothing else."""
     reference = reference.precise()
     step, slot = settings.step, seasons.slots(reference.starts, settings.step)
@@ -370,7 +370,7 @@ def fit(settings: Settings, reference: Reference, kept: Floats) -> Baseline:
     row = (reference.starts - reference.starts[0]) // step
     busy = size.sum(axis=1) > 0
     moved = noise.measure(row, settings.hours, size * known, total * known, size * mean * known, quality.variance)
-    found = Baseline(
+    found = DriftBaseline(
         step,
         int(reference.starts[busy.argmax()]),
         int(reference.starts[-1]) + step,
@@ -391,7 +391,7 @@ def fit(settings: Settings, reference: Reference, kept: Floats) -> Baseline:
     return found.with_strangers(~known)
 
 
-def _known(settings: Settings, reference: Reference, size: Floats) -> tuple[Bools, Bools]:
+def _known(settings: DriftSettings, reference: Reference, size: Floats) -> tuple[Bools, Bools]:
     """Slices that have been there for long enough: often enough for a part in overall, and to be judged alone."""
     first = reference.starts[((reference.requests > 0) & reference.begun).argmax(axis=0)]
     span = reference.starts[-1] + settings.step - first
@@ -459,7 +459,7 @@ def _coverage_noise(size: Floats, labelled: Floats, share: Floats) -> float:
     return max(float(np.sqrt(max(excess.sum() / max(whole.sum(), 1), 0))), LEAST_COVERAGE_NOISE)
 
 
-def _volume_noise(settings: Settings, reference: Reference, expected: Floats, heard: Bools) -> float:
+def _volume_noise(settings: DriftSettings, reference: Reference, expected: Floats, heard: Bools) -> float:
     """Relative standard deviation of three hours' requests beyond chance; (T,) `heard`: not in an outage."""
     together = settings.steps(3)
     count = len(expected) // together * together

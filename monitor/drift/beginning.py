@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 
 from monitor.drift import levels as lv
-from monitor.drift.baseline import LEAST_REQUESTS, Baseline
-from monitor.drift.levels import Day, Levels
+from monitor.drift.baseline import LEAST_REQUESTS, DriftBaseline
+from monitor.drift.levels import DaySums, Levels
 from monitor.drift.noise import units
 from monitor.drift.series import DAY, Floats
-from monitor.drift.settings import Settings
-from monitor.drift.state import Recent, State
+from monitor.drift.settings import DriftSettings
+from monitor.drift.state import DriftState, RecentSteps
 from monitor.messages.words import utc
 
 SETTLING_DAYS = 2
@@ -27,14 +27,14 @@ LEAST_USABLE = 0.5
 """Share of a day's requests that must be fit to be learnt from."""
 
 
-def begun_anew(settings: Settings, state: State, start: int, slices: tuple[str, ...]) -> State:
+def begun_anew(settings: DriftSettings, state: DriftState, start: int, slices: tuple[str, ...]) -> DriftState:
     """The state at a moment from which on the level is another one; without a baseline nothing is kept.
 
     Args:
         state: before it, of the same slices.
         start: seconds, of the next step.
     """
-    new = State.begin(settings, start, slices, state.first_seen)
+    new = DriftState.begin(settings, start, slices, state.first_seen)
     if state.baseline is None:
         return new
     memory = replace(new.levels.memory, crowd=state.levels.memory.crowd)
@@ -59,12 +59,12 @@ def begun_anew(settings: Settings, state: State, start: int, slices: tuple[str, 
     )
 
 
-def days_since(state: State, now: int) -> int:
+def days_since(state: DriftState, now: int) -> int:
     """Days since the reference, or the new level, began, as of the last midnight in UTC: days are counted in then."""
     return max(0, now - now % DAY - state.began) // DAY
 
 
-def settle(settings: Settings, state: State, found: Baseline, now: int) -> State:
+def settle(settings: DriftSettings, state: DriftState, found: DriftBaseline, now: int) -> DriftState:
     """With the new level, if enough is known of it by `now`, seconds, the beginning of a day.
 
     `lacks_to_settle` says what of this is missing.
@@ -84,11 +84,11 @@ def settle(settings: Settings, state: State, found: Baseline, now: int) -> State
     quality = replace(found.quality, level=found.quality.level * moved)
     levels = state.levels.rescaled(moved).gathered(prior * moved * found.known)
     # The hours before were expected on the level of before: none of them is looked at again.
-    recent = Recent.empty(settings.steps(24), len(state.slices))
+    recent = RecentSteps.empty(settings.steps(24), len(state.slices))
     return replace(state, baseline=replace(found, quality=quality), levels=levels, recent=recent, settled=True)
 
 
-def lacks_to_settle(state: State, now: int) -> str:
+def lacks_to_settle(state: DriftState, now: int) -> str:
     """What a new level that `settle` has not taken yet lacks at `now`, seconds."""
     since, known, requests = days_since(state, now), days_known(state, now), state.levels.every()[lv.MEASURED].sum()
     if known >= SETTLING_DAYS and requests < LEAST_REQUESTS:
@@ -102,7 +102,7 @@ def lacks_to_settle(state: State, now: int) -> str:
     return f"{said}, so until {utc(soonest)} at least{left_out}"
 
 
-def days_known(state: State, now: int) -> int:
+def days_known(state: DriftState, now: int) -> int:
     """Whole days of the new level that count, of a state without its broken days.
 
     The day that it goes on in counts at its very end.
@@ -110,7 +110,7 @@ def days_known(state: State, now: int) -> int:
     return min(_days_counted(state, now), days_since(state, now))
 
 
-def _days_counted(state: State, now: int) -> int:
+def _days_counted(state: DriftState, now: int) -> int:
     """The same with the part of a day that the new level began with."""
     levels = state.levels
     remembered = SETTLING_DAYS if levels.memory.sums[lv.REQUESTS].any() else 0
@@ -118,7 +118,7 @@ def _days_counted(state: State, now: int) -> int:
     return len(levels.pending) + remembered + ended
 
 
-def without_broken_days(settings: Settings, state: State, found: Baseline) -> State:
+def without_broken_days(settings: DriftSettings, state: DriftState, found: DriftBaseline) -> DriftState:
     """Without the days that ended by now and that had lost their labels: they are no part of a new level."""
     levels, reference = state.levels, state.reference
     days = (*levels.pending, levels.today)
@@ -128,11 +128,11 @@ def without_broken_days(settings: Settings, state: State, found: Baseline) -> St
         reference = replace(reference, good=good)
     pending = tuple(d for d in levels.pending if d.number not in broken)
     today = levels.today
-    today = Day.empty(today.number, today.sums.shape[1]) if today.number in broken else today
+    today = DaySums.empty(today.number, today.sums.shape[1]) if today.number in broken else today
     return replace(state, levels=replace(levels, pending=pending, today=today), reference=reference)
 
 
-def _is_broken(settings: Settings, sums: Floats, levels: Levels, found: Baseline) -> bool:
+def _is_broken(settings: DriftSettings, sums: Floats, levels: Levels, found: DriftBaseline) -> bool:
     """Whether a day had lost most of its labels, or most of it could not be used, so that the rest says too little.
 
     Where requests without a label are in no measure, few labels will do: they may be what the new level has.
@@ -146,7 +146,7 @@ def _is_broken(settings: Settings, sums: Floats, levels: Levels, found: Baseline
     return bool(few or usable < LEAST_USABLE * whole)
 
 
-def with_level_error(settings: Settings, state: State, found: Baseline, now: int) -> Baseline:
+def with_level_error(settings: DriftSettings, state: DriftState, found: DriftBaseline, now: int) -> DriftBaseline:
     """With the error of a level that rests on what there was since it began anew, and not on a reference."""
     sums = state.levels.every()
     size, expected = sums[lv.MEASURED] * found.known, units(sums[lv.EXPECTED] * found.known)

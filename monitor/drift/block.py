@@ -9,17 +9,17 @@ from typing import NamedTuple
 import numpy as np
 
 from monitor.drift import alarms, gates
-from monitor.drift.alarms import Seen
-from monitor.drift.baseline import Baseline
-from monitor.drift.evidence import Sums, Threshold
+from monitor.drift.alarms import StepEvidence
+from monitor.drift.baseline import DriftBaseline
+from monitor.drift.evidence import SliceSums, Threshold
 from monitor.drift.frozen import frozen
 from monitor.drift.levels import REQUESTS, SHOWN, VOLUME, Levels
 from monitor.drift.mix import effects_of
 from monitor.drift.noise import units
 from monitor.drift.seasons import by_changed_clocks, slots
 from monitor.drift.series import Bools, Floats, Hours, Ints, some, some_of
-from monitor.drift.settings import Settings
-from monitor.drift.state import State
+from monitor.drift.settings import DriftSettings
+from monitor.drift.state import DriftState
 from monitor.drift.tolerance import doubt
 
 SHORT_HOURS, DAY_HOURS = 3, 24
@@ -28,7 +28,7 @@ THIN_HOURS = (6, 12, 24)
 
 
 @frozen
-class Gated:
+class DataChecks:
     """What T steps say of the data.
 
     Attributes:
@@ -48,7 +48,7 @@ class Gated:
     short: Floats
     day: Floats
     rows: list[gates.Rows]
-    spread: gates.Spread
+    spread: gates.Dispersion
     suspect: list[bool]
     refused: list[bool]
     short_lists: list[bool]
@@ -106,15 +106,15 @@ class Block(NamedTuple):
     busy: list[float]
     sound: Floats
     crowd: Floats
-    gated: Gated
+    gated: DataChecks
     tracked: Floats
     mix: list[float]
-    seen: Seen
+    seen: StepEvidence
     requests: Floats
     threshold: Threshold
 
 
-def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) -> Block:
+def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours) -> Block:
     """What can be worked out of some steps at once; the state knows their slices."""
     base = found.at(hours.starts)
     mean, share, volume = base * state.levels.ratios[:, None]
@@ -128,7 +128,7 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     fields = [served, judged, known(hours.total), worth, known(hours.labelled), expected_labelled, asked, usual]
     window, all_slices, crowd = _with_day_before(state, hours, np.array(fields))
     ends = [start + settings.step for start in hours.starts.tolist()]
-    few, spread = settings.steps(SHORT_HOURS), gates.Spread(found.coverage_noise, found.volume_noise)
+    few, spread = settings.steps(SHORT_HOURS), gates.Dispersion(found.coverage_noise, found.volume_noise)
     by_slice, whole = gates.rolling(window, few, count), all_slices
     busy: list[float] = whole[gates.JUDGED].tolist()
     whole_now = whole[:, -count:] if settings.counts_unlabelled else None
@@ -153,7 +153,7 @@ def block_of(settings: Settings, state: State, found: Baseline, hours: Hours) ->
         squares = squares * sound_now
         tracked[:REQUESTS] *= sound_now
     variances = found.variance_of_known, found.noise.variance[None, 1:]
-    sums = Sums(requests, total, squares, known(mean), *variances, beyond)
+    sums = SliceSums(requests, total, squares, known(mean), *variances, beyond)
     seen = alarms.see(sums, found.noise, of_units, is_lost[-count:], short, past, threshold, ends, settings.hours)
     return Block(ends, window, all_slices, busy, sound, crowd, gated, tracked, mix, seen, served, threshold)
 
@@ -176,17 +176,17 @@ def _mix(whole: Floats | None, labelled: Floats, usual: Floats, mean: Floats, us
 
 
 def _gated(
-    settings: Settings,
-    state: State,
+    settings: DriftSettings,
+    state: DriftState,
     kept: Floats,
     whole: Floats,
     lately: Floats,
     crowd: Floats,
-    spread: gates.Spread,
+    spread: gates.Dispersion,
     shifted: Callable[[], Floats],
     lost_until: Ints,
     most_lost: list[bool],
-) -> Gated:
+) -> DataChecks:
     """What steps say of the data, by (8, R + T, S) `kept` sums, and (8, T, U) those of three hours."""
     count = lately.shape[1]
     few, many = settings.steps(SHORT_HOURS), whole.shape[1] - count
@@ -197,14 +197,16 @@ def _gated(
     rows = [sums.T.tolist() for sums in spans]
     if gates.are_well(rows, items, items_usual, refused):
         none = [False] * count
-        return Gated(*spans, rows, spread, none, none, none, none, none, none, none, missing, lost_until, most_lost)
+        return DataChecks(
+            *spans, rows, spread, none, none, none, none, none, none, none, missing, lost_until, most_lost
+        )
     short_lists = gates.lists_short(spans, items, partial(_in_day, crowd, many, count), items_usual)
     lists_fell = short_lists
     if some(short_lists):
         sizes, sizes_before = kept[gates.REQUESTS, -count:], kept[gates.REQUESTS, :count]
         lists_fell = gates.lists_fell(sizes, items[0], sizes_before, crowd[gates.SHOWN, :count])
     low, low_again, low_still = gates.traffic_low(short, day, spread, shifted)
-    return Gated(
+    return DataChecks(
         per_step,
         short,
         day,
@@ -229,7 +231,7 @@ def _in_day(crowd: Floats, many: int, count: int) -> Floats:
     return found
 
 
-def _shifted(settings: Settings, state: State, found: Baseline, hours: Hours) -> Floats:
+def _shifted(settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours) -> Floats:
     """(2, T) what share of the requests of three hours, and of a day, is left if clocks were changed meanwhile."""
     volume = (found.tables[VOLUME] * state.levels.ratios[VOLUME] * found.known).sum(axis=1)
     spans = (settings.steps(SHORT_HOURS), settings.steps(DAY_HOURS))
@@ -237,7 +239,7 @@ def _shifted(settings: Settings, state: State, found: Baseline, hours: Hours) ->
     return by_slot[:, slots(hours.starts, settings.step)]
 
 
-def _missing(settings: Settings, kept: Floats, short: Floats) -> Bools:
+def _missing(settings: DriftSettings, kept: Floats, short: Floats) -> Bools:
     """(T, S) slices that have lost their requests, by (8, R + T, S) sums and (8, T, S) those of three hours.
 
     Thin ones show it in a day, of which the last hours have as good as none either.
@@ -251,7 +253,7 @@ def _missing(settings: Settings, kept: Floats, short: Floats) -> Bools:
     return found
 
 
-def _with_day_before(state: State, hours: Hours, sums: Floats) -> tuple[Floats, Floats, Floats]:
+def _with_day_before(state: DriftState, hours: Hours, sums: Floats) -> tuple[Floats, Floats, Floats]:
     """`window`, `whole` and `crowd` of a block, of whose steps (8, T, S) `sums` are."""
     recent, whole = state.recent, np.add.reduce(sums, axis=2)
     both = (recent.sums, sums), (recent.whole, whole), (recent.crowd, hours.crowd)
@@ -260,7 +262,7 @@ def _with_day_before(state: State, hours: Hours, sums: Floats) -> tuple[Floats, 
 
 
 def _unlabelled(
-    settings: Settings, state: State, window: Floats, short: Floats, spread: gates.Spread
+    settings: DriftSettings, state: DriftState, window: Floats, short: Floats, spread: gates.Dispersion
 ) -> tuple[Bools, list[bool]]:
     """(T, S) slices whose labels are lost, and T whether most are, by (8, T, S) `short` sums of three hours."""
     count, lost_since = short.shape[1], state.trouble.lost_since
@@ -279,7 +281,7 @@ def _unlabelled(
     return left_out, most.tolist()
 
 
-def _left_out(state: State, flagged: Bools, ends: list[int], lasting: int) -> tuple[Ints, Floats]:
+def _left_out(state: DriftState, flagged: Bools, ends: list[int], lasting: int) -> tuple[Ints, Floats]:
     """`lost_until` and `sound` of a block, whose labels are lost where (T, S) `flagged`, and for `lasting` seconds."""
     was = state.trouble.lost_until
     if not (some(flagged) or some_of(was)):  # as ever

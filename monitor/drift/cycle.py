@@ -12,11 +12,11 @@ import numpy as np
 
 from monitor.drift import gates
 from monitor.drift import levels as lv
-from monitor.drift.baseline import Baseline, Reference
+from monitor.drift.baseline import DriftBaseline, Reference
 from monitor.drift.levels import LEFT_OUT_DAYS, Levels
 from monitor.drift.seasons import NOISE, REPEATED, SHARED_SPREAD, WEEKDAYS, regressors, slots
 from monitor.drift.series import DAY, Floats, Ints
-from monitor.drift.settings import Settings
+from monitor.drift.settings import DriftSettings
 
 MEMORY_DAYS = 28.0
 """In which a day fades."""
@@ -25,7 +25,7 @@ ALIKE = 1e-9
 
 
 @dataclass(frozen=True)
-class Cycle:
+class DailyCycle:
     """How the shared daily cycle has moved since it was fitted, by K harmonics.
 
     Attributes:
@@ -41,14 +41,14 @@ class Cycle:
     pending: Floats
 
     @classmethod
-    def empty(cls, step: int) -> Cycle:
+    def empty(cls, step: int) -> DailyCycle:
         """Nothing known, not even that it stays."""
         count = _harmonics(step).shape[1]
         equations = np.zeros((0, count, count + 1))
         return cls(np.zeros(count - 1), np.zeros((count, count + 1)), np.zeros(0, np.int64), equations)
 
     @classmethod
-    def fitted(cls, settings: Settings, reference: Reference, kept: Floats, found: Baseline) -> Cycle:
+    def fitted(cls, settings: DriftSettings, reference: Reference, kept: Floats, found: DriftBaseline) -> DailyCycle:
         """What a baseline knows of its cycle by the reference that it was fitted on: it has not moved.
 
         Args:
@@ -59,11 +59,13 @@ class Cycle:
         none = np.zeros(len(x))
         return replace(cls.empty(settings.step), memory=_equations(x, size, none, found, found.quality.level))
 
-    def young(self) -> Cycle:
+    def young(self) -> DailyCycle:
         """Without the days that are too young: what comes is another level."""
         return replace(self, numbers=self.numbers[:0], pending=self.pending[:0])
 
-    def after(self, settings: Settings, levels: Levels, day: int, sums: Floats, found: Baseline, since: int) -> Cycle:
+    def after(
+        self, settings: DriftSettings, levels: Levels, day: int, sums: Floats, found: DriftBaseline, since: int
+    ) -> DailyCycle:
         """At the beginning of a day, before the levels are.
 
         Args:
@@ -81,9 +83,9 @@ class Cycle:
         for equations in pending[old]:
             memory = memory * keep + equations
         moved = _solved(memory) if old.any() else self.moved
-        return Cycle(moved, memory, numbers[~old], pending[~old])
+        return DailyCycle(moved, memory, numbers[~old], pending[~old])
 
-    def _day(self, settings: Settings, levels: Levels, sums: Floats, found: Baseline) -> Floats:
+    def _day(self, settings: DriftSettings, levels: Levels, sums: Floats, found: DriftBaseline) -> Floats:
         """The equations of a day, on the whole movement since the fit."""
         slot = slots(levels.today.number * DAY + np.arange(sums.shape[1]) * settings.step, settings.step)
         x, size = _harmonics(settings.step)[slot], sums[gates.JUDGED]
@@ -93,7 +95,7 @@ class Cycle:
         return _equations(x, size, off + x[:, 1:] @ self.moved, found, level)
 
 
-def followed(found: Baseline, was: Cycle, now: Cycle) -> Baseline:
+def followed(found: DriftBaseline, was: DailyCycle, now: DailyCycle) -> DriftBaseline:
     """The baseline with the cycle as it is now."""
     if (was.moved == now.moved).all():
         return found
@@ -108,7 +110,7 @@ def _harmonics(step: int) -> Floats:
     return np.concatenate([np.ones((len(waves), 1)), waves], axis=1)
 
 
-def _equations(x: Floats, size: Floats, response: Floats, found: Baseline, level: Floats) -> Floats:
+def _equations(x: Floats, size: Floats, response: Floats, found: DriftBaseline, level: Floats) -> Floats:
     """(K + 1, K + 2) weighted normal equations of T steps, with the weighted response in the last column.
 
     Steps are weighed with as much care as when the cycle is fitted: of thin traffic it hardly moves.
@@ -127,7 +129,7 @@ def _equations(x: Floats, size: Floats, response: Floats, found: Baseline, level
     return np.concatenate([weighted.T @ x, (weighted.T @ response)[:, None]], axis=1)
 
 
-def _is_whole(levels: Levels, sums: Floats, found: Baseline) -> bool:
+def _is_whole(levels: Levels, sums: Floats, found: DriftBaseline) -> bool:
     """Whether the steps are those of the day, and all of them were fit to be judged: what was counted in says it."""
     today, known = levels.today.sums, found.known
     requests = np.allclose(today[lv.REQUESTS], sums[gates.REQUESTS].sum(axis=0), rtol=ALIKE, atol=0)

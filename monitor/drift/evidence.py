@@ -57,7 +57,7 @@ class Threshold(NamedTuple):
 
 
 @frozen
-class Sums:
+class SliceSums:
     """T steps by S slices, of those slices alone that have a baseline; zeros elsewhere.
 
     Attributes:
@@ -77,7 +77,7 @@ class Sums:
     doubt: Floats = field(default_factory=lambda: np.zeros(1))
 
     @cached_property
-    def whole(self) -> Whole:
+    def whole(self) -> UnitSums:
         """The same by unit."""
         n, total, mean = self.requests, self.total, self.mean
         expected = n * mean
@@ -89,10 +89,10 @@ class Sums:
         level[:, 1:], variance[:, 1:] = mean, self.variance
         variance = np.maximum(variance, LEAST_VARIANCE)
         sums = found[:3].transpose(1, 2, 0)
-        return Whole(sums, requests, total, expected, size, level, variance, chance, found[5:])
+        return UnitSums(sums, requests, total, expected, size, level, variance, chance, found[5:])
 
 
-class Whole(NamedTuple):
+class UnitSums(NamedTuple):
     """T steps by U units.
 
     Attributes:
@@ -116,7 +116,7 @@ class Whole(NamedTuple):
     products: Floats
 
 
-def factors(sums: Sums, noise: Noise, threshold: Threshold, hours: float) -> Floats:
+def factors(sums: SliceSums, noise: Noise, threshold: Threshold, hours: float) -> Floats:
     """(T, U, 3) logarithm of each step's factor, of so many hours, for each stake; 0 where there is no request."""
     whole = sums.whole
     short, squared, lowest = _shortfall(sums, noise)
@@ -154,7 +154,7 @@ def odds(size: Floats, level: Floats, variance: Floats, lowest: Floats, noise: N
     return bet, kappa, (sampling / whole)[..., None]
 
 
-def _shortfall(sums: Sums, noise: Noise) -> tuple[Floats, Floats, Floats]:
+def _shortfall(sums: SliceSums, noise: Noise) -> tuple[Floats, Floats, Floats]:
     """((T, U) sum of m - y, (T, U) sum of (m - y)^2, (T, U) least m) for the mean m that is still tolerated.
 
     Of overall that is each slice's expected mean less what overall tolerates.

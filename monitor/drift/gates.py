@@ -102,7 +102,7 @@ def _last(values: Floats, length: int) -> Floats:
 
 
 @frozen
-class Spread:
+class Dispersion:
     """Relative standard deviations beyond chance, of coverage and of traffic."""
 
     coverage: float
@@ -143,7 +143,7 @@ def _has_labels(sums: list[float]) -> bool:
 
 def labels_suspect(
     spans: tuple[Floats, Floats, Floats],
-    spread: Spread,
+    spread: Dispersion,
     most: float = LABELS_RATIO,
     most_unseen: float = LABELS_RATIO_SETTLING,
 ) -> Bools:
@@ -187,7 +187,7 @@ def is_worthless(sums: Floats, with_labels: bool = False) -> Bools:
     return found & (sums[LABELLED] >= LABELS_RATIO_SETTLING * sums[EXPECTED_LABELLED]) if with_labels else found
 
 
-def _labels(sums: Floats, spread: Spread, most: float) -> Bools:
+def _labels(sums: Floats, spread: Dispersion, most: float) -> Bools:
     size, (expected, error, ratio, mean) = sums[SERVED], _of_labels(sums, spread)
     fell = (sums[LABELLED] - expected < LABELS_Z * error) & (ratio < most)
     of_labels, of_mean = np.log(ratio), np.log(mean)
@@ -198,7 +198,7 @@ def _labels(sums: Floats, spread: Spread, most: float) -> Bools:
     return found
 
 
-def labels_explain(sums: Floats, unit: int, spread: Spread) -> bool:
+def labels_explain(sums: Floats, unit: int, spread: Dispersion) -> bool:
     """Whether missing labels explain what a unit has fallen by, in (8, S) sums of the time of its fall.
 
     They must be missing from most of the traffic, for people who find less in one slice leave fewer there; and those
@@ -224,7 +224,7 @@ def labels_still_lack(short: Floats) -> bool:
     return labelled < LABELS_OPENING_RATIO * expected and labelled - expected < LABELS_STILL * expected**0.5
 
 
-def _of_labels(sums: Floats, spread: Spread) -> tuple[Floats, Floats, Floats, Floats]:
+def _of_labels(sums: Floats, spread: Dispersion) -> tuple[Floats, Floats, Floats, Floats]:
     """(labels that are expected, their standard error, share of them that there is, share of the expected mean)."""
     size, expected = sums[SERVED], np.maximum(sums[EXPECTED_LABELLED], 1e-9)
     share = np.minimum(expected / np.maximum(size, 1e-9), 1.0)
@@ -239,7 +239,7 @@ def _has_unseen(sums: Floats) -> Bools:
     return found
 
 
-def _most_gone(sums: Floats, spread: Spread, most: float) -> Bools:
+def _most_gone(sums: Floats, spread: Dispersion, most: float) -> Bools:
     """(3 T,) whether most labels are gone, in sums of steps, of three hours and of days; see `labels_suspect`.
 
     Beyond chance and their usual spread, which a day evens out, and clearly more than that: else a share of about as
@@ -254,7 +254,7 @@ def _most_gone(sums: Floats, spread: Spread, most: float) -> Bools:
     return found
 
 
-def _all_of(spread: Spread) -> float:
+def _all_of(spread: Dispersion) -> float:
     """Share of the labels of a few hours that must be gone where they spread widely; more than all if that is usual."""
     return ALL_BUT_NONE if spread.coverage < WIDE else 1.0
 
@@ -282,7 +282,7 @@ def slices_short_of_labels(step: Floats, short: Floats) -> Bools:
     return found
 
 
-def slices_unlabelled(spans: Sequence[Floats], spread: Spread, usual: Floats) -> Bools:
+def slices_unlabelled(spans: Sequence[Floats], spread: Dispersion, usual: Floats) -> Bools:
     """(T, S) whether a slice has lost most of its labels, of which the others have not lost as many.
 
     Args:
@@ -307,7 +307,7 @@ def labels_of_others(sums: Floats) -> Floats:
     return found
 
 
-def _lost(sums: Floats, usual: Floats, spread: Spread) -> Bools:
+def _lost(sums: Floats, usual: Floats, spread: Dispersion) -> Bools:
     """Whether most labels are missing, at any number of requests: beyond chance, and beyond their usual spread."""
     size, expected = np.maximum(sums[SERVED], 1e-9), np.maximum(sums[EXPECTED_LABELLED], 1e-9)
     ratio, few = sums[LABELLED] / expected, np.where(size < LABELS_REQUESTS, LABELS_GONE, LABELS_RATIO_DEGRADED)
@@ -356,7 +356,7 @@ def slices_left_out(
 
 
 def traffic_low(
-    short: Floats, day: Floats, spread: Spread, shifted: Callable[[], Floats]
+    short: Floats, day: Floats, spread: Dispersion, shifted: Callable[[], Floats]
 ) -> tuple[Bools, Bools, Bools]:
     """(T,) whether less than half of the expected requests came, (T,) whether so few that it may be low again.
 
@@ -391,7 +391,7 @@ def traffic_low(
     return fell(is_low), fell(again), few[0] & ~is_thick
 
 
-def _lacking(requests: Floats, expected: Floats, spread: Spread) -> Floats:
+def _lacking(requests: Floats, expected: Floats, spread: Dispersion) -> Floats:
     """By how many standard deviations there are more requests than expected."""
     found: Floats = (requests - expected) / np.maximum(np.sqrt(expected + (spread.volume * expected) ** 2), 1e-9)
     return found

@@ -15,15 +15,15 @@ import numpy as np
 from monitor.drift import alarms
 from monitor.drift import baseline as b
 from monitor.drift import levels as lv
-from monitor.drift.baseline import LEAST_REQUESTS, Baseline, Reference
+from monitor.drift.baseline import LEAST_REQUESTS, DriftBaseline, Reference
 from monitor.drift.beginning import begun_anew, settle, with_level_error, without_broken_days
-from monitor.drift.cycle import Cycle, followed
+from monitor.drift.cycle import DailyCycle, followed
 from monitor.drift.gates import LISTS_RATIO, TRAFFIC_RATIO
-from monitor.drift.levels import Day, Levels
+from monitor.drift.levels import DaySums, Levels
 from monitor.drift.seasons import slots
 from monitor.drift.series import DAY, GAP, Floats, Hours
-from monitor.drift.settings import Settings
-from monitor.drift.state import Recent, State
+from monitor.drift.settings import DriftSettings
+from monitor.drift.state import DriftState, RecentSteps
 from monitor.drift.steps import follow, least_decay
 from monitor.drift.tolerance import Misses
 from monitor.drift.verdicts import AlarmChange, Verdict
@@ -38,7 +38,7 @@ stays low would be so for two weeks, in which nothing is judged, and then by tur
 LEAST_RISE = 0.02
 
 
-def judge(settings: Settings, state: State | None, hours: Hours) -> tuple[list[Verdict], State | None]:
+def judge(settings: DriftSettings, state: DriftState | None, hours: Hours) -> tuple[list[Verdict], DriftState | None]:
     """Judge further steps: a verdict for each, and the state to go on from.
 
     Judging all at once or bit by bit comes to the same, to the last bit.
@@ -72,17 +72,17 @@ def _ready(
 ) -> tuple[State, tuple[AlarmChange, ...]]:
     """The state before a block that begins at `start`, and the alarms that went with what they rested on."""
     if was is None:
-        return State.begin(settings, start, slices), ()
+        return DriftState.begin(settings, start, slices), ()
     state, day = was.padded(slices, start) if slices != was.slices else was, start // DAY
     is_new_day = day != state.levels.today.number
     pin, is_stale = settings.pin(start), is_new_day and start - state.busy_at > STALE
     if pin > state.pinned_at or is_stale:
         is_whole = is_stale or pin == settings.pinned_at
-        anew = State.begin(settings, start, slices) if is_whole else begun_anew(settings, state, start, slices)
+        anew = DriftState.begin(settings, start, slices) if is_whole else begun_anew(settings, state, start, slices)
         return anew, _withdrawn(state, anew)
     if start - state.until > GAP:
         trouble = replace(state.trouble, low=0)
-        state = replace(state, recent=Recent.empty(settings.steps(24), len(slices)), trouble=trouble)
+        state = replace(state, recent=RecentSteps.empty(settings.steps(24), len(slices)), trouble=trouble)
     if start - state.until > DAY:
         state = replace(state, standing=alarms.begun_again(state.standing, start))
     if not is_new_day:
@@ -99,7 +99,7 @@ def _withdrawn(before: State, after: State) -> tuple[AlarmChange, ...]:
     )
 
 
-def _new_day(settings: Settings, state: State, day: int) -> State:
+def _new_day(settings: DriftSettings, state: DriftState, day: int) -> DriftState:
     """What is due at the beginning of a day. No alarm ends by it, but those on a level that is no more."""
     if state.baseline is not None and not state.settled:
         state = without_broken_days(settings, state, state.baseline)
@@ -133,14 +133,14 @@ def _new_day(settings: Settings, state: State, day: int) -> State:
     return replace(state, moved=_moved(state, found), labels_moved=labels)
 
 
-def _with_new_coverage(settings: Settings, state: State) -> Levels:
+def _with_new_coverage(settings: DriftSettings, state: DriftState) -> Levels:
     """The levels, with fewer labels for good as what is usual."""
     if settings.counts_unlabelled or state.baseline is None:
         return state.levels
     return state.levels.with_new_coverage(np.clip(state.baseline.coverage.level, 0, 1))
 
 
-def _with_cycle(settings: Settings, state: State, found: Baseline, day: int) -> State:
+def _with_cycle(settings: DriftSettings, state: DriftState, found: DriftBaseline, day: int) -> DriftState:
     """With the daily cycle as the days have it that are old enough by now."""
     is_open = state.standing.open
     since = int(state.standing.since[is_open].min()) if is_open.any() else day * DAY
@@ -151,7 +151,7 @@ def _with_cycle(settings: Settings, state: State, found: Baseline, day: int) -> 
 # ---- baseline ------------------------------------------------------------------------------------------------------
 
 
-def _fitted(settings: Settings, state: State, day: int) -> State:
+def _fitted(settings: DriftSettings, state: DriftState, day: int) -> DriftState:
     """With a baseline fitted anew if one is due, which is never while an alarm is open."""
     if state.baseline is None:
         state = _since_labels(state)
@@ -171,10 +171,10 @@ def _fitted(settings: Settings, state: State, day: int) -> State:
     levels, misses = _tracked(settings, reference, kept, found, day)
     left = None if due == 3 else reference
     state = replace(state, baseline=found, levels=levels, misses=misses, fits=due, reference=left, settled=True)
-    return replace(state, cycle=Cycle.fitted(settings, reference, kept, found))
+    return replace(state, cycle=DailyCycle.fitted(settings, reference, kept, found))
 
 
-def _since_labels(state: State) -> State:
+def _since_labels(state: DriftState) -> DriftState:
     """With a reference that begins when labels did: what there was before says nothing of the model."""
     if state.reference is None or (found := state.reference.from_first_worth()) is state.reference:
         return state
@@ -182,8 +182,8 @@ def _since_labels(state: State) -> State:
 
 
 def _tracked(
-    settings: Settings, reference: Reference, kept: Floats, found: Baseline, today: int
-) -> tuple[Levels, Misses]:
+    settings: DriftSettings, reference: Reference, kept: Floats, found: DriftBaseline, today: int
+) -> tuple[Levels, ForecastErrors]:
     """What tracking the reference's days would have come to, of which (T, S) `kept` counts."""
     precise = reference.precise()
     slot = slots(reference.starts, settings.step)
@@ -198,16 +198,16 @@ def _tracked(
     days, first = np.unique(reference.starts // DAY, return_index=True)
     sums = np.add.reduceat(np.stack(by_field), first, axis=1)
     crowds = np.add.reduceat(crowd, first, axis=0)
-    levels, misses = Levels.empty(int(days[0]), len(found.known)), Misses.empty(len(found.known) + 1)
+    levels, misses = Levels.empty(int(days[0]), len(found.known)), ForecastErrors.empty(len(found.known) + 1)
     for row, number in enumerate(days.tolist()):
         levels = levels.on(number)
         misses = misses.after(levels, found)
-        levels = replace(levels, today=Day(number, sums[:, row], crowds[row]))
+        levels = replace(levels, today=DaySums(number, sums[:, row], crowds[row]))
     levels = levels.on(today)
     return levels, misses.after(levels, found)
 
 
-def _without_unlabelled(state: State, found: Baseline, now: int) -> State:
+def _without_unlabelled(state: DriftState, found: DriftBaseline, now: int) -> DriftState:
     """With slices that have no baseline, and no labels yet though there should be some, as if they began now.
 
     So do those whose labels began in the day before, for that is part of a day.
@@ -223,7 +223,9 @@ def _without_unlabelled(state: State, found: Baseline, now: int) -> State:
     return replace(state, first_seen=first_seen, waited_for=waited_for, levels=levels)
 
 
-def _admitted(settings: Settings, state: State, found: Baseline, now: int) -> tuple[Baseline, Levels]:
+def _admitted(
+    settings: DriftSettings, state: DriftState, found: DriftBaseline, now: int
+) -> tuple[DriftBaseline, Levels]:
     """With a baseline of their own for slices that have been there for long enough by now.
 
     And for those that were thin in the reference and are no longer, by the days that are old enough for a level.
@@ -244,23 +246,25 @@ def _admitted(settings: Settings, state: State, found: Baseline, now: int) -> tu
     return found.admitting(new, found.quality.level * moved, variance, size), replace(levels, ratios=ratios)
 
 
-def _improved(state: State, found: Baseline) -> int:
+def _improved(state: DriftState, found: DriftBaseline) -> int:
     """For how many days in a row, until now, the mean has been clearly above what the reference had."""
     rise = _change(state.levels.pending[-1:], found) or 0.0
     return state.improved + 1 if rise > max(LEAST_RISE, float(found.noise.tolerated[0])) else 0
 
 
-def _decayed(state: State, found: Baseline) -> int:
+def _decayed(state: DriftState, found: DriftBaseline) -> int:
     """For how many days in a row, until now, the mean has been clearly below what the reference had, unless of late."""
     return state.decayed + 1 if (_moved(state, found) or 0.0) < -least_decay(state, found) else 0
 
 
-def _moved(state: State, found: Baseline) -> float | None:
+def _moved(state: DriftState, found: DriftBaseline) -> float | None:
     """Relative change of the mean since the reference, at the mix of the days that are too young for the level."""
     return _change(state.levels.pending, found)
 
 
-def _change(days: Sequence[Day], found: Baseline, fields: tuple[int, int] = (lv.TOTAL, lv.EXPECTED)) -> float | None:
+def _change(
+    days: Sequence[DaySums], found: DriftBaseline, fields: tuple[int, int] = (lv.TOTAL, lv.EXPECTED)
+) -> float | None:
     """Relative difference of what slices with a baseline had on these days from what the reference says.
 
     None without any: there was no request, or an alarm on all traffic is open.
@@ -269,7 +273,7 @@ def _change(days: Sequence[Day], found: Baseline, fields: tuple[int, int] = (lv.
     return total / whole - 1 if whole > 0 else None
 
 
-def _gather(settings: Settings, state: State, block: Hours) -> tuple[list[Verdict], State]:
+def _gather(settings: DriftSettings, state: DriftState, block: Hours) -> tuple[list[Verdict], DriftState]:
     """Steps without a baseline: they go into its reference."""
     reference, ends = state.reference or Reference.empty(len(state.slices)), (block.starts + settings.step).tolist()
     busy, began, busy_at = np.flatnonzero(block.requests.sum(axis=1)), state.began, state.busy_at
@@ -301,7 +305,7 @@ def _gather(settings: Settings, state: State, block: Hours) -> tuple[list[Verdic
     return verdicts, replace(state, until=ends[-1], reference=reference, began=began, busy_at=busy_at)
 
 
-def _lacks(settings: Settings, reference: Reference, until: int) -> str:
+def _lacks(settings: DriftSettings, reference: Reference, until: int) -> str:
     """What the steps of a reference before `until`, seconds, lack for one to be fitted on them."""
     days, least, before = reference.days(until), settings.least_reference // DAY, reference.starts < until
     size = int(reference.requests[before].sum())

@@ -34,7 +34,7 @@ CROWD = ("requests", "events", "unmatched", "refused", "shown")
 
 
 @frozen
-class Day:
+class DaySums:
     """Sums of a UTC day: (8, S) by slice, (5,) of all slices together; and whether the mix was shifted on it."""
 
     number: int
@@ -43,15 +43,15 @@ class Day:
     is_shifted: bool = False
 
     @classmethod
-    def empty(cls, number: int, slices: int) -> Day:
+    def empty(cls, number: int, slices: int) -> DaySums:
         """Without anything in it."""
         return cls(number, np.zeros((FIELDS, slices)), np.zeros(len(CROWD)))
 
-    def padded(self, slices: int) -> Day:
+    def padded(self, slices: int) -> DaySums:
         """With columns of zeros for new slices."""
         return replace(self, sums=np.pad(self.sums, ((0, 0), (0, slices - self.sums.shape[1]))))
 
-    def without(self, slices: Floats) -> Day:
+    def without(self, slices: Floats) -> DaySums:
         """What the model did left out, where (S,) `slices` is 0; the traffic stays."""
         sums = self.sums.copy()
         sums[:REQUESTS] *= slices
@@ -72,17 +72,17 @@ class Levels:
     """
 
     ratios: Floats
-    memory: Day
-    pending: tuple[Day, ...]
-    today: Day
+    memory: DaySums
+    pending: tuple[DaySums, ...]
+    today: DaySums
     rising: Ints
     shifted: int
 
     @classmethod
     def empty(cls, day: int, slices: int) -> Levels:
         """As expected, and nothing seen."""
-        nothing, none = Day.empty(0, slices), np.zeros(slices, np.int64)
-        return cls(np.ones((3, slices)), nothing, (), Day.empty(day, slices), none, 0)
+        nothing, none = DaySums.empty(0, slices), np.zeros(slices, np.int64)
+        return cls(np.ones((3, slices)), nothing, (), DaySums.empty(day, slices), none, 0)
 
     def padded(self, slices: int) -> Levels:
         """With new slices."""
@@ -115,11 +115,11 @@ class Levels:
                 counted = _as_many(counted, self.ratios[VOLUME])
             memory = faded(memory, counted)
         slices = self.ratios.shape[1]
-        return Levels(_ratios(memory, self.ratios), memory, kept, Day.empty(day, slices), rising, shifted)
+        return Levels(_ratios(memory, self.ratios), memory, kept, DaySums.empty(day, slices), rising, shifted)
 
     def with_today(self, sums: Floats, crowd: Floats, is_shifted: bool) -> Levels:
         """With other sums of today."""
-        today = Day(self.today.number, sums, crowd, is_shifted)
+        today = DaySums(self.today.number, sums, crowd, is_shifted)
         return Levels(self.ratios, self.memory, self.pending, today, self.rising, self.shifted)
 
     def every(self) -> Floats:
@@ -205,7 +205,7 @@ class Levels:
         sums = self.every()
         sums[TOTAL], sums[EXPECTED] = sums[TOTAL] + prior, sums[EXPECTED] + prior
         crowd = sum((d.crowd for d in self.pending), self.memory.crowd)
-        memory = Day(self.today.number - 1, sums, crowd)
+        memory = DaySums(self.today.number - 1, sums, crowd)
         return replace(self, ratios=_ratios(memory, self.ratios), memory=memory, pending=())
 
     def rescaled(self, factors: Floats) -> Levels:
@@ -216,7 +216,7 @@ class Levels:
         return replace(self, ratios=ratios, memory=days[0], pending=tuple(days[1:-1]), today=days[-1])
 
 
-def _rescaled(day: Day, factors: Floats) -> Day:
+def _rescaled(day: DaySums, factors: Floats) -> DaySums:
     sums = day.sums.copy()
     sums[EXPECTED] *= factors
     return replace(day, sums=sums)
@@ -240,7 +240,7 @@ def _total(sums: Floats) -> Floats:
     return found
 
 
-def _no_better(day: Day, level: Floats, which: Bools) -> Day:
+def _no_better(day: DaySums, level: Floats, which: Bools) -> DaySums:
     """The day with some of the (S,) slices at the level, and what they were above it left out."""
     part = np.divide(level * day.sums[EXPECTED], day.sums[TOTAL], out=np.ones(len(level)), where=which)
     sums = day.sums.copy()
@@ -255,20 +255,20 @@ def _are_fewer_for_good(had: Floats, usual: Floats) -> Bools:
     return found
 
 
-def _as_many(day: Day, volume: Floats) -> Day:
+def _as_many(day: DaySums, volume: Floats) -> DaySums:
     """The day with as many requests expected of the (S,) slices as came, at the levels of their volumes."""
     sums = day.sums.copy()
     sums[EXPECTED_REQUESTS] = np.divide(sums[REQUESTS], volume, out=np.zeros(len(volume)), where=volume > 0)
     return replace(day, sums=sums)
 
 
-def faded(memory: Day, day: Day) -> Day:
+def faded(memory: DaySums, day: DaySums) -> DaySums:
     """A day put into what is remembered of those before it."""
     keep = float(np.exp(-1 / MEMORY_DAYS))
-    return Day(day.number, memory.sums * keep + day.sums, memory.crowd * keep + day.crowd)
+    return DaySums(day.number, memory.sums * keep + day.sums, memory.crowd * keep + day.crowd)
 
 
-def _ratios(memory: Day, before: Floats) -> Floats:
+def _ratios(memory: DaySums, before: Floats) -> Floats:
     """(3, S); as before where nothing is remembered."""
     found = before.copy()
     for row, (seen, expected) in enumerate(PAIRS):

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from monitor.drift.series import HOUR, Floats
-from monitor.drift.settings import Settings
+from monitor.drift.settings import DriftSettings
 
 MEMORY_HOURS = 12.5
 
@@ -33,7 +33,7 @@ def weight_of(step: int) -> float:
     return float(-np.expm1(-step / HOUR / MEMORY_HOURS))
 
 
-def noise(settings: Settings, size: Floats, expected: Floats, mean: Floats) -> float:
+def noise(settings: DriftSettings, size: Floats, expected: Floats, mean: Floats) -> float:
     """Standard deviation of the smoothed effect of the mix."""
     sums = (size, expected, size * mean, expected * mean)
     effects = effects_of(*(of_slices.sum(axis=1) for of_slices in sums))

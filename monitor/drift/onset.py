@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from monitor.drift.levels import EXPECTED, MEASURED, SQUARES, TOTAL, Day
+from monitor.drift.levels import EXPECTED, MEASURED, SQUARES, TOTAL, DaySums
 from monitor.drift.noise import Noise, units
 from monitor.drift.series import DAY, Floats, Ints
 
@@ -52,7 +52,9 @@ def roughly(since: Ints, opened_at: int, length: int) -> Ints:
     return np.stack([since, since - near, np.minimum(since + near, opened_at - length)], axis=1)
 
 
-def with_days_before(first: Ints, effect: Floats, days: Sequence[Day], level: Floats, noise: Noise, steps: int) -> Ints:
+def with_days_before(
+    first: Ints, effect: Floats, days: Sequence[DaySums], level: Floats, noise: Noise, steps: int
+) -> Ints:
     """(U,) when falls may have begun at the earliest, seconds: at `first`, or with one of the days before that.
 
     That is the one from which on the days, taken together, were most clearly lower than expected.

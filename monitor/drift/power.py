@@ -8,13 +8,13 @@ import numpy as np
 
 from monitor.drift import sudden
 from monitor.drift.alarms import SUDDEN
-from monitor.drift.baseline import Baseline
+from monitor.drift.baseline import DriftBaseline
 from monitor.drift.evidence import STAKES, Threshold, most, odds
 from monitor.drift.noise import units
 from monitor.drift.series import DAY, WEEK, Floats
-from monitor.drift.settings import Settings
-from monitor.drift.state import State
-from monitor.drift.sudden import CLIP, TOLERATED, Course, Foretold
+from monitor.drift.settings import DriftSettings
+from monitor.drift.state import DriftState
+from monitor.drift.sudden import CLIP, TOLERATED, FallFilter, Forecast
 
 HALVINGS = 20
 LARGEST = 0.95
@@ -26,7 +26,7 @@ MOST_LOST = 64
 """Requests of a step that a fall may cost all their worth, up to which it is weighed how many these are by chance."""
 
 
-def smallest_drops(settings: Settings, state: State) -> dict[str, float | None]:
+def smallest_drops(settings: DriftSettings, state: DriftState) -> dict[str, float | None]:
     """Relative drop that raises an alarm within 24 hours of average traffic; overall's under the empty name.
 
     None: no drop does, or there is no baseline. It is where the expected evidence of a day reaches the threshold, so a
@@ -61,7 +61,7 @@ class _Usual:
     level: Floats
     variance: Floats
 
-    def evidence(self, settings: Settings, found: Baseline, drop: Floats, threshold: Threshold) -> Floats:
+    def evidence(self, settings: DriftSettings, found: DriftBaseline, drop: Floats, threshold: Threshold) -> Floats:
         """(U,) expected logarithm of a day's evidence, the mean over the stakes, at a relative drop of each unit."""
         tolerated, level = found.noise.tolerated, np.maximum(self.level, 1e-9)
         size, variance = np.maximum(self.requests, 1e-9), np.maximum(self.variance, 1e-9)
@@ -91,7 +91,7 @@ class _Usual:
         lost = np.where(is_few, np.minimum(numbers / size[:, None], 1.0), drop[:, None])
         return chance / chance.sum(axis=1, keepdims=True), lost
 
-    def _sudden(self, settings: Settings, found: Baseline, drop: Floats) -> Floats:
+    def _sudden(self, settings: DriftSettings, found: DriftBaseline, drop: Floats) -> Floats:
         """(U,) evidence of a sudden fall, the highest of the day that it begins, as expected."""
         noise, step = found.noise, settings.step
         sampling = self.variance / np.maximum(self.requests, 1e-9) / np.maximum(self.level, 1e-9) ** 2
@@ -99,8 +99,8 @@ class _Usual:
         clip = CLIP * np.sqrt(sampling + noise.moves)[:, None]
         seen_drop = (chance * np.minimum(lost, np.maximum(clip, TOLERATED))).sum(axis=1)
         moved, always = np.stack([np.zeros(len(drop)), -seen_drop]), np.ones(len(drop), bool)
-        seen = Foretold(noise.persistence, noise.moves, moved, np.stack([sampling, sampling]))
-        course, highest = Course.empty(len(drop), 0), np.zeros(len(drop))
+        seen = Forecast(noise.persistence, noise.moves, moved, np.stack([sampling, sampling]))
+        course, highest = FallFilter.empty(len(drop), 0), np.zeros(len(drop))
         for end in range(step, WARM + DAY + 1, step):
             course = sudden.follow(course, seen, int(end > WARM), always, end, step)
             if end > WARM:
@@ -108,7 +108,7 @@ class _Usual:
         return highest
 
 
-def _usual(settings: Settings, state: State, found: Baseline) -> _Usual:
+def _usual(settings: DriftSettings, state: DriftState, found: DriftBaseline) -> _Usual:
     mean, share, volume = found.tables * state.levels.ratios[:, None, :]
     volume = volume * found.known
     if not settings.counts_unlabelled:

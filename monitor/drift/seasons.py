@@ -115,7 +115,7 @@ def adapted(x: Floats, weights: Floats, weighted: Floats, least: float, free: in
 
 
 @dataclass(frozen=True)
-class Means:
+class SeasonalMeans:
     """Expected mean of each slice by slot of the week: level x (1 + shared cycle + own cycle).
 
     Attributes:
@@ -137,7 +137,7 @@ class Means:
         return found
 
 
-def fit_means(slot: Ints, step: int, requests: Floats, total: Floats, variance: Floats) -> Means:
+def fit_means(slot: Ints, step: int, requests: Floats, total: Floats, variance: Floats) -> SeasonalMeans:
     """Level and cycles from (T, S) sums over a reference; steps that are to be left out hold zeros.
 
     Args:
@@ -160,7 +160,7 @@ def fit_means(slot: Ints, step: int, requests: Floats, total: Floats, variance: 
     rest = [(weights, sums - weights * (x @ shared[0] + above)[:, None]) for weights, sums in by_slots]
     intercept, cycle = _cycle(x, rest, OWN_SPREAD, is_level=False)
     own = np.concatenate([(intercept + above)[:, None], cycle], axis=1)
-    return Means(level, np.maximum(variance, LEAST_VARIANCE), shared[0], own)
+    return SeasonalMeans(level, np.maximum(variance, LEAST_VARIANCE), shared[0], own)
 
 
 def _cycle(x: Floats, by_slots: Sequence[tuple[Floats, Floats]], usual: float, is_level: bool) -> tuple[Floats, Floats]:

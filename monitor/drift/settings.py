@@ -18,7 +18,7 @@ RESERVE = 4.5
 
 
 @dataclass(frozen=True)
-class Settings:
+class DriftSettings:
     """How a monitor's partials are judged.
 
     Attributes:

@@ -12,14 +12,14 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import numpy as np
 
 from monitor.drift import VERSION, gates
-from monitor.drift.alarms import Standing
-from monitor.drift.baseline import Baseline, Reference
-from monitor.drift.cycle import Cycle
+from monitor.drift.alarms import AlarmStates
+from monitor.drift.baseline import DriftBaseline, Reference
+from monitor.drift.cycle import DailyCycle
 from monitor.drift.frozen import frozen
 from monitor.drift.levels import Levels
 from monitor.drift.series import DAY, Bools, Floats, Ints
-from monitor.drift.settings import Settings
-from monitor.drift.tolerance import Misses
+from monitor.drift.settings import DriftSettings
+from monitor.drift.tolerance import ForecastErrors
 
 PLAIN = 64
 """Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes, compressed."""
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @frozen
-class Recent:
+class RecentSteps:
     """The last day's steps.
 
     Attributes:
@@ -42,7 +42,7 @@ class Recent:
     sound: Floats
 
     @classmethod
-    def of(cls, sums: Floats, crowd: Floats, sound: Floats, whole: Floats) -> Recent:
+    def of(cls, sums: Floats, crowd: Floats, sound: Floats, whole: Floats) -> RecentSteps:
         """With `whole` known already."""
         found = cls(sums, crowd, sound)
         vars(found)["whole"] = whole
@@ -55,18 +55,18 @@ class Recent:
         return found
 
     @classmethod
-    def empty(cls, steps: int, slices: int) -> Recent:
+    def empty(cls, steps: int, slices: int) -> RecentSteps:
         """Nothing known of them."""
         return cls(np.zeros((gates.FIELDS, steps, slices)), np.zeros((4, steps)), np.ones((steps, slices)))
 
-    def padded(self, more: int) -> Recent:
+    def padded(self, more: int) -> RecentSteps:
         """With so many new slices."""
         sound = np.pad(self.sound, ((0, 0), (0, more)), constant_values=1.0)
         return replace(self, sums=np.pad(self.sums, ((0, 0), (0, 0), (0, more))), sound=sound)
 
 
 @frozen
-class Trouble:
+class DataFaults:
     """What is the matter with the data, and for how long. Instants in seconds; 0: not.
 
     Attributes:
@@ -96,19 +96,19 @@ class Trouble:
     held: bool
 
     @classmethod
-    def empty(cls, slices: int) -> Trouble:
+    def empty(cls, slices: int) -> DataFaults:
         """Nothing is the matter."""
         never = np.zeros(slices, np.int64)
         return cls(0, 0, False, 0, 0, 0, never, never, never, False, False, False)
 
-    def padded(self, more: int) -> Trouble:
+    def padded(self, more: int) -> DataFaults:
         """With so many new slices."""
         missing, since, until = (np.pad(a, (0, more)) for a in (self.missing, self.lost_since, self.lost_until))
         return replace(self, missing=missing, lost_since=since, lost_until=until)
 
 
 @frozen
-class Mix:
+class MixEffect:
     """The smoothed effect of the mix on the mean, as a fraction, and whether it is told."""
 
     over: float = 0.0
@@ -122,7 +122,7 @@ class Mix:
 
 
 @frozen
-class State:
+class DriftState:
     """All that judging knows. Instants in seconds.
 
     Attributes:
@@ -154,25 +154,25 @@ class State:
     first_seen: Ints
     waited_for: Bools
     reference: Reference | None
-    baseline: Baseline | None
+    baseline: DriftBaseline | None
     fits: int
     levels: Levels
-    misses: Misses
-    recent: Recent
-    standing: Standing
-    trouble: Trouble
-    mix: Mix
+    misses: ForecastErrors
+    recent: RecentSteps
+    standing: AlarmStates
+    trouble: DataFaults
+    mix: MixEffect
     improved: int
     decayed: int
     moved: float | None
     labels_moved: float | None
     settled: bool
-    cycle: Cycle
+    cycle: DailyCycle
 
     @classmethod
     def begin(
-        cls, settings: Settings, start: int, slices: tuple[str, ...] = (), first_seen: Ints | None = None
-    ) -> State:
+        cls, settings: DriftSettings, start: int, slices: tuple[str, ...] = (), first_seen: Ints | None = None
+    ) -> DriftState:
         """With a new reference that begins at `start`."""
         count = len(slices)
         return cls(
@@ -188,26 +188,26 @@ class State:
             None,
             0,
             Levels.empty(start // DAY, count),
-            Misses.empty(count + 1),
-            Recent.empty(settings.steps(24), count),
-            Standing.empty(count + 1, start),
-            Trouble.empty(count),
-            Mix(),
+            ForecastErrors.empty(count + 1),
+            RecentSteps.empty(settings.steps(24), count),
+            AlarmStates.empty(count + 1, start),
+            DataFaults.empty(count),
+            MixEffect(),
             0,
             0,
             None,
             None,
             True,
-            Cycle.empty(settings.step),
+            DailyCycle.empty(settings.step),
         )
 
-    def going_on(self, **changes: Any) -> State:
+    def going_on(self, **changes: Any) -> DriftState:
         """With other values of some fields: as `replace`, which for so many fields takes ten times as long."""
-        found = object.__new__(State)
+        found = object.__new__(DriftState)
         vars(found).update(vars(self), **changes)
         return found
 
-    def padded(self, slices: tuple[str, ...], start: int) -> State:
+    def padded(self, slices: tuple[str, ...], start: int) -> DriftState:
         """With slices that have their first request in the step that begins at `start`."""
         more, count = len(slices) - len(self.slices), len(slices)
         return replace(
@@ -229,7 +229,7 @@ class State:
         return {"version": VERSION, "state": _plain(self)}
 
     @classmethod
-    def from_json(cls, plain: dict[str, Any]) -> State:
+    def from_json(cls, plain: dict[str, Any]) -> DriftState:
         """From what `to_json` gave.
 
         Raises:
@@ -237,7 +237,7 @@ class State:
         """
         if plain.get("version") != VERSION:
             raise ValueError(f"drift state of version {plain.get('version')!r}, not {VERSION}")
-        found: State = _value(plain["state"], cls)
+        found: DriftState = _value(plain["state"], cls)
         return found
 
 

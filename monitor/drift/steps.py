@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from monitor.drift import alarms, gates, onset
-from monitor.drift.alarms import Standing
-from monitor.drift.baseline import Baseline
+from monitor.drift.alarms import AlarmStates
+from monitor.drift.baseline import DriftBaseline
 from monitor.drift.beginning import days_since, lacks_to_settle
 from monitor.drift.block import DAY_HOURS, SHORT_HOURS, Block, block_of, without_lost
 from monitor.drift.diagnosis import Split, split
@@ -36,7 +36,9 @@ BELOW_ERRORS = 2.0
 ENOUGH_OF_REFERENCE = 0.9
 
 
-def follow(settings: Settings, state: State, found: Baseline, hours: Hours) -> tuple[list[Verdict], State]:
+def follow(
+    settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours
+) -> tuple[list[Verdict], DriftState]:
     """Judge the steps of one block; the state knows their slices.
 
     What is open at its beginning goes into a block, whether the mix is shifted, and which labels alarms were held back
@@ -60,7 +62,7 @@ class _Going:
         held: whether labels explained what had opened an alarm in the last step.
     """
 
-    def __init__(self, settings: Settings, state: State, found: Baseline, block: Block) -> None:
+    def __init__(self, settings: DriftSettings, state: DriftState, found: DriftBaseline, block: Block) -> None:
         self._settings = settings
         self._was = state
         self._found = found
@@ -69,7 +71,7 @@ class _Going:
         self._names = ("", *state.slices)
         self._standing = state.standing
         self._is_open = state.standing.is_any_open
-        self._troubles = Troubles(settings, state, block)
+        self._troubles = FaultTracker(settings, state, block)
         self._mix = state.mix
         self._is_shifted = False
         self._levels = state.levels
@@ -109,7 +111,7 @@ class _Going:
         self._track(row, kind if is_masked else None)
         return self._verdict(row, kind, changes, found)
 
-    def state(self, hours: Hours) -> State:
+    def state(self, hours: Hours) -> DriftState:
         """After the last step."""
         steps = self._was.recent.sums.shape[1]
         block = self._block
@@ -119,7 +121,7 @@ class _Going:
             busy_at=self._busy_at,
             reference=None if reference is None else reference.with_more(self._as_expected(hours), 1.0 - self._is_bad),
             levels=self._levels.with_today(self._today, self._crowd, was.is_shifted or self._is_shifted),
-            recent=Recent.of(
+            recent=RecentSteps.of(
                 block.window[:, -steps:], block.crowd[:, -steps:], block.sound[-steps:], block.whole[:, -steps:]
             ),
             standing=self._standing,
@@ -145,7 +147,7 @@ class _Going:
             squares=np.where(sound, hours.squares, squares),
         )
 
-    def _held_back(self, row: int, before: Standing) -> Kind | None:
+    def _held_back(self, row: int, before: AlarmStates) -> Kind | None:
         """What is the matter with the data if labels explain the alarms that opened, which are taken back then.
 
         What they rest on is forgotten, or it would make alarms once the labels are there again. Not asked while another
@@ -194,7 +196,7 @@ class _Going:
             over = was.over + weight * (self._block.mix[row] * count - was.over)
             under = was.under + weight * (count - was.under)
             least = self._least_mix * (MIX_BACK if was.is_shifted else 1.0)
-            self._mix = Mix(over, under, abs(over) > least * under)
+            self._mix = MixEffect(over, under, abs(over) > least * under)
             self._is_shifted |= self._mix.is_shifted
 
     def _changes(self, row: int, before: Standing, gone: tuple[int, ...]) -> tuple[AlarmChange, ...]:
@@ -242,7 +244,7 @@ class _Going:
         end = int(self._standing.back_since[unit])
         return end - self._settings.step if end else None
 
-    def _opened(self, row: int, before: Standing) -> Split:
+    def _opened(self, row: int, before: AlarmStates) -> Split:
         """Forget what the drop left in the days that are to be tracked; say where it comes from."""
         new = self._standing.open & ~before.open
         now = self._standing = self._dated(self._standing, new)
@@ -261,7 +263,7 @@ class _Going:
         window = without_lost(block.window[:, span], block.sound[span])
         return diagnose(self._settings, self._found, self._names[1:], window)
 
-    def _dated(self, now: Standing, new: Bools) -> Standing:
+    def _dated(self, now: AlarmStates, new: Bools) -> AlarmStates:
         """With what the days before say of when the falls of (U,) `new` units may have begun at the earliest."""
         levels, began, steps = self._levels, now.began.copy(), max(DAY // self._settings.step, 1)
         level, noise = levels.ratios[QUALITY], self._found.noise
@@ -412,7 +414,7 @@ class _Going:
         return tuple(self._names[u] for u in np.flatnonzero(which))
 
 
-def least_decay(state: State, found: Baseline) -> float:
+def least_decay(state: DriftState, found: DriftBaseline) -> float:
     """Relative fall below the reference from which on it is told, or as long as it is told already."""
     least = max(LEAST_DECAY, float(found.noise.tolerated[0]))
     return least * (DECAY_BACK if state.decayed >= LASTING_DAYS else 1.0)
@@ -430,7 +432,7 @@ def _relative(sums: Floats) -> float:
     return float(total / expected - 1) if expected > 0 else 0.0
 
 
-def diagnose(settings: Settings, found: Baseline, slices: tuple[str, ...], window: Floats) -> Split:
+def diagnose(settings: DriftSettings, found: DriftBaseline, slices: tuple[str, ...], window: Floats) -> Split:
     """Where the change of the mean over some steps comes from, against the baseline of the same hours.
 
     Args:

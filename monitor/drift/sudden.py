@@ -36,7 +36,7 @@ ABSORBED, AGAINST, INFORMATION = range(3)
 
 
 @frozen
-class Course:
+class FallFilter:
     """Where the mean of U units is by the filter, and what speaks for a fall from each of the last starts.
 
     Attributes:
@@ -53,23 +53,23 @@ class Course:
     starts: Floats
 
     @classmethod
-    def empty(cls, count: int, now: int) -> Course:
+    def empty(cls, count: int, now: int) -> FallFilter:
         """Nothing known."""
         units = np.zeros(count)
         return cls(now, units, units, np.zeros((3, count, STARTS)))
 
-    def padded(self, count: int) -> Course:
+    def padded(self, count: int) -> FallFilter:
         """With new units at the end."""
         more = (0, count - len(self.deviation))
         starts = np.pad(self.starts, [(0, 0), more, (0, 0)])
-        return Course(self.until, np.pad(self.deviation, more), np.pad(self.certainty, more), starts)
+        return FallFilter(self.until, np.pad(self.deviation, more), np.pad(self.certainty, more), starts)
 
-    def without(self, which: Bools) -> Course:
+    def without(self, which: Bools) -> FallFilter:
         """With nothing known of these of the U units."""
         kept = ~which
-        return Course(self.until, self.deviation * kept, self.certainty * kept, self.starts * kept[:, None])
+        return FallFilter(self.until, self.deviation * kept, self.certainty * kept, self.starts * kept[:, None])
 
-    def left_out(self, slices: Bools) -> Course:
+    def left_out(self, slices: Bools) -> FallFilter:
         """Where labels of (S,) slices are lost: what they were just before is known to be none, nor what all were."""
         if not some(slices):
             return self
@@ -104,7 +104,7 @@ def twice_evidence(against: Floats, information: Floats) -> Floats:
     return found
 
 
-class Foretold(NamedTuple):
+class Forecast(NamedTuple):
     """What T steps say of U units, beside the baseline.
 
     Attributes:
@@ -120,13 +120,13 @@ class Foretold(NamedTuple):
     sampling: Floats
 
     @classmethod
-    def of(cls, noise: Noise, total: Floats, expected: Floats, chance: Floats) -> Foretold:
+    def of(cls, noise: Noise, total: Floats, expected: Floats, chance: Floats) -> Forecast:
         """From (T, U) observed and expected sums, and the sampling variance of the observed ones."""
         scale = np.maximum(expected, 1e-9)
         return cls(noise.persistence, noise.moves, total / scale - 1, chance / scale**2)
 
 
-def follow(was: Course, seen: Foretold, row: int, has: Bools, end: int, length: int) -> Course:
+def follow(was: FallFilter, seen: Forecast, row: int, has: Bools, end: int, length: int) -> FallFilter:
     """After one more step, of `length` seconds, that ends at `end`; (U,) `has` tells where there were requests."""
     left = seen.persistence if end - was.until <= length else seen.persistence ** ((end - was.until) / length)
     forecast = np.minimum(was.deviation * left, BETTER)
@@ -144,7 +144,7 @@ def follow(was: Course, seen: Foretold, row: int, has: Bools, end: int, length: 
     shown = weight[:, None] * signature
     against -= miss[:, None] * shown
     information += shown * signature
-    return Course(end, forecast + gain * miss, 1 - error * (1 - gain) / seen.wander, starts)
+    return FallFilter(end, forecast + gain * miss, 1 - error * (1 - gain) / seen.wander, starts)
 
 
 def _begun(of_starts: Floats) -> Floats:

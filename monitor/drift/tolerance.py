@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from monitor.drift import levels as lv
-from monitor.drift.baseline import Baseline
+from monitor.drift.baseline import DriftBaseline
 from monitor.drift.levels import Levels
 from monitor.drift.noise import Noise, units
 from monitor.drift.series import DAY, Floats
-from monitor.drift.settings import Settings
+from monitor.drift.settings import DriftSettings
 
 BLOCK_DAYS = 3
 MEMORY_DAYS = 60.0
@@ -39,7 +39,7 @@ BY_MIX = 0.01
 """What overall tolerates more while the mix is shifted: what is mixed within slices, unseen, has likely moved along."""
 
 
-def doubt(found: Baseline, present: Floats, usual: Floats, is_shifted: bool) -> Floats:
+def doubt(found: DriftBaseline, present: Floats, usual: Floats, is_shifted: bool) -> Floats:
     """(T,) what overall tolerates more than usual, relative: the mix is another one, or its slices are little known.
 
     It is (1,) where there are no such slices.
@@ -59,7 +59,7 @@ def doubt(found: Baseline, present: Floats, usual: Floats, is_shifted: bool) -> 
 
 
 @dataclass(frozen=True)
-class Misses:
+class ForecastErrors:
     """By how much blocks of three days missed their forecasts, the sampling variance taken out; older ones fade.
 
     Attributes:
@@ -72,16 +72,16 @@ class Misses:
     chance: Floats
 
     @classmethod
-    def empty(cls, count: int) -> Misses:
+    def empty(cls, count: int) -> ForecastErrors:
         """Nothing forecast yet."""
         return cls(np.zeros(count), np.zeros(count), np.zeros(count))
 
-    def padded(self, count: int) -> Misses:
+    def padded(self, count: int) -> ForecastErrors:
         """With new units at the end."""
         more = count - len(self.over)
-        return Misses(*(np.pad(a, (0, more)) for a in (self.over, self.under, self.chance)))
+        return ForecastErrors(*(np.pad(a, (0, more)) for a in (self.over, self.under, self.chance)))
 
-    def after(self, levels: Levels, found: Baseline) -> Misses:
+    def after(self, levels: Levels, found: DriftBaseline) -> ForecastErrors:
         """With the three days before `today`, if all of them are known; the forecast had left them out."""
         days = levels.pending[-BLOCK_DAYS:]
         first = levels.today.number - BLOCK_DAYS
@@ -95,9 +95,9 @@ class Misses:
         scale = np.where(has, expected, 1.0)
         miss, chance = np.where(has, total / scale - 1, 0.0), chance / scale**2
         weight, keep = np.where(has, 1 / (chance + TYPICAL**2), 0.0), float(np.exp(-1 / MEMORY_DAYS))
-        return Misses(self.over * keep + weight * (miss**2 - chance), self.under * keep + weight, chance)
+        return ForecastErrors(self.over * keep + weight * (miss**2 - chance), self.under * keep + weight, chance)
 
-    def noise(self, settings: Settings, found: Baseline, levels: Levels) -> Noise:
+    def noise(self, settings: DriftSettings, found: DriftBaseline, levels: Levels) -> Noise:
         """The baseline's noise with what the misses add, and what has become of the requests' variance.
 
         Tolerated are some standard deviations of the misses and of the level itself, less where sampling blurs a day

@@ -10,9 +10,9 @@ from monitor.drift import gates
 from monitor.drift.block import SHORT_HOURS, Block
 from monitor.drift.levels import SHOWN
 from monitor.drift.series import DAY, Bools, Floats, ratio, some, some_of
-from monitor.drift.settings import Settings
-from monitor.drift.state import State, Trouble
-from monitor.drift.verdicts import Kind, Labels, Lost
+from monitor.drift.settings import DriftSettings
+from monitor.drift.state import DataFaults, DriftState
+from monitor.drift.verdicts import Kind, LabelLoss, SliceLabelLoss
 
 COLLAPSED = DAY
 """Labels that have been suspect for so long are no passing fault."""
@@ -22,14 +22,14 @@ GONE = 7 * DAY
 """A slice that has been missing for so long is told no more."""
 
 
-class Troubles:
+class FaultTracker:
     """What is the matter with the data of one block, step after step; `usual` is a day's crowd, (5,) as in `levels`.
 
     Attributes:
         now: what is, after the last step that was followed.
     """
 
-    def __init__(self, settings: Settings, state: State, block: Block) -> None:
+    def __init__(self, settings: DriftSettings, state: DriftState, block: Block) -> None:
         """Go on from where `state` stands."""
         self.now = state.trouble
         self._settings = settings
@@ -75,7 +75,7 @@ class Troubles:
             lost_since = np.where(lost, np.where(was.lost_since > 0, was.lost_since, was.suspect_since or end), 0)
         worthless = bool(since) and (block.gated.worthless[row] if suspect else was.worthless)
         slices, held = (missing, lost_since, lost_until), was.held and since > 0
-        self.now = Trouble(
+        self.now = DataFaults(
             since, until, collapsed, refused_until, short_until, low, *slices, most_lost, worthless, held
         )
         return self._matter(end)
@@ -141,27 +141,27 @@ class Troubles:
         told = (steps >= 2) & (steps * self._settings.step < GONE)
         return tuple(self._slices[i] for i in np.flatnonzero(told))
 
-    def lost(self, row: int) -> tuple[Lost, ...]:
+    def lost(self, row: int) -> tuple[SliceLabelLoss, ...]:
         """The slices that have lost their labels, with what is left of these."""
         trouble, block = self.now, self._block
         if not some_of(trouble.lost_since):
             return ()
-        past, found = self._past, list[Lost]()
+        past, found = self._past, list[SliceLabelLoss]()
         for i in np.flatnonzero(trouble.lost_since).tolist():
             since = int(trouble.lost_since[i])
             steps = min((block.ends[row] - since) // self._settings.step + 1, past)
             sums = block.window[:, past + row + 1 - steps : past + row + 1, i].sum(axis=1)
             parts = (ratio(sums[field], sums[gates.SERVED]) for field in (gates.LABELLED, gates.EXPECTED_LABELLED))
-            found.append(Lost(self._slices[i], since, *parts))
+            found.append(SliceLabelLoss(self._slices[i], since, *parts))
         return tuple(found)
 
-    def labels(self, row: int, usual: Floats) -> Labels:
+    def labels(self, row: int, usual: Floats) -> LabelLoss:
         """What has become of the labels since they are suspect, in a day at most."""
         block, since, past = self._block, self.now.suspect_since, self._past
         steps = min((block.ends[row] - since) // self._settings.step + 1, past)
         end = past + row + 1
         sums, crowd = block.window[:, end - steps : end].sum(axis=(1, 2)), block.crowd[:, end - steps : end].sum(axis=1)
-        return Labels(
+        return LabelLoss(
             since,
             ratio(sums[gates.LABELLED], sums[gates.SERVED]),
             ratio(sums[gates.EXPECTED_LABELLED], sums[gates.SERVED]),

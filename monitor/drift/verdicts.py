@@ -89,7 +89,7 @@ class AlarmChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class LabelLoss:
     """What became of the labels, over at most the last day of the time for which they have been suspect.
 
     Attributes:
@@ -113,7 +113,7 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class SliceLabelLoss:
     """A slice that has lost most of its labels.
 
     Attributes:
@@ -176,13 +176,13 @@ class Verdict:
     mix_shifted: bool = False
     mix_effect: float = 0.0
     missing: tuple[str, ...] = ()
-    labels: Labels | None = None
+    labels: LabelLoss | None = None
     split: Split | None = None
     improved: bool = False
     reference_days: float = 0.0
     lacks: str = ""
     span: int = 0
-    lost: tuple[Lost, ...] = ()
+    lost: tuple[SliceLabelLoss, ...] = ()
     observed_span: int = 0
     decayed: bool = False
     moved: float | None = None
@@ -204,7 +204,7 @@ class Verdict:
         return self.kind in DATA_KINDS
 
 
-class Drawn(NamedTuple):
+class VerdictPoint(NamedTuple):
     """What there is to draw of a verdict; fields as of `Verdict`.
 
     Attributes:

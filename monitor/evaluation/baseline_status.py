@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from monitor.conditions.verdict_units import Unit, units_of
-from monitor.drift.settings import Settings
-from monitor.drift.state import State
+from monitor.drift.settings import DriftSettings
+from monitor.drift.state import DriftState
 from monitor.drift.verdicts import Verdict
 from monitor.errors import InputError
 from monitor.evaluation.checkpoint import identity_of, settings_of
@@ -29,9 +29,9 @@ class Stand:
 
     monitor: str
     drift: Drift
-    settings: Settings
+    settings: DriftSettings
     begun: Sequence[BaselineReset]
-    state: State | None
+    state: DriftState | None
     verdict: Verdict | None
 
     @property

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from monitor.conditions.verdict_conditions import Span, follow
 from monitor.conditions.verdict_hours import hours, step_of
 from monitor.drift.judge import judge
-from monitor.drift.settings import Settings
+from monitor.drift.settings import DriftSettings
 from monitor.store import Store
 from monitor.store.verdicts import BaselineReset, Border, Standing
 from monitor.types import Drift, Monitor
@@ -21,10 +21,10 @@ from monitor.types import Drift, Monitor
 END = 1 << 62
 
 
-def settings_of(monitor: Monitor, drift: Drift, begun: Sequence[BaselineReset]) -> Settings:
+def settings_of(monitor: Monitor, drift: Drift, begun: Sequence[BaselineReset]) -> DriftSettings:
     """How the judge is to judge a monitor. `begun`: where the baseline begins anew, oldest first."""
     moments = tuple(said.since for said in begun)
-    return Settings(
+    return DriftSettings(
         step_of(monitor.bucket),
         drift.false_alarm_budget,
         drift.baseline_from or 0,

@@ -28,7 +28,7 @@ from monitor.conditions.verdict_findings import finding
 from monitor.conditions.verdict_hours import hours, step_of
 from monitor.drift.judge import judge
 from monitor.drift.series import DAY
-from monitor.drift.state import State
+from monitor.drift.state import DriftState
 from monitor.drift.verdicts import Verdict
 from monitor.evaluation.checkpoint import ahead, beginning, identity_of, settings_of
 from monitor.messages.words import utc
@@ -207,7 +207,7 @@ def _verdicts(
     until: int,
     store: Store,
     go_on: GoOn,
-) -> tuple[list[Verdict], State | None]:
+) -> tuple[list[Verdict], DriftState | None]:
     """The verdicts on the steps in [standing.until, until), and the state that they come to."""
     history = store.history(monitor.definition(drift.measure), standing.until, until)
     traffic = store.history(monitor.traffic, standing.until, until)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from monitor.causes import diagnosis as d
 from monitor.causes.losses import losses
-from monitor.causes.sample import NO_REQUESTS, Sample, Stock, Wanted, pieces, sampled
+from monitor.causes.sample import NO_REQUESTS, RequestCounts, RequestSample, SampleQuery, pieces, sampled
 from monitor.conditions.findings import Finding
 from monitor.conditions.rules import COVERAGE, SEVERITIES
 from monitor.conditions.thresholds import ConditionName
@@ -85,8 +85,8 @@ class CapturedPeriod:
     """The requests of a period that were kept; `stored` is how many the store knows of, None if it knows nothing."""
 
     span: d.Span
-    sample: Sample
-    stored: Stock | None
+    sample: RequestSample
+    stored: RequestCounts | None
 
     def plain(self) -> dict[str, Any]:
         """What was read, as JSON data."""
@@ -102,8 +102,8 @@ class CapturedPeriod:
 
 
 def read_sample(
-    source: Detailed, wanted: Wanted, span: d.Span, width: int, stored: Stock | None, most: int
-) -> Generator[None, None, Sample]:
+    source: Detailed, wanted: SampleQuery, span: d.Span, width: int, stored: RequestCounts | None, most: int
+) -> Generator[None, None, RequestSample]:
     """The requests of a period, at most `most` of them; it pauses after each step.
 
     Args:
@@ -122,7 +122,7 @@ def read_sample(
     return found
 
 
-def _sampled(reading: Reading, wanted: Wanted) -> Sample:
+def _sampled(reading: Reading, wanted: SampleQuery) -> RequestSample:
     try:
         return sampled(reading, wanted)
     except ValueError as error:
@@ -244,7 +244,7 @@ def stored_part(
     verdict = _verdict_of(monitor, fell, store, unsaved)
     stored, about = _stored(monitor, fell, store, verdict, unsaved), incident.incident
     found = {"incident": about.id, "monitor": monitor.name, "began_at": about.began_at, "opened_at": about.opened_at}
-    split = None if verdict is None else d.OfVerdict.of(verdict, step_of(monitor.bucket))
+    split = None if verdict is None else d.VerdictSplit.of(verdict, step_of(monitor.bucket))
     return found | {"fired_at": one.at} | d.from_stored(monitor, stored, split)
 
 
@@ -258,7 +258,7 @@ def _stored(
         unsound(monitor, begin, fell.window[0], store, unsaved),
     )
     history = store.history(definition, begin, end).without(spoilt, step_of(monitor.bucket))
-    return d.Stored(fell, history, traffic, monitor.bucket, _unlabelled(monitor, fell, verdict))
+    return d.StoredPartials(fell, history, traffic, monitor.bucket, _unlabelled(monitor, fell, verdict))
 
 
 def _unlabelled(monitor: Monitor, fell: d.Subject, verdict: Verdict | None) -> tuple[SliceKey, ...]:
@@ -328,15 +328,15 @@ def first_served(monitor: Monitor, versions: Iterable[str], store: Store) -> dic
     return {version: start for version, start in starts.items() if start is not None}
 
 
-def stock(traffic: History, key: SliceKey) -> Stock | None:
+def stock(traffic: History, key: SliceKey) -> RequestCounts | None:
     """How many requests some buckets have, and a slice of them; None if there are no buckets."""
     if not len(traffic.starts):
         return None
     every, wanted = (int(traffic.slice(k)[:, 0].sum()) for k in (OVERALL, key))
-    return Stock(every, wanted)
+    return RequestCounts(every, wanted)
 
 
-def wanted_of(monitor: Monitor, fell: d.Subject, store: Store) -> Wanted:
+def wanted_of(monitor: Monitor, fell: d.Subject, store: Store) -> SampleQuery:
     """What is taken of each request: its value, query, version, and the slice that fell, or by which it is split."""
     here = [s for s in monitor.slices if s.dimension == fell.key[0]] if fell.key[0] else d.dimensions(monitor)
     by = here[0] if here else None
@@ -344,7 +344,7 @@ def wanted_of(monitor: Monitor, fell: d.Subject, store: Store) -> Wanted:
     query = None if monitor.rankings.query is None else QUERY
     version = None if monitor.rankings.model_version is None else VERSION
     only = fell.key[1] if fell.key[0] and by is not None else None
-    return Wanted(fell.measure, query, version, by, frozenset(known), only)
+    return SampleQuery(fell.measure, query, version, by, frozenset(known), only)
 
 
 def _notes(monitor: Monitor, taken: Sequence[CapturedPeriod], without: Collection[str]) -> Iterator[str]:

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from monitor.causes.traced import (
     MICROS,
     Inspection,
-    Labels,
     Row,
+    RowLabels,
     as_number,
     by_column,
     by_events,
@@ -211,7 +211,7 @@ class _Look:
 
     # ---- labels ------------------------------------------------------------------------------------------------
 
-    def _labels(self, source: _Source) -> Labels:
+    def _labels(self, source: _Source) -> RowLabels:
         recipe, r = self.monitor.recipe, self.monitor.rankings
         if isinstance(recipe, Column):
             return by_column(source.more[recipe.grade])

@@ -14,8 +14,8 @@ from pydantic import TypeAdapter
 from sqlalchemy.engine import URL
 
 from monitor.conditions.thresholds import Condition, ConditionName
-from monitor.drift.state import State
-from monitor.drift.verdicts import Drawn, Verdict
+from monitor.drift.state import DriftState
+from monitor.drift.verdicts import Verdict, VerdictPoint
 from monitor.store.engine import Connected, upserting
 from monitor.store.naming import MONITOR
 from monitor.store.schema import baselines, diagnoses, drift_borders, drift_states, verdicts
@@ -32,7 +32,7 @@ class Standing:
 
     identity: str
     until: int
-    state: State | None
+    state: DriftState | None
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Verdicts(Connected):
 
     def __init__(self, engine: sa.Engine, url: URL) -> None:
         super().__init__(engine, url)
-        self._states: dict[str, tuple[bytes, State]] = {}
+        self._states: dict[str, tuple[bytes, DriftState]] = {}
 
     def standing(self, monitor: str) -> Standing | None:
         """Where the verdicts on a monitor stand; None if there are none, or of another version. Raises StoreError."""
@@ -129,13 +129,13 @@ class Verdicts(Connected):
         if row is None:
             return None
         try:
-            state = State.from_json(json.loads(row.state)) if row.state else None
+            state = DriftState.from_json(json.loads(row.state)) if row.state else None
         except ValueError:
             return Border(Standing("", row.until, None), tuple(row.series.split()), {})
         found = {tuple(name): Condition(*fields) for name, fields in json.loads(row.conditions)}
         return Border(Standing(row.identity, row.until, state), tuple(row.series.split()), found)
 
-    def _state(self, monitor: str, text: str) -> State:
+    def _state(self, monitor: str, text: str) -> DriftState:
         """A state from its text, which is only read again if it is another one than the last time.
 
         Raises:
@@ -143,7 +143,7 @@ class Verdicts(Connected):
         """
         known, digest = self._states.get(monitor), blake2b(text.encode(), digest_size=16).digest()
         if known is None or known[0] != digest:
-            known = self._states[monitor] = digest, State.from_json(json.loads(text))
+            known = self._states[monitor] = digest, DriftState.from_json(json.loads(text))
         return known[1]
 
     def between(self, monitor: str, since: int, until: int) -> list[Verdict]:
@@ -163,7 +163,7 @@ class Verdicts(Connected):
             document = connection.scalar(query, {"monitor": monitor})
         return None if document is None else _reader().validate_json(document)
 
-    def drawn(self, monitor: str, since: int, until: int) -> list[Drawn]:
+    def drawn(self, monitor: str, since: int, until: int) -> list[VerdictPoint]:
         """What there is to draw of the verdicts on steps that ended in (since, until], oldest first."""
         c = verdicts.c
         query = (
@@ -172,7 +172,7 @@ class Verdicts(Connected):
             .order_by(c.at)
         )
         with self.reading() as connection:
-            return [Drawn(*row) for row in connection.execute(query)]
+            return [VerdictPoint(*row) for row in connection.execute(query)]
 
     def baselines(self, monitor: str) -> list[BaselineReset]:
         """Where somebody had the baseline of a monitor begin anew, oldest first."""

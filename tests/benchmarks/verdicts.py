@@ -13,8 +13,8 @@ import numpy as np
 
 from monitor.drift.judge import judge
 from monitor.drift.series import Floats, Hours
-from monitor.drift.settings import Settings
-from monitor.drift.state import State
+from monitor.drift.settings import DriftSettings
+from monitor.drift.state import DriftState
 from monitor.evaluation.replay import replay
 from tests.benchmarks.report import Line, Section, duration
 from tests.benchmarks.timing import interleaved
@@ -49,10 +49,10 @@ def sections(folder: Path, monitors: int = MONITORS, days: int = REPLAYED_DAYS, 
 
 def judging(monitors: int, rounds: int) -> Section:
     """One step of each monitor, from the state that the steps before came to."""
-    settings = Settings()
+    settings = DriftSettings()
     work = {name: [_known(seed, *case) for seed in range(min(monitors, 4))] for name, case in CASES.items()}
 
-    def verdicts(known: list[tuple[State, Hours]]) -> None:
+    def verdicts(known: list[tuple[DriftState, Hours]]) -> None:
         for number in range(monitors):
             judge(settings, *known[number % len(known)])
 
@@ -78,13 +78,13 @@ CASES = {WELL: (12, 1.0), FIRST: (0, 1.0), "the same, alarms open on all monitor
 """What is judged: hour of the day, and a factor on the means of the last day."""
 
 
-def _known(seed: int, hour: int, mean: float) -> tuple[State, Hours]:
+def _known(seed: int, hour: int, mean: float) -> tuple[DriftState, Hours]:
     """A state after the days of warming up, and the step that comes next."""
     days = WARM_DAYS + 1
     drawn = Ranking.of(days + 1, slices=SLICES, peak=4000, seed=seed).since(WARM_DAYS, mean=mean).draw(seed)
     hours = replace(drawn, slices=tuple(sorted(drawn.slices)))  # as they come from the store
     cut = days * 24 + hour
-    _, state = judge(Settings(), None, hours.rows(0, cut))
+    _, state = judge(DriftSettings(), None, hours.rows(0, cut))
     assert state is not None
     return state, hours.rows(cut, cut + 1)
 

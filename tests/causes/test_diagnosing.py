@@ -18,7 +18,7 @@ from monitor.causes.losses import query_id
 from monitor.cli.explain_incident_page import Told, lines
 from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.demo.shop import Shop, Story, create_schema
-from monitor.drift.verdicts import Lost
+from monitor.drift.verdicts import SliceLabelLoss
 from monitor.errors import SourceError, TooMany
 from monitor.evaluation import Telling, judge
 from monitor.measures.measure import parse
@@ -264,7 +264,7 @@ def test_slices_that_had_lost_their_labels_are_no_part_of_it(judged: Bench, monk
     assert (whole["dimension"], whole["unlabelled"]) == ("", [])
     assert "mobile" in {r["slice"] for r in whole["captured"]["requests"]}
     said = store.verdicts.between
-    lost = (Lost("mobile", LAST, 0.01, 0.7),)
+    lost = (SliceLabelLoss("mobile", LAST, 0.01, 0.7),)
     monkeypatch.setattr(store.verdicts, "between", lambda *of: [replace(v, lost=lost) for v in said(*of)])
     found = bench.capture()
     assert found["unlabelled"] == ["mobile"]

@@ -54,7 +54,7 @@ def stored(
     seed: int = 0,
     measure: Measure = NDCG,
     waves: float = 0.0,
-) -> d.Stored:
+) -> d.StoredPartials:
     """Four weeks of the first of each pair, then a day of the second."""
     past = np.arange(END - DAY - 4 * WEEK, END - DAY, HOUR)
     history = partials(np.arange(END - DAY, END, HOUR), rates[1], means[1], seed + 500_000, waves)
@@ -64,7 +64,7 @@ def stored(
     crowd = np.repeat(history.sums[:, :, :1], len(b.TRAFFIC_FIELDS), axis=2)
     crowd[:, :, b.TRAFFIC_FIELDS.index("no_results")] = 0
     traffic = History(history.starts, history.final, history.slices, crowd)
-    return d.Stored(subject, history, traffic, HOUR)
+    return d.StoredPartials(subject, history, traffic, HOUR)
 
 
 EVEN = dict.fromkeys(SLICES, 40.0)
@@ -296,10 +296,10 @@ def test_when_a_version_served_is_by_the_buckets_that_have_it() -> None:
     assert d.when_served(first, traffic, made) == {"v1": (-50 * HOUR, 6 * HOUR), "v2": (6 * HOUR, 10 * HOUR)}
 
 
-def of_verdict(before: float) -> d.OfVerdict:
+def of_verdict(before: float) -> d.VerdictSplit:
     """What a verdict made of b's fall, against its baseline, over the last 5 hours."""
     share, means = np.array([0.5, 0.5]), (np.array([0.4, before]), np.array([0.4, 0.3]))
-    return d.OfVerdict(split(("a", "b"), (share, share), means, np.array([0.1, 0.1])), (END - 5 * HOUR, END))
+    return d.VerdictSplit(split(("a", "b"), (share, share), means, np.array([0.1, 0.1])), (END - 5 * HOUR, END))
 
 
 def test_a_verdict_s_slices_stand_in_place_of_those_against_the_weeks_and_say_so() -> None:
@@ -320,11 +320,11 @@ def test_the_split_of_a_verdict_is_of_a_day_at_most_before_the_alarm_opened() ->
     parts = of_verdict(0.5).split
     old, new = Alarm("a", END - 90 * HOUR, END - 80 * HOUR, 0, 1, 0), Alarm("b", END - 7 * HOUR, END, 0, 1, 0)
     made = Verdict(END, "degraded", alarms=(old, new), split=parts)
-    assert d.OfVerdict.of(made, HOUR) == d.OfVerdict(parts, (END - 7 * HOUR, END))
+    assert d.VerdictSplit.of(made, HOUR) == d.VerdictSplit(parts, (END - 7 * HOUR, END))
     slow = replace(made, alarms=(replace(new, since=END - 50 * HOUR),))
-    assert d.OfVerdict.of(slow, HOUR) == d.OfVerdict(parts, (END - DAY, END))
-    assert d.OfVerdict.of(replace(made, split=None), HOUR) is None
-    assert d.OfVerdict.of(replace(made, split=replace(parts, parts=parts.parts[:1])), HOUR) is None
+    assert d.VerdictSplit.of(slow, HOUR) == d.VerdictSplit(parts, (END - DAY, END))
+    assert d.VerdictSplit.of(replace(made, split=None), HOUR) is None
+    assert d.VerdictSplit.of(replace(made, split=replace(parts, parts=parts.parts[:1])), HOUR) is None
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_of_slices_that_had_lost_their_labels_nothing_is_told() -> None:
     traffic[:3, 0, unmatched], traffic[3:, 0, unmatched] = 10, 5
     final = np.ones(6, bool)
     subject = d.Subject(NDCG, None, OVERALL, window, before)
-    stored = d.Stored(subject, History(starts, final, keys, sums), History(starts, final, keys, traffic), HOUR)
+    stored = d.StoredPartials(subject, History(starts, final, keys, sums), History(starts, final, keys, traffic), HOUR)
     whole = d.coverage(stored)
     assert whole["labelled"] == pytest.approx(120 / 450)
     assert (whole["events"], whole["events_before"]) == (pytest.approx(20 / 150), 1.0), "all that came, on nothing too"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from monitor.causes.losses import MOST, by_version, losses, lost_by_slice, lost_queries, lost_requests, query_id
-from monitor.causes.sample import NO_REQUESTS, Sample
+from monitor.causes.sample import NO_REQUESTS, RequestSample
 from monitor.cli.explain_incident_page import _requests
 from tests.causes.test_sample import requests
 
@@ -129,7 +129,7 @@ def test_where_one_version_served_it_is_held_against_the_one_before_it() -> None
 # ---- without queries -------------------------------------------------------------------------------------------------
 
 
-def bare(sample: Sample) -> Sample:
+def bare(sample: RequestSample) -> RequestSample:
     """Requests of value 0 taken for ones with nothing relevant."""
     return replace(sample, bare=sample.values == 0)
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitor.causes.sample import NO_REQUESTS, Sample, Stock, Wanted, by_query, pieces, sampled, text, weights
+from monitor.causes.sample import (
+    NO_REQUESTS,
+    RequestCounts,
+    RequestSample,
+    SampleQuery,
+    by_query,
+    pieces,
+    sampled,
+    text,
+    weights,
+)
 from monitor.measures.kernels import Scores
 from monitor.measures.measure import parse
 from monitor.series import partials as b
@@ -21,10 +31,10 @@ def requests(
     versions: list[str] | None = None,
     first: int = 0,
     places: list[str] | None = None,
-) -> Sample:
+) -> RequestSample:
     """One request an hour, named r0, r1, ..."""
     size = len(values)
-    return Sample(
+    return RequestSample(
         tuple(f"r{first + i}" for i in range(size)),
         np.arange(first, first + size, dtype=np.int64) * HOUR,
         np.array(values, dtype=float),
@@ -87,7 +97,7 @@ def test_weights_are_what_the_partials_are_read_as(wanted: str) -> None:
 @pytest.mark.parametrize("reading_", ["ndcg@10", "ndcg(empty=zero)@10"])
 def test_requests_with_nothing_relevant_are_counted_though_they_may_have_no_value(reading_: str) -> None:
     read = reading([1, 2, 3, 4], ["v1", "v1", "v2", None], grades=[1, 0, 0, 2])
-    found = sampled(read, Wanted(parse(reading_), None, "device", None))
+    found = sampled(read, SampleQuery(parse(reading_), None, "device", None))
     assert found.empty == {"v1": (2, 1), "v2": (1, 1), "(none)": (1, 0)}
     assert len(found) == (2 if reading_ == "ndcg@10" else 4)
     both = (found + found).at_most(1)
@@ -97,7 +107,7 @@ def test_requests_with_nothing_relevant_are_counted_though_they_may_have_no_valu
 
 def test_what_has_nothing_relevant_is_known_of_each_request_in_whatever_parts_they_come() -> None:
     read = reading([1, 2, 3, 4], ["v1", "v1", "v2", None], grades=[1, 0, 0, 2])
-    found = sampled(read, Wanted(parse("ndcg(empty=zero)@10"), None, "device", None))
+    found = sampled(read, SampleQuery(parse("ndcg(empty=zero)@10"), None, "device", None))
     assert found.is_bare.tolist() == [False, True, True, False]
     assert (found.of_version("v1") + found.of_version("v2")).is_bare.tolist() == [False, True, True]
     assert requests([0.0]).is_bare.tolist() == [False], "not known"
@@ -106,8 +116,8 @@ def test_what_has_nothing_relevant_is_known_of_each_request_in_whatever_parts_th
 def test_of_one_slice_nothing_else_is_kept() -> None:
     read = reading([1, 2, 3, 4], ["v1", "v1", "v2", None], grades=[1, 1, 1, 2])
     by = Slice("device", "device")
-    every = sampled(read, Wanted(parse("ndcg@10"), None, "device", by, frozenset({"v1", "v2"})))
-    found = sampled(read, Wanted(parse("ndcg@10"), None, "device", by, frozenset({"v1", "v2"}), "v2"))
+    every = sampled(read, SampleQuery(parse("ndcg@10"), None, "device", by, frozenset({"v1", "v2"})))
+    found = sampled(read, SampleQuery(parse("ndcg@10"), None, "device", by, frozenset({"v1", "v2"}), "v2"))
     assert (len(every), every.read) == (4, 4)
     assert (found.ids, found.places, found.read) == (("2",), ("v2",), 1)
 
@@ -117,7 +127,7 @@ def test_of_one_slice_nothing_else_is_kept() -> None:
     [(10_000, 10_000, 10_000), (1_000_000, 1_000_000, 20_000), (1_000_000, 250_000, 80_000), (10**7, 5_000, 200_000)],
 )
 def test_of_a_thin_slice_more_is_read_but_not_without_end(every: int, wanted: int, to_read: int) -> None:
-    assert Stock(every, wanted).to_read(20_000) == to_read
+    assert RequestCounts(every, wanted).to_read(20_000) == to_read
 
 
 def test_pieces_cover_a_period_that_fits_and_nothing_else() -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from monitor.causes.losses import losses
-from monitor.causes.sample import Sample
+from monitor.causes.sample import RequestSample
 from monitor.causes.version_mix import apart, shares_of
 from monitor.causes.versions import compare
 from monitor.cli.explain_incident_versions import compared
@@ -67,13 +67,15 @@ def stored(found: pd.DataFrame) -> History:
     return History(starts, np.ones(len(starts), bool), tuple(keys), sums)
 
 
-def read(found: pd.DataFrame, with_queries: bool = True) -> Sample:
+def read(found: pd.DataFrame, with_queries: bool = True) -> RequestSample:
     """As single requests are read."""
     size = len(found)
     queries = tuple(f"q{one}" for one in found["query"]) if with_queries else (None,) * size
     served, values = found["at"].to_numpy(np.int64), found["value"].to_numpy(float)
     ids = tuple(f"r{one}" for one in found.index)
-    return Sample(ids, served, values, np.ones(size), queries, tuple(found["device"]), tuple(found["version"]), size)
+    return RequestSample(
+        ids, served, values, np.ones(size), queries, tuple(found["device"]), tuple(found["version"]), size
+    )
 
 
 def lost(found: pd.DataFrame) -> float:

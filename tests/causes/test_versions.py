@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monitor.causes.sample import Sample
-from monitor.causes.versions import FEWEST_PAIRS, Signs, by_place, compare, in_order, mean, names
+from monitor.causes.sample import RequestSample
+from monitor.causes.versions import FEWEST_PAIRS, SignCounts, by_place, compare, in_order, mean, names
 from tests.causes.test_sample import requests
 
 HOUR = 3600
 
 
-def simulated(seed: int, effect: float, queries: int = 60, size: int = 1_500, shared: bool = True) -> Sample:
+def simulated(seed: int, effect: float, queries: int = 60, size: int = 1_500, shared: bool = True) -> RequestSample:
     """Queries that differ far more than the versions do; v2 gets other ones more often."""
     rng = np.random.default_rng(seed)
     level = np.sort(rng.uniform(0.2, 0.8, queries))
@@ -23,8 +23,7 @@ def simulated(seed: int, effect: float, queries: int = 60, size: int = 1_500, sh
     value = level[query] + effect * second + rng.normal(0, 0.15, size)
     texts = [f"q{q}" if shared else f"q{q} {s}" for q, s in zip(query, second, strict=True)]
     found = requests(value.tolist(), texts, ["v2" if s else "v1" for s in second])  # type: ignore[arg-type]
-    return Sample(found.ids, found.served // 10, *[getattr(found, n) for n in ("over", "under", "queries", "places")],
-                  found.versions, found.read)  # fmt: skip
+    return replace(found, served=found.served // 10)
 
 
 def test_pairs_see_through_another_mix_of_queries() -> None:
@@ -70,7 +69,9 @@ def test_unpaired_intervals_hold_the_truth_too() -> None:
         second = rng.random(2_000) < 0.5
         value = 0.5 + bump - 0.02 * second + rng.normal(0, 0.2, 2_000)
         plain = requests(value.tolist(), None, ["v2" if s else "v1" for s in second])
-        sample = Sample(plain.ids, hour * HOUR, plain.over, plain.under, plain.queries, plain.places, plain.versions, 0)
+        sample = RequestSample(
+            plain.ids, hour * HOUR, plain.over, plain.under, plain.queries, plain.places, plain.versions, 0
+        )
         found = compare(sample, "v1", "v2", HOUR)
         assert found.by == "request"
         hits += (found.lower or 0.0) <= -0.02 <= (found.upper or 0.0)
@@ -177,7 +178,7 @@ def test_of_versions_first_seen_in_one_bucket_the_names_tell_which_is_older() ->
 # ---- when they served ----------------------------------------------------------------------------------------------
 
 
-def served(seed: int, since: dict[str, float], until: dict[str, float], rates: dict[str, float]) -> Sample:
+def served(seed: int, since: dict[str, float], until: dict[str, float], rates: dict[str, float]) -> RequestSample:
     """Two weeks of requests at random times: each version's between its days, so many an hour; values about 0.5."""
     rng, times, versions = np.random.default_rng(seed), list[int](), list[str]()
     for version, rate in rates.items():
@@ -186,7 +187,9 @@ def served(seed: int, since: dict[str, float], until: dict[str, float], rates: d
         versions += [version] * size
     plain = requests(rng.normal(0.5, 0.1, len(times)).tolist(), None, versions)
     at = np.array(times, np.int64)
-    return Sample(plain.ids, at, plain.over, plain.under, plain.queries, plain.places, plain.versions, plain.read)
+    return RequestSample(
+        plain.ids, at, plain.over, plain.under, plain.queries, plain.places, plain.versions, plain.read
+    )
 
 
 @pytest.mark.parametrize("rate", [0.5, 5.0, 200.0])
@@ -218,7 +221,7 @@ def test_a_version_that_was_rolled_back_has_been_at_another_time() -> None:
 def test_of_one_that_joined_late_only_the_time_of_both_is_compared() -> None:
     """Everything got better on day 10, when the second began: that is not its doing."""
     sample = served(4, {"v1": 0, "v2": 10}, {"v1": 14, "v2": 14}, {"v1": 100, "v2": 100})
-    sample = Sample(
+    sample = RequestSample(
         sample.ids, sample.served, sample.over + 0.2 * (sample.served >= 10 * 24 * HOUR), sample.under,
         sample.queries, sample.places, sample.versions, sample.read,
     )  # fmt: skip
@@ -243,7 +246,7 @@ def test_queries_are_counted_where_there_are_too_few_to_compare_by_them() -> Non
     queries = ["a", "a", "b", "b", "c", "d"]
     found = compare(requests([0.5, 0.9, 0.5, 0.1, 0.2, 0.3], queries, ["v1", "v2"] * 3), "v1", "v2", HOUR)  # type: ignore[arg-type]
     assert (found.by, found.shared) == ("request", 2)
-    assert found.queries == Signs(1, 1, 0)
+    assert found.queries == SignCounts(1, 1, 0)
 
 
 # ---- in slices -----------------------------------------------------------------------------------------------------

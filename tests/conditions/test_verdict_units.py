@@ -7,10 +7,10 @@ import pytest
 from monitor.conditions.verdict_units import NO_BASELINE, TOO_NEW, Unit, units_of
 from monitor.drift.judge import judge
 from monitor.drift.series import DAY
-from monitor.drift.settings import Settings
+from monitor.drift.settings import DriftSettings
 from tests.support.drift import Ranking, known
 
-SETTINGS = Settings()
+SETTINGS = DriftSettings()
 WARM, DRAWS = 30 * 24, 12
 
 
@@ -48,7 +48,7 @@ def test_a_slice_that_came_late_is_not_judged_and_says_why() -> None:
 
 
 def test_buckets_of_a_day_show_a_drop_within_a_day_too() -> None:
-    settings = Settings(step=DAY)
+    settings = DriftSettings(step=DAY)
     _, state = judge(settings, None, Ranking.of(40, slices=1, peak=900, step=DAY).draw())
     drop = units_of(settings, state)[0].smallest
     assert drop is not None

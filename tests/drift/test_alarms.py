@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monitor.drift.alarms import Seen, Standing, see, step
-from monitor.drift.evidence import Sums, Threshold
+from monitor.drift.alarms import AlarmStates, StepEvidence, see, step
+from monitor.drift.evidence import SliceSums, Threshold
 from monitor.drift.noise import Noise, units
 from monitor.drift.series import Floats
 
@@ -16,11 +16,11 @@ THRESHOLD = Threshold.of(np.full(3, 2000.0))
 JUDGED = np.array([True, True, True])
 
 
-def seen(values: Floats, requests: float = 2000.0) -> Seen:
+def seen(values: Floats, requests: float = 2000.0) -> StepEvidence:
     """Steps of two slices, expected at .5, that have these (T, 2) means."""
     size = np.full(values.shape, requests)
     mean, variance = np.full(values.shape, 0.5), np.full(2, 0.05)
-    sums = Sums(size, size * values, size * (values**2 + 0.05), mean, variance, variance)
+    sums = SliceSums(size, size * values, size * (values**2 + 0.05), mean, variance, variance)
     common = np.full(3, 0.005**2)
     noise = Noise(common, 3 * common, np.zeros(3), np.full(3, 0.01), common, np.full(3, 0.9), common, np.full(3, 0.05))
     short = units(np.stack([size, size, size * values, size * mean, size, size, size, size]))
@@ -38,9 +38,9 @@ def seen(values: Floats, requests: float = 2000.0) -> Seen:
     )
 
 
-def followed(values: list[tuple[float, float]]) -> list[Standing]:
+def followed(values: list[tuple[float, float]]) -> list[AlarmStates]:
     """The standing after each step."""
-    what, standing, found = seen(np.array(values)), Standing.empty(3, 0), []
+    what, standing, found = seen(np.array(values)), AlarmStates.empty(3, 0), []
     for row in range(len(values)):
         standing = step(standing, what, row, THRESHOLD)
         found.append(standing)
@@ -60,7 +60,7 @@ def test_a_lasting_drop_opens_an_alarm_that_knows_since_when_and_by_how_much() -
 
 
 def test_what_begins_behind_hours_that_were_not_judged_does_not_begin_before_them() -> None:
-    what, standing = seen(np.array([WELL] * 10 + [LOW] * 12)), Standing.empty(3, 0)
+    what, standing = seen(np.array([WELL] * 10 + [LOW] * 12)), AlarmStates.empty(3, 0)
     for row in [0, 1, 2, *range(14, 22)]:
         standing = step(standing, what, row, THRESHOLD)
     assert standing.open.all()
@@ -129,5 +129,5 @@ def test_better_than_expected_never_opens_one() -> None:
 def test_evidence_of_one_step_is_not_carried_by_steps_without_requests() -> None:
     what = seen(np.array([LOW]))
     empty = seen(np.array([LOW]), requests=0.0)
-    once = step(Standing.empty(3, 0), what, 0, THRESHOLD)
+    once = step(AlarmStates.empty(3, 0), what, 0, THRESHOLD)
     assert (step(once, empty, 0, THRESHOLD).evidence == once.evidence).all()

@@ -11,7 +11,7 @@ import pytest
 from monitor.drift.judge import judge
 from monitor.drift.power import smallest_drops
 from monitor.drift.series import DAY, HOUR, Hours
-from monitor.drift.settings import Settings
+from monitor.drift.settings import DriftSettings
 from tests.support.drift import START
 
 
@@ -37,7 +37,7 @@ def anything(rng: np.random.Generator, step: int) -> Hours:
 @pytest.mark.parametrize("step", [HOUR, 4 * HOUR, DAY])
 @pytest.mark.parametrize("seed", range(6))
 def test_anything_is_judged(seed: int, step: int) -> None:
-    rng, settings = np.random.default_rng([seed, step]), Settings(step=step)
+    rng, settings = np.random.default_rng([seed, step]), DriftSettings(step=step)
     hours = anything(rng, step)
     verdicts, state = judge(settings, None, hours)
     assert [v.end for v in verdicts] == (hours.starts + step).tolist()

@@ -10,10 +10,10 @@ import pytest
 from monitor.drift import baseline, noise, seasons
 from monitor.drift.baseline import Reference
 from monitor.drift.series import DAY, HOUR
-from monitor.drift.settings import RESERVE, Settings
+from monitor.drift.settings import RESERVE, DriftSettings
 from tests.support.drift import START, Ranking, known, on, verdicts
 
-HOURLY = Settings()
+HOURLY = DriftSettings()
 
 
 def reference(ranking: Ranking, seed: int = 1) -> Reference:
@@ -21,7 +21,7 @@ def reference(ranking: Ranking, seed: int = 1) -> Reference:
     return Reference.empty(len(hours.slices)).with_more(hours, np.ones(len(hours.starts)))
 
 
-def fitted(past: baseline.Reference) -> baseline.Baseline:
+def fitted(past: baseline.Reference) -> baseline.DriftBaseline:
     """What comes of a reference."""
     return baseline.fit(HOURLY, past, baseline.counted(HOURLY, past))
 
@@ -107,16 +107,16 @@ def test_a_level_that_wanders_is_tolerated_more() -> None:
 
 def test_the_budget_is_shared_by_overall_and_the_slices() -> None:
     judged = np.array([True, True, True, False])
-    found = Settings(budget=2.0).thresholds(judged).each
+    found = DriftSettings(budget=2.0).thresholds(judged).each
     assert (1 / found[judged]).sum() * 90 * 24 == pytest.approx(2.0 * RESERVE)
     assert found[0] < found[1] == found[2]
-    assert Settings(step=DAY).thresholds(np.array([True, False])).each[0] == pytest.approx(90 / RESERVE)
+    assert DriftSettings(step=DAY).thresholds(np.array([True, False])).each[0] == pytest.approx(90 / RESERVE)
 
 
 @pytest.mark.parametrize(("step", "budget"), [(7 * HOUR, 1.0), (0, 1.0), (HOUR, 0.0)])
 def test_settings_that_would_not_do_are_refused(step: int, budget: float) -> None:
     with pytest.raises(ValueError):
-        Settings(step=step, budget=budget)
+        DriftSettings(step=step, budget=budget)
 
 
 def test_sums_of_another_shape_are_refused() -> None:

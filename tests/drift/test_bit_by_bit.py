@@ -9,15 +9,15 @@ import pytest
 
 from monitor.drift.judge import judge
 from monitor.drift.series import DAY, HOUR, Hours
-from monitor.drift.settings import Settings
-from monitor.drift.state import State
+from monitor.drift.settings import DriftSettings
+from monitor.drift.state import DriftState
 from tests.support.drift import START, Ranking
 from tests.support.examples import times
 
 DAYS = 36
 
 
-def troubled(seed: int) -> tuple[Settings, Hours]:
+def troubled(seed: int) -> tuple[DriftSettings, Hours]:
     """A monitor to some of whose slices this and that happens, with steps that are absent and beginnings anew."""
     rng = np.random.default_rng(seed)
     step, slices = int(rng.choice([HOUR, HOUR, 3 * HOUR, DAY])), int(rng.choice([1, 2, 4, 9]))
@@ -36,7 +36,7 @@ def troubled(seed: int) -> tuple[Settings, Hours]:
         sorted(START + int(rng.uniform(16, days) * DAY) // step * step for _ in range(int(rng.integers(0, 3))))
     )
     fields = (getattr(rows, name) for name in rows.__dataclass_fields__ if name not in ("starts", "slices"))
-    settings = Settings(step=step, begun_anew=anew, counts_unlabelled=counts)
+    settings = DriftSettings(step=step, begun_anew=anew, counts_unlabelled=counts)
     return settings, Hours(rows.starts[kept], rows.slices, *(f[kept] for f in fields))
 
 
@@ -48,7 +48,7 @@ def test_row_by_row_comes_to_the_same_and_nothing_looks_ahead(seed: int) -> None
     for row in range(len(hours.starts)):
         some, state = judge(settings, state, hours.rows(row, row + 1))
         assert state is not None
-        state = State.from_json(json.loads(json.dumps(state.to_json())))
+        state = DriftState.from_json(json.loads(json.dumps(state.to_json())))
         found += some
     assert found == whole
     assert end is not None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from monitor.drift.series import DAY, Floats
-from monitor.drift.settings import Settings
+from monitor.drift.settings import DriftSettings
 from tests.support.drift import START, Ranking, known, on, verdicts
 
 FIT = 28
@@ -67,12 +67,12 @@ def test_days_of_a_fall_tell_nothing_of_the_cycle() -> None:
 
 
 def test_a_cycle_that_stays_is_left_as_it_was_fitted() -> None:
-    settings = Settings()
+    settings = DriftSettings()
     state = known(Ranking.of(90, peak=3000).draw(), settings)
     assert np.abs(state.cycle.moved).max() < 0.004
 
 
 @pytest.mark.parametrize("step", [900, 4 * 3600, DAY])
 def test_steps_of_any_length_have_the_cycles_that_they_resolve(step: int) -> None:
-    state = known(Ranking.of(60, peak=3000, step=step).draw(), Settings(step=step))
+    state = known(Ranking.of(60, peak=3000, step=step).draw(), DriftSettings(step=step))
     assert len(state.cycle.moved) == {900: 8, 4 * 3600: 4, DAY: 0}[step]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.drift.evidence import LEAST_HOURS, MOST_HOURS, Sums, Threshold, factors, grow, score
+from monitor.drift.evidence import LEAST_HOURS, MOST_HOURS, SliceSums, Threshold, factors, grow, score
 from monitor.drift.noise import Noise
 from monitor.drift.series import Floats
 
@@ -19,11 +19,11 @@ THRESHOLD = Threshold.of(np.exp([9.0, 9.0]))
 EXACT = replace(NOISE, tolerated=np.zeros(2))
 
 
-def drawn(rng: np.random.Generator, steps: int, requests: int, mean: float) -> Sums:
+def drawn(rng: np.random.Generator, steps: int, requests: int, mean: float) -> SliceSums:
     """One slice of requests that are 0 or 1."""
     size = np.full((steps, 1), float(requests))
     total = rng.binomial(requests, mean, (steps, 1)) * 1.0
-    return Sums(size, total, total, np.full((steps, 1), 0.5), np.array([0.25]), np.array([0.25]))
+    return SliceSums(size, total, total, np.full((steps, 1), 0.5), np.array([0.25]), np.array([0.25]))
 
 
 def run_length(rng: np.random.Generator, requests: int, mean: float, threshold: float, most: int) -> int:
@@ -60,14 +60,14 @@ def test_a_factor_has_an_expectation_of_at_most_one(
     noise = Noise(common, np.full(2, 0.01), np.zeros(2), np.full(2, tolerated), common, np.full(2, 0.9), common, common)
     each = np.full((requests + 1, 1), float(requests))
     variance = np.array([mean * (1 - mean)])
-    sums = Sums(each, count[:, None], count[:, None], np.full((requests + 1, 1), mean), variance, variance)
+    sums = SliceSums(each, count[:, None], count[:, None], np.full((requests + 1, 1), mean), variance, variance)
     expectation = (weight[:, None, None] * np.exp(factors(sums, noise, THRESHOLD, 1.0))).sum(axis=0)
     assert weight.sum() == pytest.approx(1.0)
     assert expectation.max() <= 1 + 1e-9
 
 
 def test_a_step_without_requests_adds_nothing() -> None:
-    nothing = Sums(
+    nothing = SliceSums(
         np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 1)), np.full((1, 1), 0.5), np.array([0.25]), np.array([0.25])
     )
     assert (factors(nothing, NOISE, THRESHOLD, 1.0) == 0).all()
@@ -78,6 +78,8 @@ def test_one_step_alone_never_raises_an_alarm_the_less_so_the_less_is_chance(
     requests: float, common: float, hours: float
 ) -> None:
     all_zero: Floats = np.zeros((1, 1))
-    sums = Sums(np.full((1, 1), requests), all_zero, all_zero, np.full((1, 1), 0.5), np.array([0.25]), np.array([0.25]))
+    sums = SliceSums(
+        np.full((1, 1), requests), all_zero, all_zero, np.full((1, 1), 0.5), np.array([0.25]), np.array([0.25])
+    )
     noise = replace(NOISE, common=np.full(2, common))
     assert factors(sums, noise, THRESHOLD, 1.0).max() == pytest.approx(9.0 / hours)

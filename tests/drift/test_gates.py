@@ -15,7 +15,7 @@ from monitor.drift.gates import (
     REQUESTS,
     TOTAL,
     TRAFFIC_AGAIN_RATIO,
-    Spread,
+    Dispersion,
     are_well,
     labels_suspect,
     lists_short,
@@ -24,7 +24,7 @@ from monitor.drift.gates import (
 )
 from monitor.drift.series import Floats
 
-SPREAD = Spread(0.02, 0.1)
+SPREAD = Dispersion(0.02, 0.1)
 USUAL = 10.0
 """Items a request."""
 SHARES = [0.3, 0.99, 1.0, 1.01, 1.2, 2.0]

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from monitor.drift.judge import judge
 from monitor.drift.seasons import slots
 from monitor.drift.series import DAY, HOUR, Hours
-from monitor.drift.settings import Settings
-from monitor.drift.state import State
+from monitor.drift.settings import DriftSettings
+from monitor.drift.state import DriftState
 from monitor.drift.verdicts import Verdict
 from tests.support.drift import START, Ranking, known, on, verdicts
 
-PLAIN = Settings()
+PLAIN = DriftSettings()
 
 
 def kinds(found: list[Verdict]) -> set[str]:
@@ -52,7 +52,7 @@ EVENTFUL = eventful()
 WHOLE, LAST = judge(PLAIN, None, EVENTFUL)
 
 
-def plain(state: State | None) -> str:
+def plain(state: DriftState | None) -> str:
     assert state is not None
     return json.dumps(state.to_json(), allow_nan=False)
 
@@ -65,7 +65,7 @@ def test_however_it_is_cut_the_fold_comes_to_the_same(cuts: list[int], is_stored
     for since, until in itertools.pairwise(edges):
         some, state = judge(PLAIN, state, EVENTFUL.rows(since, until))
         if is_stored and state is not None:
-            state = State.from_json(json.loads(plain(state)))
+            state = DriftState.from_json(json.loads(plain(state)))
         found += some
     assert found == WHOLE
     assert plain(state) == plain(LAST)
@@ -109,7 +109,7 @@ def test_steps_that_do_not_follow_are_refused() -> None:
 
 def test_a_state_of_another_version_is_refused() -> None:
     with pytest.raises(ValueError, match="version 0"):
-        State.from_json({"version": 0, "state": {}})
+        DriftState.from_json({"version": 0, "state": {}})
 
 
 def test_once_the_reference_is_whole_the_state_is_small() -> None:
@@ -571,7 +571,7 @@ def test_a_new_slice_warms_up_by_itself() -> None:
 
 def test_a_pin_begins_a_new_reference_and_withdraws_what_was_open() -> None:
     hours, pin = Ranking.of(60).since(30, mean=0.9).draw(), START + 33 * DAY + 5 * HOUR
-    found = verdicts(hours, Settings(pinned_at=pin))
+    found = verdicts(hours, DriftSettings(pinned_at=pin))
     assert [c.became for v in found for c in v.changes if v.end == pin + HOUR and c.unit == ""] == ["withdrawn"]
     assert kinds([v for v in found if pin < v.end <= pin + 13 * DAY]) == {"not_enough_data"}
     assert kinds(on(found, 48)) == {"healthy"}
@@ -580,7 +580,7 @@ def test_a_pin_begins_a_new_reference_and_withdraws_what_was_open() -> None:
 def test_a_pin_that_comes_when_more_was_judged_already_holds_from_then_on() -> None:
     hours = Ranking.of(60).since(30, mean=0.9).draw()
     _, state = judge(PLAIN, None, hours.rows(0, 34 * 24))
-    found, _ = judge(Settings(pinned_at=START + 33 * DAY), state, hours.rows(34 * 24, 60 * 24))
+    found, _ = judge(DriftSettings(pinned_at=START + 33 * DAY), state, hours.rows(34 * 24, 60 * 24))
     assert found[0].kind == "not_enough_data"
     assert kinds(on(found, 49)) == {"healthy"}
 
@@ -730,7 +730,7 @@ def test_no_request_at_all_is_not_enough_data() -> None:
 
 @pytest.mark.parametrize("step", [4 * HOUR, DAY])
 def test_longer_steps_are_judged_alike(step: int) -> None:
-    plain_settings = Settings(step=step)
+    plain_settings = DriftSettings(step=step)
     quiet = verdicts(Ranking.of(90, step=step).draw(), plain_settings)
     assert kinds(on(quiet, 16)) == {"healthy"}
     found = verdicts(Ranking.of(90, step=step).since(60, mean=0.88).draw(), plain_settings)

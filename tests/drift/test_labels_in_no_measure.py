@@ -10,11 +10,11 @@ import pytest
 from monitor.drift import gates as g
 from monitor.drift.judge import judge
 from monitor.drift.series import DAY, HOUR, Floats
-from monitor.drift.settings import Settings
+from monitor.drift.settings import DriftSettings
 from monitor.drift.verdicts import Verdict
 from tests.support.drift import Ranking, day, on, verdicts
 
-SETTINGS = Settings(counts_unlabelled=False)
+SETTINGS = DriftSettings(counts_unlabelled=False)
 
 
 def judged(ranking: Ranking, seed: int = 1) -> list[Verdict]:

@@ -13,7 +13,7 @@ from monitor.drift.gates import (
     REQUESTS,
     SERVED,
     TOTAL,
-    Spread,
+    Dispersion,
     labels_explain,
     labels_suspect,
 )
@@ -62,7 +62,7 @@ def test_on_thin_traffic_a_day_without_labels_counts_only_while_they_are_missing
 ) -> None:
     """Of 36 labels expected in the last three hours 1.5 standard errors, nine, must be missing."""
     spans = sums(10, lately / 4), sums(40, lately), sums(400, 180)
-    assert labels_suspect(spans, Spread(0.02, 0.1)).tolist() == [is_suspect]
+    assert labels_suspect(spans, Dispersion(0.02, 0.1)).tolist() == [is_suspect]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_third_of_few_labels_is_missing_only_if_that_explains_as_good_as_all_o
     requests: int, worth: float, is_suspect: bool
 ) -> None:
     lately, nothing = sums(requests, 0.6 * requests, worth), sums(1, 1)
-    assert labels_suspect((nothing, lately, nothing), Spread(0.02, 0.1)).tolist() == [is_suspect]
+    assert labels_suspect((nothing, lately, nothing), Dispersion(0.02, 0.1)).tolist() == [is_suspect]
 
 
 def test_a_night_in_which_some_labels_are_lost_is_told_before_anybody_is_paged() -> None:
@@ -139,13 +139,13 @@ def fall(worth: float, lacking: tuple[float, ...], requests: float = 400) -> Flo
 def test_labels_explain_a_fall_if_they_are_missing_everywhere_and_are_worth_what_they_were(
     worth: float, lacking: tuple[float, ...], unit: int, is_explained: bool
 ) -> None:
-    assert labels_explain(fall(worth, lacking), unit, Spread(0.02, 0.1)) is is_explained
+    assert labels_explain(fall(worth, lacking), unit, Dispersion(0.02, 0.1)) is is_explained
 
 
 def test_labels_that_are_in_no_measure_explain_no_fall() -> None:
     unseen = fall(1.0, (0.8, 0.8))
     unseen[JUDGED] = unseen[LABELLED]
-    assert not labels_explain(unseen, 0, Spread(0.02, 0.1))
+    assert not labels_explain(unseen, 0, Dispersion(0.02, 0.1))
 
 
 @pytest.mark.parametrize("hours", [30, 36])

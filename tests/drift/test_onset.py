@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitor.drift.levels import Day
+from monitor.drift.levels import DaySums
 from monitor.drift.noise import Noise
 from monitor.drift.onset import change_point, roughly, with_days_before
 from monitor.drift.series import DAY, HOUR, Floats, Hours
@@ -104,7 +104,7 @@ def test_of_a_decay_it_is_told_that_it_may_have_begun_days_before(seed: int) -> 
 def before(moved: list[float], effect: float, first: float = 4.5) -> float:
     """Day with which the fall of a unit may have begun, whose whole days 0, 1, ... were as much off."""
     sums = [np.array([[5e2 * (1 + m)], [5e2], [3.5e2], [0], [0], [1e3], [0], [1e3]]) for m in moved]
-    days = [Day(number, of_day, np.zeros(5)) for number, of_day in enumerate(sums)]
+    days = [DaySums(number, of_day, np.zeros(5)) for number, of_day in enumerate(sums)]
     one = np.full(2, 1e-6)
     noise = Noise(*[one] * 8)
     found = with_days_before(np.full(2, round(first * DAY)), np.full(2, effect), days, np.ones(1), noise, 24)

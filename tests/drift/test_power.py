@@ -10,12 +10,12 @@ import pytest
 from monitor.drift.judge import judge
 from monitor.drift.power import smallest_drops
 from monitor.drift.series import DAY, HOUR, Hours
-from monitor.drift.settings import Settings
+from monitor.drift.settings import DriftSettings
 from tests.support.drift import START, Ranking, known
 
 
 def overall(peak: float, noise: float = 0.005, budget: float = 1.0) -> float:
-    settings = Settings(budget=budget)
+    settings = DriftSettings(budget=budget)
     found = smallest_drops(settings, known(Ranking.of(29, peak=peak, noise=noise).draw(), settings))[""]
     assert found is not None
     return found
@@ -36,12 +36,12 @@ def test_a_smaller_budget_of_false_alarms_hides_more() -> None:
 
 
 def test_a_slice_shows_less_than_overall() -> None:
-    found = smallest_drops(Settings(), known(Ranking.of(29, slices=4).draw()))
+    found = smallest_drops(DriftSettings(), known(Ranking.of(29, slices=4).draw()))
     assert all(found[f"slice {i}"] > found[""] for i in range(4))
 
 
 def test_without_a_baseline_nothing_is_promised() -> None:
-    assert set(smallest_drops(Settings(), known(Ranking.of(9).draw())).values()) == {None}
+    assert set(smallest_drops(DriftSettings(), known(Ranking.of(9).draw())).values()) == {None}
 
 
 def all_ones(seed: int, drop: float) -> Hours:
@@ -58,14 +58,14 @@ def all_ones(seed: int, drop: float) -> Hours:
 
 
 def test_where_all_values_are_one_more_requests_show_smaller_drops_too_and_they_are_found() -> None:
-    found = smallest_drops(Settings(), known(all_ones(0, 0.0).rows(0, 30 * 24)))
+    found = smallest_drops(DriftSettings(), known(all_ones(0, 0.0).rows(0, 30 * 24)))
     drops = [found[unit] or 1.0 for unit in ("", "most", "some", "few")]
     assert drops == sorted(drops)
     for unit, drop in zip(("", "most", "some", "few"), drops, strict=True):
         for times, least, most in ((0.5, 0, 1), (1.25, 3, 6)):
             hits = 0
             for seed in range(6):
-                verdicts, _ = judge(Settings(), None, all_ones(seed, times * drop))
+                verdicts, _ = judge(DriftSettings(), None, all_ones(seed, times * drop))
                 inside = [v for v in verdicts if START + 30 * DAY < v.end <= START + 31 * DAY]
                 hits += any(alarm.unit == unit for v in inside for alarm in v.alarms)
             assert least <= hits <= most, (unit, times)
@@ -75,7 +75,7 @@ def test_where_all_values_are_one_more_requests_show_smaller_drops_too_and_they_
 def promise(seed: int) -> tuple[Ranking, float]:
     """A monitor, and the smallest drop that is promised to be seen of it after 30 days."""
     ranking = Ranking.of(32, slices=1, peak=300, seed=seed)
-    promised = smallest_drops(Settings(), known(ranking.draw(seed).rows(0, 30 * 24)))[""]
+    promised = smallest_drops(DriftSettings(), known(ranking.draw(seed).rows(0, 30 * 24)))[""]
     assert promised is not None
     return ranking, promised
 
@@ -85,6 +85,6 @@ def test_what_it_promises_is_found_in_half_of_the_cases_or_more(times: float, le
     found = 0
     for seed in range(12):
         ranking, promised = promise(seed)
-        verdicts, _ = judge(Settings(), None, ranking.since(30, mean=1 - times * promised).draw(seed))
+        verdicts, _ = judge(DriftSettings(), None, ranking.since(30, mean=1 - times * promised).draw(seed))
         found += any(v.is_degraded for v in verdicts if START + 30 * DAY < v.end <= START + 31 * DAY)
     assert least <= found <= most

@@ -7,7 +7,7 @@ import pytest
 
 from monitor.drift import sudden, wander
 from monitor.drift.series import DAY, HOUR, Floats
-from monitor.drift.sudden import AGAINST, INFORMATION, STARTS, Course, Foretold, follow
+from monitor.drift.sudden import AGAINST, INFORMATION, STARTS, FallFilter, Forecast, follow
 
 ONE = np.ones(1, bool)
 
@@ -22,15 +22,15 @@ def wandering(rng: np.random.Generator, steps: int, persistence: float, deviatio
     return found
 
 
-def foretold(moved: Floats, sampling: float, persistence: float = 0.9, deviation: float = 0.01) -> Foretold:
+def foretold(moved: Floats, sampling: float, persistence: float = 0.9, deviation: float = 0.01) -> Forecast:
     units = moved.shape[1]
-    return Foretold(np.full(units, persistence), np.full(units, deviation**2), moved, np.full(moved.shape, sampling**2))
+    return Forecast(np.full(units, persistence), np.full(units, deviation**2), moved, np.full(moved.shape, sampling**2))
 
 
-def courses(seen: Foretold, length: int = HOUR) -> list[Course]:
+def courses(seen: Forecast, length: int = HOUR) -> list[FallFilter]:
     """After each step."""
     count = seen.moved.shape[1]
-    course, found = Course.empty(count, 0), []
+    course, found = FallFilter.empty(count, 0), []
     for row in range(len(seen.moved)):
         course = follow(course, seen, row, np.ones(count, bool), (row + 1) * length, length)
         found.append(course)
@@ -46,7 +46,7 @@ def test_the_sums_are_those_of_the_whole_covariance(monkeypatch: pytest.MonkeyPa
     moved = wandering(rng, steps, persistence, deviation) + rng.normal(size=(steps, 1)) * chance[:, None]
     apart = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
     exact = np.linalg.inv(deviation**2 * persistence**apart + np.diag(chance**2))
-    seen = Foretold(np.array([persistence]), np.array([deviation**2]), moved, chance[:, None] ** 2)
+    seen = Forecast(np.array([persistence]), np.array([deviation**2]), moved, chance[:, None] ** 2)
     last = courses(seen)[-1]
     for start in range(steps):
         fallen = (np.arange(steps) >= start) * 1.0
@@ -100,7 +100,7 @@ def test_what_was_long_ago_says_nothing_of_now() -> None:
     seen = foretold(np.full((30, 1), 0.1), 0.01)
     known = courses(seen)[-1]
     later = follow(known, seen, 0, ONE, known.until + 30 * DAY, HOUR)
-    fresh = follow(Course.empty(1, 0), seen, 0, ONE, HOUR, HOUR)
+    fresh = follow(FallFilter.empty(1, 0), seen, 0, ONE, HOUR, HOUR)
     assert later.deviation == pytest.approx(fresh.deviation)
     assert later.certainty == pytest.approx(fresh.certainty)
 

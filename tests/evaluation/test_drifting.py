@@ -14,7 +14,7 @@ from monitor.conditions.rules import Floor, Rule
 from monitor.conditions.verdict_conditions import DEGRADED
 from monitor.conditions.verdict_hours import hours
 from monitor.drift.series import DAY, HOUR
-from monitor.drift.settings import Settings
+from monitor.drift.settings import DriftSettings
 from monitor.evaluation.checkpoint import settings_of
 from monitor.evaluation.retraining import due
 from monitor.messages.notification import Notification, notification
@@ -178,7 +178,7 @@ def test_verdicts_of_another_version_are_found_anew(bench: Bench) -> None:
     with bench.store.writing() as connection:
         connection.execute(drift_states.update().values(state='{"version": 1, "state": {}}', identity="another"))
     bench.live(past, 19 * 24)
-    settings = Settings(counts_unlabelled=bench.monitor.has_events)
+    settings = DriftSettings(counts_unlabelled=bench.monitor.has_events)
     assert bench.store.verdicts.between("search", 0, day(20)) == verdicts(past, settings)
 
 

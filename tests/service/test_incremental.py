@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.conditions.rules import Baseline, Drop, Rule
-from monitor.drift.state import State
+from monitor.drift.state import DriftState
 from monitor.errors import LeaseLost
 from monitor.measures.measure import parse
 from monitor.series.partials import NUM, Partials
@@ -383,15 +383,15 @@ def test_histories_of_no_buckets_are_empty(store: Store) -> None:
 def test_what_verdicts_have_come_to_is_read_again_only_when_it_changed(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parsed, from_json, other = list[int](), State.from_json, Store(daemon.store.url)
+    parsed, from_json, other = list[int](), DriftState.from_json, Store(daemon.store.url)
 
-    def counted(plain: dict[str, Any]) -> State:
+    def counted(plain: dict[str, Any]) -> DriftState:
         parsed.append(1)
         return from_json(plain)
 
     for _ in range(10):
         an_hour_later(daemon)
-    monkeypatch.setattr(State, "from_json", counted)
+    monkeypatch.setattr(DriftState, "from_json", counted)
     daemon.runner.run()
     parsed.clear()
     daemon.runner.run()

@@ -7,7 +7,7 @@ import pytest
 
 from monitor.conditions.rules import Floor, Rule
 from monitor.drift.series import HOUR
-from monitor.drift.verdicts import Drawn
+from monitor.drift.verdicts import VerdictPoint
 from monitor.page.pages import render
 from monitor.service.history import SPAN, VerdictHistory, VerdictPeriod, extend_verdicts
 from tests.support.bench import Bench
@@ -18,9 +18,9 @@ from tests.support.pages import START, PageSource, fell, fill, shown, watched
 EVERY = 4 * HOUR
 
 
-def said(row: int, kind: str = "healthy", mix: float | None = None) -> Drawn:
+def said(row: int, kind: str = "healthy", mix: float | None = None) -> VerdictPoint:
     """The verdict on the step that ends `row` hours after the beginning."""
-    return Drawn(row * HOUR, kind, 0.5 + row / 1000, 0.6, mix)
+    return VerdictPoint(row * HOUR, kind, 0.5 + row / 1000, 0.6, mix)
 
 
 PAST = [

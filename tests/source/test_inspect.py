@@ -14,7 +14,7 @@ import sqlalchemy as sa
 import yaml
 
 from monitor.causes.traced import Inspection
-from monitor.causes.working import Working, work_out
+from monitor.causes.working import Derivation, work_out
 from monitor.cli import run
 from monitor.config import load
 from monitor.database_url import parse_url
@@ -411,7 +411,7 @@ def test_random_requests_have_the_values_and_refusals_that_a_read_of_their_bucke
     database.close()
 
 
-def assert_works_out(working: Working) -> None:
+def assert_works_out(working: Derivation) -> None:
     total = sum(t.product for t in working.terms)
     assert total == pytest.approx(working.numerator, rel=1e-12)
     if working.value is not None:

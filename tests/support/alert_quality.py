@@ -14,7 +14,7 @@ import numpy as np
 
 from monitor.drift.judge import judge
 from monitor.drift.series import DAY, HOUR, Hours
-from monitor.drift.settings import Settings
+from monitor.drift.settings import DriftSettings
 from monitor.drift.verdicts import Verdict
 
 FOLDER = "alert_quality"
@@ -43,7 +43,7 @@ def hours(history: Mapping[str, Any]) -> Hours:
 
 def verdicts(history: Mapping[str, Any]) -> list[Verdict]:
     """What the product says of each hour, all slices and overall on one budget."""
-    return judge(Settings(), None, hours(history))[0]
+    return judge(DriftSettings(), None, hours(history))[0]
 
 
 def detect(history: Mapping[str, Any]) -> dict[str, np.ndarray]:

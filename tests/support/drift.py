@@ -9,8 +9,8 @@ import numpy as np
 
 from monitor.drift.judge import judge
 from monitor.drift.series import DAY, HOUR, Floats, Hours
-from monitor.drift.settings import Settings
-from monitor.drift.state import State
+from monitor.drift.settings import DriftSettings
+from monitor.drift.state import DriftState
 from monitor.drift.verdicts import Verdict
 
 START = 19_000 * DAY
@@ -101,14 +101,14 @@ def day(number: float) -> int:
     return START + round(number * DAY)
 
 
-def verdicts(hours: Hours, settings: Settings | None = None) -> list[Verdict]:
+def verdicts(hours: Hours, settings: DriftSettings | None = None) -> list[Verdict]:
     """Of all steps."""
-    return judge(settings or Settings(), None, hours)[0]
+    return judge(settings or DriftSettings(), None, hours)[0]
 
 
-def known(hours: Hours, settings: Settings | None = None) -> State:
+def known(hours: Hours, settings: DriftSettings | None = None) -> DriftState:
     """The state after all steps."""
-    state = judge(settings or Settings(), None, hours)[1]
+    state = judge(settings or DriftSettings(), None, hours)[1]
     assert state is not None
     return state
 

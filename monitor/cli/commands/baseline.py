@@ -164,7 +164,7 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
     from monitor.conditions.verdict_hours import step_of
     from monitor.drift.beginning import SETTLING_DAYS
     from monitor.drift.series import DAY
-    from monitor.drift.settings import Settings
+    from monitor.drift.settings import DriftSettings
     from monitor.evaluation.baseline_status import drift_of
     from monitor.store.verdicts import BaselineReset
 
@@ -183,7 +183,7 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
     if standing is None or standing.state is None or standing.state.baseline is None:
         return (
             f"{monitor.name}: it has no baseline yet; what there is to know of its level is learnt from {utc(at)} on, "
-            f"and verdicts come when {Settings.least_reference // DAY} days of it are known"
+            f"and verdicts come when {DriftSettings.least_reference // DAY} days of it are known"
         )
     known_at = -(-at // DAY) * DAY + SETTLING_DAYS * DAY
     return (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.causes.traced import Inspection
-from monitor.causes.working import Working, work_out
+from monitor.causes.working import Derivation, work_out
 from monitor.cli.common import Instant, command, config_option, format_option, load_config, pick_monitors
 from monitor.cli.common import stored as open_store
 from monitor.cli.inspect_page import Page, Stored, document, show
@@ -85,7 +85,7 @@ def _measures(monitor: Monitor, texts: tuple[str, ...]) -> list[Measure]:
     return found or list(monitor.measures)
 
 
-def _work_out(measure: Measure, seen: Inspection) -> Working:
+def _work_out(measure: Measure, seen: Inspection) -> Derivation:
     try:
         return work_out(measure, seen)
     except ValueError as error:

@@ -26,7 +26,7 @@ from monitor.messages.words import lasting, utc
 from monitor.types import Monitor, Slice
 
 if TYPE_CHECKING:
-    from monitor.causes.sample import Sample
+    from monitor.causes.sample import RequestSample
     from monitor.config import Config
     from monitor.store import Store
 
@@ -160,7 +160,7 @@ def _stored(
     spoilt = [*unsound(monitor, begin, span[0], store), *bad]
     history = store.history(monitor.definition(measure), begin, span[1]).without(spoilt, step_of(monitor.bucket))
     traffic = store.history(monitor.traffic, begin, span[1])
-    found = d.versions(d.Stored(fell, history, traffic, monitor.bucket), dimension.dimension)
+    found = d.versions(d.StoredPartials(fell, history, traffic, monitor.bucket), dimension.dimension)
     return [{n: v for n, v in one.items() if n not in ("before", "requests_before")} for one in found]
 
 
@@ -172,9 +172,9 @@ def _read(
     span: tuple[int, int],
     bad: Mapping[int, str],
     store: Store,
-) -> tuple[Sample, int | None]:
+) -> tuple[RequestSample, int | None]:
     """(requests of the period, how many are stored). Raises SourceError, InputError if there are none."""
-    from monitor.causes.sample import Wanted
+    from monitor.causes.sample import SampleQuery
     from monitor.service.diagnosing import QUERY, VERSION, detailed, read_sample, stock
     from monitor.source.engine import Database
     from monitor.source.pull import Pull
@@ -187,7 +187,7 @@ def _read(
     slices = set() if by is None else store.known_slices(monitor.name).get(by.dimension, set())
     step = step_of(monitor.bucket)
     without = frozenset(end - step for end in bad)
-    wanted = Wanted(measure, query, VERSION, by, frozenset(slices), left_out=without, step=step)
+    wanted = SampleQuery(measure, query, VERSION, by, frozenset(slices), left_out=without, step=step)
     source = config.source(monitor.source)
     database = Database(source.name, source.url, source.statement_timeout)
     steps = read_sample(Pull(detailed(monitor), database), wanted, span, monitor.bucket, known, MOST)
@@ -195,7 +195,7 @@ def _read(
         while True:
             next(steps)
     except StopIteration as ended:
-        sample: Sample = ended.value
+        sample: RequestSample = ended.value
     finally:
         database.close()
     if not len(sample):
@@ -210,7 +210,7 @@ def _nothing(monitor: Monitor, span: tuple[int, int], requests: int | None) -> s
     return f"{where}; take another --from and --to"
 
 
-def _newer_against_older(monitor: Monitor, sample: Sample, store: Store) -> Sequence[str]:
+def _newer_against_older(monitor: Monitor, sample: RequestSample, store: Store) -> Sequence[str]:
     """The two busiest versions, that first which is first seen in the store; one, where one served."""
     from monitor.causes.versions import in_order, names
     from monitor.service.diagnosing import first_served
@@ -220,7 +220,7 @@ def _newer_against_older(monitor: Monitor, sample: Sample, store: Store) -> Sequ
 
 
 def _compare(
-    monitor: Monitor, sample: Sample, two: Sequence[str], by: Slice | None, of: int | None
+    monitor: Monitor, sample: RequestSample, two: Sequence[str], by: Slice | None, of: int | None
 ) -> dict[str, Any] | None:
     from monitor.causes.versions import compare, names
 
@@ -238,7 +238,7 @@ def _compare(
     return (found if is_whole else found.served({}, monitor.bucket)).plain()
 
 
-def _slices(monitor: Monitor, sample: Sample, two: Sequence[str]) -> list[dict[str, Any]]:
+def _slices(monitor: Monitor, sample: RequestSample, two: Sequence[str]) -> list[dict[str, Any]]:
     from monitor.causes.versions import by_place
 
     found = by_place(sample, two[0], two[1], monitor.bucket)
