@@ -25,7 +25,7 @@ from monitor.drift.series import DAY, GAP, Floats, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState, RecentSteps
 from monitor.drift.steps import follow, least_decay
-from monitor.drift.tolerance import Misses
+from monitor.drift.tolerance import ForecastErrors
 from monitor.drift.verdicts import AlarmChange, Verdict
 
 MOST_OF_REFERENCE = 2
@@ -68,8 +68,8 @@ def judge(settings: DriftSettings, state: DriftState | None, hours: Hours) -> tu
 
 
 def _ready(
-    settings: Settings, was: State | None, slices: tuple[str, ...], start: int
-) -> tuple[State, tuple[AlarmChange, ...]]:
+    settings: DriftSettings, was: DriftState | None, slices: tuple[str, ...], start: int
+) -> tuple[DriftState, tuple[AlarmChange, ...]]:
     """The state before a block that begins at `start`, and the alarms that went with what they rested on."""
     if was is None:
         return DriftState.begin(settings, start, slices), ()
@@ -91,7 +91,7 @@ def _ready(
     return after, _withdrawn(state, after)
 
 
-def _withdrawn(before: State, after: State) -> tuple[AlarmChange, ...]:
+def _withdrawn(before: DriftState, after: DriftState) -> tuple[AlarmChange, ...]:
     """The alarms that are open no more, as what they rested on is gone."""
     names = ("", *before.slices)
     return tuple(

@@ -16,9 +16,9 @@ from monitor.drift.levels import QUALITY, REQUESTS
 from monitor.drift.mix import weight_of
 from monitor.drift.noise import units
 from monitor.drift.series import DAY, Bools, Floats, Hours, all_of, ratio, some
-from monitor.drift.settings import Settings
-from monitor.drift.state import Mix, Recent, State
-from monitor.drift.troubles import Troubles
+from monitor.drift.settings import DriftSettings
+from monitor.drift.state import DriftState, MixEffect, RecentSteps
+from monitor.drift.troubles import FaultTracker
 from monitor.drift.verdicts import SLICE_KINDS, Alarm, AlarmChange, Kind, Verdict
 
 LEAST_OF_DAY = 10
@@ -199,7 +199,7 @@ class _Going:
             self._mix = MixEffect(over, under, abs(over) > least * under)
             self._is_shifted |= self._mix.is_shifted
 
-    def _changes(self, row: int, before: Standing, gone: tuple[int, ...]) -> tuple[AlarmChange, ...]:
+    def _changes(self, row: int, before: AlarmStates, gone: tuple[int, ...]) -> tuple[AlarmChange, ...]:
         """The alarms that opened or closed; of those that closed, `gone` had nothing left to be about."""
         now = self._standing
         moved = before.opened_at != now.opened_at

@@ -9,7 +9,6 @@ from markupsafe import Markup
 
 from monitor.conditions.verdict_hours import judged
 from monitor.conditions.verdict_words import NAMES
-from monitor.drift.verdicts import VerdictPoint
 from monitor.messages.words import lasting
 from monitor.page.chart import Line, Plot, ShadedPeriod, plot
 from monitor.page.words import caption, change, number, utc
@@ -62,12 +61,12 @@ def _thinning(trail: VerdictHistory, most: int) -> int:
     return max(1, -(-len(trail.drawn) // most))
 
 
-def _thinned(trail: VerdictHistory, most: int) -> list[Drawn]:
+def _thinned(trail: VerdictHistory, most: int) -> list[VerdictPoint]:
     every = trail.step * _thinning(trail, most)
     return [p for p in trail.drawn[:-1] if p.end % every == 0] + list(trail.drawn[-1:])
 
 
-def _summary(trail: VerdictHistory, last: Drawn) -> str:
+def _summary(trail: VerdictHistory, last: VerdictPoint) -> str:
     against = "" if last.expected is None else f", {number(last.expected)} expected of the same hours at the same mix"
     troubles, mixes = len(trail.troubles), len(trail.mixes)
     said = [

@@ -250,7 +250,7 @@ def stored_part(
 
 def _stored(
     monitor: Monitor, fell: d.Subject, store: Store, verdict: Verdict | None, unsaved: UnsavedEvaluation = NOTHING
-) -> d.Stored:
+) -> d.StoredPartials:
     begin = min([fell.window[0], *(since for since, _ in fell.before)]) - REACH
     definition, end = monitor.definition(fell.measure), fell.window[1]
     traffic, spoilt = (

@@ -15,7 +15,7 @@ import numpy as np
 from monitor.conditions.rules import COVERAGE, Drop, Rule
 from monitor.conditions.thresholds import View, evaluate, merged
 from monitor.conditions.verdict_hours import step_of
-from monitor.drift.verdicts import DATA_KINDS, Drawn, first_whole
+from monitor.drift.verdicts import DATA_KINDS, VerdictPoint, first_whole
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
 from monitor.series.intervals import DAY, REACH
@@ -348,22 +348,22 @@ class VerdictHistory:
 
     width: int
     step: int
-    points: tuple[Drawn, ...] = ()
+    points: tuple[VerdictPoint, ...] = ()
     troubles: tuple[VerdictPeriod, ...] = ()
     mixes: tuple[VerdictPeriod, ...] = ()
 
     @property
-    def drawn(self) -> tuple[Drawn, ...]:
+    def drawn(self) -> tuple[VerdictPoint, ...]:
         """The points from the first on that has the value of a day; of less than one where there is no more yet."""
         ends, observed = [p.end for p in self.points], [p.observed for p in self.points]
         return self.points[first_whole(ends, observed, self.width) :]
 
     @property
-    def newest(self) -> Drawn | None:
+    def newest(self) -> VerdictPoint | None:
         """The newest verdict."""
         return self.points[-1] if self.points else None
 
-    def onward(self, found: Sequence[Drawn], oldest: int) -> VerdictHistory:
+    def onward(self, found: Sequence[VerdictPoint], oldest: int) -> VerdictHistory:
         """With further verdicts, and without what ended by `oldest`, seconds."""
         every = [*self.points[-1:], *found]
         points = [*self.points[:-1], *(p for p in every[:-1] if p.end % self.step == 0), *every[-1:]]
@@ -395,7 +395,9 @@ def extend_verdicts(monitor: Monitor, store: Store, now: float, former: VerdictH
     return trail.onward(store.verdicts.drawn(monitor.name, known, int(now)), oldest)
 
 
-def _periods(found: Iterable[Drawn], width: int, said: Callable[[Drawn], str | None]) -> list[VerdictPeriod]:
+def _periods(
+    found: Iterable[VerdictPoint], width: int, said: Callable[[VerdictPoint], str | None]
+) -> list[VerdictPeriod]:
     """Where verdicts, oldest first, say something; what follows at once and says the same is one."""
     spells: list[VerdictPeriod] = []
     for kind, run in groupby(found, said):

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from monitor.service.history.series import MOST_POINTS, SPAN, grid_step
+
 from monitor.conditions.verdict_hours import step_of
 from monitor.drift.verdicts import DATA_KINDS, VerdictPoint, first_whole
-from monitor.service.history.series import MOST_POINTS, SPAN, grid_step
 from monitor.store import Store
 from monitor.types import Monitor
 
