@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from monitor.conditions.verdict_hours import judged
 from monitor.conditions.verdict_words import NAMES
+from monitor.drift.verdicts import VerdictPoint
 from monitor.messages.words import lasting
 from monitor.page.chart import Line, Plot, ShadedPeriod, plot
 from monitor.page.words import caption, change, number, utc
