@@ -64,6 +64,26 @@ def format_option(*formats: str) -> Callable[[Any], Any]:
     return click.option("--format", "style", type=click.Choice(formats), default=formats[0], show_default=True)
 
 
+def rendered(*formats: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Print what a command returns, by `render` in the format of --format. Its `exit_code` is the command's."""
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        @format_option(*formats)
+        @wraps(function)
+        def run(*args: Any, style: str, **kwargs: Any) -> int:
+            from monitor.cli.render import render
+
+            found = function(*args, **kwargs)
+            if text := render(found, style):
+                click.echo(text)
+            return int(getattr(found, "exit_code", 0))
+
+        made: Callable[..., Any] = run
+        return made
+
+    return wrap
+
+
 INTERRUPT_EVERY = 0.2
 """Seconds between attempts to end what is being read."""
 

@@ -1,37 +1,141 @@
-"""Plain tables for people, and small words that several of them use."""
+"""One renderer: what a command found, a dataclass, as text or as JSON. A field says once how it is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields, is_dataclass
+from math import isfinite
+from typing import Any, TypeVar, dataclass_transform
 
-Row = Sequence[str]
+DASH = "–"
+T = TypeVar("T")
 
 
-def table(head: Row, rows: Sequence[Row], left: Sequence[int] = (0,)) -> list[str]:
+def column(title: str, show: Callable[[Any], str] = str, left: bool = False, json: bool = True) -> Any:
+    """A dataclass's field that is a column of a table; without `json` of the table alone."""
+    return field(metadata={"title": title, "show": show, "left": left, "json": json})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(column, field))
+def record(made: type[T]) -> type[T]:
+    """A frozen dataclass, some of whose fields are columns."""
+    return dataclass(frozen=True)(made)
+
+
+def render(found: Any, style: str) -> str:
+    """A dataclass, or some of them, as `json`, `csv` or text for people."""
+    import json
+
+    if style == "json":
+        return json.dumps(plain(found), indent=2)
+    return _csv(found) if style == "csv" else "\n".join(lines(found))
+
+
+def plain(value: Any) -> Any:
+    """As JSON data: fields by their names, null for what is no finite number."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if value is None or isinstance(value, int | str):
+        return value
+    if isinstance(value, Mapping):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, Iterable):
+        return [plain(one) for one in value]
+    if is_dataclass(value) and not hasattr(value, "kernel"):  # a measure is its text
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value) if f.metadata.get("json", True)}
+    return str(value)
+
+
+def lines(found: Any) -> Iterator[str]:
+    """For people: by its own method `lines`; else a line a field, and a table of fields that hold dataclasses."""
+    if hasattr(found, "lines"):
+        yield from found.lines()
+    elif isinstance(found, Sequence):
+        if found and _columns(found[0]):
+            yield from rows(found)
+        else:
+            yield from (line for one in found for line in lines(one))
+    else:
+        for f in fields(found):
+            value = getattr(found, f.name)
+            is_nested = is_dataclass(value) or (isinstance(value, Sequence) and not isinstance(value, str))
+            yield from lines(value) if is_nested else (f"{f.metadata.get('title', f.name)}: {_shown(f, found)}",)
+
+
+def rows(found: Sequence[Any], indent: str = "") -> list[str]:
+    """The lines of a table of dataclasses; none without any."""
+    if not found:
+        return []
+    columns = _columns(found[0])
+    head = [f.metadata["title"] for f in columns]
+    left = [i for i, f in enumerate(columns) if f.metadata["left"]]
+    return [indent + line for line in table(head, [[_shown(f, one) for f in columns] for one in found], left)]
+
+
+def _columns(one: Any) -> list[Field[Any]]:
+    return [f for f in fields(one) if "title" in f.metadata] if is_dataclass(one) else []
+
+
+def _shown(f: Field[Any], one: Any) -> str:
+    show: Callable[[Any], str] = f.metadata.get("show", str)
+    return show(getattr(one, f.name))
+
+
+def _csv(found: Sequence[Any]) -> str:
+    import csv
+    import io
+
+    text, names = io.StringIO(), [f.name for f in fields(found[0])] if found else []
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([names, *([getattr(one, name) for name in names] for one in found)])
+    return text.getvalue().rstrip("\n")
+
+
+def table(head: Sequence[str], body: Iterable[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
     """Lines of a table in columns of equal width; those numbered in `left` are text, the others numbers.
 
     >>> table(("slice", "drop"), [("overall", "3 %")])
     ['slice    drop', 'overall   3 %']
     """
-    every = [tuple(head), *map(tuple, rows)]
+    every = [tuple(head), *map(tuple, body)]
     widths = [max(len(row[i]) for row in every) for i in range(len(head))]
 
-    def cell(text: str, column: int) -> str:
-        return text.ljust(widths[column]) if column in left else text.rjust(widths[column])
+    def cell(text: str, number: int) -> str:
+        return text.ljust(widths[number]) if number in left else text.rjust(widths[number])
 
     return ["  ".join(cell(text, i) for i, text in enumerate(row)).rstrip() for row in every]
 
 
-def percent(share: float | None, digits: int = 1) -> str:
-    """`3.1 %`; a dash where there is nothing known."""
-    return "–" if share is None else f"{100 * share:.{digits}f} %"
+def table_of(columns: Mapping[str, Callable[[Any], str]], body: Iterable[Any], left: Sequence[int] = (0,)) -> list[str]:
+    """Lines of a table with a column for each title, whose function shows a row there."""
+    return table(list(columns), [[show(row) for show in columns.values()] for row in body], left)
+
+
+def percent(share: float | None) -> str:
+    """`3.1 %`; a dash where nothing is known."""
+    return DASH if share is None else f"{100 * share:.1f} %"
+
+
+def change(share: float | None) -> str:
+    """`-3.1 %`; a dash where nothing is known."""
+    return DASH if share is None else f"{100 * share:+.1f} %"
 
 
 def number(value: float | None) -> str:
-    """`0.7312`; a dash where there is nothing known."""
-    return "–" if value is None else f"{value:.4f}"
+    """`0.7312`; a dash where nothing is known."""
+    return DASH if value is None else f"{value:.4f}"
+
+
+def signed(value: float | None) -> str:
+    """`+0.0312`; a dash where nothing is known."""
+    return DASH if value is None else f"{value:+.4f}"
 
 
 def count(value: float | None) -> str:
-    """`12,345`; a dash where there is nothing known."""
-    return "–" if value is None else f"{value:,.0f}"
+    """`12,345`; a dash where nothing is known."""
+    return DASH if value is None else f"{value:,.0f}"
+
+
+def interval(lower: float | None, upper: float | None) -> str:
+    """`0.7000 – 0.7500`; a dash where there is none."""
+    return DASH if lower is None else f"{number(lower)} – {number(upper)}"

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from monitor.causes import diagnosis as d
 from monitor.causes.losses import query_id
-from monitor.cli.explain_incident_page import Told, lines
+from monitor.cli.incident_report import Told, lines
 from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.demo.shop import Shop, Story, create_schema
 from monitor.drift.verdicts import SliceLabelLoss

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from monitor.causes import diagnosis as d
-from monitor.cli.explain_incident_page import _slices
+from monitor.cli.incident_report import _slices
 from monitor.conditions.findings import Finding
 from monitor.drift.diagnosis import split
 from monitor.drift.verdicts import Alarm, Verdict

@@ -12,7 +12,7 @@ from monitor.causes.losses import losses
 from monitor.causes.sample import RequestSample
 from monitor.causes.version_mix import apart, shares_of
 from monitor.causes.versions import compare
-from monitor.cli.explain_incident_versions import compared
+from monitor.cli.version_report import compared
 from monitor.conditions.verdict_versions import served_until, weak
 from monitor.conditions.version_words import weak_version
 from monitor.drift.series import DAY, HOUR, WEEK

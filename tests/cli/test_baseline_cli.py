@@ -101,7 +101,7 @@ def test_it_is_shown_what_the_baseline_was_fitted_on(bench: Bench, capsys: pytes
     assert re.search(r"fitted on 2022-01-08 00:00 UTC to 2022-02-05 00:00 UTC: 28 days, \d{3},\d{3} requests", shown)
     assert re.search(r"device=slice 1 +[\d,]+ +0\.5\d+ +[+-]\d\.\d %", shown)
     assert "still lacks" not in shown
-    assert "begun anew" not in shown
+    assert "started again" not in shown
 
 
 def test_what_it_lacks_is_said(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +187,7 @@ def test_after_an_acknowledged_change_the_alarm_goes_and_nothing_pages_until_the
     assert bench.notices == ["firing", "withdrawn"]
     assert set(bench.kinds) == {"healthy"}
     assert bench.run("baseline", "show", "search") == 0
-    assert re.search(r"begun anew at 2022-02-0\d \d\d:00 UTC by ada: fewer adverts", capsys.readouterr().out)
+    assert re.search(r"started again at 2022-02-0\d \d\d:00 UTC by ada: fewer adverts", capsys.readouterr().out)
 
 
 def test_broken_data_or_what_is_over_are_no_new_level(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

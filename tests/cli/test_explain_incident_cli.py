@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from monitor import cli
-from monitor.cli.explain_incident_versions import compared
+from monitor.cli.version_report import compared
 from monitor.demo.shop import Shop, Story, create_schema
 from tests.cli.test_incidents_cli import CONFIG
 
@@ -69,7 +69,7 @@ def name(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def explained(folder: Path, name: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert run(folder, "explain-incident", name, *arguments) == 0
+    assert run(folder, "explain-incident", name, "--full", *arguments) == 0
     return capsys.readouterr().out
 
 
@@ -197,6 +197,27 @@ def test_a_terminal_obeys_nothing_that_a_database_says(
     said = explained(folder, name, capsys)
     assert "mo\\u001b[2Jbile" in said
     assert "\x1b" not in said
+
+
+def test_it_begins_with_five_lines_then_what_happened_then_tables(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folder, "explain-incident", name, "--capture") == 0
+    said = capsys.readouterr().out
+    what, since, where, first, more, nothing, steps = said.splitlines()[:7]
+    assert re.match(r"What:   shop: ndcg@10.* fell from 0\.\d{3} to 0\.\d{3} \(95 %: .*; \d+ requests\)", what)
+    assert re.match(r"Since:  .*2026-02-1\d .*; fired at 2026-02-\d\d \d\d:00 UTC; still open$", since)
+    assert re.match(r"Where:  device=mobile 0\.\d{4} -> 0\.\d{4} \(\d\d\.\d % of requests\)", where)
+    assert first.startswith("First:  ")
+    assert more.startswith("More:   ")
+    assert (nothing, steps) == ("", "Step by step:")
+    assert "\nBy what they add to the change" in said
+    assert "Requests that lost most" not in said
+    assert "Also, at" not in said
+    assert "\n--full adds requests, queries, and each condition by itself.\n" in said
+    execute(folder, "UPDATE incidents SET state = 'resolved', closed_at = opened_at + 7200")
+    assert run(folder, "explain-incident", name) == 0
+    assert "\nFirst:  nothing to do, it is over\n" in capsys.readouterr().out
 
 
 # ---- several conditions, failures, restated data ---------------------------------------------------------------------

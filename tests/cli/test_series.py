@@ -6,7 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from monitor.cli.series_table import series_table, stored_span
+from monitor.cli.commands.series import series_table, stored_span
 from monitor.measures.measure import parse
 from monitor.series.windows import points
 from monitor.store import Store

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 import yaml
 
 from monitor.cli import run
+from monitor.cli.commands.explain_incident import hours_of
 from monitor.cli.commands.incidents import line, steps_of
-from monitor.cli.explain_incident_hours import hours_of
 from monitor.conditions.incident import MATTERS, Firing, Incident, by_matter
 from monitor.conditions.rules import Floor, Rule
 from monitor.conditions.thresholds import Change, View, follow

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from monitor.cli.commands import incidents, status
-from monitor.cli.explain_incident_hours import hour_by_hour, hours_of
-from monitor.cli.explain_incident_page import Told
-from monitor.cli.explain_incident_page import lines as explained
+from monitor.cli.commands.explain_incident import hours_of
+from monitor.cli.incident_report import Told, hour_by_hour
+from monitor.cli.incident_report import lines as explained
 from monitor.conditions.finding_words import sentence
 from monitor.drift.series import DAY, HOUR
 from monitor.messages.words import utc

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from monitor.cli.explain_incident_hours import hour_by_hour, hours_of
+from monitor.cli.commands.explain_incident import hours_of
+from monitor.cli.incident_report import hour_by_hour
 from monitor.types import Column
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day

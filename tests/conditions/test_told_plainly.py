@@ -11,7 +11,7 @@ import pytest
 from monitor.cli.commands.power import series_name
 from monitor.cli.commands.series import _readable
 from monitor.cli.commands.status import _alert
-from monitor.cli.explain_incident_page import _before, _fell
+from monitor.cli.incident_report import _before, _fell
 from monitor.conditions.findings import Beside
 from monitor.conditions.incident import Incident, Placed
 from monitor.conditions.thresholds import Change, State
@@ -50,9 +50,8 @@ def test_what_a_slice_is_called_can_neither_forge_a_line_nor_steer_a_terminal() 
 def test_the_end_of_an_incident_is_not_told_as_a_fall(state: str, closed_at: int | None, told: str) -> None:
     ended = replace(DROP, rule="degraded", verdict="degraded", end=DROP.end + HOUR)
     incident = replace(Incident("shop", 0, HOUR), state=state, closed_at=closed_at)
-    document = {"fell": replace(ended, end=DROP.end).plain(), "dimension": "", "slice": ""}
     found = StoredIncident(incident, True, (ended,))
-    said = [line for line in _fell(found, document) if line.startswith("At ")]
+    said = [line for line in _fell(found, replace(ended, end=DROP.end)) if line.startswith("At ")]
     assert told in said[0]
     assert ("too much to be chance" in said[0]) is (state == "firing")
 

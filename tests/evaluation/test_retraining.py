@@ -204,7 +204,7 @@ def test_a_request_carries_what_it_rests_on(bench: Bench) -> None:
 
 
 def test_series_are_those_that_rankmon_series_prints(bench: Bench) -> None:
-    from monitor.cli.series_table import series_table
+    from monitor.cli.commands.series import series_table
 
     found = requested(bench).evidence
     assert found is not None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from monitor.causes.diagnosis import Subject
-from monitor.cli.explain_incident_page import Told, lines
+from monitor.cli.incident_report import Told, lines
 from monitor.conditions.findings import Finding
 from monitor.drift.series import DAY, HOUR
 from monitor.measures.measure import parse

@@ -1,5 +1,6 @@
 """A command costs one file: in help, reference, table and JSON it is found without another line."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,21 @@ TOY = '''"""Count the toys of a shop. It is a test's.
 The second paragraph is in its own help.
 """
 
-import click
+from monitor.cli.common import command, rendered
+from monitor.cli.render import column, count, record
 
-from monitor.cli.common import command
+
+@record
+class Toy:
+    kind: str = column("toy", left=True)
+    number: int = column("in stock", count)
+    shelf: int
 
 
 @command
-def count_toys() -> None:
-    click.echo("3 toys")
+@rendered("table", "json", "csv")
+def count_toys() -> list[Toy]:
+    return [Toy("bear", 1200, 1), Toy("kite", 7, 2)]
 '''
 
 
@@ -36,8 +44,17 @@ def test_a_command_is_found_in_help_and_reference(capsys: pytest.CaptureFixture[
     assert run(["count-toys", "--help"]) == 0
     assert "The second paragraph is in its own help." in capsys.readouterr().out
     assert "## rankmon count-toys\n\nCount the toys of a shop. It is a test's.\n" in references.commands()
+
+
+@pytest.mark.usefixtures("toy")
+def test_what_a_command_returns_is_a_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["count-toys"]) == 0
-    assert capsys.readouterr().out == "3 toys\n"
+    assert capsys.readouterr().out == "toy   in stock\nbear     1,200\nkite         7\n"
+    assert run(["count-toys", "--format", "json"]) == 0
+    toys = json.loads(capsys.readouterr().out)
+    assert toys == [{"kind": "bear", "number": 1200, "shelf": 1}, {"kind": "kite", "number": 7, "shelf": 2}]
+    assert run(["count-toys", "--format", "csv"]) == 0
+    assert capsys.readouterr().out == "kind,number,shelf\nbear,1200,1\nkite,7,2\n"
 
 
 def test_what_is_no_file_is_no_command() -> None:

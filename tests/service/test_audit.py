@@ -312,7 +312,9 @@ def test_verify_tells_of_each_final_bucket_and_ends_with_1_only_where_ways_diffe
     assert run(["backfill", *span]) == 0
     capsys.readouterr()
     assert run(["verify", *span]) == 0
-    assert capsys.readouterr().out == "m: 10 final buckets: 10 agrees, 0 changed, 0 differs\n"
+    assert (
+        capsys.readouterr().out == "m: 10 final buckets read again: 10 agree, 0 changed in the source since, 0 differ\n"
+    )
     writer = sa.create_engine(engine.url)
     with writer.begin() as connection:
         connection.exec_driver_sql("DELETE FROM events WHERE request BETWEEN 91 AND 120")
@@ -321,7 +323,7 @@ def test_verify_tells_of_each_final_bucket_and_ends_with_1_only_where_ways_diffe
     told, counts = capsys.readouterr().out.splitlines()
     assert told.startswith("m: bucket 2026-01-01 15:00 UTC read again (pull, push-down; ")
     assert "the source was changed since, in rows or labels: " in told
-    assert counts == "m: 10 final buckets: 9 agrees, 1 changed, 0 differs"
+    assert counts == "m: 10 final buckets read again: 9 agree, 1 changed in the source since, 0 differ"
     with broken(NO_MATCH):
         assert run(["verify", *span, "--format", "json"]) == 1
     found = json.loads(capsys.readouterr().out)

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mssql, mysql, oracle, postgresql, sqlite
 
 from monitor.cli import run
-from monitor.cli.faults import key_of
+from monitor.cli.commands.check_config import key_of
 from monitor.database_url import parse_url
 from monitor.errors import SourceError, TooMany
 from monitor.measures.summable import grades, obstacle

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.cli import run
-from monitor.cli.series_table import series_table, stored_span
+from monitor.cli.commands.series import series_table, stored_span
 from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.config import load
 from monitor.errors import ConfigError, InputError, StoreError

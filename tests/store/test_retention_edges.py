@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.cli import run
-from monitor.cli.series_table import series_table
+from monitor.cli.commands.series import series_table
 from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.config import load
 from monitor.measures.measure import parse

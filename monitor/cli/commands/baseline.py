@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import time
+from collections.abc import Iterator
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.commands.power import series_name, unit_plain
+from monitor.cli.commands.power import series_name
 from monitor.cli.common import (
     Instant,
     by_option,
     config_option,
-    format_option,
     group,
     level_of,
     load_config,
     pick_monitors,
+    rendered,
     stored,
 )
-from monitor.cli.render import count, number, percent, table
+from monitor.cli.render import change, column, count, number, percent, record, rows
 from monitor.errors import InputError
 from monitor.messages.words import utc
 
 if TYPE_CHECKING:
+    from monitor.conditions.verdict_units import Unit
     from monitor.evaluation.baseline_status import Stand
     from monitor.store import Store
-    from monitor.store.verdicts import BaselineReset
     from monitor.types import Monitor, Slice
 
 
@@ -38,16 +39,15 @@ baseline = group(__name__)
 @baseline.command()
 @config_option
 @click.argument("monitor")
-@format_option("table", "json")
-def show(config_path: Path, monitor: str, style: str) -> None:
+@rendered("table", "json")
+def show(config_path: Path, monitor: str) -> BaselineReport:
     """Show what the baseline was fitted on, what it lacks, and the level of each series."""
     from monitor.evaluation.baseline_status import stand
 
     config = load_config(config_path, with_sources=False)
     (wanted,) = pick_monitors(config, (monitor,))
     with stored(config) as store:
-        found = stand(wanted, store)
-    click.echo(json.dumps(plain(found), indent=2) if style == "json" else "\n".join(_lines(found)))
+        return _report(stand(wanted, store))
 
 
 @baseline.command()
@@ -194,73 +194,100 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
     )
 
 
-def plain(found: Stand) -> dict[str, Any]:
-    """As JSON data; instants in seconds since 1970."""
+@record
+class SeriesBaseline:
+    """What is known of a series; requests a day."""
+
+    slice: str
+    name: str = column("series", left=True, json=False)
+    requests: float | None = column("requests/day", count)
+    level: float | None = column("level", number)
+    moved: float | None = column("moved since", change)
+    tolerated: float | None = column("tolerated drop", percent)
+    smallest: float | None
+    lacks: str
+    why: str = column("", left=True, json=False)
+
+
+@record
+class BaselineReport:
+    """What the verdicts on a monitor compare with; instants in seconds since 1970."""
+
+    monitor: str
+    measure: str
+    dimension: str | None
+    looks_back_to: int | None
+    begun_anew: list[dict[str, Any]]
+    judged_until: int | None
+    verdict: str | None
+    fitted_since: int | None
+    fitted_until: int | None
+    days: float
+    requests: float | None
+    lacks: str
+    is_better_on_offer: bool
+    has_decayed: bool
+    level_change: float | None
+    labels_change: float | None
+    series: list[SeriesBaseline]
+    is_judged: bool = field(metadata={"json": False})
+    is_kept: bool = field(metadata={"json": False})
+
+    def lines(self) -> Iterator[str]:
+        from monitor.conditions.verdict_words import decayed
+
+        yield f"{self.monitor}: {self.measure}" + (f" by {self.dimension}" if self.dimension else "")
+        yield from self._fitted()
+        if self.looks_back_to is not None:
+            yield f"  nothing older than {utc(self.looks_back_to)} is looked at, by the configuration"
+        for begun in self.begun_anew:
+            yield f"  started again at {utc(begun['at'])} by {begun['by']}" + (
+                f": {begun['note']}" if begun["note"] else ""
+            )
+        take = f"rankmon baseline begin {self.monitor} takes it as"
+        if self.is_better_on_offer:
+            yield f"  the level has been above it for a week: {take} new"
+        if self.has_decayed:
+            yield f"  for a week or more {decayed(self.level_change or 0.0, self.labels_change)}; {take} it is"
+        yield from rows(self.series, "  ")
+
+    def _fitted(self) -> Iterator[str]:
+        if self.fitted_since is None or self.fitted_until is None:
+            yield f"  no baseline yet: it lacks {self.lacks}"
+            return
+        span = f"{utc(self.fitted_since)} to {utc(self.fitted_until)}"
+        yield f"  fitted on {span}: {self.days:.0f} days, {count(self.requests)} requests"
+        if self.lacks:
+            larger = "drops must be larger" if self.is_kept else "drops must be larger until then"
+            yield f"  still lacks {self.lacks}; {larger if self.is_judged else 'no drop is judged until then'}"
+
+
+def _report(found: Stand) -> BaselineReport:
     from monitor.conditions.verdict_hours import judged
 
     fitted, verdict = None if found.state is None else found.state.baseline, found.verdict
-    return {
-        "monitor": found.monitor,
-        "measure": str(judged(found.drift.measure)),
-        "dimension": found.drift.mix_by,
-        "looks_back_to": found.drift.baseline_from,
-        "begun_anew": [{"at": said.since, "by": said.author, "note": said.note} for said in found.begun],
-        "judged_until": None if verdict is None else verdict.end,
-        "verdict": None if verdict is None else verdict.kind,
-        "fitted_since": None if fitted is None else fitted.since,
-        "fitted_until": None if fitted is None else fitted.until,
-        "days": 0.0 if verdict is None else verdict.reference_days,
-        "requests": None if fitted is None else fitted.requests,
-        "lacks": "a first final bucket" if verdict is None else verdict.lacks,
+    kind = None if verdict is None else verdict.kind
+    return BaselineReport(
+        monitor=found.monitor,
+        measure=str(judged(found.drift.measure)),
+        dimension=found.drift.mix_by,
+        looks_back_to=found.drift.baseline_from,
+        begun_anew=[{"at": said.since, "by": said.author, "note": said.note} for said in found.begun],
+        judged_until=None if verdict is None else verdict.end,
+        verdict=kind,
+        fitted_since=None if fitted is None else fitted.since,
+        fitted_until=None if fitted is None else fitted.until,
+        days=0.0 if verdict is None else verdict.reference_days,
+        requests=None if fitted is None else fitted.requests,
+        lacks="a first final bucket" if verdict is None else verdict.lacks,
         **level_of(verdict),
-        "series": [unit_plain(unit) for unit in found.units],
-    }
+        series=[_series(found, unit) for unit in found.units],
+        is_judged=found.state is not None and found.state.settled and kind != "not_enough_data",
+        is_kept=found.state is not None and found.state.reference is None,
+    )
 
 
-def _lines(found: Stand) -> list[str]:
-    from monitor.conditions.verdict_words import decayed
-
-    told = plain(found)
-    lines = [f"{found.monitor}: {told['measure']}" + (f" by {found.drift.mix_by}" if found.drift.mix_by else "")]
-    if told["fitted_since"] is None:
-        lines.append(f"  no baseline yet: it lacks {told['lacks']}")
-    else:
-        span = f"{utc(told['fitted_since'])} to {utc(told['fitted_until'])}"
-        lines.append(f"  fitted on {span}: {told['days']:.0f} days, {count(told['requests'])} requests")
-        is_judged = found.state is not None and found.state.settled and told["verdict"] != "not_enough_data"
-        is_kept = found.state is not None and found.state.reference is None
-        until_then = "no drop is judged until then"
-        if is_judged:
-            until_then = "drops must be larger" if is_kept else "drops must be larger until then"
-        lines += [f"  still lacks {told['lacks']}; {until_then}"] * bool(told["lacks"])
-    if told["looks_back_to"] is not None:
-        lines.append(f"  nothing older than {utc(told['looks_back_to'])} is looked at, by the configuration")
-    lines += [f"  {_begun(said)}" for said in found.begun]
-    if told["is_better_on_offer"]:
-        lines.append(
-            f"  the level has been above it for a week: rankmon baseline begin {found.monitor} takes it as new"
-        )
-    if told["has_decayed"]:
-        begin = f"rankmon baseline begin {found.monitor} takes it as it is"
-        lines.append(f"  for a week or more {decayed(told['level_change'], told['labels_change'])}; {begin}")
-    return [*lines, *(f"  {line}" for line in _table(found))]
-
-
-def _begun(said: BaselineReset) -> str:
-    return f"begun anew at {utc(said.since)} by {said.author}" + (f": {said.note}" if said.note else "")
-
-
-def _table(found: Stand) -> list[str]:
-    head = ("series", "requests/day", "level", "moved since", "tolerated drop", "")
-    rows = [
-        (
-            series_name(found, unit),
-            count(unit.requests),
-            number(unit.level),
-            "–" if unit.moved is None else f"{100 * unit.moved:+.1f} %",
-            percent(unit.tolerated),
-            "" if unit.tolerated is not None else unit.lacks,
-        )
-        for unit in found.units
-    ]
-    return table(head, rows, (0, 5))
+def _series(found: Stand, unit: Unit) -> SeriesBaseline:
+    figures = (unit.requests, unit.level, unit.moved, unit.tolerated, unit.smallest, unit.lacks)
+    why = "" if unit.tolerated is not None else unit.lacks
+    return SeriesBaseline(unit.slice, series_name(found, unit), *figures, why)

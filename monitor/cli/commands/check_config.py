@@ -7,6 +7,7 @@ where tables, columns or their types do not fit the mapping, and 3 where a sourc
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,7 +23,9 @@ from monitor.conditions.verdict_hours import judged
 from monitor.config.remarks import remarks
 from monitor.errors import ConfigError, RankmonError, SourceError, StoreError
 from monitor.messages.words import counted, lasting
-from monitor.types import format_duration
+from monitor.source.mapped import columns_of, selects_of, tables_of
+from monitor.source.remark import Key
+from monitor.types import Events, Judgments, format_duration
 
 if TYPE_CHECKING:
     from monitor.conditions.rules import Rule
@@ -115,7 +118,6 @@ def _connect(config: Config) -> _Answers:
 
 def _explained(config: Config, index: int, database: Database, error: SourceError) -> list[RankmonError]:
     """What does not fit of a mapping by which a source fails, all of it at once; else the error itself."""
-    from monitor.cli.faults import key_of, plainly
     from monitor.source.mapping_checks import TOLD, misfits
 
     monitor, found = config.monitors[index], []
@@ -138,7 +140,6 @@ def _explained(config: Config, index: int, database: Database, error: SourceErro
 
 def _located(config: Config, index: int, text: str) -> str:
     """A source's error with the key that it is about, or that of the source."""
-    from monitor.cli.faults import key_of, plainly
 
     monitor = config.monitors[index]
     key = key_of(monitor, text)
@@ -211,3 +212,60 @@ def _ask_store(config: Config, warnings: list[str]) -> str:
     finally:
         store.close()
     return "store: answers"
+
+
+# ---- where in the configuration the cause of a source's error is -----------------------------------------------------
+
+_MISSING = (
+    (re.compile(r"no such column: (\S+?)(?=[;,]|\s|$)|column (\S+) does not exist|Unknown column '([^']+)'"), True),
+    (re.compile(r"no such table: (\S+?)(?=[;,]|\s|$)|relation (\S+) does not exist|Table '([^']+)' doesn't"), False),
+)
+_STATEMENT = re.compile(r" LINE \d+: .*?\^+")
+_ALIAS = re.compile(r"(?<![\w.])([re])\.(?=[\w\"`])(?!g\.)")  # but not of an "e.g."
+_TIME = re.compile(r": time column '([^']+)' ")
+_WRONG_KIND = re.compile(r": column '([^']+)' (?:is text, and positions|holds arrays)")
+_UNLIKE = re.compile(r": (request|item|query) of rankings and labels cannot be compared")
+_NO_FILES = re.compile(r"No files found that match the pattern \"(.+?)\"")
+_NOT_READ = re.compile(r"invalid input syntax for type [\w ]+: \"(.*?)\"")
+
+
+def plainly(text: str) -> str:
+    """A database's message without the statement that was sent, and without the names that rankmon gave tables in it.
+
+    >>> plainly("no such column: r.skuu; compare the table")
+    'no such column: skuu; compare the table'
+    >>> plainly("it names no zone, so declare e.g. timezone: UTC")
+    'it names no zone, so declare e.g. timezone: UTC'
+    """
+    return _ALIAS.sub("", _STATEMENT.sub("", text))
+
+
+def key_of(monitor: Monitor, text: str) -> Key:
+    """The key, within a monitor, whose table, column or file is not there or of another type by a database's message.
+
+    Empty if it is none.
+    """
+    if "function floor(" in text or " >= integer" in text:  # which only positions are asked for
+        return ("rankings", "position")
+    if found := _UNLIKE.search(text):
+        return ("relevance", "judgments" if isinstance(monitor.recipe, Judgments) else "events", found[1])
+    if found := _WRONG_KIND.search(text):
+        return next((key for _, key, held in columns_of(monitor) if held == found[1]), ())
+    if found := _TIME.search(text):
+        times = (key for _, key, held in columns_of(monitor) if key[-1] == "time" and held == found[1])
+        return next(times, ())
+    if found := _NO_FILES.search(text):
+        return next((key for key, select in selects_of(monitor) if found[1] in select), ())
+    types = {rule.type for rule in monitor.recipe.rules} if isinstance(monitor.recipe, Events) else {}
+    if (found := _NOT_READ.search(text)) and found[1] in types:
+        return ("relevance", "events", "type")
+    for pattern, is_column in _MISSING:
+        if found := pattern.search(text):
+            named = next(part for part in found.groups() if part)
+            alias, _, name = named.rpartition(".")
+            wanted = name.strip("\"'`")
+            keys = list(columns_of(monitor) if is_column else tables_of(monitor))
+            return next((key for side, key, held in keys if held == wanted and alias in ("", side)), ()) or next(
+                (key for _, key, held in keys if held == wanted), ()
+            )
+    return ()

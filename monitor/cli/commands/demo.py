@@ -214,8 +214,7 @@ def _backfill(app: App, since: datetime, until: datetime) -> None:
 
 
 def _print_series(app: App, rolled_out: datetime) -> None:
-    from monitor.cli.commands.series import write
-    from monitor.cli.series_table import series_table, stored_span
+    from monitor.cli.commands.series import series_table, stored_span, write
 
     monitor = next(iter(app.runners.values())).monitor
     span = stored_span(app.store, monitor)

@@ -1,14 +1,14 @@
 """Explain an incident: what fell, where, by how much, and which requests lost most.
 
-INCIDENT is its id, as `rankmon incidents list` shows it. Single requests and queries were read from the source when
-a condition began to fire. If that failed, it says why and shows what the store knows.
+INCIDENT is its id, as `rankmon incidents list` shows it. Five lines come first, then what happened in order of time,
+then tables. Single requests and queries were read from the source when a condition began to fire. If that failed, it
+says why and shows what the store knows.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,46 +16,57 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.commands.incidents import judged_until, plain, steps_of
-from monitor.cli.common import command, config_option, format_option, load_config, stored
-from monitor.cli.explain_incident_hours import hours_of
-from monitor.cli.explain_incident_page import FAILED, Told, lines
-from monitor.errors import InputError
+from monitor.cli.commands.incidents import find, judged_until, plain, steps_of
+from monitor.cli.common import command, config_option, load_config, rendered, stored
+from monitor.cli.incident_report import FAILED, Told, lines
+from monitor.conditions.verdict_hours import step_of
+from monitor.drift.verdicts import SLICE_KINDS
 from monitor.messages.words import utc
-from monitor.types import Monitor
+from monitor.series.partials import TRAFFIC_FIELDS, Floats, events_per_request, unmatched_share, with_results
+from monitor.types import OVERALL, Monitor
 
 if TYPE_CHECKING:
     from monitor.conditions.thresholds import ConditionName
     from monitor.config import Config
+    from monitor.series.windows import SliceKey
     from monitor.service.diagnosing import FiredCondition
     from monitor.store import Store
     from monitor.store.alerts import StoredIncident
     from monitor.store.verdicts import Diagnosis
 
+BEFORE, AFTER = 4, 3
+"""Steps shown from before an incident on the data began and from after it closed."""
+
+
+class Explanation(dict[str, Any]):
+    """An incident as JSON data, and in lines for people."""
+
+    text: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        yield from self.text
+
 
 @command
 @config_option
 @click.argument("incident")
-@format_option("text", "json")
+@click.option("--full", is_flag=True, help="Everything: requests, queries, each condition by itself.")
 @click.option("--capture", "now", is_flag=True, help="Read the source now, if nothing was captured when it began.")
-def explain_incident(config_path: Path, incident: str, style: str, now: bool) -> None:
+@rendered("text", "json")
+def explain_incident(config_path: Path, incident: str, full: bool, now: bool) -> Explanation:
     config = load_config(config_path, with_sources=now)
     with stored(config) as store:
-        found = store.alerts.incident(incident)
-        if found is None:
-            raise InputError(f"there is no incident {incident!r}; rankmon incidents list names them")
+        found = find(store, incident)
         teller = _Teller(config, found, store, now)
-        told, hours = teller.all(), teller.hours()
-        steps = steps_of(found, store)
+        told, hours, steps = teller.all(), teller.hours(), steps_of(found, store)
         end = judged_until([found], store).get(found.incident.monitor)
-    if style == "json":
-        first, *others = (_plain(one) for one in told)
-        history = [asdict(step) for step in steps]
-        click.echo(
-            json.dumps({**plain(found), **first, "others": others, "hours": hours, "transitions": history}, indent=2)
-        )
-        return
-    click.echo("\n".join(lines(found, told, steps, hours, end)))
+    first, *others = (_plain(one) for one in told)
+    history = [asdict(step) for step in steps]
+    explained = Explanation({**plain(found), **first, "others": others, "hours": hours, "transitions": history})
+    page = config.web.page_url()
+    link = f"{page}monitors/{found.incident.monitor}" if page else ""
+    explained.text = tuple(lines(found, told, steps, hours, end, link, full))
+    return explained
 
 
 def _plain(one: Told) -> dict[str, Any]:
@@ -66,7 +77,7 @@ def _plain(one: Told) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Teller:
-    """Puts together what there is to tell of an incident; `now`: reads the source for what nobody read."""
+    """Puts together what is known of an incident; `now`: reads the source for what was not captured."""
 
     config: Config
     found: StoredIncident
@@ -166,3 +177,63 @@ def _shown(document: Mapping[str, Any], monitor: Monitor | None) -> Mapping[str,
         return document
     worst = [{name: value for name, value in q.items() if name != "text"} for q in captured["queries"]["worst"]]
     return {**document, "captured": {**captured, "queries": {**captured["queries"], "worst": worst}}}
+
+
+# ---- hours of an incident on the data -------------------------------------------------------------------------------
+
+
+def hours_of(monitor: Monitor, incident: StoredIncident, store: Store) -> list[dict[str, Any]]:
+    """Each step (an hour, or a longer bucket) of an incident as far as anything is stored, as JSON data.
+
+    Of all traffic, and of slices where it is about such. Columns: dimension, slice, start and seconds, requests (None:
+    not stored, or in coarser buckets alone), labelled (share of the requests, as verdicts count them), events (a
+    request, those on nothing too), unmatched (share of them, where they are counted), refused (rows), whole (all
+    buckets of the step are stored), final (no more labels are waited for), verdict.
+
+    Raises:
+        StoreError: out of reach.
+    """
+    about, step = incident.incident, step_of(monitor.bucket)
+    since = about.began_at - about.began_at % step - BEFORE * step
+    newest = store.newest_bucket(monitor.traffic)
+    until = max(about.closed_at or about.opened_at, 0 if newest is None else newest + monitor.bucket)
+    if about.closed_at is not None:
+        until = min(until, about.closed_at + AFTER * step)
+    verdicts = {v.end: v.kind for v in store.verdicts.between(monitor.name, since, until + step)}
+    history = store.history(monitor.traffic, since, until + step)
+    refused = store.refused_by_bucket(monitor.traffic, since, until + step)
+    found = []
+    for key in _units(incident):
+        sums = history.slice(key)
+        for start in range(since, until, step):
+            rows = history.rows(start, start + step)
+            came = sums[rows].sum(axis=0)
+            stored = rows.stop - rows.start
+            unit = {"dimension": key[0], "slice": key[1], "start": start, "seconds": step}
+            of_all = key == OVERALL and stored > 0
+            more = {
+                "refused": sum(refused.get(s, 0) for s in history.starts[rows].tolist()) if of_all else None,
+                "whole": stored * monitor.bucket >= step,
+                "final": bool(history.final[rows].all()) and stored > 0,
+                "verdict": verdicts.get(start + step),
+            }
+            found.append(unit | _figures(monitor, came, stored > 0, key) | more)
+    return found
+
+
+def _units(incident: StoredIncident) -> list[SliceKey]:
+    """What it is about: all traffic, the slices that its findings name, or both."""
+    named = [(s.dimension, s.slice) for f in incident.findings if f.rule in SLICE_KINDS for s in f.slices]
+    named += [(f.dimension, f.slice) for f in incident.findings if f.dimension]
+    is_about_all = not named or any(f.rule not in SLICE_KINDS and not f.dimension for f in incident.findings)
+    return list(dict.fromkeys([OVERALL] * is_about_all + named))
+
+
+def _figures(monitor: Monitor, traffic: Floats, is_stored: bool, key: SliceKey) -> dict[str, Any]:
+    came = dict(zip(TRAFFIC_FIELDS, traffic.tolist(), strict=True))
+    return {
+        "requests": int(came["requests"]) if is_stored else None,
+        "labelled": came["labelled"] / shown if (shown := float(with_results(traffic))) else None,
+        "events": events_per_request(traffic) if monitor.has_events else None,
+        "unmatched": unmatched_share(traffic) if monitor.counts_unmatched and key == OVERALL else None,
+    }

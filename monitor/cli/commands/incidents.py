@@ -66,7 +66,7 @@ def show(config_path: Path, incident: str, style: str) -> None:
     """Show one incident with its reason, its slices and every transition."""
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
-        found = _find(store, incident)
+        found = find(store, incident)
         steps = steps_of(found, store)
         end = judged_until([found], store).get(found.incident.monitor)
     if style == "json":
@@ -97,7 +97,7 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
 
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
-        found = _find(store, incident).incident
+        found = find(store, incident).incident
         if new_baseline and (found.matter != "quality" or not found.is_open):
             what = "is over" if found.matter == "quality" else "is about the data, not the model"
             raise InputError(
@@ -165,7 +165,7 @@ def unsilence(config_path: Path, monitor: str) -> None:
     click.echo(f"{monitor}: {'no longer silenced' if ended else 'was not silenced'}")
 
 
-def _find(store: Store, incident: str) -> StoredIncident:
+def find(store: Store, incident: str) -> StoredIncident:
     found = store.alerts.incident(incident)
     if found is None:
         raise InputError(f"there is no incident {incident!r}; rankmon incidents list names them")

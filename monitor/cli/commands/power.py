@@ -6,88 +6,81 @@ sooner, smaller ones later or never.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import (
-    command,
-    config_option,
-    format_option,
-    load_config,
-    monitors_option,
-    pick_monitors,
-    stored,
-)
-from monitor.cli.render import count, number, percent, table
+from monitor.cli.common import command, config_option, load_config, monitors_option, pick_monitors, rendered, stored
+from monitor.cli.render import column, count, number, percent, record, rows
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
     from monitor.conditions.verdict_units import Unit
-    from monitor.config import Config
     from monitor.evaluation.baseline_status import Stand
-    from monitor.types import Monitor
+
+
+@record
+class SeriesPower:
+    """What shows in a series; requests a day, drops relative to the level."""
+
+    slice: str
+    name: str = column("series", left=True, json=False)
+    requests: float | None = column("requests/day", count)
+    level: float | None = column("level", number)
+    moved: float | None
+    tolerated: float | None = column("tolerated drop", percent)
+    smallest: float | None = column("smallest drop", percent)
+    absolute: float | None = column("in its unit", number, json=False)
+    lacks: str = column("", left=True)
+
+
+@record
+class Power:
+    """The series of a monitor's verdicts."""
+
+    monitor: str
+    measure: str
+    dimension: str | None
+    within_hours: int
+    series: list[SeriesPower]
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.monitor}: {self.measure}, smallest drop that shows within {self.within_hours} h"
+        yield from rows(self.series, "  ")
 
 
 @command
 @config_option
 @monitors_option
-@format_option("table", "json")
-def power(config_path: Path, names: tuple[str, ...], style: str) -> None:
+@rendered("table", "json")
+def power(config_path: Path, names: tuple[str, ...]) -> list[Power]:
     from monitor.evaluation.baseline_status import stand
 
     config = load_config(config_path, with_sources=False)
-    wanted = with_drift(config, pick_monitors(config, names))
-    with stored(config) as store:
-        found = [stand(monitor, store) for monitor in wanted]
-    if style == "json":
-        click.echo(json.dumps([plain(one) for one in found], indent=2))
-        return
-    for one in found:
-        click.echo("\n".join(_lines(one)))
+    wanted = pick_monitors(config, names)
+    off = ", ".join(monitor.name for monitor in wanted if monitor.drift is None)
+    told = f"{config.path}: {off} has no `drift:`, so nothing is judged; add `drift: {{}}` to it"
+    if judged := [monitor for monitor in wanted if monitor.drift is not None]:
+        if off:
+            click.echo(f"rankmon: {told}", err=True)
+        with stored(config) as store:
+            return [_power(stand(monitor, store)) for monitor in judged]
+    raise InputError(told)
 
 
-def with_drift(config: Config, wanted: list[Monitor]) -> list[Monitor]:
-    """The monitors that verdicts are found of. Raises InputError if there are none."""
-    found = [monitor for monitor in wanted if monitor.drift is not None]
-    if not found:
-        named = ", ".join(monitor.name for monitor in wanted)
-        raise InputError(f"{config.path}: {named} has no `drift:`, so nothing is judged; add `drift: {{}}` to it")
-    return found
-
-
-def plain(found: Stand) -> dict[str, Any]:
-    """As JSON data: requests a day, the level in the measure's unit, drops relative to it."""
+def _power(found: Stand) -> Power:
     from monitor.conditions.verdict_hours import judged
 
-    return {
-        "monitor": found.monitor,
-        "measure": str(judged(found.drift.measure)),
-        "dimension": found.drift.mix_by,
-        "within_hours": 24,
-        "series": [unit_plain(unit) for unit in found.units],
-    }
+    series = [_series(found, unit) for unit in found.units]
+    return Power(found.monitor, str(judged(found.drift.measure)), found.drift.mix_by, 24, series)
 
 
-def unit_plain(unit: Unit) -> dict[str, Any]:
-    """A unit as JSON data."""
-    names = ("slice", "requests", "level", "moved", "tolerated", "smallest", "lacks")
-    return {name: getattr(unit, name) for name in names}
-
-
-def _lines(found: Stand) -> list[str]:
-    head = ("series", "requests/day", "level", "tolerated drop", "smallest drop", "in its unit", "")
-    rows = [_row(found, unit) for unit in found.units]
-    title = f"{found.monitor}: {plain(found)['measure']}, smallest drop that shows within 24 h"
-    return [title, *(f"  {line}" for line in table(head, rows, (0, 6)))]
-
-
-def _row(found: Stand, unit: Unit) -> tuple[str, ...]:
+def _series(found: Stand, unit: Unit) -> SeriesPower:
     absolute = None if unit.smallest is None or unit.level is None else unit.smallest * unit.level
-    figures = (count(unit.requests), number(unit.level), percent(unit.tolerated), percent(unit.smallest))
-    return (series_name(found, unit), *figures, number(absolute), unit.lacks)
+    figures = (unit.requests, unit.level, unit.moved, unit.tolerated, unit.smallest, absolute, unit.lacks)
+    return SeriesPower(unit.slice, series_name(found, unit), *figures)
 
 
 def series_name(found: Stand, unit: Unit) -> str:

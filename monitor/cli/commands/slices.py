@@ -5,18 +5,18 @@ The first `max_values` values of a column have one; all others share `other`.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import config_option, format_option, group, load_config, pick_monitors, stored
-from monitor.cli.render import count, percent, table
+from monitor.cli.common import config_option, group, load_config, pick_monitors, rendered, stored
+from monitor.cli.render import count, percent, record, table
 
 if TYPE_CHECKING:
     from monitor.service.slice_admission import DimensionUsage
-    from monitor.types import Monitor
 
 
 slices = group(__name__)
@@ -25,20 +25,17 @@ slices = group(__name__)
 @slices.command()
 @config_option
 @click.argument("monitor")
-@format_option("table", "json")
-def show(config_path: Path, monitor: str, style: str) -> None:
+@rendered("table", "json")
+def show(config_path: Path, monitor: str) -> list[SlicePlaces]:
     """Show each value that has a series, when it was last seen, and the share of `other`."""
     from monitor.service.slice_admission import dimensions, span_of
+    from monitor.types import format_duration
 
     config = load_config(config_path, with_sources=False)
     (wanted,) = pick_monitors(config, (monitor,))
     with stored(config) as store:
-        found = dimensions(wanted, store)
-    if style == "json":
-        click.echo(json.dumps([_plain(one) for one in found], indent=2))
-        return
-    for one in found:
-        click.echo("\n".join(_lines(wanted, one, span_of(wanted))))
+        days = format_duration(span_of(wanted))
+        return [_places(one, wanted.name, days) for one in dimensions(wanted, store)]
 
 
 @slices.command()
@@ -69,42 +66,39 @@ def release(
             click.echo(line)
 
 
-def _plain(found: DimensionUsage) -> dict[str, Any]:
-    """As JSON data; instants in seconds since 1970."""
-    return {
-        "dimension": found.name,
-        "places": found.places,
-        "taken": len(found.held),
-        "other_requests": found.others,
-        "requests": found.requests,
-        "values": [
-            {"value": h.value, "requests": h.requests, "last_day": h.last_day, "kept_by": h.kept_by or None}
-            for h in found.held
-        ],
-    }
+@record
+class SlicePlaces:
+    """The places of a dimension, and the values that have them; instants in seconds since 1970."""
+
+    dimension: str
+    places: int
+    taken: int
+    other_requests: int
+    requests: int
+    values: list[dict[str, Any]]
+    monitor: str = field(metadata={"json": False})
+    days: str = field(metadata={"json": False})
+
+    def lines(self) -> Iterator[str]:
+        others = f"; {self._share(self.other_requests)} of the requests of the last {self.days} are `other`"
+        taken = f"{self.taken} of {self.places} places are taken{others * bool(self.other_requests)}"
+        yield f"{self.monitor}: {self.dimension}: {taken}"
+        head = ("value", f"requests in {self.days}", "share", "last day", "")
+        yield from (f"  {line}" for line in table(head, map(self._row, self.values), (0, 3, 4)))
+
+    def _share(self, requests: int) -> str:
+        return percent(requests / self.requests if self.requests else None)
+
+    def _row(self, held: Mapping[str, Any]) -> tuple[str, ...]:
+        from monitor.conditions.verdict_words import named
+        from monitor.messages.words import utc
+
+        seen = f"none for {self.days}" if held["last_day"] is None else utc(held["last_day"])[:10]
+        kept = f"it {held['kept_by']}" if held["kept_by"] else ""
+        name, requests = named(self.dimension, held["value"]), held["requests"]
+        return name, count(requests), self._share(requests), seen, kept
 
 
-def _lines(monitor: Monitor, found: DimensionUsage, span: int) -> list[str]:
-    from monitor.conditions.verdict_words import named
-    from monitor.messages.words import utc
-    from monitor.types import format_duration
-
-    def share(requests: int) -> str:
-        return percent(requests / found.requests if found.requests else None)
-
-    lasting = format_duration(span)
-    text = f"{monitor.name}: {found.name}: {len(found.held)} of {found.places} places are taken"
-    if found.others:
-        text += f"; {share(found.others)} of the requests of the last {lasting} are `other`"
-    rows = [
-        (
-            named(found.name, h.value),
-            count(h.requests),
-            share(h.requests),
-            f"none for {lasting}" if h.last_day is None else utc(h.last_day)[:10],
-            f"it {h.kept_by}" if h.kept_by else "",
-        )
-        for h in found.held
-    ]
-    head = ("value", f"requests in {lasting}", "share", "last day", "")
-    return [text, *(f"  {line}" for line in table(head, rows, (0, 3, 4)))]
+def _places(found: DimensionUsage, monitor: str, days: str) -> SlicePlaces:
+    values = [{**asdict(held), "kept_by": held.kept_by or None} for held in found.held]
+    return SlicePlaces(found.name, found.places, len(values), found.others, found.requests, values, monitor, days)

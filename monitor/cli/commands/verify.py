@@ -7,8 +7,10 @@ changed.
 
 from __future__ import annotations
 
-import json
 import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,22 +20,55 @@ from monitor.cli.common import (
     Instant,
     command,
     config_option,
-    format_option,
     interruptible,
     load_config,
     monitors_option,
     pick_monitors,
+    rendered,
 )
+from monitor.cli.render import record
 from monitor.errors import Stopped
 from monitor.messages.words import utc
 
 if TYPE_CHECKING:
     from monitor.service.app import App
-    from monitor.service.audit import Audit
     from monitor.types import Monitor
 
-DIFFERS = 1
-"""Exit code where the ways of reading disagree."""
+
+@record
+class Verified:
+    """What reading a bucket again found; `difference` names the ways of reading and the figures of each."""
+
+    monitor: str
+    bucket: str
+    result: str
+    ways: tuple[str, ...]
+    requests: int
+    difference: dict[str, Any] | None
+    text: str = field(metadata={"json": False})
+
+
+WORDS = {"agrees": "agree", "changed": "changed in the source since", "differs": "differ"}
+
+
+class Verification(list[Verified]):
+    """All buckets of all monitors."""
+
+    monitors: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """1 where the ways of reading disagree."""
+        return int(any(one.result == "differs" for one in self))
+
+    def lines(self) -> Iterator[str]:
+        from monitor.messages.words import counted
+
+        yield from (f"{one.monitor}: {one.text}" for one in self if one.difference is not None)
+        for monitor in self.monitors:
+            results = Counter(one.result for one in self if one.monitor == monitor)
+            told = ", ".join(f"{results[result]} {word}" for result, word in WORDS.items())
+            yield f"{monitor}: {counted(results.total(), 'final bucket')} read again: {told}"
 
 
 @command
@@ -41,8 +76,8 @@ DIFFERS = 1
 @monitors_option
 @click.option("--from", "since", type=Instant(), required=True, help="First moment, e.g. 2026-01-31.")
 @click.option("--to", "until", type=Instant(), help="End (default: now).")
-@format_option("table", "json")
-def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | None, style: str) -> int:
+@rendered("table", "json")
+def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | None) -> Verification:
     from monitor.service.app import App
 
     config = load_config(config_path, log=True)
@@ -54,42 +89,22 @@ def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | N
     try:
         with interruptible(app):
             app.prepare()
-            found = {monitor.name: _audits(app, monitor, since, until, style == "table") for monitor in wanted}
+            found = Verification(one for monitor in wanted for one in _audits(app, monitor, since, until))
     finally:
         app.close()
-    if style == "json":
-        click.echo(json.dumps([_plain(name, one) for name, audits in found.items() for one in audits], indent=2))
-    return DIFFERS if any(one.result == "differs" for audits in found.values() for one in audits) else 0
-
-
-def _audits(app: App, monitor: Monitor, since: int, until: int, tells: bool) -> list[Audit]:
-    """One after another, oldest first; what is not as it should be is printed at once if `tells`."""
-    from monitor.service.audit import RESULTS, audit, finals
-
-    ways, found = app.ways_of(monitor), list[Any]()
-    for start in finals(monitor, app.store, since, until):
-        if app.stopping.is_set():
-            raise Stopped(f"{monitor.name}: stopped after {len(found)} buckets")
-        found.append(audit(monitor, start, app.store, ways, app.stopping.is_set))
-        if tells and found[-1].difference is not None:
-            click.echo(f"{monitor.name}: {found[-1]}")
-    if tells:
-        counts = ", ".join(f"{sum(one.result == result for one in found)} {result}" for result in RESULTS)
-        click.echo(f"{monitor.name}: {len(found)} final buckets: {counts}")
+    found.monitors = tuple(monitor.name for monitor in wanted)
     return found
 
 
-def _plain(name: str, one: Audit) -> dict[str, Any]:
-    """One bucket's outcome as JSON data."""
-    difference = one.difference
-    told = None
-    if difference is not None:
-        told = {"what": difference.what, **dict(zip(difference.ways, difference.figures, strict=True))}
-    return {
-        "monitor": name,
-        "bucket": utc(one.start),
-        "result": one.result,
-        "ways": list(one.ways),
-        "requests": one.requests,
-        "difference": told,
-    }
+def _audits(app: App, monitor: Monitor, since: int, until: int) -> Iterator[Verified]:
+    """Bucket by bucket, oldest first."""
+    from monitor.service.audit import audit, finals
+
+    ways = app.ways_of(monitor)
+    for number, start in enumerate(finals(monitor, app.store, since, until)):
+        if app.stopping.is_set():
+            raise Stopped(f"{monitor.name}: stopped after {number} buckets")
+        one = audit(monitor, start, app.store, ways, app.stopping.is_set)
+        apart = one.difference
+        figures = None if apart is None else {"what": apart.what, **dict(zip(apart.ways, apart.figures, strict=True))}
+        yield Verified(monitor.name, utc(one.start), one.result, one.ways, one.requests, figures, str(one))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.common import Instant, command, config_option, format_option, load_config, pick_monitors, stored
-from monitor.cli.explain_incident_versions import compared, interval, shown
-from monitor.cli.render import count, number, percent, table
+from monitor.cli.render import count, interval, number, percent, table
+from monitor.cli.version_report import compared, shown
 from monitor.conditions.verdict_conditions import MASKED
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdict_words import NAMES
@@ -295,7 +295,7 @@ def _stored_lines(document: Mapping[str, Any]) -> list[str]:
             shown(v["version"]),
             count(v["requests"]),
             number(v["value"]),
-            interval(v),
+            interval(v["lower"], v["upper"]),
             v["interval"],
             percent(v["coverage"]),
             percent(v["empty"]),

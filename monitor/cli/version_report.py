@@ -1,0 +1,90 @@
+"""Two versions of a model against each other, as `explain-incident` and `versions` print it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from monitor.causes.versions import ALL_THE_TIME, FEWEST_OF_PLACE
+from monitor.cli.render import number, percent, signed
+from monitor.messages.words import plain, utc
+from monitor.types import format_duration
+
+Document = Mapping[str, Any]
+
+HOUR = 3600
+LONGEST = 60
+
+
+def shown(text: object, longest: int = LONGEST) -> str:
+    """Text that comes out of a database, on one line."""
+    found = plain(str(text), one_line=True)
+    return found if len(found) <= longest else found[:longest] + "..."
+
+
+def compared(found: Document | None, began: int | None = None) -> Iterator[str]:
+    """Two versions against each other; `began` is the end of the first window that had fallen, seconds."""
+    if found is None:
+        return
+    one, other = found["first"], found["second"]
+    yield from _strangers(found) if found["difference"] is None else _versus(found, began)
+    if empty := [f"{shown(v['version'])} {v['empty']:,} of {v['read']:,}" for v in (one, other) if v.get("read")]:
+        yield f"  requests with nothing relevant: {', '.join(empty)}"
+
+
+def _strangers(found: Document) -> Iterator[str]:
+    first, second = (f"{shown(v['version'])} at {number(v['value'])}" for v in (found["first"], found["second"]))
+    yield (
+        f"\n{first} and {second} have no slice of {shown(found['dimension'])} in common with {FEWEST_OF_PLACE} "
+        "requests of each: the difference may be that of their slices. Neither can be called better."
+    )
+
+
+def _versus(found: Document, began: int | None) -> Iterator[str]:
+    """How much better or worse the second of two versions is."""
+    first, second = shown(found["first"]["version"]), shown(found["second"]["version"])
+    surely = "" if found["lower"] is None else f" (95 %: {signed(found['lower'])} to {signed(found['upper'])})"
+    is_paired, is_one_time = found["by"] == "query", found.get("at_one_time", True)
+    within = f" within one {shown(found['dimension'])}" if found.get("dimension") else ""
+    on = f"{found['shared']:,} queries that both got{within}" if is_paired else f"all requests{within}, not paired"
+    where = _shares(found, "common", "where both served")
+    where += _shares(found, "together", "while both served") if is_one_time else ""
+    yield "" if is_one_time else f"\nAt different times: {_times(found, began)}the difference may be of the time."
+    yield f"{second} against {first}, {'on ' * is_paired}{on}{where}: {signed(found['difference'])}{surely}"
+    if is_paired:
+        yield f"  queries: {_signs(found)}"
+    elif found.get("queries"):
+        yield f"  the {found['shared']:,} queries that both got{within}: {_signs(found['queries'])}"
+
+
+def _shares(found: Document, key: str, what: str) -> str:
+    """Of how much of each version's requests it is, if that is not all."""
+    shares = found.get(key, (1.0, 1.0))
+    if min(shares) >= ALL_THE_TIME:
+        return ""
+    names = (shown(found[which]["version"]) for which in ("first", "second"))
+    told = ", ".join(f"{percent(share)} of {name}" for name, share in zip(names, shares, strict=True))
+    return f", {what} ({told})"
+
+
+def _signs(found: Document) -> str:
+    return "{better:,} better, {worse:,} worse, {unchanged:,} unchanged".format(**found)
+
+
+def _times(found: Document, began: int | None) -> str:
+    """When two versions served that did not do so together, with a semicolon at its end.
+
+    Older diagnoses know only the edges of what was looked at, and no resolution.
+    """
+    one, other, width = found["first"], found["second"], found.get("resolution")
+    if width is None or one.get("since") is None or other.get("since") is None:
+        return ""
+    before, after = sorted((one, other), key=lambda version: int(version["since"]))
+    names = shown(before["version"]), shown(after["version"])
+    by = "" if width == 1 else f" (by stored buckets of {format_duration(width)})"
+    if before["until"] - (width if width > 1 else 0) <= after["since"]:
+        is_then = width > 1 and began is not None and after["since"] < began <= after["since"] + width
+        then = f", in the {'hour' if width == HOUR else format_duration(width)} in which this began" * is_then
+        return f"{names[0]} until {utc(before['until'])}, {names[1]} from {utc(after['since'])}{then}{by}; "
+    spans = [f"{shown(v['version'])} from {utc(v['since'])} to {utc(v['until'])}" for v in (before, after)]
+    return f"{', '.join(spans)}{by}; "
