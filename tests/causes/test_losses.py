@@ -48,8 +48,7 @@ def test_requests_that_lost_all_for_they_have_nothing_relevant_are_told_from_tho
     document = {"captured": found, "by_judgments": False, "window": [0, HOUR], "compared": [[-DAY, HOUR - DAY]]}
     (*_, said) = _requests(document)
     assert said == (
-        "  2 of these 3 got no label at all (no click, say), which is all that their value of 0 says: so it is with "
-        "50.0 % of the requests, before with 0.0 %."
+        "  2 of these 3 got no label at all (no click, say), hence 0: so do 50.0 % of all requests, before 0.0 %."
     )
 
 
