@@ -1,24 +1,24 @@
-"""What people do about incidents, shown within seconds: acknowledgements and silences, which wait for no run.
-
-They are looked up beside the requests for the page, so that a store that is slow, or out of reach, holds up no page.
-"""
+"""Polls the store for acknowledgements and silences, so that the page shows them within seconds, between runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 
-from monitor.service.periodic import PeriodicTask
 from monitor.service.snapshot import Board, MonitorSnapshot, StoredIncident
 from monitor.store import Store
 from monitor.store.alerts import Acknowledgement
 
-LOOK_EVERY = 2.0
-"""Seconds between two looks at the store, each of them two short questions."""
+Acknowledgements = Mapping[str, Acknowledgement]
+"""Incident id -> acknowledgement."""
 
-Shown = TypeVar("Shown", StoredIncident, StoredIncident | None)
+ATTENDED = attrgetter("incident", "data_incident", "incidents", "silenced_until")
+"""What a poll may change of a snapshot."""
+
+Stored = TypeVar("Stored", StoredIncident, StoredIncident | None)
 
 
 class AcknowledgementPoller:
@@ -29,49 +29,33 @@ class AcknowledgementPoller:
         self._board = board
         self._store = store
         self._clock = clock
-        self._looking = PeriodicTask("attention", "acknowledgements and silences", self.look, lambda: LOOK_EVERY)
 
-    def start(self) -> None:
-        """Begin."""
-        self._looking.start()
-
-    def stop(self) -> None:
-        """End; a look that hangs is left behind."""
-        self._looking.stop()
-
-    def look(self) -> None:
+    def poll(self) -> None:
         """Bring the board up to date once. Raises StoreError."""
         until: dict[str, float] = {}
         for silence in self._store.alerts.silences(self._clock()):
             until[silence.monitor] = max(silence.until, until.get(silence.monitor, 0.0))
         shown = self._board.snapshots
-        open_ = [s.incident.id for one in shown.values() for s in (one.incident, one.data_incident) if s is not None]
+        open_ = [s.incident.id for one in shown.values() for s in one.open_incidents]
         known = self._store.alerts.acknowledged(open_) if open_ else {}
         for name in shown:
-            self._board.amend(name, partial(_with, known=known, silenced=until.get(name)))
+            self._board.amend(name, partial(_amended, known=known, silenced=until.get(name)))
 
 
-def _with(snapshot: MonitorSnapshot, known: Mapping[str, Acknowledgement], silenced: float | None) -> MonitorSnapshot:
+def _amended(snapshot: MonitorSnapshot, known: Acknowledgements, silenced: float | None) -> MonitorSnapshot:
     """The same snapshot if nothing has changed."""
-
-    def amended(stored: Shown) -> Shown:
-        if stored is None or (found := known.get(stored.incident.id)) is None:
-            return stored
-        is_new = (stored.acknowledged_at, stored.acknowledged_by, stored.note) != (found.at, found.by, found.note)
-        changed = replace(stored, acknowledged_at=found.at, acknowledged_by=found.by, note=found.note)
-        return changed if is_new else stored
-
     changed = replace(
         snapshot,
-        incident=amended(snapshot.incident),
-        data_incident=amended(snapshot.data_incident),
-        incidents=tuple(amended(s) for s in snapshot.incidents),
+        incident=_acknowledged(snapshot.incident, known),
+        data_incident=_acknowledged(snapshot.data_incident, known),
+        incidents=tuple(_acknowledged(stored, known) for stored in snapshot.incidents),
         silenced_until=silenced,
     )
-    pairs = zip(
-        (changed.incident, changed.data_incident, *changed.incidents),
-        (snapshot.incident, snapshot.data_incident, *snapshot.incidents),
-        strict=True,
-    )
-    is_same = silenced == snapshot.silenced_until and all(one is other for one, other in pairs)
-    return snapshot if is_same else changed
+    return snapshot if ATTENDED(changed) == ATTENDED(snapshot) else changed
+
+
+def _acknowledged(stored: Stored, known: Acknowledgements) -> Stored:
+    found = None if stored is None else known.get(stored.incident.id)
+    if stored is None or found is None:
+        return stored
+    return replace(stored, acknowledged_at=found.at, acknowledged_by=found.by, note=found.note)

@@ -24,10 +24,10 @@ from monitor.notify.log import Log
 from monitor.notify.receiver import Receiver
 from monitor.notify.webhook import Webhook
 from monitor.service.acknowledgements import AcknowledgementPoller
-from monitor.service.audit import Ways
-from monitor.service.cycle import RequestSource
-from monitor.service.orphaned_incidents import OrphanedIncidents
-from monitor.service.orphaned_monitors import OrphanedMonitors
+from monitor.service.audit import Readers
+from monitor.service.orphaned import OrphanedIncidents, OrphanedMonitors
+from monitor.service.periodic import PeriodicTask
+from monitor.service.reading import RequestSource
 from monitor.service.retention import doubt
 from monitor.service.runner import Runner
 from monitor.service.scheduler import JobScheduler
@@ -49,17 +49,20 @@ INTERRUPT_EVERY = 0.2
 """Seconds between attempts to end what is being read."""
 
 STOP_WITHIN = 20.0
-"""Seconds that runs are given to end in; what sends and shows is given some more. Whoever supervises the process should
-wait for 45 before killing it."""
+"""Seconds that runs may take to end; sending and serving get a few more. A supervisor should wait for 45 before it
+kills the process."""
 
 LONGEST_PROBLEM = 240
 """Characters of a problem with the configuration that the page shows."""
 
 SHOW_WITHIN = 2.0
-"""Seconds that a reload waits until what is stored of new monitors is shown; the rest of them follows beside it."""
+"""Seconds that a reload waits for the snapshots of new monitors."""
 
 SOON = 0.5
-"""Seconds until a monitor runs that had to wait for its former definition's run."""
+"""Seconds until a monitor runs that waited for the run of its former definition."""
+
+POLL_EVERY, ORPHANS_EVERY = 2.0, 5.0
+"""Seconds between two polls for acknowledgements, and for monitors that nobody runs any more."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +105,13 @@ class App:
         self._store_is_ready = False
         self._beginning: list[threading.Thread] = []
         self.sender = Sender(self.store, self.telemetry, clean=self._clean)
-        self.attention = AcknowledgementPoller(self.board, self.store, time.time)
-        self._abandoned = OrphanedMonitors(self.store, lambda: self.runners)
-        self._withdrawing = OrphanedIncidents(self.store, lambda: self.runners, self, time.monotonic)
+        self._orphans = OrphanedMonitors(self.store, lambda: self.runners)
+        poller = AcknowledgementPoller(self.board, self.store, time.time)
+        orphaned = OrphanedIncidents(self.store, lambda: self.runners, self, time.monotonic)
+        self._tasks = (
+            PeriodicTask("acknowledgements", poller.poll, lambda: POLL_EVERY),
+            PeriodicTask("orphaned incidents", orphaned.withdraw, lambda: ORPHANS_EVERY),
+        )
         self.exposition = Exposition(self.board, self.telemetry, self.clock)
         self.access = Access(config.web)
         self.web = WebServer(config.web.host, config.web.port, create_site(self, self.access), self.access)
@@ -132,8 +139,8 @@ class App:
         self.web.start()
         self.scheduler.start()
         self.sender.start()
-        self.attention.start()
-        self._withdrawing.start()
+        for task in self._tasks:
+            task.start()
         # All are shown before the first one runs, for runs take their turn with what is shown.
         self._begin([dict(self.runners)])
 
@@ -158,15 +165,15 @@ class App:
             self.board.keep_only(n for n in shown if n not in runners or current.get(n) == shown[n].monitor)
 
     def interrupt(self) -> None:
-        """End what is being read: it is left out whole, and read again next time."""
+        """End what is being read: the batch is dropped, and read again next time."""
         self.stopping.set()
         for database in self._databases_in_use():
             database.interrupt()
 
     def stop(self) -> bool:
-        """End: what is being read is left out, what is being written is written. False if something does not end.
+        """End: what is being read is dropped, what is being written is written; False after STOP_WITHIN.
 
-        That is so after STOP_WITHIN, where the store does not answer. What was not written then is done again.
+        Then the store does not answer. What was not written is done again.
         """
         self.interrupt()
         until = time.monotonic() + STOP_WITHIN
@@ -176,11 +183,13 @@ class App:
             ending.join(INTERRUPT_EVERY)
             self.interrupt()  # again, for a statement may have begun just after the last time
         self.web.stop()
-        self.attention.stop()
-        self._withdrawing.stop()
+        for task in self._tasks:
+            task.end()
         self.sender.stop()
+        for task in self._tasks:
+            task.join()
         if ending.is_alive():
-            log.error("a run has not ended %.0f s after it was told to, for the store does not answer", STOP_WITHIN)
+            log.error("shutdown timed out after %.0f s: a run is still active, the store does not answer", STOP_WITHIN)
             return False
         self.close()
         return True
@@ -191,11 +200,11 @@ class App:
         self.scheduler.stop()
 
     def close(self) -> None:
-        """Give all connections back, and what this process was the one to judge."""
+        """Close all connections, and let other processes evaluate."""
         for database in self._databases_in_use():
             database.close()
         if self._store_is_ready:
-            with suppress(StoreError):  # then others see that it runs no more
+            with suppress(StoreError):  # others see later that it runs no more
                 self.store.leave()
         self.store.close()
 
@@ -207,13 +216,13 @@ class App:
     # ---- configuration -----------------------------------------------------------------------------------------
 
     def reload(self, environ: Mapping[str, str] | None = None) -> list[str]:
-        """Load the configuration file anew and swap it in; the problems if it is refused, and then nothing changes."""
+        """Load the configuration file and swap it in; the problems if it is refused: then nothing changes."""
         with self._reloading:
             try:
                 problems = self._reload(os.environ if environ is None else environ)
             except Exception:
                 log.exception("reload: a fault in rankmon itself; please report it")
-                problems = ["a fault in rankmon itself; the log has it"]
+                problems = ["a fault in rankmon itself; see the log"]
             self.telemetry.count("rankmon_config_reloads", "refused" if problems else "applied")
             for problem in problems:
                 log.error("reload refused: %s", problem)
@@ -236,7 +245,7 @@ class App:
             self.access.adopt(new.web)
         except InputError as error:
             return [str(error)]
-        # From here on nothing fails for what lies outside: neither the store nor a source is asked for anything.
+        # From here on nothing outside can fail: neither the store nor a source is asked for anything.
         added = self._adopt(new, parts)
         if new.log != now.log:
             set_up(new.log.level, new.log.format)
@@ -246,7 +255,7 @@ class App:
         return []
 
     def _parts(self, new: Config) -> _Parts:
-        """What a configuration is made of: of what is there now all that it does not change, and what is new."""
+        """The parts of a configuration: what it leaves unchanged of the present ones, and what is new."""
         databases, monitors = self._databases, {m.name: m for m in new.monitors}
         same = {s.name for s in new.sources if s in self.config.sources and s.name in databases}
         kept = {n for n, r in self.runners.items() if monitors.get(n) == r.monitor and r.monitor.source in same}
@@ -256,7 +265,7 @@ class App:
         return _Parts(found, runners, self.sender.receivers if is_same else receivers(new.channels))
 
     def _adopt(self, new: Config, parts: _Parts) -> list[str]:
-        """Put the parts of a configuration in place of those that are there; the names of the monitors that are new."""
+        """Replace the present parts; the names of the monitors that are new."""
         databases, runners = self._databases, self.runners
         if parts.receivers is not self.sender.receivers:
             self.sender.use(parts.receivers)
@@ -274,14 +283,14 @@ class App:
         return [name for name, runner in parts.runners.items() if runners.get(name) is not runner]
 
     def telling(self) -> Telling:
-        """Whom to tell of incidents, as it is configured now."""
+        """Whom to notify, as configured now."""
         targets: dict[str, tuple[str, ...]] = {}
         for receiver in self.sender.receivers:
             targets[receiver.channel] = (*targets.get(receiver.channel, ()), receiver.target)
         return Telling(targets, self.page_url, called=self.called)
 
     def wake(self) -> None:
-        """There is something to send."""
+        """Send what was put into the outbox."""
         self.sender.wake()
 
     @property
@@ -296,16 +305,16 @@ class App:
     def _runner(self, monitor: Monitor, database: Database) -> Runner:
         source = open_reader(monitor, database)
         parts = (self.store, self.board, self.telemetry, self.clock, self.stopping, self)
-        ways = _ways(monitor, database)
-        return Runner(monitor, source, *parts, open_detailed=lambda detailed: Pull(detailed, database), ways=ways)
+        readers = _readers(monitor, database)
+        return Runner(monitor, source, *parts, open_detailed=lambda detailed: Pull(detailed, database), readers=readers)
 
     def source_of(self, monitor: Monitor) -> RequestSource:
         """The reader of a monitor's source."""
         return open_reader(monitor, self._databases[monitor.source])
 
-    def ways_of(self, monitor: Monitor) -> Ways:
-        """The ways of reading a monitor, to hold them against each other."""
-        return _ways(monitor, self._databases[monitor.source])
+    def readers_of(self, monitor: Monitor) -> Readers:
+        """The ways of reading a monitor, to compare them."""
+        return _readers(monitor, self._databases[monitor.source])
 
     def _schedule(self, name: str) -> None:
         runner = self.runners[name]
@@ -318,22 +327,22 @@ class App:
         self.scheduler.put(name, runner.monitor.refresh / self.clock.speed, run, runner.monitor.source)
 
     def _clean(self) -> None:
-        """Forget what is over for longer than it is kept: incidents, and the buckets of monitors that are gone."""
+        """Delete what is older than the retention: incidents, and the buckets of orphaned monitors."""
         now = self.clock.now()
         if (said := doubt(self.store, now)) != "" and not self._doubted:
             log.warning("store: %s", said)
         self._doubted = said != ""
         before = self.store.retention.present(now) - self.config.store.retain
         if number := self.store.records.purge(before):
-            log.info("store: %d incidents are forgotten, over for longer than store.retain", number)
-        self._abandoned.forget(before)
+            log.info("store: %d incidents deleted, closed for longer than store.retain", number)
+        self._orphans.forget(before)
 
     # ---- what the web shows ------------------------------------------------------------------------------------
 
     def health(self) -> str:
-        """Empty if the process and its scheduler live, and no run hangs; else what is wrong."""
+        """Empty if the scheduler lives and no run hangs; else what is wrong."""
         if not self.scheduler.is_alive:
-            return "the scheduler gives no sign of life; restart rankmon"
+            return "the scheduler has stopped; restart rankmon"
         # Of all sources, for a reload may take one away meanwhile.
         allowed = max((s.statement_timeout for s in self.config.sources), default=0.0)
         for name, runner in list(self.runners.items()):
@@ -350,7 +359,7 @@ class App:
         if not self._store_is_ready:
             return "the store is not ready"
         if waiting := [name for name, runner in self.runners.items() if runner.waits]:
-            return f"another process holds the store locked, frozen perhaps; waiting for it: {', '.join(waiting)}"
+            return f"another process holds the store locked; waiting for it: {', '.join(waiting)}"
         missing = [n for n in self.runners if not _has_something(self.board.snapshots.get(n))]
         return f"nothing to show yet of {', '.join(missing)}" if missing else ""
 
@@ -373,7 +382,7 @@ def refused_in_words(problems: Sequence[str], at: float) -> str:
     first, more = problems[0], len(problems) - 1
     shown = first if len(first) <= LONGEST_PROBLEM else f"{first[:LONGEST_PROBLEM]}…"
     others = f" (the log names {counted(more, 'problem')} more)" if more else ""
-    return f"The reload of {utc(int(at))} was refused; what was loaded before goes on. {shown}{others}"
+    return f"The reload of {utc(int(at))} was refused; the former configuration stays. {shown}{others}"
 
 
 def _has_something(snapshot: MonitorSnapshot | None) -> bool:
@@ -399,5 +408,5 @@ def receivers(channels: Sequence[ChannelConfig]) -> list[Receiver]:
     return found
 
 
-def _ways(monitor: Monitor, database: Database) -> Ways:
-    return Ways(*open_both(monitor, database), lambda request, at: inspect(monitor, database, request, at))
+def _readers(monitor: Monitor, database: Database) -> Readers:
+    return Readers(*open_both(monitor, database), lambda request, at: inspect(monitor, database, request, at))

@@ -1,42 +1,44 @@
 """The self-audit: a final bucket is read again in two ways, and some of its requests one by one.
 
-Pull and push-down share little SQL, and single requests are taken apart by code of their own. Where these disagree,
-rankmon reads the source wrongly. Where they agree and what is stored differs, the source was changed since.
+Pull and push-down share little SQL, and single requests go through code of their own. Where these disagree, rankmon
+reads the source wrongly. Where they agree and the store differs, the source has changed since.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from math import nan
-from typing import Literal, Protocol
+from math import isclose, nan
+from typing import Literal
 
 import numpy as np
 
 from monitor.causes.traced import Inspection
-from monitor.errors import InputError, SourceError, Stopped, TooMany
+from monitor.errors import InputError, SourceError, Stopped
 from monitor.measures.kernels import score
+from monitor.measures.measure import Measure
 from monitor.messages.words import utc
 from monitor.series.finality import final_age
-from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, Partials, bucket_of, to_partials
+from monitor.series.intervals import DAY
+from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, bucket_of, to_partials
 from monitor.series.readings import MICROS, Answer, Reading
+from monitor.service.reading import RequestSource, RowReader, read_rows
 from monitor.store import Progress, Store
 from monitor.types import OVERALL, TRAFFIC, Monitor
 
-DAY = 86_400
 LOOK_BACK = 7 * DAY
-"""Buckets that became final in that time are audited: of older ones the source may have been purged."""
+"""Buckets that became final in that time are audited: the source may have purged older ones."""
 
 SHARE = 0.02
-"""Of the time that goes into reading, what audits may take."""
+"""Share of the reading time that audits may take."""
 
-MOST_REQUESTS = 100
+MAX_REQUESTS = 100
 TOLERANCE = 1e-9
-"""Relative, for sums of floats that were added up in another order."""
+"""Relative, for sums of floats added in another order."""
 
 ATTEMPTS = 2
 """Two reads of a source that is being written may differ; two such pairs in a row are no accident."""
@@ -50,37 +52,21 @@ Figures = Mapping[tuple[str, str, str, str], float]
 """(measure or `traffic`, dimension, value, field) -> sum of a bucket."""
 
 
-class Reader(Protocol):
-    """One way of reading."""
-
-    def read(self, since: int, until: int) -> Answer:
-        """The requests served in [since, until) seconds."""
-
-
-class RowReader(Protocol):
-    """The pull."""
-
-    def read(self, since: int, until: int) -> Reading:
-        """The requests served in [since, until) seconds, each by itself."""
-
-
 @dataclass(frozen=True)
-class Ways:
-    """The ways of reading a monitor.
+class Readers:
+    """The ways of reading a monitor; `pushdown` is None where the database cannot sum up its buckets.
 
-    Attributes:
-        pushdown: None where the database cannot sum up the monitor's buckets.
-        inspect: takes apart the request of an id that was served at an instant, seconds.
+    `inspect` reads the request of an id that was served at an instant, seconds.
     """
 
     pull: RowReader
-    pushdown: Reader | None
+    pushdown: RequestSource | None
     inspect: Callable[[str, int], Inspection]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A figure that differs: what it is, and what it comes to by each of two ways."""
+    """A figure that two ways of reading disagree on."""
 
     what: str
     ways: tuple[str, str]
@@ -93,15 +79,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Audit:
-    """What reading a bucket again came to.
-
-    Attributes:
-        start: of the bucket, seconds.
-        result: `agrees`, `changed` if the source is not what it was when the bucket was stored, or `differs`.
-        ways: that were held against each other.
-        requests: how many were read one by one.
-        difference: the greatest; None if there is none.
-    """
+    """What reading the bucket at `start` again showed, with the greatest difference; `requests` were read singly."""
 
     start: int
     result: Result
@@ -110,28 +88,25 @@ class Audit:
     difference: Difference | None = None
 
     def __str__(self) -> str:
-        ways = ", ".join(self.ways)
-        told = f"bucket {utc(self.start)} read again ({ways}; {self.requests} requests one by one)"
-        if self.difference is None:
-            return f"{told}: agrees with what is stored"
-        if self.result == "differs":
-            return f"{told}: rankmon reads the source wrongly: {self.difference}; please report it"
-        return (
-            f"{told}: the source was changed since, in rows or labels: {self.difference}; `backfill --again` takes it"
-        )
+        said = {
+            "agrees": "agrees with the store",
+            "changed": f"the source has changed since, in rows or labels: {self.difference}; backfill --again takes it",
+            "differs": f"rankmon reads the source wrongly: {self.difference}; please report it",
+        }[self.result]
+        return f"bucket {utc(self.start)} read again ({', '.join(self.ways)}; {self.requests} requests singly): {said}"
 
 
 def is_due(monitor: Monitor, progress: Progress, now: float) -> bool:
     """Whether the audit of the day is still to be made; monitors are spread over the day."""
-    offset = _number(monitor.name, "") % DAY
+    offset = _hash(monitor.name, "") % DAY
     return progress.audited_at is None or (progress.audited_at + offset) // DAY < (now + offset) // DAY
 
 
 def pick(monitor: Monitor, store: Store, now: float) -> int | None:
-    """The bucket of the day: always the same, for as long as the same buckets are final. None if there is none."""
+    """Start of the bucket of the day, the same while the same buckets are final; None if there is none."""
     since = bucket_of(int(now) - LOOK_BACK - final_age(monitor) - monitor.bucket, monitor.bucket)
     found = finals(monitor, store, since, int(now))
-    return found[_number(monitor.name, str(int(now) // DAY)) % len(found)] if found else None
+    return found[_hash(monitor.name, str(int(now) // DAY)) % len(found)] if found else None
 
 
 def finals(monitor: Monitor, store: Store, since: int, until: int) -> list[int]:
@@ -140,86 +115,78 @@ def finals(monitor: Monitor, store: Store, since: int, until: int) -> list[int]:
     return sorted(start for start, is_final, n in zip(starts, final, requests, strict=True) if is_final and n)
 
 
-def _number(*words: str) -> int:
+def _hash(*words: str) -> int:
     return int.from_bytes(blake2b("\0".join(words).encode(), digest_size=8).digest(), "big")
 
 
-def audit(monitor: Monitor, start: int, store: Store, ways: Ways, stops: Callable[[], bool] = lambda: False) -> Audit:
-    """Read a bucket by every way there is, and hold the figures against each other and against what is stored.
+def audit(monitor: Monitor, start: int, store: Store, readers: Readers, stops: Callable[[], bool] = bool) -> Audit:
+    """Read a bucket by every way there is; compare the figures with each other and with the store.
 
-    Single requests are read for as long as the reading before took, or till there are `MOST_REQUESTS`.
+    Single requests are read for as long as the reading before took, at most MAX_REQUESTS.
 
     Raises:
         SourceError: the source does not answer.
         Stopped: `stops` said so.
     """
-    look = _Look(monitor, start, store, ways, stops)
+    auditing = _Auditing(monitor, start, store, readers, stops)
     for _ in range(ATTEMPTS):
-        found = look.look()
+        found = auditing.attempt()
         if found.result != "differs":
             break
     return found
 
 
-@dataclass
-class _Look:
+@dataclass(frozen=True)
+class _Auditing:
     monitor: Monitor
     start: int
     store: Store
-    ways: Ways
+    readers: Readers
     stops: Callable[[], bool]
-    parts: list[Reading] = field(default_factory=list)
 
-    def look(self) -> Audit:
-        """One round."""
+    @property
+    def kernels(self) -> dict[Measure, None]:
+        return dict.fromkeys(m.kernel for m in self.monitor.measures)
+
+    def attempt(self) -> Audit:
         began = time.monotonic()
-        self.parts = list(self._pulled(self.start, self.start + self.monitor.bucket))
-        by_pull = self._figures(self.parts)
-        by_sums = self._summed()
+        parts = []
+        for part in read_rows(self.readers.pull, self.start, self.start + self.monitor.bucket):
+            parts.append(part)
+            self._check()
+        by_pull, by_sums = self._figures(parts), self._pushed_down()
         took = time.monotonic() - began
-        names = (PULL,) if by_sums is None else (PULL, PUSHDOWN)
-        wrong = None if by_sums is None else _difference(by_pull, by_sums, (PULL, PUSHDOWN))
-        requests = 0
+        ways = (PULL,) if by_sums is None else (PULL, PUSHDOWN)
+        requests, wrong = 0, None if by_sums is None else _difference(by_pull, by_sums, (PULL, PUSHDOWN))
         if wrong is None:
-            requests, wrong = self._one_by_one(took)
+            requests, wrong = self._one_by_one(parts, took)
         if wrong is not None:
-            return Audit(self.start, "differs", names, requests, wrong)
+            return Audit(self.start, "differs", ways, requests, wrong)
         stored = self._stored()
-        mine = {key: by_pull.get(key, 0.0) for key in stored}
-        changed = _difference(stored, mine, (STORED, PULL))
-        return Audit(self.start, "agrees" if changed is None else "changed", names, requests, changed)
+        changed = _difference(stored, {key: by_pull.get(key, 0.0) for key in stored}, (STORED, PULL))
+        return Audit(self.start, "agrees" if changed is None else "changed", ways, requests, changed)
 
-    def _pulled(self, since: int, until: int) -> Iterator[Reading]:
-        """The requests of [since, until), in halves where they are more than fit into memory at once."""
+    def _check(self) -> None:
         if self.stops():
             raise Stopped
-        try:
-            yield self.ways.pull.read(since, until)
-        except TooMany as error:
-            if until - since <= 1:
-                raise SourceError(f"{error} within a second", "data") from error
-            yield from self._pulled(since, (since + until) // 2)
-            yield from self._pulled((since + until) // 2, until)
 
-    def _summed(self) -> Figures | None:
-        """By push-down; None where the database cannot do it after all."""
-        if self.ways.pushdown is None:
+    def _pushed_down(self) -> Figures | None:
+        """None where the database cannot do it after all."""
+        if self.readers.pushdown is None:
             return None
-        if self.stops():
-            raise Stopped
+        self._check()
         try:
-            return self._figures([self.ways.pushdown.read(self.start, self.start + self.monitor.bucket)])
+            return self._figures([self.readers.pushdown.read(self.start, self.start + self.monitor.bucket)])
         except SourceError as error:
             if error.reason not in ("query", "data", "resources"):
                 raise
             return None
 
-    def _figures(self, answers: list[Reading] | list[Answer]) -> Figures:
-        places = self.store.places(self.monitor.name)
-        slices, known = places.open_at(self.start, self.monitor.slices), places.at(self.start)
-        kernels = dict.fromkeys(m.kernel for m in self.monitor.measures)
-        parts = [to_partials(answer, self.monitor.bucket, kernels, slices, known) for answer in answers]
-        every: Partials = sum(parts[1:], parts[0])
+    def _figures(self, answers: Sequence[Answer]) -> Figures:
+        registry = self.store.places(self.monitor.name)
+        slices, known = registry.open_at(self.start, self.monitor.slices), registry.at(self.start)
+        parts = [to_partials(answer, self.monitor.bucket, self.kernels, slices, known) for answer in answers]
+        every = sum(parts[1:], parts[0])
         found = {TRAFFIC: (TRAFFIC_FIELDS, every.traffic)} | {k: (FIELDS, c) for k, c in every.measures.items()}
         sums = {
             (kernel, dimension, value, name): float(number)
@@ -231,50 +198,54 @@ class _Look:
         return sums | refused
 
     def _stored(self) -> Figures:
-        """Of all traffic; which slices have a place may have been otherwise when they were stored."""
-        found = {}
+        """Of all traffic: other slices may have had a series when they were stored."""
+        found: dict[tuple[str, str, str, str], float] = {}
         for definition in self.monitor.definitions:
             fields = TRAFFIC_FIELDS if definition.kernel == TRAFFIC else FIELDS
-            for row in zip(
-                *self.store.partials(definition, self.start, self.start + 1, overall_only=True), strict=True
-            ):
-                for name, number in zip(fields, row[4:], strict=True):
-                    found[definition.kernel, *OVERALL, name] = float(number)
+            columns = self.store.partials(definition, self.start, self.start + 1, overall_only=True)
+            for row in zip(*columns, strict=True):
+                found |= {(definition.kernel, *OVERALL, n): float(v) for n, v in zip(fields, row[4:], strict=True)}
         return found
 
-    def _one_by_one(self, most: float) -> tuple[int, Difference | None]:
-        """(how many requests were read by themselves, the first value that differs from what the pull has)."""
-        until, compared = time.monotonic() + most, 0
-        every = [(place, i) for place, part in enumerate(self.parts) for i in range(len(part.ids))]
-        random.Random(_number(self.monitor.name, str(self.start))).shuffle(every)
-        kernels = dict.fromkeys(m.kernel for m in self.monitor.measures)
-        scored = cache(lambda place, kernel: score(kernel, self.parts[place].taken_by(kernel)))
-        for place, i in every[:MOST_REQUESTS]:
-            part = self.parts[place]
-            if self.stops():
-                raise Stopped
+    def _one_by_one(self, parts: Sequence[Reading], seconds: float) -> tuple[int, Difference | None]:
+        """(how many requests were read singly, the first value that differs from the pull's)."""
+        until, compared = time.monotonic() + seconds, 0
+        every = [(place, i) for place, part in enumerate(parts) for i in range(len(part.ids))]
+        random.Random(_hash(self.monitor.name, str(self.start))).shuffle(every)
+        scored = cache(lambda place, kernel: score(kernel, parts[place].taken_by(kernel)).value)
+        for place, i in every[:MAX_REQUESTS]:
+            self._check()
             if compared and time.monotonic() > until:
                 break
-            id_, served = str(part.ids[i]), int(part.served[i])
-            try:
-                seen = self.ways.inspect(id_, served // MICROS)
-            except InputError:  # its id is written otherwise than it is read
-                continue
-            if seen.served != served or seen.again:  # an id that comes again
+            part = parts[place]
+            if (seen := self._inspected(part, i)) is None:
                 continue
             compared += 1
-            for kernel in kernels:
-                # Of a request by itself it is only known whether it is data for most measures: not for one that needs
-                # no labels, nor for one that cannot take some of the grades.
+            for kernel in self.kernels:
+                # Single requests do not show whether they are data for a measure that needs no labels, or that
+                # cannot take some of the grades.
                 if (kernel.name == "no_results" and seen.no_sample) or kernel in part.limited:
                     continue
                 mine = seen.taken_by(kernel).graded
-                has_data = bool(part.taken_by(kernel).sampled[i]), bool(mine.sampled[0])
-                by_pull = float(scored(place, kernel).value[i]) if has_data[0] else nan
-                by_itself = float(score(kernel, mine).value[0]) if has_data[1] else nan
-                if not np.isclose(by_pull, by_itself, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+                by_pull = float(scored(place, kernel)[i]) if part.taken_by(kernel).sampled[i] else nan
+                by_itself = float(score(kernel, mine).value[0]) if mine.sampled[0] else nan
+                if not _is_same(by_pull, by_itself):
                     return compared, Difference(f"{kernel} of one request", (PULL, ONE_BY_ONE), (by_pull, by_itself))
         return compared, None
+
+    def _inspected(self, part: Reading, i: int) -> Inspection | None:
+        """A request by itself; None where its id cannot be looked up, or occurs more than once."""
+        served = int(part.served[i])
+        try:
+            seen = self.readers.inspect(str(part.ids[i]), served // MICROS)
+        except InputError:  # the id is written in another form than it is read
+            return None
+        return None if seen.served != served or seen.again else seen
+
+
+def _is_same(one: float, other: float) -> bool:
+    is_close = isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    return is_close or (one != one and other != other)
 
 
 def _difference(one: Figures, other: Figures, ways: tuple[str, str]) -> Difference | None:
@@ -284,36 +255,29 @@ def _difference(one: Figures, other: Figures, ways: tuple[str, str]) -> Differen
     apart = np.abs(left - right) / np.maximum(1.0, np.maximum(np.abs(left), np.abs(right)))
     if not (apart > TOLERANCE).any():
         return None
-    weight = apart + [(2.0 if key[1] == OVERALL[0] else 0.0) for key in keys] * (apart > TOLERANCE)
-    worst = int(np.argmax(weight))
+    is_overall = np.array([key[1] == OVERALL[0] for key in keys])
+    worst = int(np.argmax(apart + 2.0 * (is_overall & (apart > TOLERANCE))))
     kernel, dimension, value, name = keys[worst]
-    where = "all traffic" if dimension == OVERALL[0] else f"{dimension}={value}"
+    where = "all traffic" if is_overall[worst] else f"{dimension}={value}"
     return Difference(f"{kernel} {name} of {where}", ways, (float(left[worst]), float(right[worst])))
 
 
 @dataclass
 class Auditor:
-    """Makes the audits of one monitor, cycle after cycle.
-
-    Attributes:
-        spent: seconds that audits took in this process.
-    """
+    """Makes the audits of one monitor, cycle after cycle; `spent` seconds went into them in this process."""
 
     monitor: Monitor
     store: Store
-    ways: Ways
+    readers: Readers
     spent: float = 0.0
 
     def advance(self, now: float, reading: float, stops: Callable[[], bool]) -> Audit | None:
-        """The audit of the day, if it is still to be made and reading has taken long enough for it.
+        """The audit of the day, if still to be made and reading, `reading` seconds so far, has taken long enough.
 
-        It is noted before it begins, so that a process that it kills does not begin it anew for ever.
-
-        Args:
-            reading: seconds that the process has read the source for this monitor.
+        It is noted before it begins, so that a process that dies of it does not repeat it for ever.
 
         Raises:
-            SourceError, StoreError, Stopped: as of `audit`.
+            SourceError, StoreError, Stopped: as `audit`.
         """
         progress = self.store.progress(self.monitor.name)
         if not is_due(self.monitor, progress, now) or self.spent > SHARE * reading:
@@ -324,7 +288,7 @@ class Auditor:
         self.store.record(self.monitor.name, audited_at=now)
         began = time.monotonic()
         try:
-            return audit(self.monitor, start, self.store, self.ways, stops)
+            return audit(self.monitor, start, self.store, self.readers, stops)
         except Stopped:
             self.store.record(self.monitor.name, audited_at=progress.audited_at)
             raise

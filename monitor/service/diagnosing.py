@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from monitor.causes import diagnosis as d
 from monitor.causes.losses import losses
@@ -24,11 +24,12 @@ from monitor.conditions.thresholds import ConditionName
 from monitor.conditions.verdict_hours import step_of
 from monitor.conditions.verdict_words import named
 from monitor.drift.verdicts import Verdict
-from monitor.errors import SourceError, Stopped, StoreError, TooMany
+from monitor.errors import SourceError, Stopped, StoreError
 from monitor.messages.words import storable
 from monitor.series.intervals import REACH
 from monitor.series.readings import Reading
 from monitor.series.windows import History, SliceKey
+from monitor.service.reading import RowReader, read_rows
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident, Transition
 from monitor.store.verdicts import Diagnosis
@@ -56,14 +57,7 @@ MOST_TRANSITIONS = 10_000
 LONGEST_ERROR = 500
 
 
-class Detailed(Protocol):
-    """Reads single requests."""
-
-    def read(self, since: int, until: int) -> Reading:
-        """The requests served in [since, until) seconds, with their labels."""
-
-
-OpenDetailed = Callable[[Monitor], Detailed]
+OpenDetailed = Callable[[Monitor], RowReader]
 """Opens a reader of a monitor's single requests."""
 
 
@@ -102,7 +96,7 @@ class CapturedPeriod:
 
 
 def read_sample(
-    source: Detailed, wanted: SampleQuery, span: d.Span, width: int, stored: RequestCounts | None, most: int
+    source: RowReader, wanted: SampleQuery, span: d.Span, width: int, stored: RequestCounts | None, most: int
 ) -> Generator[None, None, RequestSample]:
     """The requests of a period, at most `most` of them; it pauses after each step.
 
@@ -116,7 +110,7 @@ def read_sample(
     found = NO_REQUESTS
     every, to_read = (None, most) if stored is None else (stored.every, stored.to_read(most))
     for since, until in pieces(*span, width, every, to_read):
-        for part in _halves(source, since, until):
+        for part in read_rows(source, since, until):
             found = (found + _sampled(part, wanted)).at_most(most)
         yield
     return found
@@ -127,18 +121,6 @@ def _sampled(reading: Reading, wanted: SampleQuery) -> RequestSample:
         return sampled(reading, wanted)
     except ValueError as error:
         raise SourceError(f"{wanted.measure}: {error}", "data") from error
-
-
-def _halves(source: Detailed, since: int, until: int) -> Iterator[Reading]:
-    """The readings of [since, until), in halves where it is more than fits into memory at once."""
-    try:
-        yield source.read(since, until)
-    except TooMany as error:
-        if until - since <= 1:
-            raise SourceError(f"{error} within a second", "data") from error
-        middle = (since + until) // 2
-        yield from _halves(source, since, middle)
-        yield from _halves(source, middle, until)
 
 
 # ---- one condition -----------------------------------------------------------------------------------------------
@@ -280,7 +262,7 @@ def _verdict_of(
 
 
 def capture(
-    monitor: Monitor, incident: StoredIncident, one: FiredCondition, store: Store, source: Detailed, taken_at: float
+    monitor: Monitor, incident: StoredIncident, one: FiredCondition, store: Store, source: RowReader, taken_at: float
 ) -> Generator[None, None, dict[str, Any]]:
     """All there is to find out of a condition's fall, as JSON data; it pauses after each step of reading.
 

@@ -1,4 +1,4 @@
-"""One monitor's job: a cycle, its bookkeeping, and what happens when it fails."""
+"""Runs one monitor: a cycle, evaluation, the small daily tasks, the snapshot, and what happens after a failure."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from monitor.evaluation import Telling, judge
 from monitor.messages.words import counted, storable
 from monitor.series.finality import final_age
 from monitor.series.readings import Answer
-from monitor.service.audit import RESULTS, Auditor, Ways
-from monitor.service.cycle import BatchSize, CycleResult, FinalizedUpTo, Freshness, RequestSource, run_cycle
+from monitor.service.audit import RESULTS, Auditor, Readers
+from monitor.service.cycle import CycleResult, FinalizedUpTo, run_cycle
 from monitor.service.diagnosing import LONGEST, Diagnoser, OpenDetailed
 from monitor.service.election import LONGEST_RETRY, EvaluatorElection
-from monitor.service.history import extend_series, extend_verdicts
+from monitor.service.publisher import Failure, Outdated, SnapshotPublisher
+from monitor.service.reading import BatchSize, RequestSource
 from monitor.service.retention import RetentionWorker
-from monitor.service.snapshot import Board, MonitorSnapshot, renew, take_snapshot
+from monitor.service.snapshot import Board
 from monitor.service.telemetry import Telemetry
-from monitor.store import CachedStore, Lease, Progress, Store
+from monitor.source.pull import Freshness
+from monitor.store import CachedStore, Lease, Store
 from monitor.types import Monitor, format_duration
 
 log = logging.getLogger(__name__)
@@ -33,24 +35,22 @@ log = logging.getLogger(__name__)
 HOUR = 3600
 FIRST_RETRY = 5.0
 
-REASONS = (
-    *("connect", "timeout", "permission", "missing", "driver", "resources", "query", "data"),
-    *("store", "locked", "clock", "bug"),
-)
-"""Why a cycle can fail: those of a SourceError, the store, another process that holds it locked, this machine's clock,
-or a fault in rankmon itself."""
+SOURCE_REASONS = ("connect", "timeout", "permission", "missing", "driver", "resources", "query", "data")
+REASONS = (*SOURCE_REASONS, "store", "locked", "clock", "bug")
+"""Why a cycle can fail; `locked`: another process holds the store locked; `clock`: this machine's clock is wrong."""
 
 STATEMENTS = 6
-"""Of a source, for one stretch: a run ends after the one that it is at, and each may take as long as it is let."""
+"""Statements of one batch: a run past its deadline ends after the batch, and each may take the whole timeout."""
 
 LONGEST_ERROR = 2000
+AUDIT_LEVELS = {"agrees": logging.INFO, "changed": logging.WARNING, "differs": logging.ERROR}
 
 
-class Desk(Protocol):
+class Notifier(Protocol):
     """Where notifications are put."""
 
     def telling(self) -> Telling:
-        """Whom to tell of what, as it is configured now."""
+        """Whom to notify, as configured now."""
 
     def wake(self) -> None:
         """Something was put there."""
@@ -62,17 +62,14 @@ RetryIn = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Run:
-    """How a run went: what it read and stored, or what it failed of."""
+    """How a run went: its result, or its error."""
 
     outcome: CycleResult | None
     error: Exception | None = None
 
 
 class Runner:
-    """Runs cycles of one monitor. Not meant to run twice at once; the scheduler sees to that.
-
-    `waits`: whether the last run ended because another process holds the store locked.
-    """
+    """Runs one monitor. Not meant to run twice at once; the scheduler sees to that."""
 
     def __init__(
         self,
@@ -83,43 +80,28 @@ class Runner:
         telemetry: Telemetry,
         clock: Clock,
         stopping: threading.Event,
-        desk: Desk,
+        notifier: Notifier,
         open_detailed: OpenDetailed | None = None,
-        ways: Ways | None = None,
+        readers: Readers | None = None,
     ) -> None:
-        """Take the parts.
-
-        Args:
-            desk: where notifications are put; asked anew each time, for a new configuration may change it.
-            open_detailed: opens what reads single requests, for diagnoses; None: there are none.
-            ways: of reading the monitor, for audits; None: there are none.
-        """
+        """`open_detailed`: reads single requests, for diagnoses; `readers`: for audits. None: there are none."""
         self.monitor = monitor
-        self._source = _Timed(source, monitor.name, telemetry)
+        self._source = _TimedSource(source, monitor.name, telemetry)
         self._store = CachedStore(store, monitor)
-        self._board = board
         self._telemetry = telemetry
         self._clock = clock
         self._stopping = stopping
-        self._desk = desk
+        self._notifier = notifier
         self._diagnoser = None if open_detailed is None else Diagnoser(monitor, store, open_detailed)
-        self._auditor = None if ways is None else Auditor(monitor, store, ways)
+        self._auditor = None if readers is None else Auditor(monitor, store, readers)
         self._batch_size = BatchSize()
-        self._settled = FinalizedUpTo()
+        self._finalized = FinalizedUpTo()
         self._retention = RetentionWorker(monitor, self._store)
         self._election = EvaluatorElection(monitor, store, time.monotonic)
+        self._publisher = SnapshotPublisher(monitor, self._store, board, telemetry, self._is_over)
+        self._status = self._publisher.status
         self._began: float | None = None
-        self._failures = 0
-        self._failed: tuple[float, str] | None = None
-        self._is_store_away = self.waits = False
-        self._outcome: CycleResult | None = None
-        self._shown: MonitorSnapshot | None = None
         self._token = 0
-        self._is_outdated = True
-        self._is_undrawn = True
-        self._is_past_changed = False
-        self._retired = False
-        self._publishing = threading.Lock()
         self._show_counters()
 
     def _show_counters(self) -> None:
@@ -134,195 +116,185 @@ class Runner:
         self._telemetry.count("rankmon_skipped_runs", name, "other_writer", by=0)
 
     def retire(self) -> None:
-        """Begin no run any more; one under way ends after the stretch it is at, and shows nothing."""
-        with self._publishing:
-            self._retired = True
+        """Begin no further run; one under way ends after its batch, and shows nothing."""
+        self._publisher.retire()
+
+    def _is_over(self) -> bool:
+        return self._publisher.is_retired or self._stopping.is_set()
 
     @property
-    def _is_over(self) -> bool:
-        return self._retired or self._stopping.is_set()
+    def waits(self) -> bool:
+        """Whether the last run ended because another process holds the store locked."""
+        return isinstance(self._status.error, StoreLocked)
 
-    # ---- one run -------------------------------------------------------------------------------------------------
+    def refresh_snapshot(self, now: float) -> None:
+        """Publish what is stored. Never raises."""
+        self._publisher.publish_windows(now)
+
+    # ---- one run -----------------------------------------------------------------------------------------------
 
     def run(self, retry_in: RetryIn | None = None) -> Run:
         """One cycle, and a new snapshot. Never raises.
 
         After a failure `retry_in(name, seconds)` is asked to run it again sooner or later than usual.
         """
-        if self._is_over:
+        if self._is_over():
             return Run(None, Stopped(f"monitor {self.monitor.name}: stopped"))
-        now, began = self._clock.now(), time.monotonic()
-        self._began = began
+        now, self._began = self._clock.now(), time.monotonic()
         try:
-            return self._run(now, began, retry_in)
+            return self._run(now, self._began, retry_in)
         finally:
             self._began = None
 
     def hangs_for(self, statement_timeout: float) -> float:
         """Seconds that a run has been going on for, if that is longer than any may take; else 0."""
-        going_on = 0.0 if (began := self._began) is None else time.monotonic() - began
-        return going_on if going_on > self.monitor.deadline + STATEMENTS * statement_timeout + LONGEST_RETRY else 0.0
+        lasted = 0.0 if (began := self._began) is None else time.monotonic() - began
+        return lasted if lasted > self.monitor.deadline + STATEMENTS * statement_timeout + LONGEST_RETRY else 0.0
 
     def _run(self, now: float, began: float, retry_in: RetryIn | None) -> Run:
+        run = Run(None)
         try:
             with self._telemetry.stage(self.monitor.name, "cycle"), self._store.blaming_damage():
-                outcome = self._cycle(now, began)
+                run = Run(self._cycle(now, began))
         except Exception as error:
+            run = Run(None, error)
             self._account_for(error, now, retry_in)
-            self._is_store_away, self.waits = isinstance(error, StoreError), isinstance(error, StoreLocked)
-            self._show(now)
-            return Run(None, error)
-        self._is_store_away = self.waits = False
-        self._succeed(outcome, time.monotonic() - began)
-        self._show(now)
-        if outcome.left == 0:
+        self._status.error = run.error
+        if run.outcome is not None:
+            self._succeed(run.outcome, time.monotonic() - began)
+        self._publisher.publish_windows(now)
+        self._publisher.publish_histories(now)
+        if run.outcome is not None and run.outcome.left == 0:
             self._diagnose(began)
-        return Run(outcome)
+        return run
 
     def _cycle(self, now: float, began: float) -> CycleResult:
-        name, outcome, is_real = self.monitor.name, CycleResult(), isinstance(self._clock, SystemClock)
+        """Read and store, audit, evaluate, note the success, clean up."""
+        name, refresh = self.monitor.name, self.monitor.refresh / (self._clock.speed or 1.0)
         with self._store.hold(name) as lease:
-            self._note_others(lease)
-            self._store.record(
-                name, lease, last_attempt_at=now, refresh=self.monitor.refresh / (self._clock.speed or 1.0)
-            )
-            try:
-                for outcome in run_cycle(
-                    self.monitor, now, self._source, self._store, lease, self._batch_size, self._settled, is_real
-                ):
-                    self._outcome = outcome
-                    if self._leaves_off(outcome, time.monotonic() - began):
-                        break
-            finally:
-                self._count(outcome)
-            outcome = self._audited(now, outcome)
-            taken = self._judge(now, began, lease, outcome)
-            newest = {"newest_source_at": outcome.arrived.request, "newest_label_at": outcome.arrived.label}
+            if lease.token != self._token + 1:  # another process held it since
+                self._publisher.note(Outdated.WINDOWS | Outdated.PAST)
+            self._token = lease.token
+            self._store.record(name, lease, last_attempt_at=now, refresh=refresh)
+            result = self._audit(now, self._read(now, began, lease))
+            taken = self._judge(now, began, lease, result)
+            newest = {"newest_source_at": result.arrived.request, "newest_label_at": result.arrived.label}
             self._store.record(name, lease, last_success_at=now, **newest, **taken, last_error="")
-            self._keep(lease, now)
-        return outcome
+            self._retain(lease, now)
+        return result
 
-    def _keep(self, lease: Lease, now: float) -> None:
-        """Make old buckets coarser, and forget what is too old. The run has ended well whatever becomes of it."""
+    def _read(self, now: float, began: float, lease: Lease) -> CycleResult:
+        result, is_real = CycleResult(), isinstance(self._clock, SystemClock)
+        parts = (self._source, self._store, lease, self._batch_size, self._finalized, is_real)
         try:
-            if self._retention.advance(lease, now, lambda: self._is_over):
-                self._store.forget()
-        except (StoreError, LeaseLost) as error:
-            log.warning("monitor %s: old buckets are left for the next run: %s", self.monitor.name, error)
+            for result in run_cycle(self.monitor, now, *parts):
+                self._status.result = result
+                # One batch is read in any case, or a source that is slow to say how new it is would never be read.
+                if self._is_over() or (self._is_late(began) and result.left < result.due):
+                    break
+        finally:
+            if result.stored:
+                self._publisher.note(Outdated.WINDOWS)
+            self._telemetry.count("rankmon_source_rows", self.monitor.name, by=result.rows_read)
+            self._telemetry.count("rankmon_buckets_stored", self.monitor.name, by=result.stored)
+        return result
 
-    def _diagnose(self, began: float) -> None:
-        """Find out more of an incident that is open. Nothing depends on it, and so nothing of it is raised."""
-        if self._diagnoser is None or self._is_over:
-            return
-        name, left = self.monitor.name, max(0.0, self.monitor.deadline - (time.monotonic() - began))
-        try:
-            with self._telemetry.stage(name, "diagnose"), self._store.blaming_damage():
-                found = self._diagnoser.advance(lambda: self._is_over, min(LONGEST, left))
-        except (SourceError, StoreError) as error:
-            log.warning("monitor %s: no diagnosis of its open incident yet, it is tried again: %s", name, error)
-        except Stopped:
-            log.info("monitor %s: stopped; the diagnosis of its open incident begins anew next time", name)
-        except Exception:
-            self._telemetry.count("rankmon_evaluation_failures", name, "bug")
-            log.exception("monitor %s: no diagnosis for a fault in rankmon itself; please report it", name)
-        else:
-            if found is not None:
-                log.info("monitor %s: incident %s is explained, see rankmon explain-incident %s", name, found, found)
+    def _is_late(self, began: float) -> bool:
+        return time.monotonic() - began >= self.monitor.deadline
 
-    def _audited(self, now: float, outcome: CycleResult) -> CycleResult:
-        """Once a day, hold a bucket against the source. The run has ended well whatever becomes of it."""
-        if self._auditor is None or outcome.left or self._is_over:
-            return outcome
-        name, (_, reading) = self.monitor.name, self._telemetry.stages().get((self.monitor.name, "read"), (0, 0.0))
-        try:
-            with self._telemetry.stage(name, "audit"):
-                found = self._auditor.advance(now, reading, lambda: self._is_over)
-        except SourceError as error:
-            log.warning("monitor %s: audit failed: %s; the next one is made tomorrow", name, error)
-            return outcome
-        if found is None:
-            return outcome
-        self._telemetry.count("rankmon_audits", name, found.result)
-        level = {"agrees": logging.INFO, "changed": logging.WARNING, "differs": logging.ERROR}[found.result]
-        log.log(level, "monitor %s: audit: %s", name, found)
-        wrong = str(found.difference) if found.result == "differs" else ""
-        audited = Misread(found.start, found.start + self.monitor.bucket, wrong)
-        return replace(outcome, arrived=replace(outcome.arrived, audited=audited))
-
-    def _judge(self, now: float, began: float, lease: Lease, outcome: CycleResult) -> dict[str, str | int]:
-        """Judge what became final, unless another process does; what to note of that."""
+    def _judge(self, now: float, began: float, lease: Lease, result: CycleResult) -> dict[str, str | int]:
+        """Evaluate what became final, unless another process does; what to note of that."""
         if not self._election.is_mine(lease):
             return {}
         with self._telemetry.stage(self.monitor.name, "judge"):
-            telling = replace(self._desk.telling(), is_current=outcome.left == 0, real_now=time.time())
+            telling = replace(self._notifier.telling(), is_current=result.left == 0, real_now=time.time())
             judgement = judge(
                 self.monitor,
                 now,
                 self._store,
                 lease,
                 telling,
-                outcome.arrived,
-                is_over=lambda: self._is_over,
-                leaves_off=lambda: time.monotonic() - began >= self.monitor.deadline,
+                result.arrived,
+                is_over=self._is_over,
+                leaves_off=lambda: self._is_late(began),
             )
         if judgement is not None:
-            self._is_outdated = True
-            self._is_past_changed = self._is_past_changed or judgement.anew
-        if judgement is not None and judgement.notices:
-            self._desk.wake()
+            self._publisher.note(Outdated.WINDOWS | (Outdated.PAST if judgement.anew else Outdated.NOTHING))
+            if judgement.notices:
+                self._notifier.wake()
         return self._election.taken(lease)
 
-    def _leaves_off(self, outcome: CycleResult, took: float) -> bool:
-        # One stretch is read in any case: where the source is slow to say how new it is, nothing ever would be.
-        return self._is_over or (took >= self.monitor.deadline and outcome.left < outcome.due)
+    # ---- small tasks, whose failures do not fail the run ---------------------------------------------------------
 
-    def _note_others(self, lease: Lease) -> None:
-        # Every holder's number is one more than that of the holder before.
-        if lease.token != self._token + 1:
-            self._is_outdated = self._is_past_changed = True
-        self._token = lease.token
+    def _retain(self, lease: Lease, now: float) -> None:
+        """Roll up old buckets, and delete those past their retention."""
+        try:
+            if self._retention.advance(lease, now, self._is_over):
+                self._store.forget()
+        except (StoreError, LeaseLost) as error:
+            log.warning("monitor %s: retention failed: %s; will retry with the next run", self.monitor.name, error)
+        self._status.holding = self._retention.holding
 
-    def _count(self, outcome: CycleResult) -> None:
-        self._is_outdated = self._is_outdated or outcome.stored > 0
-        self._telemetry.count("rankmon_source_rows", self.monitor.name, by=outcome.rows_read)
-        self._telemetry.count("rankmon_buckets_stored", self.monitor.name, by=outcome.stored)
+    def _audit(self, now: float, result: CycleResult) -> CycleResult:
+        """Once a day, compare a stored bucket with the source."""
+        if self._auditor is None or result.left or self._is_over():
+            return result
+        name, (_, reading) = self.monitor.name, self._telemetry.stages().get((self.monitor.name, "read"), (0, 0.0))
+        try:
+            with self._telemetry.stage(name, "audit"):
+                found = self._auditor.advance(now, reading, self._is_over)
+        except SourceError as error:
+            log.warning("monitor %s: audit failed: %s; will retry tomorrow", name, error)
+            return result
+        if found is None:
+            return result
+        self._telemetry.count("rankmon_audits", name, found.result)
+        log.log(AUDIT_LEVELS[found.result], "monitor %s: audit: %s", name, found)
+        wrong = str(found.difference) if found.result == "differs" else ""
+        audited = Misread(found.start, found.start + self.monitor.bucket, wrong)
+        return replace(result, arrived=replace(result.arrived, audited=audited))
+
+    def _diagnose(self, began: float) -> None:
+        """Find out more about an open incident."""
+        if self._diagnoser is None or self._is_over():
+            return
+        name, left = self.monitor.name, max(0.0, self.monitor.deadline - (time.monotonic() - began))
+        try:
+            with self._telemetry.stage(name, "diagnose"), self._store.blaming_damage():
+                found = self._diagnoser.advance(self._is_over, min(LONGEST, left))
+        except (SourceError, StoreError) as error:
+            log.warning("monitor %s: diagnosis of the open incident failed: %s; will retry", name, error)
+        except Stopped:
+            log.info("monitor %s: diagnosis of the open incident stopped; will restart with the next run", name)
+        except Exception:
+            self._telemetry.count("rankmon_evaluation_failures", name, "bug")
+            log.exception("monitor %s: diagnosis failed: a fault in rankmon itself; please report it", name)
+        else:
+            if found is not None:
+                log.info("monitor %s: incident %s is diagnosed: see rankmon explain-incident %s", name, found, found)
 
     # ---- how it ended --------------------------------------------------------------------------------------------
 
-    def _succeed(self, outcome: CycleResult, took: float) -> None:
+    def _succeed(self, result: CycleResult, took: float) -> None:
         name = self.monitor.name
         self._telemetry.count("rankmon_evaluations", name)
-        if self._failures:
-            log.info("monitor %s: works again after %s", name, counted(self._failures, "failure"))
-        self._failures, self._failed = 0, None
-        level = logging.INFO if outcome.stored else logging.DEBUG
-        log.log(level, "monitor %s: %d of %d due buckets in %.1f s", name, outcome.stored, outcome.due, took)
-        if outcome.late:
-            self._telemetry.count("rankmon_late_buckets", name, by=outcome.late)
-            log.warning(
-                "monitor %s: rankings came after %s had been final (one server's log is late, perhaps); read again",
-                name,
-                counted(outcome.late, "bucket"),
-            )
-        if outcome.kept:
-            log.warning("monitor %s: the source holds less now of %d final buckets; kept them", name, outcome.kept)
-        if outcome.held:
-            self._warn_of_a_purge(outcome.held)
-        if outcome.future_rows and not (self._shown and self._shown.future_rows):
-            log.warning("monitor %s: %d rows are dated in the future", name, outcome.future_rows)
-
-    def _warn_of_a_purge(self, held: int) -> None:
-        text = "monitor %s: of %s the source has no request any more; they stay as they were read before. "
-        text += "Where it purges rankings, they must stay until labels have had their time, at least %s"
-        needed = self.monitor.bucket + final_age(self.monitor) + self.monitor.refresh
-        log.warning(text, self.monitor.name, counted(held, "bucket"), format_duration(-(-needed // HOUR) * HOUR))
+        if self._status.failure is not None:
+            log.info("monitor %s: works again after %s", name, counted(self._status.failure.times, "failure"))
+        self._status.failure = None
+        level = logging.INFO if result.stored else logging.DEBUG
+        log.log(level, "monitor %s: %d of %d due buckets in %.1f s", name, result.stored, result.due, took)
+        if result.late:
+            self._telemetry.count("rankmon_late_buckets", name, by=result.late)
+        shown = self._publisher.shown
+        for warning in warnings_of(self.monitor, result, shown.future_rows if shown else None):
+            log.warning("monitor %s: %s", name, warning)
 
     def _account_for(self, error: Exception, now: float, retry_in: RetryIn | None) -> None:
         name = self.monitor.name
-        if isinstance(error, Stopped) or self._is_over:
-            log.info("monitor %s: stopped; what was under way is read again next time", name)
+        if isinstance(error, Stopped) or self._is_over():
+            log.info("monitor %s: stopped; the batch under way will be read again", name)
         elif isinstance(error, LeaseLost):
-            self._is_outdated = True
+            self._publisher.note(Outdated.WINDOWS)
             self._telemetry.count("rankmon_skipped_runs", name, "other_writer")
             log.info("%s", error)
         else:
@@ -330,107 +302,43 @@ class Runner:
 
     def _fail(self, error: Exception, reason: str, now: float, retry_in: RetryIn | None) -> None:
         name, said = self.monitor.name, storable(str(NO_MEMORY if isinstance(error, MemoryError) else error))
-        self._failures += 1
+        times = 1 + (self._status.failure.times if self._status.failure else 0)
         self._telemetry.count("rankmon_evaluation_failures", name, reason)
         if reason == "bug":
             log.error("monitor %s: a fault in rankmon itself; please report it", name, exc_info=error)
         if retry_in is not None:
             most = max(self.monitor.refresh, 0.0 if reason == "clock" else LONGEST_RETRY)
-            wait = min(FIRST_RETRY * 2 ** min(self._failures - 1, 20), most)
-            times = "once" if self._failures == 1 else f"{self._failures} times in a row"
-            log.warning("monitor %s: failed %s, next try in %.0f s: %s", name, times, wait, said)
+            wait = min(FIRST_RETRY * 2 ** min(times - 1, 20), most)
+            often = "once" if times == 1 else f"{times} times in a row"
+            log.warning("monitor %s: failed %s, next try in %.0f s: %s", name, often, wait, said)
             retry_in(name, wait)
-        self._failed = now, said[:LONGEST_ERROR]
+        self._status.failure = Failure(times, now, said[:LONGEST_ERROR])
         with suppress(StoreError):
-            self._store.record(name, last_attempt_at=now, last_error=self._failed[1])
+            self._store.record(name, last_attempt_at=now, last_error=self._status.failure.text)
 
-    # ---- what is shown -------------------------------------------------------------------------------------------
 
-    def _show(self, now: float) -> None:
-        self.refresh_snapshot(now)
-        self._refresh_trails(now)
-
-    def refresh_snapshot(self, now: float) -> None:
-        """Publish what is stored. Where that cannot be read, the last snapshot stays, with its age. Never raises."""
-        if not self._is_over:
-            was = self._shown
-            with self._showing("snapshot"), self._store.at_once():
-                self._publish(self._snapshot(now))
-            if self._shown is was:
-                self._show_failure()
-
-    def _show_failure(self) -> None:
-        """Where the store cannot be read either: what was shown last, with why nothing newer is."""
-        with self._publishing:
-            if not self._retired and self._shown is not None:
-                self._shown = replace(self._shown, progress=self._as_failed(self._shown.progress))
-                self._board.publish(self._shown)
-
-    def _as_failed(self, progress: Progress) -> Progress:
-        """With the failure of the last run, which may not have come as far as the store."""
-        if self._failed is None:
-            return progress
-        at, error = self._failed
-        if progress.last_attempt_at is not None and progress.last_attempt_at > at:
-            return progress  # another process has tried since
-        return replace(progress, last_attempt_at=at, last_error=error)
-
-    def _refresh_trails(self, now: float) -> None:
-        """Bring the histories up to date; apart from the rest, so that neither metrics nor a start wait for it."""
-        if self._shown is not None and self._is_undrawn and not self._is_over:
-            with self._showing("trail"):
-                former, verdicts = (
-                    ((), None) if self._is_past_changed else (self._shown.histories, self._shown.verdict_history)
-                )
-                histories = extend_series(self.monitor, self._store, now, former)
-                verdicts = extend_verdicts(self.monitor, self._store, now, verdicts)
-                self._publish(replace(self._shown, histories=histories, verdict_history=verdicts))
-                self._is_undrawn = self._is_past_changed = False
-
-    @contextmanager
-    def _showing(self, stage: str) -> Iterator[None]:
-        name = self.monitor.name
-        try:
-            with self._telemetry.stage(name, stage), self._store.blaming_damage():
-                yield
-        except StoreError as error:
-            level = logging.DEBUG if self._is_store_away else logging.WARNING  # which the run has said before
-            log.log(level, "monitor %s: no new %s: %s", name, stage, error)
-        except Exception:
-            self._telemetry.count("rankmon_evaluation_failures", name, "bug")
-            log.exception("monitor %s: no new %s for a fault in rankmon itself; please report it", name, stage)
-
-    def _snapshot(self, now: float) -> MonitorSnapshot:
-        future_rows, left = (None, None) if self._outcome is None else (self._outcome.future_rows, self._outcome.left)
-        if self._shown is None or self._is_outdated:
-            self._is_undrawn = True
-            taken = take_snapshot(self.monitor, self._store, now, future_rows, left)
-            if self._shown is not None:
-                taken = replace(taken, histories=self._shown.histories, verdict_history=self._shown.verdict_history)
-        else:
-            taken = renew(self._shown, self._store, now, future_rows, left)
-        return replace(taken, holding=self._retention.holding, progress=self._as_failed(taken.progress))
-
-    def _publish(self, snapshot: MonitorSnapshot) -> None:
-        with self._publishing:
-            if not self._retired:
-                self._board.publish(snapshot)
-                self._shown, self._is_outdated = snapshot, False
+def warnings_of(monitor: Monitor, result: CycleResult, known_future_rows: int | None) -> Iterator[str]:
+    """What is odd about a successful run; rows dated in the future only if none were known before."""
+    if result.late:
+        yield f"rankings arrived after {counted(result.late, 'bucket')} became final; read again. Is a log sent late?"
+    if result.kept:
+        yield f"source returned fewer rows for {counted(result.kept, 'final bucket')}; keeping stored values"
+    if result.held:
+        needed = -(-(monitor.bucket + final_age(monitor) + monitor.refresh) // HOUR) * HOUR
+        buckets, least = counted(result.held, "bucket"), format_duration(needed)
+        yield f"source has no requests left for {buckets}; keeping stored values. Keep rankings for at least {least}"
+    if result.future_rows and not known_future_rows:
+        yield f"{counted(result.future_rows, 'row')} dated in the future"
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, SourceError):
         return error.reason
-    if isinstance(error, MemoryError):
-        return "resources"
-    if isinstance(error, ClockError):
-        return "clock"
-    if isinstance(error, StoreLocked):
-        return "locked"
-    return "store" if isinstance(error, StoreError) else "bug"
+    kinds = {MemoryError: "resources", ClockError: "clock", StoreLocked: "locked", StoreError: "store"}
+    return next((reason for kind, reason in kinds.items() if isinstance(error, kind)), "bug")
 
 
-class _Timed:
+class _TimedSource:
     """A source whose reading counts as a stage of its own."""
 
     def __init__(self, source: RequestSource, monitor: str, telemetry: Telemetry) -> None:
@@ -438,14 +346,19 @@ class _Timed:
         self._monitor = monitor
         self._telemetry = telemetry
 
-    def freshness(self, since: float, now: float) -> Freshness:
+    @contextmanager
+    def _timed(self) -> Iterator[RequestSource]:
         with self._telemetry.stage(self._monitor, "read"):
-            return self._source.freshness(since, now)
+            yield self._source
+
+    def freshness(self, since: float, now: float) -> Freshness:
+        with self._timed() as source:
+            return source.freshness(since, now)
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
-        with self._telemetry.stage(self._monitor, "read"):
-            return self._source.row_counts(spans)
+        with self._timed() as source:
+            return source.row_counts(spans)
 
     def read(self, since: int, until: int) -> Answer:
-        with self._telemetry.stage(self._monitor, "read"):
-            return self._source.read(since, until)
+        with self._timed() as source:
+            return source.read(since, until)

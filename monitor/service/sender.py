@@ -1,7 +1,6 @@
-"""Takes notifications out of the outbox and hands them to their receivers, a thread a receiver.
+"""Sends the outbox to its receivers, in a thread each, so that a receiver that hangs or is away delays no other.
 
-A receiver that hangs, fails or is away holds up nobody but itself, and gets all of it once it is back. Whatever happens
-in between, what was written into the outbox is sent at least once, and always under the same key.
+What was written into the outbox is sent at least once, and always under the same key.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from monitor.conditions.rules import Severity
 from monitor.errors import LeaseLost, StoreError, Undelivered
 from monitor.messages.notification import Notification
 from monitor.notify.receiver import Receiver
+from monitor.service.periodic import PeriodicTask
 from monitor.service.telemetry import QueueStatus, Telemetry
 from monitor.store import Lease, Store
 from monitor.store.outbox import ENDS, TELLING, Waiting
@@ -31,33 +31,31 @@ LOOK_EVERY = 5.0
 
 FIRST_RETRY, LONGEST_RETRY = 5.0, 300.0
 LONGEST_WISH = 3600.0
-"""Seconds that a receiver may ask to be left alone for; who asks for more is mistaken, and no exception is made."""
+"""Seconds that a receiver may ask to be left alone for; a longer wish is taken for a mistake and ignored."""
+
 KEEP = 30 * 86_400
 """Seconds that sent notifications stay in the store."""
 
 CLEAN_EVERY = 3600.0
 ORPHANED = 600.0
-"""Seconds in which nobody has tried to send what waits for a receiver that is not configured here; while another
-daemon does, it is that one's."""
-
-WARN_AGAIN = 600.0
-"""Seconds after which it is said again that the store is away."""
+"""Seconds without an attempt after which what waits for a receiver that is not configured here is nobody's: until
+then another daemon may have that receiver."""
 
 STUCK = 600.0
-"""Seconds after which a receiver is said not to take what waits for it; Prometheus' rule tells of it later."""
+"""Seconds of waiting after which a receiver counts as stuck; Prometheus' rule fires later."""
 
 NEVER_GIVEN_UP = ENDS
-"""For as long as somebody has the receiver; what nobody has is kept for whoever has it again, as long as `KEEP`."""
+"""Kinds sent for as long as somebody has the receiver; without one they wait for `KEEP`."""
 
 ENDS_AGAIN = 3600.0
-"""Seconds for which an end is repeated to whoever is reminded: a process that stood still may tell of what is over."""
+"""Seconds for which an end is repeated with reminders: a process that stood still may tell of what is over."""
 
 LEAST_ATTEMPTS = 10
-"""That have failed before anything is given up: age alone says nothing after a clock's jump or a night switched off."""
+"""Failed attempts before anything is given up: age alone says nothing after a clock's jump or a night switched off."""
 
 
 class Sender:
-    """Delivers what is in the outbox for as long as it runs."""
+    """Delivers what is in the outbox, until stopped."""
 
     def __init__(
         self,
@@ -66,15 +64,14 @@ class Sender:
         clock: Callable[[], float] = time.time,
         clean: Callable[[], object] | None = None,
     ) -> None:
-        """`clock`: real seconds since 1970. `clean`: called when the outbox is cleaned, for what else there is."""
+        """`clock`: real seconds since 1970. `clean`: called whenever the outbox is cleaned."""
         self._store = store
         self._telemetry = telemetry
         self._clock = clock
         self._clean = clean
         self._lock = threading.Lock()
         self._workers: dict[str, _Worker] = {}
-        self._stopping = threading.Event()
-        self._keeper: threading.Thread | None = None
+        self._tidying: PeriodicTask | None = None
         self._met: Sequence[Receiver] = ()
         self._cleaned_at: float | None = None
         self.receivers: Sequence[Receiver] = ()
@@ -86,27 +83,26 @@ class Sender:
             for receiver in receivers:
                 for counter in ("sent", "failures", "dropped"):
                     self._telemetry.count(_counter(counter), receiver.channel, by=0)
-            if self._keeper is not None:
+            if self._tidying is not None:
                 self._employ()
 
     def start(self) -> None:
         """Begin."""
         with self._lock:
-            self._keeper = threading.Thread(target=self._keep, name="outbox", daemon=True)
-            self._keeper.start()
+            self._tidying = PeriodicTask("notifications", self.tidy, lambda: LOOK_EVERY, logging.WARNING)
+            self._tidying.start()
             self._employ()
 
     def stop(self) -> None:
         """End; what is under way is sent again next time unless its receiver answers within two seconds."""
-        self._stopping.set()
         with self._lock:
-            for worker in self._workers.values():
-                worker.end()
-            threads = [worker.thread for worker in self._workers.values()]
-            threads += [self._keeper] if self._keeper is not None else []
+            tasks = [worker.task for worker in self._workers.values()]
+            tasks += [self._tidying] if self._tidying is not None else []
+        for task in tasks:
+            task.end()
         until = time.monotonic() + 2
-        for thread in threads:
-            thread.join(max(0.0, until - time.monotonic()))
+        for task in tasks:
+            task.join(max(0.0, until - time.monotonic()))
 
     def settle(self, seconds: float) -> bool:
         """Wait until nothing waits any more, so many seconds at most; whether that came."""
@@ -144,29 +140,17 @@ class Sender:
         """Look into the outbox now."""
         with self._lock:
             for worker in self._workers.values():
-                worker.wake()
+                worker.task.wake()
 
     def _employ(self, is_single: bool = False) -> None:
         wanted = {r.target: r for r in self.receivers}
         for target in [t for t, w in self._workers.items() if wanted.get(t) is not w.receiver]:
-            self._workers.pop(target).end()
+            self._workers.pop(target).task.end()
         for target in wanted.keys() - self._workers.keys():
             self._workers[target] = _Worker(wanted[target], self._store, self._telemetry, self._clock, is_single)
 
-    def _keep(self) -> None:
-        unsaid = _Unsaid()
-        while not self._stopping.is_set():
-            try:
-                self.tidy()
-                unsaid.over()
-            except StoreError as error:
-                unsaid.warn("notifications: %s", error)
-            except Exception:
-                log.exception("notifications: a fault in rankmon itself; please report it")
-            self._stopping.wait(LOOK_EVERY)
-
     def tidy(self) -> None:
-        """Keep count of the queues, the outbox clean, and what waits for receivers that were swapped on its way.
+        """Count the queues, clean the outbox, and pass on what waits for receivers that were replaced.
 
         Raises:
             StoreError: out of reach.
@@ -189,7 +173,7 @@ class Sender:
             self._met = receivers
         for receiver in receivers:
             if number := self._store.outbox.take_back(receiver.target, self._clock()):
-                log.info("%d notifications for %s had been given up, and are sent after all", number, receiver.target)
+                log.info("%d notifications for %s had been dropped; sending them after all", number, receiver.target)
                 self.wake()
 
     def _retire_strangers(self, receivers: Sequence[Receiver]) -> None:
@@ -202,11 +186,11 @@ class Sender:
                 continue
             number = self._store.outbox.retire(target, heirs, now)
             if heirs:
-                log.info("%d notifications for %s go to the receivers that its channel has now", number, target)
+                log.info("receiver %s is gone; the channel's others get its %d notifications", target, number)
                 self.wake()
             else:
                 self._telemetry.count(_counter("dropped"), channel, by=number)
-                log.error("%d notifications for %s are given up: no channel has it any more", number, target)
+                log.error("receiver %s is gone, with its channel; dropping its %d notifications", target, number)
 
     def _count_queues(self) -> None:
         channels, now = {r.target: r.channel for r in self.receivers}, self._clock()
@@ -217,25 +201,6 @@ class Sender:
             oldest, stuck = min(oldest_at, so_far.oldest_at or oldest_at), so_far.stuck + (now - oldest_at > STUCK)
             found[channel] = QueueStatus(so_far.length + length, oldest, so_far.receivers, stuck)
         self._telemetry.queues = MappingProxyType(found)
-
-
-class _Unsaid:
-    """Says once that the store is away, and then every now and then: it is looked at every few seconds."""
-
-    def __init__(self) -> None:
-        self._said_at: float | None = None
-        self._said = ""
-
-    def warn(self, text: str, error: StoreError) -> None:
-        """Log it, unless the same was logged lately."""
-        now = time.monotonic()
-        if self._said_at is None or str(error) != self._said or now - self._said_at >= WARN_AGAIN:
-            log.warning(text, error)
-            self._said_at, self._said = now, str(error)
-
-    def over(self) -> None:
-        """The store answers again."""
-        self._said_at = None
 
 
 class _Worker:
@@ -256,19 +221,11 @@ class _Worker:
         self._clock = clock
         self._unmarked: set[int] = set()
         self._lease: Lease | None = None
-        self._ended = False
         self._quiet_until = 0.0
-        self._awake = threading.Event()
         self._reminded: float | None = None if is_single else time.monotonic()
-        self.thread = threading.Thread(target=self._run, name=f"notify {receiver.target}", daemon=True)
-        self.thread.start()
-
-    def wake(self) -> None:
-        self._awake.set()
-
-    def end(self) -> None:
-        self._ended = True
-        self._awake.set()
+        name = f"notifications to {receiver.target}"
+        self.task = PeriodicTask(name, self._work, lambda: LOOK_EVERY, logging.WARNING)
+        self.task.start()
 
     def rest(self) -> float | None:
         """Seconds until there is something to do, as far as is known; None: there is nothing. Raises StoreError."""
@@ -277,22 +234,6 @@ class _Worker:
         if self._must_remind():
             next_at = now
         return None if next_at is None else max(next_at - now, self._quiet_until - time.monotonic(), 0.0)
-
-    def _run(self) -> None:
-        unsaid = _Unsaid()
-        while not self._ended:
-            self._awake.clear()
-            try:
-                again = self._work()
-                unsaid.over()
-            except StoreError as error:
-                unsaid.warn(f"notifications to {self.receiver.target}: %s", error)
-                again = False
-            except Exception:
-                log.exception("notifications to %s: a fault in rankmon itself; please report it", self.receiver.target)
-                again = False
-            if not again:
-                self._awake.wait(LOOK_EVERY)
 
     def _work(self) -> bool:
         """Send what is due; whether something was delivered, so that more may be due at once."""
@@ -320,7 +261,7 @@ class _Worker:
 
     @property
     def _may_go_on(self) -> bool:
-        return not (self._ended or self._is_to_be_quiet)
+        return not (self.task.is_stopped or self._is_to_be_quiet)
 
     def _due(self) -> list[Waiting]:
         return self._store.outbox.due(self._clock(), [self.receiver.target])
@@ -346,7 +287,7 @@ class _Worker:
             self._unmarked.add(waiting.id)
             self._telemetry.count(_counter("sent"), receiver.channel)
             if receiver.target != "log":  # which has said more itself
-                log.info("%s: taken; %s", _named(waiting), waiting.notification.title)
+                log.info("%s: delivered; %s", _named(waiting), waiting.notification.title)
         self._store.outbox.sent(waiting.id, self._clock())
         self._unmarked.discard(waiting.id)
         return True
@@ -373,7 +314,7 @@ class _Worker:
 
     def _put_off(self, waiting: Waiting, said: str) -> None:
         self._telemetry.count(_counter("failures"), self.receiver.channel)
-        if self._ended:
+        if self.task.is_stopped:
             return  # whoever comes next, perhaps with another address, tries at once
         now, attempts = self._clock(), waiting.attempts + 1
         is_old = attempts >= LEAST_ATTEMPTS and now - waiting.created_at >= self.receiver.give_up_after
@@ -389,13 +330,13 @@ class _Worker:
         attempts = waiting.attempts + 1
         if self._store.outbox.is_outdated(waiting):
             self._store.outbox.drop(waiting.id, now, said)
-            log.info("%s makes way for a newer one after %d attempts: %s", _named(waiting), attempts, said)
+            log.info("%s dropped after %d attempts, a newer one says as much: %s", _named(waiting), attempts, said)
             return True
         if self._store.outbox.is_open(waiting.incident):
             return False
         self._store.outbox.drop(waiting.id, now, said)
         self._telemetry.count(_counter("dropped"), self.receiver.channel)
-        log.error("%s is given up after %d attempts: %s", _named(waiting), attempts, said)
+        log.error("%s dropped after %d attempts: %s", _named(waiting), attempts, said)
         return True
 
     # ---- reminders -----------------------------------------------------------------------------------------------
@@ -421,7 +362,7 @@ class _Worker:
 
     def _say_again(self, notifications: Iterable[Notification]) -> None:
         for notification in notifications:
-            if self._ended:
+            if self.task.is_stopped:
                 return
             if notification.kind in TELLING and not self._store.outbox.is_open(notification.incident):
                 continue  # by now

@@ -124,6 +124,11 @@ class MonitorSnapshot:
     places: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
+    def open_incidents(self) -> tuple[StoredIncident, ...]:
+        """The one on the quality, and the one on the data."""
+        return tuple(s for s in (self.incident, self.data_incident) if s is not None)
+
+    @property
     def full(self) -> list[FullDimension]:
         """The dimensions all of whose places are taken while there are values without one."""
         longest = max(self.monitor.windows)

@@ -314,7 +314,7 @@ def test_a_bug_exits_with_1_and_a_traceback(
     rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting.write(of_shop("shop"))
-    monkeypatch.setattr("monitor.service.cycle.to_partials", lambda *_: 1 / 0)
+    monkeypatch.setattr("monitor.service.reading.to_partials", lambda *_: 1 / 0)
     result = rankmon("once")
     assert result.code == 1
     assert "a fault in rankmon itself; please report it" in result.err
@@ -920,7 +920,7 @@ def test_told_to_end_while_it_prepares_the_daemon_ends_in_order(
         threading.Event().wait(1)
         return take_snapshot(*arguments)
 
-    monkeypatch.setattr("monitor.service.runner.take_snapshot", signalled)
+    monkeypatch.setattr("monitor.service.publisher.take_snapshot", signalled)
     setting.write(of_shop("shop"), of_shop("more"))
     try:
         result = rankmon("run")

@@ -115,7 +115,7 @@ def test_a_reload_without_a_channel_gives_up_what_waits_for_it_and_says_so(
         eventually(lambda: other.titles() == ["a firing"])
         app.stop()
     said = [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
-    assert said == ["2 notifications for inbox are given up: no channel has it any more"]
+    assert said == ["receiver inbox is gone, with its channel; dropping its 2 notifications"]
 
 
 def test_no_secret_of_a_channel_is_logged(daemon: Daemon, receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:

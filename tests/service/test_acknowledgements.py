@@ -7,7 +7,8 @@ import pytest
 
 from monitor.errors import StoreError
 from monitor.page import render
-from monitor.service.acknowledgements import LOOK_EVERY, AcknowledgementPoller
+from monitor.service.acknowledgements import AcknowledgementPoller
+from monitor.service.periodic import PeriodicTask
 from monitor.store import Store
 from tests.support.pages import DAY, START, PageSource, fell, fill, shown, watched
 from tests.support.tallies import HOUR
@@ -24,36 +25,38 @@ def pictured(store: Store) -> PageSource:
 
 
 def test_an_acknowledgement_a_silence_and_its_end_are_shown_without_a_run(store: Store, pictured: PageSource) -> None:
-    attention = AcknowledgementPoller(pictured.board, store, time.time)
+    poller = AcknowledgementPoller(pictured.board, store, time.time)
     incident = pictured.board.snapshots["search"].incident
     assert incident is not None
     assert "not acknowledged" in render(pictured)
     store.alerts.acknowledge(incident.incident.id, "ada", "rolled back", time.time())
     store.alerts.silence("search", time.time() - 1, time.time() + 3600, "ada", "")
-    attention.look()
+    poller.poll()
     said = render(pictured)
     assert "acknowledged by <b>ada</b>" in said
     assert "rolled back" in said
     assert "<b>Silenced</b> until" in said
     store.alerts.unsilence("search", time.time())
-    attention.look()
+    poller.poll()
     assert "Silenced" not in render(pictured)
 
 
 def test_where_nothing_was_done_the_snapshot_stays_the_very_same(store: Store, pictured: PageSource) -> None:
     before = pictured.board.snapshots
-    AcknowledgementPoller(pictured.board, store, time.time).look()
+    AcknowledgementPoller(pictured.board, store, time.time).poll()
     assert pictured.board.snapshots is before
 
 
 def test_a_store_out_of_reach_leaves_the_page_as_it_is(tmp_path: Path, store: Store, pictured: PageSource) -> None:
     (tmp_path / "store.db").rename(tmp_path / "elsewhere.db")
-    attention = AcknowledgementPoller(pictured.board, store, time.time)
+    poller = AcknowledgementPoller(pictured.board, store, time.time)
     with pytest.raises(StoreError):
-        attention.look()
-    attention.start()
-    time.sleep(LOOK_EVERY + 0.5)
+        poller.poll()
+    task = PeriodicTask("acknowledgements", poller.poll, lambda: 0.05)
+    task.start()
+    time.sleep(0.5)
     assert "not acknowledged" in render(pictured)
     began = time.monotonic()
-    attention.stop()
+    task.end()
+    task.join()
     assert time.monotonic() - began < 5

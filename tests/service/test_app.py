@@ -267,7 +267,7 @@ def test_an_invalid_configuration_changes_nothing_and_says_where_it_is_wrong(
 
 
 def test_the_page_says_so_for_as_long_as_the_last_reload_was_refused(setting: Setting) -> None:
-    said = "was refused; what was loaded before goes on. "
+    said = "was refused; the former configuration stays. "
     with setting.running(of_shop("shop")) as app:
         eventually(has_run(app, "shop"))
         assert "The reload of" not in render(app)
@@ -298,7 +298,7 @@ def test_a_fault_in_a_reload_changes_nothing_and_does_not_end_the_daemon(
         setting.write(of_shop("more"))
         with monkeypatch.context() as patched:
             patched.setattr("monitor.service.app.Runner", lambda *_, **__: 1 / 0)
-            assert app.reload({}) == ["a fault in rankmon itself; the log has it"]
+            assert app.reload({}) == ["a fault in rankmon itself; see the log"]
         assert "ZeroDivisionError" in caplog.text
         assert app.config is before
         assert app.runners == {"shop": runner}
@@ -331,7 +331,7 @@ def test_a_reload_that_fails_on_the_way_leaves_the_access_as_it_was(
         monkeypatch.setattr(app.access, "adopt", adopted.append)
         setting.write(of_shop("more"))
         monkeypatch.setattr("monitor.service.app.Runner", lambda *_, **__: 1 / 0)
-        assert app.reload({}) == ["a fault in rankmon itself; the log has it"]
+        assert app.reload({}) == ["a fault in rankmon itself; see the log"]
         assert adopted == []
 
 

@@ -25,7 +25,7 @@ from monitor.service.audit import (
     STORED,
     Audit,
     Auditor,
-    Ways,
+    Readers,
     audit,
     finals,
     is_due,
@@ -61,7 +61,7 @@ class Watched:
     url: str
     monitor: Monitor
     store: Store
-    ways: Ways
+    ways: Readers
 
     def audited(self, start: int = START) -> Audit:
         return audit(self.monitor, start, self.store, self.ways)
@@ -88,7 +88,7 @@ def watched(store: Store, folder: Path, kind: str = "events", *changes: str, mea
     pull, pushdown = open_both(made, database)
     with store.hold(made.name) as lease:
         list(run_backfill(made, NOW, sized.WHOLE, pull, store, lease, BatchSize()))
-    return Watched(engine.url, made, store, Ways(pull, pushdown, lambda *which: inspect(made, database, *which)))
+    return Watched(engine.url, made, store, Readers(pull, pushdown, lambda *which: inspect(made, database, *which)))
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_dirt_in_a_log_is_no_fault(store: Store, tmp_path: Path, seed: int) -> N
     pull, pushdown = open_both(made, database)
     with store.hold(made.name) as lease:
         list(run_backfill(made, LOG_END + 9 * DAY, (LOG_START, LOG_END), pull, store, lease, BatchSize()))
-    ways = Ways(pull, pushdown, lambda *which: inspect(made, database, *which))
+    ways = Readers(pull, pushdown, lambda *which: inspect(made, database, *which))
     found = [audit(made, start, store, ways) for start in finals(made, store, LOG_START, LOG_END)]
     assert [one for one in found if one.result != "agrees"] == []
     assert any(one.requests for one in found)
@@ -203,7 +203,7 @@ def test_a_source_that_was_changed_since_is_not_taken_for_a_fault(
     assert found.result == "changed", found
     assert found.difference is not None
     assert found.difference.ways == (STORED, PULL)
-    assert "the source was changed since, in rows or labels" in str(found)
+    assert "the source has changed since, in rows or labels" in str(found)
 
 
 def test_a_source_that_is_written_while_it_is_read_is_read_once_more(log: Watched) -> None:
@@ -256,9 +256,9 @@ def test_a_run_audits_once_a_day_and_counts_and_logs_what_came_of_it(
     made = replace(shop(["ndcg@10"], drift=Drift(parse("ndcg@10"))), engine="pull")
     bench = Bench(made, Faulty(pull(made, shop_url)), store)
     database = bench.source.source.database
-    ways = Ways(*open_both(made, database), lambda *which: inspect(made, database, *which))
+    ways = Readers(*open_both(made, database), lambda *which: inspect(made, database, *which))
     more = bench.source, store, bench.board, bench.telemetry, bench.clock, bench.stopping, bench
-    bench.runner = Runner(made, *more, ways=ways)
+    bench.runner = Runner(made, *more, readers=ways)
     assert bench.run() is None
     assert bench.run() is None
     assert [bench.count("audits", result) for result in RESULTS] == [1, 0, 0]
@@ -322,7 +322,7 @@ def test_verify_tells_of_each_final_bucket_and_ends_with_1_only_where_ways_diffe
     assert run(["verify", *span]) == 0
     told, counts = capsys.readouterr().out.splitlines()
     assert told.startswith("m: bucket 2026-01-01 15:00 UTC read again (pull, push-down; ")
-    assert "the source was changed since, in rows or labels: " in told
+    assert "the source has changed since, in rows or labels: " in told
     assert counts == "m: 10 final buckets read again: 9 agree, 1 changed in the source since, 0 differ"
     with broken(NO_MATCH):
         assert run(["verify", *span, "--format", "json"]) == 1

@@ -85,8 +85,8 @@ def test_a_rule_that_goes_by_a_reload_is_withdrawn(app: App, folder: Path, recei
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A monitor that is configured no more is not waited for."""
-    monkeypatch.setattr("monitor.service.orphaned_incidents.LOOK_EVERY", 0.1)
-    monkeypatch.setattr("monitor.service.orphaned_incidents.PATIENCE", 0)
+    monkeypatch.setattr("monitor.service.app.ORPHANS_EVERY", 0.1)
+    monkeypatch.setattr("monitor.service.election.PATIENCE", 0)
 
 
 def test_a_rule_that_is_edited_by_a_reload_and_still_fires_pages_nobody_again(

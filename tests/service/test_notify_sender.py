@@ -243,7 +243,7 @@ def test_what_opens_is_given_up_after_the_limit_and_what_closes_never(
     assert counted(sender, "s_dropped") == 1
     given_up = [r for r in caplog.records if r.levelno >= logging.ERROR]
     assert [r.getMessage() for r in given_up] == [
-        f"firing of incident a for inbox is given up after {tries} attempts: {said}"
+        f"firing of incident a for inbox dropped after {tries} attempts: {said}"
     ]
 
 
@@ -473,7 +473,7 @@ def test_stopping_does_not_wait_for_a_receiver_that_hangs(post: Post, receiver: 
     sender.stop()
     assert 1.5 < time.monotonic() - began < 6.5
     receiver.behave = lambda _: Reply()
-    eventually(lambda: not [t for t in threading.enumerate() if t.name == "notify inbox"])
+    eventually(lambda: not [t for t in threading.enumerate() if t.name == "notifications to inbox"])
     post.clock.time += 60
     post.sender(webhook(receiver))
     eventually(lambda: receiver.titles() == ["a firing"])
@@ -568,7 +568,7 @@ def test_what_waits_for_a_removed_channel_is_given_up_and_said_so(
     assert post.rows("dropped_at") == [(None,), (None,)], "another daemon may be about to get a newer configuration"
     post.later(1 + 1.2 * FIRST_RETRY)  # nobody tried when it was time to
     eventually(lambda: post.store.outbox.queues() == {})
-    said = "2 notifications for inbox are given up: no channel has it any more"
+    said = "receiver inbox is gone, with its channel; dropping its 2 notifications"
     eventually(lambda: [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == [said])
     assert counted(sender, "s_dropped") == 2
     assert [e for (e,) in post.rows("last_error")] == ["no channel has this receiver any more"] * 2
@@ -590,7 +590,7 @@ def test_what_another_daemon_still_tries_to_send_is_left_to_it(
         receiver.behave = lambda _: Reply()
         post.later(LONGEST_RETRY * 1.2)
         eventually(lambda: receiver.titles() == ["a firing", "a resolved"])
-    assert "given up" not in caplog.text
+    assert "dropped" not in caplog.text
 
 
 def test_a_single_run_sends_what_is_due_and_says_what_could_not_be_sent(post: Post, receiver: Receiver) -> None:
@@ -824,4 +824,4 @@ def test_what_was_taken_is_logged_with_whose_it_is_and_by_whom(
     caplog.set_level(logging.INFO)
     post.put("inbox", FIRING)
     post.sender(webhook(receiver))
-    eventually(lambda: "firing of incident a for inbox: taken; search: ndcg@10 fell 12.7 %" in caplog.text)
+    eventually(lambda: "firing of incident a for inbox: delivered; search: ndcg@10 fell 12.7 %" in caplog.text)

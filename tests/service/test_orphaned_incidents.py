@@ -11,9 +11,10 @@ import pytest
 from monitor.config import load
 from monitor.errors import StoreError
 from monitor.evaluation import Telling
-from monitor.service import orphaned_incidents as withdrawing
 from monitor.service.app import App
-from monitor.service.orphaned_incidents import PATIENCE, OrphanedIncidents
+from monitor.service.election import PATIENCE
+from monitor.service.orphaned import OrphanedIncidents
+from monitor.service.periodic import PeriodicTask
 from monitor.service.runner import LONGEST_RETRY
 from monitor.store import Store
 from tests.cli.test_incidents_cli import run
@@ -32,7 +33,7 @@ class Daemon:
         self.names = [*names]
         self.now = 1000.0
         self.woken = 0
-        self.withdrawing = OrphanedIncidents(bench.store, lambda: self.names, self, lambda: self.now)
+        self.orphaned = OrphanedIncidents(bench.store, lambda: self.names, self, lambda: self.now)
 
     def telling(self) -> Telling:
         return Telling(self.bench.channels)
@@ -43,7 +44,7 @@ class Daemon:
     def look(self, later: float = 0.0) -> list[str]:
         """The states of all incidents after one more look."""
         self.now += later
-        self.withdrawing.look()
+        self.orphaned.withdraw()
         return [s.incident.state for s in self.bench.incidents]
 
     def run_elsewhere(self) -> None:
@@ -116,8 +117,7 @@ def test_while_somebody_has_the_lease_it_waits_and_then_goes_on(bench: Bench) ->
 
 
 def test_a_store_that_is_away_is_looked_into_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(withdrawing, "LOOK_EVERY", 0.01)
-    monkeypatch.setattr(withdrawing, "PATIENCE", 0)
+    monkeypatch.setattr("monitor.service.election.PATIENCE", 0)
     failures = [StoreError("away")] * 3
     watched_there = bench.store.alerts.watched
 
@@ -128,12 +128,14 @@ def test_a_store_that_is_away_is_looked_into_again(bench: Bench, monkeypatch: py
 
     monkeypatch.setattr(bench.store.alerts, "watched", flaky)
     daemon = Daemon(bench)
-    daemon.withdrawing.start()
+    task = PeriodicTask("orphaned incidents", daemon.orphaned.withdraw, lambda: 0.01)
+    task.start()
     until = time.monotonic() + 10
     while bench.incidents[0].incident.is_open:
         assert time.monotonic() < until
         time.sleep(0.01)
-    daemon.withdrawing.stop()
+    task.end()
+    task.join()
 
 
 CONFIG = """\

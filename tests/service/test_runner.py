@@ -187,18 +187,17 @@ def test_a_source_that_is_purged_before_labels_have_had_their_time_is_warned_of(
 ) -> None:
     bench.clock.time = END + HOUR
     assert bench.run() is None
-    assert "purges" not in caplog.text
+    assert "no requests left" not in caplog.text
     purge(shop_url, END)
     bench.clock.time = SETTLED
     assert bench.run() is None
     assert (
-        "monitor shop: of 2 buckets the source has no request any more; they stay as they were read before. "
-        "Where it purges rankings, they must stay until labels have had their time, at least 5h"
+        "monitor shop: source has no requests left for 2 buckets; keeping stored values. Keep rankings for at least 5h"
     ) in caplog.text
     caplog.clear()
     bench.clock.time += HOUR
     assert bench.run() is None
-    assert "purges" not in caplog.text
+    assert "no requests left" not in caplog.text
 
 
 def test_after_an_outage_it_works_again_and_says_so(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
@@ -243,7 +242,7 @@ def test_a_bug_in_a_cycle_is_counted_logged_with_its_traceback_and_survived(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("monitor.service.cycle.tallied", lambda *_: 1 / 0)
+        patched.setattr("monitor.service.reading.to_partials", lambda *_: 1 / 0)
         assert isinstance(bench.run(), ZeroDivisionError)
     assert bench.count("evaluation_failures", "bug") == 1
     assert "a fault in rankmon itself" in caplog.text
@@ -270,7 +269,7 @@ def test_rows_from_the_future_are_said_once(bench: Bench, caplog: pytest.LogCapt
     for _ in range(3):
         bench.run()
         bench.clock.time += 1
-    assert caplog.text.count("rows are dated in the future") == 1
+    assert caplog.text.count("rows dated in the future") == 1
     assert bench.shown.future_rows > 0
 
 
@@ -298,7 +297,7 @@ def test_a_snapshot_is_only_renewed_where_nothing_was_stored(bench: Bench, monke
         return partials(store, definition, *rest, **more)
 
     monkeypatch.setattr(Store, "partials", counted)
-    monkeypatch.setattr("monitor.service.runner.extend_series", lambda *_: ())
+    monkeypatch.setattr("monitor.service.publisher.extend_series", lambda *_: ())
     bench.run()
     assert loads == ["traffic", "ndcg@10"], "two readings of one kernel are loaded once"
     shown = bench.shown
@@ -321,7 +320,7 @@ def test_trails_grow_with_what_is_stored_and_are_worked_out_anew_where_others_wr
         formers.append(former)
         return extend_series(monitor, store, now, former)
 
-    monkeypatch.setattr("monitor.service.runner.extend_series", noted)
+    monkeypatch.setattr("monitor.service.publisher.extend_series", noted)
     bench.run()
     bench.clock.time += 60
     bench.run()
@@ -347,7 +346,7 @@ def test_what_verdicts_said_is_read_on_and_anew_where_others_wrote(
         formers.append(former)
         return VerdictHistory(HOUR, HOUR)
 
-    monkeypatch.setattr("monitor.service.runner.extend_verdicts", noted)
+    monkeypatch.setattr("monitor.service.publisher.extend_verdicts", noted)
     bench.run()
     bench.clock.time += HOUR
     bench.run()
@@ -364,7 +363,7 @@ def test_a_fault_in_the_trails_leaves_the_rest_as_it_is(bench: Bench, monkeypatc
     def broken(*_: object) -> None:
         raise ValueError("a fault")
 
-    monkeypatch.setattr("monitor.service.runner.extend_series", broken)
+    monkeypatch.setattr("monitor.service.publisher.extend_series", broken)
     assert bench.run() is None
     assert bench.shown.series[0].final
     assert bench.count("evaluation_failures", "bug") == 1

@@ -90,7 +90,7 @@ def test_a_scheduler_that_gives_no_sign_of_life_fails_it(site: Site, capsys: pyt
     with running(site, "{}") as app:
         app.scheduler.stop()
         assert check(site) == 1
-    assert "answers 503: the scheduler gives no sign of life" in capsys.readouterr().err
+    assert "answers 503: the scheduler has stopped" in capsys.readouterr().err
 
 
 def test_it_takes_no_other_program_for_a_daemon(site: Site) -> None:

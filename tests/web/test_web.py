@@ -54,7 +54,7 @@ def test_metrics_are_compressed_when_asked_for(app: App) -> None:
 
 
 def test_health_needs_a_living_scheduler(app: App) -> None:
-    assert get(app, "/-/healthy")[:2] == (503, "the scheduler gives no sign of life; restart rankmon\n")
+    assert get(app, "/-/healthy")[:2] == (503, "the scheduler has stopped; restart rankmon\n")
     app.scheduler.start()
     assert get(app, "/-/healthy")[:2] == (200, "ok\n")
 

@@ -151,7 +151,8 @@ def _read(
 
     from monitor.evaluation import judge
     from monitor.series.partials import starts
-    from monitor.service.cycle import BatchSize, CycleResult, run_backfill
+    from monitor.service.cycle import CycleResult, run_backfill
+    from monitor.service.reading import BatchSize
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     name, total = monitor.name, CycleResult()

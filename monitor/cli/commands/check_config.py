@@ -30,8 +30,8 @@ from monitor.types import Events, Judgments, format_duration
 if TYPE_CHECKING:
     from monitor.conditions.rules import Rule
     from monitor.config import Config
-    from monitor.service.cycle import Freshness
     from monitor.source.engine import Database
+    from monitor.source.pull import Freshness
     from monitor.types import Monitor
 
 

@@ -100,7 +100,7 @@ def _audits(app: App, monitor: Monitor, since: int, until: int) -> Iterator[Veri
     """Bucket by bucket, oldest first."""
     from monitor.service.audit import audit, finals
 
-    ways = app.ways_of(monitor)
+    ways = app.readers_of(monitor)
     for number, start in enumerate(finals(monitor, app.store, since, until)):
         if app.stopping.is_set():
             raise Stopped(f"{monitor.name}: stopped after {number} buckets")

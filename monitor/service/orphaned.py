@@ -1,0 +1,89 @@
+"""Monitors that nobody runs any more: their open incidents are withdrawn, and much later their buckets are deleted.
+
+A monitor missing from this configuration may be run by another daemon on the same store, or be restored a minute later.
+So it is watched first: whoever runs it takes its lease.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import replace
+
+from monitor.errors import LeaseLost
+from monitor.evaluation import withdraw
+from monitor.service.election import is_overdue
+from monitor.service.runner import Notifier
+from monitor.store import Lease, Store
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 1.0
+"""Real seconds of deleting after which the rest waits for the next call."""
+
+ALWAYS = (0, 1 << 62)
+
+
+class OrphanedIncidents:
+    """Withdraws what is open of monitors that nobody has run for several of their periods."""
+
+    def __init__(
+        self, store: Store, names: Callable[[], Collection[str]], notifier: Notifier, elapsed: Callable[[], float]
+    ) -> None:
+        """`names`: the monitors configured here now; `elapsed`: seconds of a monotonic clock."""
+        self._store = store
+        self._names = names
+        self._notifier = notifier
+        self._elapsed = elapsed
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def withdraw(self) -> None:
+        """Withdraw what is due; a monitor whose lease is held waits for the next call. Raises StoreError."""
+        gone = set(self._store.alerts.watched()).difference(self._names())
+        self._seen = {name: seen for name, seen in self._seen.items() if name in gone}
+        for name in sorted(gone):
+            run, now = self._store.leases.number(name), self._elapsed()
+            seen, since = self._seen.setdefault(name, (run, now))
+            if seen != run:
+                self._seen[name] = (run, now)
+            elif is_overdue(now - since, self._store.progress(name)):
+                with suppress(LeaseLost):
+                    self._withdraw(name, run)
+
+    def _withdraw(self, name: str, last_run: int) -> None:
+        with self._store.hold(name) as lease:
+            if lease.token == last_run + 1 and name not in self._names():
+                withdraw(name, self._store, lease, replace(self._notifier.telling(), real_now=time.time()))
+                log.info("monitor %s: no daemon runs it any more; its open incidents are withdrawn", name)
+        self._notifier.wake()
+
+
+class OrphanedMonitors:
+    """Deletes the buckets of monitors that nobody has run for very long, nor between two calls, by whatever clock."""
+
+    def __init__(self, store: Store, names: Callable[[], Collection[str]]) -> None:
+        """`names`: the monitors configured here now."""
+        self._store = store
+        self._names = names
+        self._seen: dict[str, int] = {}
+
+    def forget(self, before: float) -> None:
+        """Delete buckets of monitors whose last run began before then, seconds. Raises StoreError."""
+        began, found = time.monotonic(), self._store.retention.abandoned(before)
+        seen, self._seen = self._seen, {name: self._store.leases.number(name) for name in found}
+        for name in found:
+            if name not in self._names() and seen.get(name) == self._seen[name]:
+                with suppress(LeaseLost), self._store.hold(name) as lease:
+                    self._seen[name] = lease.token
+                    if lease.token == seen[name] + 1 and self._forget_all(name, lease, began):
+                        log.info("monitor %s: not run for longer than store.retain; its buckets are deleted", name)
+
+    def _forget_all(self, name: str, lease: Lease, began: float) -> bool:
+        """Delete as much as there is time for; whether nothing is left."""
+        while (day := self._store.retention.oldest_day(name, [ALWAYS])) is not None:
+            if time.monotonic() - began >= AT_ONCE:
+                return False
+            self._store.retention.forget(lease, *day)
+        return True

@@ -1,0 +1,141 @@
+"""Publishes a monitor's newest snapshot, and the histories that the page draws, after each of its runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import Flag, auto
+
+from monitor.errors import StoreError
+from monitor.service.cycle import CycleResult
+from monitor.service.history import extend_series, extend_verdicts
+from monitor.service.snapshot import Board, MonitorSnapshot, renew, take_snapshot
+from monitor.service.telemetry import Telemetry
+from monitor.store import CachedStore, Holding, Progress
+from monitor.types import Monitor
+
+log = logging.getLogger(__name__)
+
+
+class Outdated(Flag):
+    """What of a snapshot is older than the store."""
+
+    NOTHING = 0
+    WINDOWS = auto()
+    HISTORIES = auto()
+    PAST = auto()
+    """Of the histories also what was drawn before."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How often a monitor has failed in a row, and when and why last."""
+
+    times: int
+    at: float
+    text: str
+
+
+@dataclass
+class RunStatus:
+    """What a monitor's runs have come to: the newest result, the failures since a success, the last run's error."""
+
+    result: CycleResult | None = None
+    failure: Failure | None = None
+    error: Exception | None = None
+    holding: Holding | None = None
+
+
+class SnapshotPublisher:
+    """Puts one monitor's snapshots on the board until it is retired. Never raises."""
+
+    def __init__(
+        self, monitor: Monitor, store: CachedStore, board: Board, telemetry: Telemetry, is_over: Callable[[], bool]
+    ) -> None:
+        """`is_over`: whether nothing is to be shown any more."""
+        self.status = RunStatus()
+        self.shown: MonitorSnapshot | None = None
+        self.is_retired = False
+        self._monitor = monitor
+        self._store = store
+        self._board = board
+        self._telemetry = telemetry
+        self._is_over = is_over
+        self._outdated = Outdated.WINDOWS
+        self._lock = threading.Lock()
+
+    def retire(self) -> None:
+        """Publish nothing any more."""
+        with self._lock:
+            self.is_retired = True
+
+    def note(self, outdated: Outdated) -> None:
+        """Note what a run, or another process, has changed in the store."""
+        self._outdated |= outdated
+
+    def publish_windows(self, now: float) -> None:
+        """Publish what is stored. If that cannot be read, the last snapshot stays, with its age and the failure."""
+        if self._is_over():
+            return
+        before = self.shown
+        with self._guarded("snapshot"), self._store.at_once():
+            self._publish(self._taken(now))
+            self._outdated &= ~Outdated.WINDOWS
+        if self.shown is before and before is not None:
+            self._publish(replace(before, progress=self._with_failure(before.progress)))
+
+    def publish_histories(self, now: float) -> None:
+        """Bring the histories up to date: later than the rest, so that neither metrics nor a start wait for them."""
+        shown = self.shown
+        if shown is None or Outdated.HISTORIES not in self._outdated or self._is_over():
+            return
+        with self._guarded("history"):
+            is_restated = Outdated.PAST in self._outdated
+            series, verdicts = ((), None) if is_restated else (shown.histories, shown.verdict_history)
+            series = extend_series(self._monitor, self._store, now, series)
+            verdicts = extend_verdicts(self._monitor, self._store, now, verdicts)
+            self._publish(replace(shown, histories=series, verdict_history=verdicts))
+            self._outdated &= ~(Outdated.HISTORIES | Outdated.PAST)
+
+    def _taken(self, now: float) -> MonitorSnapshot:
+        shown, result = self.shown, self.status.result
+        future_rows, left = (None, None) if result is None else (result.future_rows, result.left)
+        if shown is not None and Outdated.WINDOWS not in self._outdated:
+            taken = renew(shown, self._store, now, future_rows, left)
+        else:
+            self._outdated |= Outdated.HISTORIES
+            taken = take_snapshot(self._monitor, self._store, now, future_rows, left)
+            if shown is not None:
+                taken = replace(taken, histories=shown.histories, verdict_history=shown.verdict_history)
+        return replace(taken, holding=self.status.holding, progress=self._with_failure(taken.progress))
+
+    def _with_failure(self, progress: Progress) -> Progress:
+        """With the failure of the last run, not stored perhaps, unless another process tried since."""
+        failure = self.status.failure
+        if failure is None or (progress.last_attempt_at is not None and progress.last_attempt_at > failure.at):
+            return progress
+        return replace(progress, last_attempt_at=failure.at, last_error=failure.text)
+
+    def _publish(self, snapshot: MonitorSnapshot) -> None:
+        with self._lock:
+            if not self.is_retired:
+                self._board.publish(snapshot)
+                self.shown = snapshot
+
+    @contextmanager
+    def _guarded(self, stage: str) -> Iterator[None]:
+        name = self._monitor.name
+        try:
+            with self._telemetry.stage(name, stage), self._store.blaming_damage():
+                yield
+        except StoreError as error:
+            is_known = isinstance(self.status.error, StoreError)  # by the run's own warning
+            log.log(
+                logging.DEBUG if is_known else logging.WARNING, "monitor %s: %s not updated: %s", name, stage, error
+            )
+        except Exception:
+            self._telemetry.count("rankmon_evaluation_failures", name, "bug")
+            log.exception("monitor %s: %s not updated: a fault in rankmon itself; please report it", name, stage)
