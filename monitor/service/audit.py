@@ -150,6 +150,7 @@ class _Auditing:
 
     def attempt(self) -> Audit:
         began = time.monotonic()
+        self._check()
         parts = []
         for part in read_rows(self.readers.pull, self.start, self.start + self.monitor.bucket):
             parts.append(part)

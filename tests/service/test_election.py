@@ -55,8 +55,8 @@ def test_of_two_that_judge_by_unlike_rules_only_the_first_does_and_pages_once(
     assert [kind for _, kind in bench.notices] == ["firing"]
     (said,) = {record.getMessage() for record in caplog.records}
     assert said == (
-        f"monitor search: {named(lenient.store.leases.holder)} judges it too, by other alert rules or another `drift` "
-        "than this process: judging is left to that one. Give both the same configuration, or this monitor another name"
+        f"monitor search: {named(lenient.store.leases.holder)} already evaluates it with different rules or another "
+        "`drift`; this process will not. Give both the same configuration, or rename this monitor"
     )
     assert len(caplog.records) == 1
     lenient.store.leave()

@@ -125,7 +125,7 @@ def test_a_run_stores_what_is_due_and_shows_it(bench: Bench) -> None:
     assert bench.shown.progress.last_success_at == SETTLED
     assert bench.shown.progress.newest_source_at is not None
     assert bench.shown.series[0].final[0].value is not None
-    assert {stage for _, stage in bench.telemetry.stages()} == {"read", "cycle", "judge", "snapshot", "trail"}
+    assert {stage for _, stage in bench.telemetry.stages()} == {"read", "cycle", "judge", "snapshot", "history"}
 
 
 def test_every_counter_is_there_from_the_start(bench: Bench) -> None:
