@@ -123,6 +123,10 @@ class MonitorSnapshot:
     holding: Holding | None = None
     places: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
+    def open_incident(self, matter: str) -> StoredIncident | None:
+        """The one on the `quality` or on the `data`."""
+        return self.incident if matter == "quality" else self.data_incident
+
     @property
     def open_incidents(self) -> tuple[StoredIncident, ...]:
         """The one on the quality, and the one on the data."""

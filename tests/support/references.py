@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -11,15 +10,12 @@ import click
 
 from monitor.cli import cli
 from monitor.config.reference import reference
-from monitor.drift.verdicts import Alarm, Verdict
 from monitor.measures.measure import parse
 from monitor.measures.relevance import REASONS
 from monitor.service.snapshot import Board
 from monitor.service.telemetry import COUNTERS, Telemetry
-from monitor.store.retention import Holding
-from monitor.types import Drift
 from monitor.web.exposition import registry
-from tests.web import test_exposition
+from monitor.web.gauges import GAUGES, of_measure
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -78,24 +74,15 @@ def _paragraph(text: str) -> str:
 
 
 def metrics() -> str:
-    """Every family of `/metrics`; those of slices stand for themselves."""
-    rows: dict[str, tuple[str, str, str]] = {}
-    for family in registry(_everything(), Telemetry()).collect():
-        if family.name.startswith("rankmon_") and not family.name.startswith("rankmon_slice_"):
-            name = f"{family.name}_total" if family.name in COUNTERS else family.name
-            labels = ", ".join(f"`{label}`" for label in family._labelnames)  # type: ignore[attr-defined]
-            rows[name] = (f"`{name}`", labels, family.documentation)
-    return "\n".join([METRICS.rstrip("\n"), *table(("metric", "labels", "meaning"), rows.values())]) + "\n"
-
-
-def _everything() -> Board:
-    """A monitor with everything that has a family: rules, verdicts with an alarm, and a look at the store."""
-    made, found = Board(), test_exposition.snapshot(test_exposition.series("ndcg@10", test_exposition.point()))
-    alarm = Alarm("", 0, 0, -0.1, 2.0, 0.02, 0.5, 0.6, 100)
-    verdict = Verdict(0, "degraded", (alarm,), observed=0.5, expected=0.6)
-    monitor = replace(found.monitor, drift=Drift(parse("ndcg@10")))
-    made.publish(replace(found, monitor=monitor, verdict=verdict, holding=Holding(2, 1, 0)))
-    return made
+    """Every family of `/metrics`, from the tables that it is made from; those of slices stand for themselves."""
+    gauges = [*list(of_measure(parse("ndcg@10")))[:3], *GAUGES]
+    rows = [(g.name, g.labels, g.help) for g in gauges if not g.name.startswith("slice_")]
+    for family in registry(Board(), Telemetry()).collect():
+        if family.name.startswith("rankmon_"):
+            name = family.name.removeprefix("rankmon_") + "_total" * (family.name in COUNTERS)
+            rows.append((name, family._labelnames, family.documentation))  # type: ignore[attr-defined]
+    shown = ((f"`rankmon_{name}`", ", ".join(f"`{label}`" for label in labels), text) for name, labels, text in rows)
+    return "\n".join([METRICS.rstrip("\n"), *table(("metric", "labels", "meaning"), shown)]) + "\n"
 
 
 def refused_rows() -> str:

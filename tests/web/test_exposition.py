@@ -25,7 +25,7 @@ from monitor.service.telemetry import QueueStatus, Telemetry
 from monitor.store import Progress
 from monitor.store.alerts import StoredIncident
 from monitor.types import OVERALL, Column, Monitor, Rankings, Relation, Slice, TimeColumn
-from monitor.web.exposition import MOST_KINDS, Exposition, registry
+from monitor.web.exposition import MAX_FORMATS, Exposition, registry
 from tests.support.requirements import missing
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "metrics.txt"
@@ -279,5 +279,5 @@ def test_formats_that_somebody_makes_up_fill_no_memory(board: Board, telemetry: 
     kept = Exposition(board, telemetry)
     for number in range(1, 20):
         text, _ = kept.text(f"application/openmetrics-text;version=1.0.{number}")
-    assert len(kept._kept) <= MOST_KINDS
+    assert len(kept._kept) <= MAX_FORMATS
     assert list(text_string_to_metric_families(text.decode().removesuffix("# EOF\n")))
