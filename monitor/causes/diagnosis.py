@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from monitor.conditions.findings import Finding
 from monitor.conditions.rules import COVERAGE, SEVERITIES, WEEK
 from monitor.conditions.verdict_hours import judged
-from monitor.drift.diagnosis import Split, split
-from monitor.drift.verdicts import Verdict
+from monitor.drift.verdicts import Split, Verdict, split
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
 from monitor.series.intervals import DAY

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from monitor.conditions.arrivals import ARRIVALS
 from monitor.conditions.rules import Severity
 from monitor.conditions.thresholds import Change, Condition, ConditionName, State
-from monitor.drift.gates import TRAFFIC_RATIO
+from monitor.drift.constants import TRAFFIC_RATIO
 from monitor.drift.series import HOUR
 from monitor.drift.verdicts import DATA_KINDS, GRAVITY, SLICE_KINDS, Alarm, Verdict
 from monitor.types import Drift

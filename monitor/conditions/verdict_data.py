@@ -25,9 +25,7 @@ from monitor.conditions.verdict_conditions import (
 )
 from monitor.conditions.verdict_evidence import WEEK, Evidence
 from monitor.conditions.verdict_hours import step_of
-from monitor.drift.gates import LISTS_RATIO, MISSING_RATIO, TRAFFIC_AGAIN_RATIO
-from monitor.drift.judge import LEAST_VOLUME
-from monitor.drift.levels import LEFT_OUT_DAYS
+from monitor.drift.constants import LEFT_OUT_DAYS, LISTS_RATIO, MISSING_RATIO, NEXT_TO_NONE, TRAFFIC_AGAIN_RATIO
 from monitor.drift.series import DAY
 from monitor.drift.verdicts import Verdict
 from monitor.series.windows import SliceKey
@@ -283,7 +281,7 @@ def _what_is_left(seen: Evidence, found: Finding, since: int, until: int) -> tup
     first = today - LEFT_OUT_DAYS * DAY
     span = max(first, began), today
     was_taken = began < first + DAY and found.end >= today
-    if not was_taken or (_left(seen, found, *span) or 0.0) < LEAST_VOLUME:
+    if not was_taken or (_left(seen, found, *span) or 0.0) < NEXT_TO_NONE:
         span = since, until
     return (LEFT, _left(seen, found, *span) or 0.0), (LEFT_OVER, float(span[1] - span[0]))
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from monitor.conditions.verdict_hours import judged, step_of
-from monitor.drift.gates import MISSING_RATIO
+from monitor.drift.constants import MISSING_RATIO
 from monitor.drift.series import DAY
 from monitor.drift.verdicts import Verdict
 from monitor.series import partials as b

@@ -12,9 +12,8 @@ from monitor.conditions.verdict_data import of_data
 from monitor.conditions.verdict_evidence import Evidence
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdict_versions import begun_with, served_until, weak
-from monitor.drift.diagnosis import Split
 from monitor.drift.series import DAY
-from monitor.drift.verdicts import Alarm, Verdict
+from monitor.drift.verdicts import Alarm, Split, Verdict
 from monitor.series.windows import SliceKey
 from monitor.types import Drift
 

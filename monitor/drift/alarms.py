@@ -10,51 +10,34 @@ from functools import cached_property
 
 import numpy as np
 
-from monitor.drift import gates, onset, sudden
-from monitor.drift.evidence import SliceSums, Threshold, UnitSums, factors, grow, score
-from monitor.drift.frozen import frozen
-from monitor.drift.noise import Noise, units
-from monitor.drift.series import DAY, HOUR, Bools, Floats, Ints, all_of, some
-from monitor.drift.sudden import FallFilter, Forecast
+from monitor.drift import constants as c
+from monitor.drift import data_checks as checks
+from monitor.drift import sudden_falls
+from monitor.drift.eprocess import SliceSums, UnitSums, factors, grow, score
+from monitor.drift.noise import Noise
+from monitor.drift.series import DAY, HOUR, Bools, Floats, Ints, all_of, frozen, some, units
+from monitor.drift.settings import Threshold
+from monitor.drift.sudden_falls import FallFilter, Forecast
 
-CLOSING = 7.0
-"""Logarithm of the evidence for being back that closes an alarm: 6 closed slices in one lasting fall of three."""
-CLOSING_STEPS = 3
-"""Steps that it takes at least."""
-ALONG = -3.0
-"""Logarithm of the evidence that a slice has been back since overall may be, below which it does not close with it."""
-LEAST_DROP = 0.02
-"""That "as expected again" is told from."""
-DOUBT = 2.0
-"""Standard errors by which a drop may be less than it seems: what opens an alarm is as often luck as size."""
-SUDDEN = 0.55
-"""Times what evidence of a sudden fall counts beside that which gathers: with RESERVE, measured for the budget."""
-LEAST_LABELS = 0.4
-"""Of those expected. A sudden fall with fewer may be one of the labels, also where there are too few to say so."""
-CLOSED = 0
 REQUESTS, TOTAL, EXPECTED = range(3)
 
 
 @frozen
 class AlarmStates:
-    """Where U units stand.
+    """The alarms of U units; (U,) each, instants in seconds.
 
     Attributes:
         evidence: (U, 3) for each stake; nothing is 0.
-        run: (U,) logarithm, of the middle stake alone, started again whenever it is used up.
-        since: (U,) seconds, when that began.
+        run, since: logarithm of the middle stake's alone, started again whenever it is used up, and when that began.
         fallen: (U, 3) requests, observed and expected sums since then, but not from when on it may be over.
-        opened_at: (U,) seconds; 0 where no alarm is open.
-        back: (U,) logarithm of the evidence that an alarm's drop is over.
-        back_since: (U,) seconds, end of the first step of that; 0 where there is none.
+        opened_at: 0 where no alarm is open.
+        back, back_since: logarithm of the evidence that a drop is over; end of the first step of that, 0 if none.
         risen: (U, 3) sums like `fallen`, since then. Both stay as they were at the step at which an alarm closes.
-        along: (U,) logarithm of the evidence that it is over, since overall's may be.
-        sudden: (U,) logarithm of the evidence of a sudden fall; its highest while an alarm is open.
-        fit_since: (U,) seconds, from when on every step was fit to be judged.
-        began: (U, 3) seconds, starts of the steps with which an alarm's fall most probably began, and with which it may
-            have at the earliest and at the latest.
+        along: logarithm of the evidence that it is over, since overall's may be.
+        sudden: logarithm of the evidence of a sudden fall, by `course`; its highest while an alarm is open.
+        fit_since: from when on every step was fit to be judged.
+        began: (U, 3) starts of the steps with which the fall most probably began, and at the earliest and latest.
         besides: (U, 3) what sums since the fall began have more than `fallen`, whose hours begin with the evidence.
-        course: what `sudden` rests on.
     """
 
     evidence: Floats
@@ -76,7 +59,7 @@ class AlarmStates:
     def empty(cls, count: int, now: int) -> AlarmStates:
         """Nothing known."""
         zeros, sums, never = np.zeros(count), np.zeros((count, 3)), np.zeros(count, np.int64)
-        since, closed = np.full(count, now, np.int64), np.full(count, CLOSED, np.int64)
+        since, closed = np.full(count, now, np.int64), np.full(count, 0, np.int64)
         fresh = (since, np.zeros((count, 3), np.int64), sums, FallFilter.empty(count, now))
         return cls(sums, zeros, since, sums, closed, zeros, never, sums, zeros, zeros, *fresh)
 
@@ -92,7 +75,7 @@ class AlarmStates:
     @cached_property
     def open(self) -> Bools:
         """(U,) whether an alarm is open."""
-        found: Bools = self.opened_at != CLOSED
+        found: Bools = self.opened_at != 0
         return found
 
     @cached_property
@@ -103,7 +86,7 @@ class AlarmStates:
     @cached_property
     def score(self) -> Floats:
         """(U,) evidence of a fall, slow or sudden, to be held against the threshold."""
-        found: Floats = score(self.evidence) + SUDDEN * np.exp(self.sudden)
+        found: Floats = score(self.evidence) + c.FALL_WEIGHT * np.exp(self.sudden)
         return found
 
     @property
@@ -121,23 +104,13 @@ class AlarmStates:
 
 @frozen
 class StepEvidence:
-    """What T steps say of U units.
+    """What T steps say of U units; the rest as `see` is given it.
 
     Attributes:
-        ends: T seconds.
-        length: of a step, seconds.
-        factor: (T, U, 3) of the evidence.
-        middle: (T, U) logarithm of the middle stake's.
-        has: (T, U) whether there was a request.
-        labelled: (T, U) whether the last hours had enough labels for a sudden fall to be one of the model.
-        whole: what the units are judged on.
-        noise: of the units.
-        doubt: (T,), or (1,) of every step, what overall tolerates more than usual, relative.
-        judged: (U,) units that may raise an alarm.
-        left_out: (T, S) slices whose labels are lost.
-        short: (8, T, U) sums of the last hours, fields as in `gates`.
-        foretold: what shows a sudden fall.
-        past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
+        ends, length: end of each step, and its length, seconds.
+        factor, middle: (T, U, 3) of the evidence, (T, U) logarithm of the middle stake's.
+        has, labelled: (T, U) whether there was a request, and whether the last hours had enough labels for a sudden
+            fall to be one of the model.
     """
 
     ends: list[int]
@@ -155,8 +128,6 @@ class StepEvidence:
     foretold: Forecast
     past: Floats
 
-    # What follows is asked for only where there is an alarm, or about to be one.
-
     @cached_property
     def spread(self) -> Floats:
         """(T, U) variance of the relative deviation, its autocorrelation taken in."""
@@ -167,7 +138,7 @@ class StepEvidence:
     @cached_property
     def fell(self) -> Bools:
         """(T, U) whether the last hours were lower than tolerated."""
-        tolerated, (total, expected) = self.noise.tolerated, self.short[gates.TOTAL : gates.EXPECTED + 1]
+        tolerated, (total, expected) = self.noise.tolerated, self.short[checks.TOTAL : checks.EXPECTED + 1]
         found: Bools = total < (1 - tolerated) * expected
         found[:, 0] = total[:, 0] < (1 - tolerated[0] - self.doubt) * expected[:, 0]
         return found
@@ -176,7 +147,7 @@ class StepEvidence:
     def away(self) -> Bools:
         """(T, S) slices without a request in the last hours, where there should be some."""
         of_slices = self.short[:, :, 1:]
-        return gates.slices_away(of_slices[gates.REQUESTS], of_slices[gates.EXPECTED_REQUESTS])
+        return checks.slices_away(of_slices[checks.REQUESTS], of_slices[checks.EXPECTED_REQUESTS])
 
 
 def see(
@@ -190,14 +161,13 @@ def see(
     ends: list[int],
     hours: float,
 ) -> StepEvidence:
-    """What some steps say.
+    """What T steps, of so many hours, say.
 
     Args:
         judged: (U,) units that may raise an alarm.
         left_out: (T, S) slices whose labels are lost.
-        short: (8, T, U) sums of the last hours, fields as in `gates`.
+        short: (8, T, U) sums of the last hours, fields as in `data_checks`.
         past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
-        hours: of a step.
     """
     factor = factors(sums, noise, threshold, hours)
     whole = sums.whole
@@ -207,7 +177,7 @@ def see(
         np.exp(factor),
         factor[:, :, 1],
         whole.requests > 0,
-        short[gates.LABELLED] >= LEAST_LABELS * short[gates.EXPECTED_LABELLED],
+        short[checks.LABELLED] >= c.LABELS_RATIO_DEGRADED * short[checks.EXPECTED_LABELLED],
         whole,
         noise,
         sums.doubt,
@@ -270,7 +240,7 @@ def _begun(now: AlarmStates, fires: Bools, end: int) -> AlarmStates:
 
 def _opened(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> AlarmStates:
     """With when it began and what has fallen since, for (U,) units whose fall is rather a sudden one."""
-    is_sudden = fires & (SUDDEN * np.exp(now.sudden) > score(now.evidence))
+    is_sudden = fires & (c.FALL_WEIGHT * np.exp(now.sudden) > score(now.evidence))
     if not some(is_sudden):
         return now
     since, fallen = now.since.copy(), now.fallen.copy()
@@ -283,10 +253,7 @@ def _opened(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> Ala
 
 
 def _dated(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> AlarmStates:
-    """With when the falls of (U,) units that open most probably began, which changes nothing but what is told.
-
-    Of a fall whose evidence is older than what is looked at, the last day as far as it was fit, that is known roughly.
-    """
+    """With when the falls of (U,) units that open most probably began; roughly where evidence is older than a day."""
     until, end, length = seen.past.shape[1] - len(seen.ends) + row + 1, seen.ends[row], seen.length
     steps = min(max(DAY // length, 1), until)
     requests, total, expected = units(seen.past[:, until - steps : until])
@@ -297,8 +264,8 @@ def _dated(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> Alar
     weight = known / (relative / np.maximum(requests, 1.0) + seen.noise.long_run)
     prior = 1 / np.maximum(seen.noise.moves, 1e-9)
     is_older = now.since < np.maximum(now.fit_since, starts[0])
-    found = starts[onset.change_point(moved, weight, prior)]
-    found = np.where(is_older[:, None], onset.roughly(now.since, end, length), found)
+    found = starts[sudden_falls.change_point(moved, weight, prior)]
+    found = np.where(is_older[:, None], sudden_falls.roughly(now.since, end, length), found)
     # What lies between the two beginnings: 1 where the fall began first, -1 where the evidence did.
     between = (starts[:, None] >= found[:, 0]) * 1.0 - (starts[:, None] >= now.since)
     besides = np.stack([(between * sums).sum(axis=0) for sums in (requests, total, expected)], axis=1)
@@ -311,7 +278,7 @@ def _followed(was: FallFilter, seen: StepEvidence, row: int, has: Bools) -> Fall
     labelled, known = seen.labelled[row], was.left_out(seen.left_out[row])
     if not all_of(labelled):
         known, has = known.without(~labelled), has & labelled
-    return sudden.follow(known, seen.foretold, row, has, seen.ends[row], seen.length)
+    return sudden_falls.follow(known, seen.foretold, row, has, seen.ends[row], seen.length)
 
 
 def _lacks_most(was: AlarmStates, left_out: Bools) -> bool:
@@ -330,7 +297,7 @@ def _closing(now: AlarmStates, seen: StepEvidence, row: int, has: Bools, sums: F
     low = _least_drop(now, seen, row)
     moved = sums[:, TOTAL] / np.maximum(sums[:, EXPECTED], 1e-9) - 1
     favour = low * (moved + low / 2) / seen.spread[row]
-    favour = np.where(has, np.clip(favour, -CLOSING, CLOSING / CLOSING_STEPS), 0.0)
+    favour = np.where(has, np.clip(favour, -c.CLOSING_LOG, c.CLOSING_LOG / c.CLOSING_STEPS), 0.0)
     is_open = now.open & (now.opened_at < seen.ends[row])
     back = np.where(is_open, np.maximum(now.back + favour, 0.0), 0.0)
     rises, rose = back > 0, now.back > 0
@@ -339,12 +306,12 @@ def _closing(now: AlarmStates, seen: StepEvidence, row: int, has: Bools, sums: F
     begins, is_none = (is_open & rises & ~rose)[:, None], (is_open & rose & ~rises)[:, None]
     # What may be the end is no part of the drop, until it is seen to be none.
     fallen = now.fallen - sums * begins + (now.risen + sums) * is_none
-    closes = is_open & (back >= CLOSING)
+    closes = is_open & (back >= c.CLOSING_LOG)
     along = np.where(is_open & rises[0], now.along + favour, 0.0)
     if closes[0]:
-        closes[1:] |= is_open[1:] & (along[1:] >= ALONG) & ~seen.away[row]
+        closes[1:] |= is_open[1:] & (along[1:] >= c.ALONG_LOG) & ~seen.away[row]
     after = replace(now, fallen=fallen, back=back, back_since=back_since, risen=risen, along=along)
-    return _closed(after, closes, seen.ends[row]) if some(closes) else after
+    return forgotten(after, closes, seen.ends[row]) if some(closes) else after
 
 
 def _least_drop(now: AlarmStates, seen: StepEvidence, row: int) -> Floats:
@@ -357,7 +324,7 @@ def _least_drop(now: AlarmStates, seen: StepEvidence, row: int) -> Floats:
     steps = np.maximum((until - now.since) / seen.length, 1.0)
     relative = whole.variance[row] / np.maximum(whole.level[row], 1e-9) ** 2
     error = np.sqrt(relative / np.maximum(now.fallen[:, REQUESTS], 1.0) + noise.long_run / steps)
-    found: Floats = np.maximum(-now.effect - DOUBT * error, np.maximum(2 * noise.tolerated, LEAST_DROP))
+    found: Floats = np.maximum(-now.effect - c.STANDARD_ERRORS * error, np.maximum(2 * noise.tolerated, c.LEAST_CHANGE))
     return found
 
 
@@ -370,24 +337,23 @@ def unfit(was: AlarmStates, end: int) -> AlarmStates:
 def begun_again(was: AlarmStates, at: int) -> AlarmStates:
     """With nothing gathered before `at`, seconds, for the units without an alarm: there was a long pause."""
     kept, new = unfit(was, at), AlarmStates.empty(len(was.run), at)
-    both = ((name, getattr(kept, name), getattr(new, name)) for name in was._of_arrays())
-    arrays = {name: np.where(was.open if a.ndim == 1 else was.open[:, None], a, b) for name, a, b in both}
-    return AlarmStates(**arrays, course=kept.course)
+    return _either(was.open, kept, new, kept.course)
 
 
 def withdrawn(now: AlarmStates, which: Bools, end: int) -> AlarmStates:
     """Without the alarms of some of the U units, at `end` seconds: there is nothing left that they could be about."""
     risen, back_since = now.risen * ~which[:, None], np.where(which, 0, now.back_since)
-    return _closed(replace(now, risen=risen, back_since=back_since), which, end)
+    return forgotten(replace(now, risen=risen, back_since=back_since), which, end)
 
 
 def forgotten(now: AlarmStates, which: Bools, end: int) -> AlarmStates:
-    """Without what was gathered on some of the U units until `end`, seconds: it was none of the model's."""
-    return _closed(now, which, end)
-
-
-def _closed(now: AlarmStates, which: Bools, end: int) -> AlarmStates:
+    """Without what was gathered on some of the U units until `end`, seconds; how an alarm closed stays."""
     new = replace(AlarmStates.empty(len(which), end), back_since=now.back_since, risen=now.risen)
-    both = ((name, getattr(new, name), getattr(now, name)) for name in now._of_arrays())
+    return _either(which, new, now, now.course.without(which))
+
+
+def _either(which: Bools, one: AlarmStates, other: AlarmStates, course: FallFilter) -> AlarmStates:
+    """One of two states for each unit."""
+    both = ((name, getattr(one, name), getattr(other, name)) for name in one._of_arrays())
     arrays = {name: np.where(which if a.ndim == 1 else which[:, None], a, b) for name, a, b in both}
-    return AlarmStates(**arrays, course=now.course.without(which))
+    return AlarmStates(**arrays, course=course)

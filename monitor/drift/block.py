@@ -1,30 +1,29 @@
-"""Some steps of one day, with one baseline at one level: what can be worked out for all of them at once."""
+"""Some steps of one day at one level: what is worked out for all at once, then their faults, one step after another."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
-from monitor.drift import alarms, gates
+from monitor.drift import alarms
+from monitor.drift import constants as c
+from monitor.drift import data_checks as checks
 from monitor.drift.alarms import StepEvidence
 from monitor.drift.baseline import DriftBaseline
-from monitor.drift.evidence import SliceSums, Threshold
-from monitor.drift.frozen import frozen
-from monitor.drift.levels import REQUESTS, SHOWN, VOLUME, Levels
-from monitor.drift.mix import effects_of
-from monitor.drift.noise import units
-from monitor.drift.seasons import by_changed_clocks, slots
-from monitor.drift.series import Bools, Floats, Hours, Ints, some, some_of
-from monitor.drift.settings import DriftSettings
-from monitor.drift.state import DriftState
-from monitor.drift.tolerance import doubt
+from monitor.drift.eprocess import SliceSums
+from monitor.drift.levels import REQUESTS, SHOWN, VOLUME, Levels, doubt
+from monitor.drift.noise import mix_effects
+from monitor.drift.seasonality import by_changed_clocks, slots
+from monitor.drift.series import DAY, WEEK, Bools, Floats, Hours, Ints, frozen, ratio, some, some_of, units
+from monitor.drift.settings import DriftSettings, Threshold
+from monitor.drift.state import DataFaults, DriftState
+from monitor.drift.verdicts import Kind, LabelLoss, SliceLabelLoss
 
-SHORT_HOURS, DAY_HOURS = 3, 24
-THIN_HOURS = (6, 12, 24)
-"""In which thin slices show that their labels are lost."""
+# ---- checks of the data --------------------------------------------------------------------------------------------
 
 
 @frozen
@@ -32,23 +31,20 @@ class DataChecks:
     """What T steps say of the data.
 
     Attributes:
-        per_step, short, day: (8, T) sums of a step, of three hours, of a day, fields as in `gates`.
-        rows: the three of them.
-        spread: of coverage and traffic.
-        suspect, refused, short_lists, low: T gates.
-        lists_fell: T, whether lists are shorter than a day before.
-        low_again: T, whether traffic that was low for a first step is so again.
-        low_still: T, whether traffic that was low for longer may be so still.
+        spans: (8, T) sums of a step, of three hours, of a day, fields as in `data_checks`; `rows` as plain numbers.
         missing: (T, S) slices that have lost their requests.
         lost_until: (T, S) end of the last step that lost labels of a slice make unusable, as known by then, seconds.
-        most_lost: T, slices with most of the requests have lost their labels.
+        most_lost: whether slices with most of the requests have lost their labels.
+        lists_fell: whether lists are shorter than a day before.
+        low_again, low_still: whether traffic that was low for a first step is so again, or for longer may be so still.
     """
 
-    per_step: Floats
-    short: Floats
-    day: Floats
-    rows: list[gates.Rows]
-    spread: gates.Dispersion
+    spans: tuple[Floats, Floats, Floats]
+    rows: list[checks.Rows]
+    dispersion: checks.Dispersion
+    missing: Bools
+    lost_until: Ints
+    most_lost: list[bool]
     suspect: list[bool]
     refused: list[bool]
     short_lists: list[bool]
@@ -56,48 +52,136 @@ class DataChecks:
     low: list[bool]
     low_again: list[bool]
     low_still: list[bool]
-    missing: Bools
-    lost_until: Ints
-    most_lost: list[bool]
 
     @cached_property
     def suspect_degraded(self) -> list[bool]:
-        """T: as `suspect`, while an alarm is open."""
-        return self._suspect(gates.LABELS_RATIO_DEGRADED, gates.LABELS_RATIO_SETTLING)
+        """As `suspect`, while an alarm is open."""
+        return self._suspect(c.LABELS_RATIO_DEGRADED, c.LABELS_RATIO_SETTLING)
 
     @cached_property
     def suspect_settling(self) -> list[bool]:
-        """T: as `suspect`, while a new level is learnt."""
-        return self._suspect(gates.LABELS_RATIO_SETTLING, gates.LABELS_RATIO_NEW)
+        """As `suspect`, while a new level is learnt."""
+        return self._suspect(c.LABELS_RATIO_SETTLING, c.NEXT_TO_NONE)
 
     @cached_property
     def worthless(self) -> list[bool]:
-        """T: whether every value is 0, though there are labels."""
-        found = gates.is_worthless(np.concatenate([self.per_step, self.short, self.day], axis=1), with_labels=True)
+        """Whether every value is 0, though there are labels."""
+        found = checks.is_worthless(np.concatenate(self.spans, axis=1), with_labels=True)
         told: Bools = np.logical_or.reduce(found.reshape(3, -1), axis=0)
         return [bool(flag) for flag in told]
 
     def _suspect(self, most: float, most_unseen: float) -> list[bool]:
-        spans = self.per_step, self.short, self.day
-        found: list[bool] = gates.labels_suspect(spans, self.spread, most, most_unseen).tolist()
+        found: list[bool] = checks.labels_suspect(self.spans, self.dispersion, most, most_unseen).tolist()
         return found
+
+
+def _checked(
+    settings: DriftSettings,
+    levels: Levels,
+    kept: Floats,
+    whole: Floats,
+    short: Floats,
+    crowd: Floats,
+    dispersion: checks.Dispersion,
+    shifted: Callable[[], Floats],
+    lost_until: Ints,
+    most_lost: list[bool],
+) -> DataChecks:
+    """What steps say of the data, by (8, R + T, S) `kept` sums, and (8, T, U) those of three hours."""
+    count, few, many = short.shape[1], settings.few, settings.day
+    spans = whole[:, -count:], short[:, :, 0], checks.rolling(whole, many, count)
+    refused, shown = checks.rolling(crowd[checks.REFUSED :], few, count)
+    items, items_usual = (crowd[checks.SHOWN, -count:], shown), _usual(levels, SHOWN)
+    rows = [sums.T.tolist() for sums in spans]
+    known = spans, rows, dispersion, _missing(settings, kept, short[:, :, 1:]), lost_until, most_lost
+    if checks.are_well(rows, items, items_usual, refused):
+        return DataChecks(*known, *[[False] * count] * 7)
+    in_day = partial(_in_day, crowd, many, count)
+    lists_fell = short_lists = checks.lists_short(spans, items, in_day, items_usual)
+    if some(short_lists):
+        sizes, sizes_before = kept[checks.REQUESTS, -count:], kept[checks.REQUESTS, :count]
+        lists_fell = checks.lists_fell(sizes, items[0], sizes_before, crowd[checks.SHOWN, :count])
+    many_refused = checks.rows_refused(spans[1], refused, _usual(levels, 3))
+    low = checks.traffic_low(*spans[1:], dispersion, shifted)
+    found = checks.labels_suspect(spans, dispersion), many_refused, short_lists, lists_fell, *low
+    return DataChecks(*known, *(flags.tolist() for flags in found))
+
+
+def _in_day(crowd: Floats, many: int, count: int) -> Floats:
+    """(T,) items shown in the day that ends with each of the last steps."""
+    found: Floats = checks.rolling(crowd[checks.SHOWN :], many, count)[0]
+    return found
+
+
+def _usual(levels: Levels, which: int) -> float:
+    """Events, unmatched, refused or shown items for each request, as remembered."""
+    crowd = levels.memory.crowd
+    return float(crowd[which] / crowd[0]) if crowd[0] > 0 else 0.0
+
+
+def _shifted(settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours) -> Floats:
+    """(2, T) what share of the requests of three hours, and of a day, is left if clocks were changed meanwhile."""
+    volume = (found.tables[VOLUME] * state.levels.ratios[VOLUME] * found.known).sum(axis=1)
+    by_slot = [by_changed_clocks(volume, settings.step, steps) for steps in (settings.few, settings.day)]
+    return np.stack(by_slot)[:, slots(hours.starts, settings.step)]
+
+
+def _missing(settings: DriftSettings, kept: Floats, short: Floats) -> Bools:
+    """(T, S) slices that have lost their requests, by (8, R + T, S) sums and (8, T, S) those of three hours.
+
+    Thin ones show it in a day, of which the last hours have next to none either.
+    """
+    both = [checks.REQUESTS, checks.EXPECTED_REQUESTS]
+    few = checks.slices_short(*short[both])
+    if not some(few):
+        return few
+    day = checks.rolling(kept[both], settings.day, short.shape[1])
+    return checks.slices_missing(*short[both]) | (few & checks.slices_missing(*day))
+
+
+def _unlabelled(
+    settings: DriftSettings, state: DriftState, window: Floats, short: Floats, dispersion: checks.Dispersion
+) -> tuple[Bools, list[bool]]:
+    """(T, S) slices whose labels are lost, and T whether most are, by (8, T, S) `short` sums of three hours."""
+    count, faults = short.shape[1], state.trouble
+    few = checks.slices_short_of_labels(window[:, -count:], short)
+    if not (some(few) or some_of(faults.lost_since)):
+        return few, [False] * count
+    longer = [checks.rolling(window, settings.steps(hours), count) for hours in c.THIN_HOURS]
+    is_open = state.standing.open[1:]
+    usual = np.where(is_open, c.SLICE_FEWEST, c.SLICE_FEWER) * checks.labels_of_others(longer[-1])
+    found = checks.slices_unlabelled((window[:, -count:], short, *longer), dispersion, usual)
+    was = (faults.lost_since > 0) & (faults.lost_until >= state.until + settings.lasting)
+    left_out, most = checks.slices_left_out(found, was, faults.most_lost, is_open, usual, short, longer[-1])
+    return left_out, most.tolist()
+
+
+def _left_out(state: DriftState, flagged: Bools, ends: list[int], lasting: int) -> tuple[Ints, Floats]:
+    """`lost_until` and `sound` of a block, whose labels are lost where (T, S) `flagged`, and for `lasting` seconds."""
+    was = state.trouble.lost_until
+    if not (some(flagged) or some_of(was)):
+        return np.zeros(flagged.shape, np.int64), np.concatenate([state.recent.sound, ~flagged])
+    instants = np.array(ends)[:, None]
+    lost_until = np.maximum(np.maximum.accumulate((instants + lasting) * flagged, axis=0), was)
+    return lost_until, np.concatenate([state.recent.sound, (lost_until < instants) * 1.0])
+
+
+# ---- all at once ---------------------------------------------------------------------------------------------------
 
 
 class Block(NamedTuple):
     """What is worked out for all T steps at once.
 
     Attributes:
-        window: (8, R + T, S) the day before and the steps, fields as in `gates`.
-        whole: (8, R + T) of all slices.
+        window, whole: (8, R + T, S) the day before and the steps, fields as in `data_checks`; (8, R + T) of all slices.
         busy: R + T, requests that may be judged.
         sound: (R + T, S) 0 where a slice is left out, for its labels are lost.
         crowd: (4, R + T) events, unmatched, refused, items shown.
-        gated: what they say of the data.
+        checked: what they say of the data.
         tracked: (8, T, S) fields as in `levels`.
         mix: T relative effects of the mix on the mean.
         seen: what the units are judged on.
         requests: (T, S) that came.
-        threshold: of the evidence.
     """
 
     ends: list[int]
@@ -106,7 +190,7 @@ class Block(NamedTuple):
     busy: list[float]
     sound: Floats
     crowd: Floats
-    gated: DataChecks
+    checked: DataChecks
     tracked: Floats
     mix: list[float]
     seen: StepEvidence
@@ -118,44 +202,39 @@ def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
     """What can be worked out of some steps at once; the state knows their slices."""
     base = found.at(hours.starts)
     mean, share, volume = base * state.levels.ratios[:, None]
-    known, size, count = found.of_known, hours.requests, len(hours.starts)
-    judged, usual = known(size), known(volume)
-    served = hours.served
-    asked, shares = known(served), np.minimum(share, 1.0)
+    known, size, served, count = found.of_known, hours.requests, hours.served, len(hours.starts)
+    judged, usual, asked, shares = known(size), known(volume), known(served), np.minimum(share, 1.0)
     worth, expected_labelled = judged * mean, asked * shares
     of_usual = usual if settings.counts_unlabelled else usual * shares  # that are in the measure
     usually = of_usual * mean
     fields = [served, judged, known(hours.total), worth, known(hours.labelled), expected_labelled, asked, usual]
     window, all_slices, crowd = _with_day_before(state, hours, np.array(fields))
     ends = [start + settings.step for start in hours.starts.tolist()]
-    few, spread = settings.steps(SHORT_HOURS), gates.Dispersion(found.coverage_noise, found.volume_noise)
-    by_slice, whole = gates.rolling(window, few, count), all_slices
-    busy: list[float] = whole[gates.JUDGED].tolist()
+    few, dispersion = settings.few, checks.Dispersion(found.coverage_noise, found.volume_noise)
+    by_slice, whole = checks.rolling(window, few, count), all_slices
     whole_now = whole[:, -count:] if settings.counts_unlabelled else None
     mix = _mix(whole_now, expected_labelled, of_usual, mean, usually)
-    flagged, most_lost = _unlabelled(settings, state, window, by_slice, spread)
-    lost_until, sound = _left_out(state, flagged, ends, (few - 1) * settings.step)
-    kept, is_lost = window, sound == 0
-    if some(is_lost):
-        kept = _without(window, sound)
-        by_slice, whole = gates.rolling(kept, few, count), np.add.reduce(kept, axis=2)
+    flagged, most_lost = _unlabelled(settings, state, window, by_slice, dispersion)
+    lost_until, sound = _left_out(state, flagged, ends, settings.lasting)
+    kept, is_lost, sound_now = without_lost(window, sound), sound == 0, sound[-count:]
+    if kept is not window:
+        by_slice, whole = checks.rolling(kept, few, count), np.add.reduce(kept, axis=2)
     short, shifted = units(by_slice), partial(_shifted, settings, state, found, hours)
-    gated = _gated(settings, state, kept, whole, short, crowd, spread, shifted, lost_until, most_lost)
-    of_units, sound_now = found.judged, sound[-count:]
-    threshold = settings.thresholds(of_units)
-    beyond = doubt(found, worth, usually, state.mix.is_shifted)
-    past = kept[gates.JUDGED : gates.EXPECTED + 1]
-    requests, total = past[:2, -count:]
-    squares = known(hours.squares)
+    checked = _checked(settings, state.levels, kept, whole, short, crowd, dispersion, shifted, lost_until, most_lost)
+    threshold = settings.thresholds(found.judged)
+    past, squares = kept[checks.JUDGED : checks.EXPECTED + 1], known(hours.squares)
     of_model = [hours.total, size * base[0], hours.squares, hours.labelled, served * base[1]]
     tracked = np.array([*of_model, served, base[2], size])
     if kept is not window:
         squares = squares * sound_now
         tracked[:REQUESTS] *= sound_now
     variances = found.variance_of_known, found.noise.variance[None, 1:]
+    beyond = doubt(found, worth, usually, state.mix.is_shifted)
+    requests, total = past[:2, -count:]
     sums = SliceSums(requests, total, squares, known(mean), *variances, beyond)
-    seen = alarms.see(sums, found.noise, of_units, is_lost[-count:], short, past, threshold, ends, settings.hours)
-    return Block(ends, window, all_slices, busy, sound, crowd, gated, tracked, mix, seen, served, threshold)
+    seen = alarms.see(sums, found.noise, found.judged, is_lost[-count:], short, past, threshold, ends, settings.hours)
+    busy: list[float] = all_slices[checks.JUDGED].tolist()
+    return Block(ends, window, all_slices, busy, sound, crowd, checked, tracked, mix, seen, served, threshold)
 
 
 def _mix(whole: Floats | None, labelled: Floats, usual: Floats, mean: Floats, usual_worth: Floats) -> list[float]:
@@ -170,87 +249,9 @@ def _mix(whole: Floats | None, labelled: Floats, usual: Floats, mean: Floats, us
     """
     worth = np.add.reduce(usual_worth, axis=1)
     if whole is not None:
-        return effects_of(whole[gates.JUDGED], whole[gates.EXPECTED_REQUESTS], whole[gates.EXPECTED], worth)
+        return mix_effects(whole[checks.JUDGED], whole[checks.EXPECTED_REQUESTS], whole[checks.EXPECTED], worth)
     sizes, usual_sizes, worths = np.add.reduce([labelled, usual, labelled * mean], axis=2)
-    return effects_of(sizes, usual_sizes, worths, worth)
-
-
-def _gated(
-    settings: DriftSettings,
-    state: DriftState,
-    kept: Floats,
-    whole: Floats,
-    lately: Floats,
-    crowd: Floats,
-    spread: gates.Dispersion,
-    shifted: Callable[[], Floats],
-    lost_until: Ints,
-    most_lost: list[bool],
-) -> DataChecks:
-    """What steps say of the data, by (8, R + T, S) `kept` sums, and (8, T, U) those of three hours."""
-    count = lately.shape[1]
-    few, many = settings.steps(SHORT_HOURS), whole.shape[1] - count
-    per_step, short, day = spans = whole[:, -count:], lately[:, :, 0], gates.rolling(whole, many, count)
-    refused, shown = gates.rolling(crowd[gates.REFUSED :], few, count)
-    items, items_usual = (crowd[gates.SHOWN, -count:], shown), _usual(state.levels, SHOWN)
-    missing = _missing(settings, kept, lately[:, :, 1:])
-    rows = [sums.T.tolist() for sums in spans]
-    if gates.are_well(rows, items, items_usual, refused):
-        none = [False] * count
-        return DataChecks(
-            *spans, rows, spread, none, none, none, none, none, none, none, missing, lost_until, most_lost
-        )
-    short_lists = gates.lists_short(spans, items, partial(_in_day, crowd, many, count), items_usual)
-    lists_fell = short_lists
-    if some(short_lists):
-        sizes, sizes_before = kept[gates.REQUESTS, -count:], kept[gates.REQUESTS, :count]
-        lists_fell = gates.lists_fell(sizes, items[0], sizes_before, crowd[gates.SHOWN, :count])
-    low, low_again, low_still = gates.traffic_low(short, day, spread, shifted)
-    return DataChecks(
-        per_step,
-        short,
-        day,
-        rows,
-        spread,
-        gates.labels_suspect(spans, spread).tolist(),
-        gates.rows_refused(short, refused, _usual(state.levels, 3)).tolist(),
-        short_lists.tolist(),
-        lists_fell.tolist(),
-        low.tolist(),
-        low_again.tolist(),
-        low_still.tolist(),
-        missing,
-        lost_until,
-        most_lost,
-    )
-
-
-def _in_day(crowd: Floats, many: int, count: int) -> Floats:
-    """(T,) items shown in the day that ends with each of the last steps."""
-    found: Floats = gates.rolling(crowd[gates.SHOWN :], many, count)[0]
-    return found
-
-
-def _shifted(settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours) -> Floats:
-    """(2, T) what share of the requests of three hours, and of a day, is left if clocks were changed meanwhile."""
-    volume = (found.tables[VOLUME] * state.levels.ratios[VOLUME] * found.known).sum(axis=1)
-    spans = (settings.steps(SHORT_HOURS), settings.steps(DAY_HOURS))
-    by_slot = np.stack([by_changed_clocks(volume, settings.step, steps) for steps in spans])
-    return by_slot[:, slots(hours.starts, settings.step)]
-
-
-def _missing(settings: DriftSettings, kept: Floats, short: Floats) -> Bools:
-    """(T, S) slices that have lost their requests, by (8, R + T, S) sums and (8, T, S) those of three hours.
-
-    Thin ones show it in a day, of which the last hours have as good as none either.
-    """
-    few = gates.slices_short(short[gates.REQUESTS], short[gates.EXPECTED_REQUESTS])
-    if not some(few):  # as ever
-        return few
-    day = gates.rolling(kept[[gates.REQUESTS, gates.EXPECTED_REQUESTS]], settings.steps(DAY_HOURS), short.shape[1])
-    found: Bools = gates.slices_missing(short[gates.REQUESTS], short[gates.EXPECTED_REQUESTS])
-    found |= few & gates.slices_missing(*day)
-    return found
+    return mix_effects(sizes, usual_sizes, worths, worth)
 
 
 def _with_day_before(state: DriftState, hours: Hours, sums: Floats) -> tuple[Floats, Floats, Floats]:
@@ -261,48 +262,187 @@ def _with_day_before(state: DriftState, hours: Hours, sums: Floats) -> tuple[Flo
     return window, whole, crowd
 
 
-def _unlabelled(
-    settings: DriftSettings, state: DriftState, window: Floats, short: Floats, spread: gates.Dispersion
-) -> tuple[Bools, list[bool]]:
-    """(T, S) slices whose labels are lost, and T whether most are, by (8, T, S) `short` sums of three hours."""
-    count, lost_since = short.shape[1], state.trouble.lost_since
-    few = gates.slices_short_of_labels(window[:, -count:], short)
-    if not (some(few) or some_of(lost_since)):  # as ever
-        return few, [False] * count
-    longer = [gates.rolling(window, settings.steps(hours), count) for hours in THIN_HOURS]
-    is_open = state.standing.open
-    fewer = np.where(is_open[1:], gates.SLICE_FEWEST, gates.SLICE_FEWER)
-    usual = fewer * gates.labels_of_others(longer[-1])
-    found = gates.slices_unlabelled((window[:, -count:], short, *longer), spread, usual)
-    lasting = (settings.steps(SHORT_HOURS) - 1) * settings.step
-    was = (lost_since > 0) & (state.trouble.lost_until >= state.until + lasting)
-    was_most = state.trouble.most_lost
-    left_out, most = gates.slices_left_out(found, was, was_most, is_open[1:], usual, short, longer[-1])
-    return left_out, most.tolist()
-
-
-def _left_out(state: DriftState, flagged: Bools, ends: list[int], lasting: int) -> tuple[Ints, Floats]:
-    """`lost_until` and `sound` of a block, whose labels are lost where (T, S) `flagged`, and for `lasting` seconds."""
-    was = state.trouble.lost_until
-    if not (some(flagged) or some_of(was)):  # as ever
-        return np.zeros(flagged.shape, np.int64), np.concatenate([state.recent.sound, ~flagged])
-    instants = np.array(ends)[:, None]
-    lost_until = np.maximum(np.maximum.accumulate((instants + lasting) * flagged, axis=0), was)
-    return lost_until, np.concatenate([state.recent.sound, (lost_until < instants) * 1.0])
-
-
 def without_lost(window: Floats, sound: Floats) -> Floats:
     """(8, N, S) of N steps without what was judged where (N, S) `sound` is 0; the requests stay."""
-    return _without(window, sound) if some(sound == 0) else window
-
-
-def _without(window: Floats, sound: Floats) -> Floats:
+    if not some(sound == 0):
+        return window
     found = window.copy()
-    found[gates.JUDGED : gates.EXPECTED_REQUESTS] *= sound
+    found[checks.JUDGED : checks.EXPECTED_REQUESTS] *= sound
     return found
 
 
-def _usual(levels: Levels, which: int) -> float:
-    """Events, unmatched, refused or shown items for each request, as remembered."""
-    crowd = levels.memory.crowd
-    return float(crowd[which] / crowd[0]) if crowd[0] > 0 else 0.0
+# ---- faults, one step after another --------------------------------------------------------------------------------
+
+
+class FaultTracker:
+    """Faults of the data of one block, step after step; `now` are those after the last step that was followed.
+
+    `usual` below is a day's crowd, (5,) as in `levels`.
+    """
+
+    def __init__(self, settings: DriftSettings, state: DriftState, block: Block) -> None:
+        self.now = state.trouble
+        self._settings = settings
+        self._block = block
+        self._slices = state.slices
+        self._settled = state.settled
+        self._least_low = min(2, settings.few)
+        self._never = np.zeros(len(state.slices), np.int64)
+
+    def step(self, row: int, fallen: Bools | None) -> Kind | None:
+        """The gravest fault in a step, if any. While a new level is learnt, only labels may have one.
+
+        Args:
+            fallen: (U,) units on which an alarm is open before it; None if there are none.
+        """
+        was, checked, end = self.now, self._block.checked, self._block.ends[row]
+        settled, until_later = self._settled, end + self._settings.lasting
+        most_lost, refused = checked.most_lost[row], settled and checked.refused[row]
+        # Rows that are refused are missing too, and it is known why.
+        short_until = until_later if settled and not refused and self._has_short_lists(row) else was.short_until
+        # Clicks on items that are not logged any more are missing as well: what begins with these is no other fault.
+        is_hidden = end <= short_until and not was.suspect_since
+        suspect = not is_hidden and (most_lost or self._suspects(row, fallen)[row] or self._still_lacks(row))
+        until = until_later if suspect else was.suspect_until
+        since = 0
+        if end <= until:
+            since = was.suspect_since or min(was.lost_since[was.lost_since > 0].tolist(), default=end)
+        is_old = suspect and end - since >= c.COLLAPSED_DAYS * DAY
+        collapsed = since > 0 and (was.collapsed or (is_old and self._lacks_labels(row)))
+        is_low = checked.low[row] or (was.low == 1 and checked.low_again[row])
+        is_low = is_low or (was.low >= self._least_low and checked.low_still[row])
+        low = was.low + 1 if settled and is_low else 0
+        missing = was.missing
+        if some_of(missing) or (settled and some(checked.missing[row])):
+            still = checked.missing[row] | ((missing > 0) & (self._block.requests[row] == 0))
+            missing = np.where(still, missing + 1, 0)
+        refused_until = until_later if refused else was.refused_until
+        lost_until, lost_since = checked.lost_until[row], self._never
+        if some(lost := end <= lost_until):
+            lost_since = np.where(lost, np.where(was.lost_since > 0, was.lost_since, was.suspect_since or end), 0)
+        worthless = bool(since) and (checked.worthless[row] if suspect else was.worthless)
+        slices, held = (missing, lost_since, lost_until), was.held and since > 0
+        self.now = DataFaults(
+            since, until, collapsed, refused_until, short_until, low, *slices, most_lost, worthless, held
+        )
+        return self._gravest(end)
+
+    def hold(self, row: int, since: int) -> Kind | None:
+        """The gravest fault in the step that was followed last, whose labels are suspect since they explain a fall.
+
+        `since` is the end of the fall's first step.
+        """
+        now, end = self.now, self._block.ends[row]
+        until = end + self._settings.lasting
+        self.now = replace(now, suspect_since=now.suspect_since or since, suspect_until=until, held=True)
+        return self._gravest(end)
+
+    def _still_lacks(self, row: int) -> bool:
+        """Whether labels that were suspect for a fall that they explain are so still."""
+        return self.now.held and checks.labels_still_lack(self._block.checked.spans[1][:, row])
+
+    def _gravest(self, end: int) -> Kind | None:
+        now = self.now
+        if end <= now.short_until:
+            return "positions_missing"
+        if now.suspect_since:
+            return "labels_collapsed" if now.collapsed else "labels_suspect"
+        if end <= now.refused_until:
+            return "rows_refused"
+        if now.low >= self._least_low:
+            return "traffic_low"
+        if some_of(now.lost_since):
+            is_long = end - int(now.lost_since[now.lost_since > 0].min()) >= c.COLLAPSED_DAYS * DAY
+            return "slice_labels_collapsed" if is_long else "slice_labels_suspect"
+        return "slice_missing" if self.missing() else None
+
+    def _has_short_lists(self, row: int) -> bool:
+        """Whether lists are shorter than usual: since they became so, or have been for a while."""
+        checked = self._block.checked
+        return checked.short_lists[row] and (checked.lists_fell[row] or self._block.ends[row] <= self.now.short_until)
+
+    def _suspects(self, row: int, fallen: Bools | None) -> list[bool]:
+        checked = self._block.checked
+        if not self._settled:
+            return checked.suspect_settling
+        return checked.suspect_degraded if fallen is not None and self.is_felt(row, fallen) else checked.suspect
+
+    def is_felt(self, row: int, fallen: Bools) -> bool:
+        """Whether what is open may be felt in the labels of all: not an alarm on a slice with next to no requests."""
+        size = self._block.window[checks.REQUESTS, row + 1 : row + 1 + self._settings.day].sum(axis=0)
+        return bool(fallen[0] or size[fallen[1:]].sum() >= c.LEAST_FELT * size.sum())
+
+    def _lacks_labels(self, row: int) -> bool:
+        """Whether labels are missing in the step alone: what is suspect may be so for the hours before."""
+        sums = self._block.checked.spans[0][:, row]
+        is_zero = sums[checks.TOTAL] == 0 < sums[checks.EXPECTED]
+        return bool(is_zero or sums[checks.LABELLED] < c.LABELS_RATIO * sums[checks.EXPECTED_LABELLED])
+
+    def _last_day(self, row: int, since: int) -> slice:
+        """Columns of the window: the steps since the one that ended at `since`, of a day at most."""
+        steps = min((self._block.ends[row] - since) // self._settings.step + 1, self._settings.day)
+        end = self._settings.day + row + 1
+        return slice(end - steps, end)
+
+    def missing(self) -> tuple[str, ...]:
+        """The slices that are, for less than a week."""
+        steps = self.now.missing
+        if not some_of(steps):
+            return ()
+        told = (steps >= 2) & (steps * self._settings.step < WEEK)
+        return tuple(self._slices[i] for i in np.flatnonzero(told))
+
+    def lost(self, row: int) -> tuple[SliceLabelLoss, ...]:
+        """The slices that have lost their labels, with what is left of these."""
+        if not some_of(self.now.lost_since):
+            return ()
+        found = list[SliceLabelLoss]()
+        for i in np.flatnonzero(self.now.lost_since).tolist():
+            since = int(self.now.lost_since[i])
+            sums = self._block.window[:, self._last_day(row, since), i].sum(axis=1)
+            found.append(SliceLabelLoss(self._slices[i], since, *_coverage(sums)))
+        return tuple(found)
+
+    def labels(self, row: int, usual: Floats) -> LabelLoss:
+        """What has become of the labels since they are suspect, in a day at most."""
+        block, since = self._block, self.now.suspect_since
+        span = self._last_day(row, since)
+        sums, crowd = block.window[:, span].sum(axis=(1, 2)), block.crowd[:, span].sum(axis=1)
+        unmatched, events = crowd[checks.UNMATCHED], crowd[checks.UNMATCHED] + crowd[checks.EVENTS]
+        return LabelLoss(
+            since,
+            *_coverage(sums),
+            ratio(events, sums[checks.REQUESTS]),
+            ratio(usual[2] + usual[1], usual[0]),
+            ratio(unmatched, events),
+            ratio(usual[2], usual[2] + usual[1]),
+            (span.stop - span.start) * self._settings.step,
+            self.now.worthless,
+        )
+
+    def shown(self, row: int, usual: Floats) -> tuple[float | None, float | None]:
+        """Items a request in the last step that had too few, or in three hours until then, and as many as usual."""
+        block, span = self._block, self._span_until(self.now.short_until, row)
+        items, requests = block.crowd[checks.SHOWN, span], block.window[checks.REQUESTS, span].sum(axis=1)
+        few = slice(-1, None) if requests[-1] >= c.ENOUGH_REQUESTS else slice(None)
+        return ratio(items[few].sum(), requests[few].sum()), ratio(usual[SHOWN], usual[0])
+
+    def refused(self, row: int, usual: Floats) -> tuple[float, float | None]:
+        """Rows that were refused in three hours, the last that had too many, and as many as usual for the requests."""
+        block, span = self._block, self._span_until(self.now.refused_until, row)
+        each = ratio(usual[3], usual[0])
+        seen, size = block.crowd[checks.REFUSED, span].sum(), block.window[checks.REQUESTS, span].sum()
+        return float(seen), None if each is None else each * float(size)
+
+    def _span_until(self, until: int, row: int) -> slice:
+        """The last three hours that were unusable by themselves, of what makes steps so until then, seconds."""
+        few = self._settings.few
+        left = (until - self._block.ends[row]) // self._settings.step
+        end = max(self._settings.day + row + 1 - max(few - 1 - left, 0), few)
+        return slice(end - few, end)
+
+
+def _coverage(sums: Floats) -> tuple[float | None, float | None]:
+    """Shares of the requests that have a label, and that are expected to."""
+    served = sums[checks.SERVED]
+    return ratio(sums[checks.LABELLED], served), ratio(sums[checks.EXPECTED_LABELLED], served)

@@ -14,40 +14,24 @@ import numpy as np
 
 from monitor.drift import alarms
 from monitor.drift import baseline as b
+from monitor.drift import constants as c
 from monitor.drift import levels as lv
-from monitor.drift.baseline import LEAST_REQUESTS, DriftBaseline, Reference
-from monitor.drift.beginning import begun_anew, settle, with_level_error, without_broken_days
-from monitor.drift.cycle import DailyCycle, followed
-from monitor.drift.gates import LISTS_RATIO, TRAFFIC_RATIO
-from monitor.drift.levels import DaySums, Levels
-from monitor.drift.seasons import slots
+from monitor.drift.baseline import DriftBaseline, Reference
+from monitor.drift.levels import DailyCycle, DaySums, ForecastErrors, Levels, with_cycle
+from monitor.drift.new_level import begin_level, settle, with_level_error, without_broken_days
+from monitor.drift.seasonality import slots
 from monitor.drift.series import DAY, GAP, Floats, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState, RecentSteps
 from monitor.drift.steps import follow, least_decay
-from monitor.drift.tolerance import ForecastErrors
 from monitor.drift.verdicts import AlarmChange, Verdict
-
-MOST_OF_REFERENCE = 2
-"""Lengths of a reference that are kept while an alarm keeps it from being fitted on."""
-STALE = 35 * DAY
-"""Without any request for so long, what was known is no baseline any more."""
-LEAST_VOLUME = 0.1
-"""Share of the usual requests that may be all from now on: of fewer it is a fault. Followed as slowly as a level, what
-stays low would be so for two weeks, in which nothing is judged, and then by turns."""
-LEAST_RISE = 0.02
 
 
 def judge(settings: DriftSettings, state: DriftState | None, hours: Hours) -> tuple[list[Verdict], DriftState | None]:
-    """Judge further steps: a verdict for each, and the state to go on from.
+    """A verdict for each of some further steps, and the state to go on from; the same however steps are handed over.
 
-    Judging all at once or bit by bit comes to the same, to the last bit.
-
-    Args:
-        state: what judging the steps before came to; None before the first.
-
-    Raises:
-        ValueError: the steps do not follow those that were judged, or are of another length.
+    `state` is that after the steps before, None before the first. Raises ValueError if the steps do not follow those
+    that were judged, or are of another length.
     """
     if state is not None and len(hours.starts) and (hours.starts[0] < state.until or state.step != settings.step):
         raise ValueError("these steps do not follow those that were judged")
@@ -75,14 +59,14 @@ def _ready(
         return DriftState.begin(settings, start, slices), ()
     state, day = was.padded(slices, start) if slices != was.slices else was, start // DAY
     is_new_day = day != state.levels.today.number
-    pin, is_stale = settings.pin(start), is_new_day and start - state.busy_at > STALE
+    pin, is_stale = settings.pin(start), is_new_day and start - state.busy_at > c.STALE_DAYS * DAY
     if pin > state.pinned_at or is_stale:
         is_whole = is_stale or pin == settings.pinned_at
-        anew = DriftState.begin(settings, start, slices) if is_whole else begun_anew(settings, state, start, slices)
+        anew = DriftState.begin(settings, start, slices) if is_whole else begin_level(settings, state, start, slices)
         return anew, _withdrawn(state, anew)
     if start - state.until > GAP:
         trouble = replace(state.trouble, low=0)
-        state = replace(state, recent=RecentSteps.empty(settings.steps(24), len(slices)), trouble=trouble)
+        state = replace(state, recent=RecentSteps.empty(settings.day, len(slices)), trouble=trouble)
     if start - state.until > DAY:
         state = replace(state, standing=alarms.begun_again(state.standing, start))
     if not is_new_day:
@@ -107,11 +91,11 @@ def _new_day(settings: DriftSettings, state: DriftState, day: int) -> DriftState
         state = _with_cycle(settings, state, state.baseline, day)
     state = replace(state, levels=state.levels.on(day))
     if state.settled:
-        levels = _with_new_coverage(settings, state).with_new_volume(LEAST_VOLUME, TRAFFIC_RATIO)
-        state = replace(state, levels=levels.with_new_lists(LISTS_RATIO))
+        levels = _with_new_coverage(settings, state).with_new_volume()
+        state = replace(state, levels=levels.with_new_lists())
         if state.levels is not levels and state.trouble.short_until > (day - 1) * DAY:
             # Not by another mix alone: lists of another length are worth something else, and bring other labels.
-            return begun_anew(settings, state, day * DAY, state.slices)
+            return begin_level(settings, state, day * DAY, state.slices)
     if state.baseline is not None and state.settled and not state.standing.open.any():
         state = replace(state, misses=state.misses.after(state.levels, state.baseline))
     state = _fitted(settings, state, day)
@@ -145,7 +129,7 @@ def _with_cycle(settings: DriftSettings, state: DriftState, found: DriftBaseline
     is_open = state.standing.open
     since = int(state.standing.since[is_open].min()) if is_open.any() else day * DAY
     cycle = state.cycle.after(settings, state.levels, day, state.recent.sums, found, since)
-    return replace(state, cycle=cycle, baseline=followed(found, state.cycle, cycle))
+    return replace(state, cycle=cycle, baseline=with_cycle(found, state.cycle, cycle))
 
 
 # ---- baseline ------------------------------------------------------------------------------------------------------
@@ -162,9 +146,9 @@ def _fitted(settings: DriftSettings, state: DriftState, day: int) -> DriftState:
     if reference is None or due <= state.fits:
         return state
     if state.standing.open.any():
-        return replace(state, reference=reference.latest(day * DAY - MOST_OF_REFERENCE * settings.reference))
-    few_days = reference.days(day * DAY) * DAY < settings.least_reference * 3 // 4
-    if few_days or reference.requests.sum() < LEAST_REQUESTS or not reference.total.any():
+        return replace(state, reference=reference.latest(day * DAY - c.REFERENCES_KEPT * settings.reference))
+    few_days = reference.days(day * DAY) * DAY < settings.least_reference * c.DAYS_WITH_DATA
+    if few_days or reference.requests.sum() < c.LEAST_REQUESTS or not reference.total.any():
         return replace(state, reference=reference.latest(day * DAY - settings.reference))
     kept = b.counted(settings, reference)
     found = b.fit(settings, reference, kept)
@@ -215,7 +199,7 @@ def _without_unlabelled(state: DriftState, found: DriftBaseline, now: int) -> Dr
     every, known = state.levels.every(), found.known
     usual = float((every[lv.TOTAL] * known).sum()) / max(float((every[lv.REQUESTS] * known).sum()), 1.0)
     none = ~known & (every[lv.TOTAL] == 0)
-    lacks = none & (every[lv.REQUESTS] * usual >= b.LEAST_BEFORE)
+    lacks = none & (every[lv.REQUESTS] * usual >= c.LEAST_WORTH)
     anew, waited_for = lacks | (state.waited_for & ~none & ~known), lacks | (state.waited_for & none)
     if not (anew | state.waited_for).any():
         return state
@@ -231,8 +215,8 @@ def _admitted(
     And for those that were thin in the reference and are no longer, by the days that are old enough for a level.
     """
     every, past = state.levels.every(), state.levels.memory.sums
-    old = (now - state.first_seen >= settings.least_reference) & (every[lv.MEASURED] >= LEAST_REQUESTS)
-    grown = found.known & ~found.alone & (past[lv.MEASURED] >= LEAST_REQUESTS) & ~state.standing.open[0]
+    old = (now - state.first_seen >= settings.least_reference) & (every[lv.MEASURED] >= c.LEAST_REQUESTS)
+    grown = found.known & ~found.alone & (past[lv.MEASURED] >= c.LEAST_REQUESTS) & ~state.standing.open[0]
     sums = np.where(grown, past, every)
     new = (grown | (~found.known & old)) & (sums[lv.EXPECTED] > 0) & (sums[lv.TOTAL] > 0)
     if not new.any():
@@ -249,7 +233,7 @@ def _admitted(
 def _improved(state: DriftState, found: DriftBaseline) -> int:
     """For how many days in a row, until now, the mean has been clearly above what the reference had."""
     rise = _change(state.levels.pending[-1:], found) or 0.0
-    return state.improved + 1 if rise > max(LEAST_RISE, float(found.noise.tolerated[0])) else 0
+    return state.improved + 1 if rise > max(c.LEAST_CHANGE, float(found.noise.tolerated[0])) else 0
 
 
 def _decayed(state: DriftState, found: DriftBaseline) -> int:
@@ -311,6 +295,6 @@ def _lacks(settings: DriftSettings, reference: Reference, until: int) -> str:
     size = int(reference.requests[before].sum())
     if size and not reference.total[before].any():
         return f"a first label that is worth anything, and {least} days from then on"
-    if days >= least and size < LEAST_REQUESTS:
-        return f"a first reference: {size} of {LEAST_REQUESTS} requests to begin with"
+    if days >= least and size < c.LEAST_REQUESTS:
+        return f"a first reference: {size} of {c.LEAST_REQUESTS} requests to begin with"
     return f"a first reference: {days or 'less than one'} of {least} days to begin with"

@@ -1,27 +1,23 @@
-"""Slow levels: what has come of the baseline's expectations since, with the last days left out."""
+"""What changes slowly: the level of each slice, how surely it is forecast, and the daily cycle that all share.
+
+Observed and expected sums of days are compared, older days fading, the last days left out: a drop that begins is found
+before it is taken for the level.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from monitor.drift.frozen import frozen
-from monitor.drift.series import Bools, Floats, Ints
-
-LEFT_OUT_DAYS = 4
-"""Whole days before today: a drop that begins is found before it is taken for the level."""
-MEMORY_DAYS = 12.0
-"""In which a day fades."""
-LASTING_DAYS = 10
-"""Days in a row, beside those left out, for which a rise must last to be the level: a sale or a feast is none."""
-RISE, RISE_Z = 0.02, 4.0
-"""Relative rise of a day that is one, and standard errors beyond it by which a first one and the days left out after it
-must show that: what thin traffic has by chance is none."""
-
-LEAST_LEFT, FEWER, FEWER_TOGETHER, LEAST_LABELS = 0.1, 0.7, 0.65, 20
-"""Share of the labels that days have left that are what is usual from then on, of each day and of all together: below a
-half they are suspect, and somewhat above that by turns. And labels that usually tell it."""
+from monitor.drift import constants as c
+from monitor.drift import data_checks as checks
+from monitor.drift.baseline import DriftBaseline, Reference
+from monitor.drift.noise import Noise
+from monitor.drift.seasonality import WEEKDAYS, regressors, slots
+from monitor.drift.series import DAY, Bools, Floats, Ints, frozen, mapped, units
+from monitor.drift.settings import DriftSettings
 
 TOTAL, EXPECTED, SQUARES, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUESTS, MEASURED = range(8)
 """Sums of days: REQUESTS are those that came, MEASURED those of them that are in the measure. From REQUESTS on they are
@@ -51,22 +47,24 @@ class DaySums:
         """With columns of zeros for new slices."""
         return replace(self, sums=np.pad(self.sums, ((0, 0), (0, slices - self.sums.shape[1]))))
 
+    def scaled(self, fields: int | slice | list[int], factors: Floats) -> DaySums:
+        """Some of the sums times (S,) factors."""
+        sums = self.sums.copy()
+        sums[fields] *= factors
+        return replace(self, sums=sums)
+
     def without(self, slices: Floats) -> DaySums:
         """What the model did left out, where (S,) `slices` is 0; the traffic stays."""
-        sums = self.sums.copy()
-        sums[:REQUESTS] *= slices
-        return replace(self, sums=sums)
+        return self.scaled(slice(REQUESTS), slices)
 
 
 @frozen
 class Levels:
-    """How observed and expected sums compare over the past, older days fading.
+    """How observed and expected sums compare over the past.
 
     Attributes:
         ratios: (3, S) observed over expected: quality, coverage, volume.
-        memory: days that are old enough, faded.
-        pending: days that are too young, oldest first; a drop that goes on now is in none of the ratios.
-        today: as far as it was judged.
+        memory, pending, today: days that are old enough, faded; those that are too young, oldest first; today so far.
         rising: (S,) days in a row that were clearly better than the level when they were counted in.
         shifted: days in a row on which the mix was shifted, when they were counted in.
     """
@@ -88,9 +86,12 @@ class Levels:
         """With new slices."""
         more = slices - self.ratios.shape[1]
         ratios = np.pad(self.ratios, ((0, 0), (0, more)), constant_values=1.0)
-        pending = tuple(day.padded(slices) for day in self.pending)
-        rising = np.pad(self.rising, (0, more))
-        return Levels(ratios, self.memory.padded(slices), pending, self.today.padded(slices), rising, self.shifted)
+        found = self._each_day(lambda day: day.padded(slices))
+        return replace(found, ratios=ratios, rising=np.pad(self.rising, (0, more)))
+
+    def _each_day(self, change: Callable[[DaySums], DaySums]) -> Levels:
+        days = tuple(change(day) for day in self.pending)
+        return replace(self, memory=change(self.memory), pending=days, today=change(self.today))
 
     def on(self, day: int) -> Levels:
         """At the beginning of a day: what is old enough is counted in.
@@ -99,7 +100,7 @@ class Levels:
         Nor a shift of the mix: what is usual after a campaign is what was before it.
         """
         pending = (*self.pending, self.today) if self.today.sums[REQUESTS].any() else self.pending
-        old = [d for d in pending if d.number < day - LEFT_OUT_DAYS]
+        old = [d for d in pending if d.number < day - c.LEFT_OUT_DAYS]
         memory, rising, shifted, level = self.memory, self.rising, self.shifted, self.ratios[QUALITY]
         kept = pending[len(old) :]
         for each in old:
@@ -107,11 +108,11 @@ class Levels:
             is_better = has & _rises(each.sums, level)
             lately = sum((d.sums for d in kept), each.sums)
             error = np.hypot(_error(lately), level * lately[EXPECTED] * _error(memory.sums) / _total(memory.sums))
-            is_better &= (rising > 0) | _rises(lately, level, RISE_Z * error)
+            is_better &= (rising > 0) | _rises(lately, level, c.RISE_Z * error)
             rising = np.where(is_better, rising + 1, np.where(has, 0, rising))
-            counted = _no_better(each, level, is_better & (rising <= LASTING_DAYS))
+            counted = _no_better(each, level, is_better & (rising <= c.RISE_DAYS))
             shifted = shifted + 1 if each.is_shifted else 0
-            if 0 < shifted <= LASTING_DAYS:
+            if 0 < shifted <= c.RISE_DAYS:
                 counted = _as_many(counted, self.ratios[VOLUME])
             memory = faded(memory, counted)
         slices = self.ratios.shape[1]
@@ -143,23 +144,22 @@ class Levels:
 
     def forgotten(self, which: Bools) -> Levels:
         """With nothing known of these of the S slices."""
-        days = [replace(d, sums=d.sums * ~which) for d in (self.memory, *self.pending, self.today)]
-        return replace(self, memory=days[0], pending=tuple(days[1:-1]), today=days[-1], rising=self.rising * ~which)
+        found = self._each_day(lambda day: replace(day, sums=day.sums * ~which))
+        return replace(found, rising=self.rising * ~which)
 
-    def with_new_volume(self, least: float, most: float) -> Levels:
-        """With the requests of the youngest days as what is usual, if each of them had so few, but not next to none.
-
-        Args:
-            least, most: shares of the requests that were usual.
-        """
+    def with_new_volume(self) -> Levels:
+        """With the requests of the youngest days as what is usual, if each of them had few, but not next to none."""
         young = np.array([d.sums[REQUESTS:] for d in self.pending])
-        if len(young) < LEFT_OUT_DAYS:
+        if len(young) < c.LEFT_OUT_DAYS:
             return self
         came, usual = young[:, 0].sum(axis=1), (young[:, 1] * self.ratios[VOLUME]).sum(axis=1)
-        if not ((came >= least * usual) & (came < most * usual)).all():
+        if not ((came >= c.NEXT_TO_NONE * usual) & (came < c.TRAFFIC_RATIO * usual)).all():
             return self
         sums = self.memory.sums.copy()
         sums[REQUESTS:] = young.sum(axis=0)
+        return self._remembering(sums)
+
+    def _remembering(self, sums: Floats) -> Levels:
         memory = replace(self.memory, sums=sums)
         return replace(self, memory=memory, ratios=_ratios(memory, self.ratios))
 
@@ -167,34 +167,27 @@ class Levels:
         """With the labels of the youngest days as what is usual, of all or of slices of which so few had one each day.
 
         Only where requests without a label are in no measure: else they count 0, and their labels explain a fall.
-
-        Args:
-            share: (S,) of the requests that have a label, as the baseline has it.
+        (S,) `share` is that of the requests that have a label, as the baseline has it.
         """
-        if len(self.pending) < LEFT_OUT_DAYS:
+        if len(self.pending) < c.LEFT_OUT_DAYS:
             return self
         requests, had = (np.array([d.sums[field] for d in self.pending]) for field in (REQUESTS, MEASURED))
         usual = requests * (share * self.ratios[COVERAGE])
         of_all, of_slices = _are_fewer_for_good(had.sum(axis=1), usual.sum(axis=1)), _are_fewer_for_good(had, usual)
-        which = of_slices | (of_all & (had.sum(axis=0) < FEWER * usual.sum(axis=0)))
+        which = of_slices | (of_all & (had.sum(axis=0) < c.FEWER_LABELS * usual.sum(axis=0)))
         if not which.any():
             return self
         sums, base = self.memory.sums.copy(), (requests * share).sum(axis=0)
         sums[LABELLED] = np.where(which, had.sum(axis=0), sums[LABELLED])
         sums[EXPECTED_LABELLED] = np.where(which, base, sums[EXPECTED_LABELLED])
-        memory = replace(self.memory, sums=sums)
-        return replace(self, memory=memory, ratios=_ratios(memory, self.ratios))
+        return self._remembering(sums)
 
-    def with_new_lists(self, most: float) -> Levels:
-        """With the lists of the youngest days as what is usual, if on each of them they were so much shorter.
-
-        Args:
-            most: share of the items a request that were usual.
-        """
+    def with_new_lists(self) -> Levels:
+        """With the lists of the youngest days as what is usual, if on each of them they were much shorter."""
         young, usual = np.array([d.crowd[[0, SHOWN]] for d in self.pending]), self.memory.crowd
-        if len(young) < LEFT_OUT_DAYS or not usual[0] > 0:
+        if len(young) < c.LEFT_OUT_DAYS or not usual[0] > 0:
             return self
-        if not (young[:, 1] < most * usual[SHOWN] / usual[0] * young[:, 0]).all():
+        if not (young[:, 1] < c.LISTS_RATIO * usual[SHOWN] / usual[0] * young[:, 0]).all():
             return self
         crowd = usual.copy()
         crowd[SHOWN] = crowd[0] * young[:, 1].sum() / young[:, 0].sum()
@@ -210,21 +203,14 @@ class Levels:
 
     def rescaled(self, factors: Floats) -> Levels:
         """With expectations that are (S,) `factors` times what they were."""
-        days = [_rescaled(d, factors) for d in (self.memory, *self.pending, self.today)]
         ratios = self.ratios.copy()
         ratios[QUALITY] /= factors
-        return replace(self, ratios=ratios, memory=days[0], pending=tuple(days[1:-1]), today=days[-1])
-
-
-def _rescaled(day: DaySums, factors: Floats) -> DaySums:
-    sums = day.sums.copy()
-    sums[EXPECTED] *= factors
-    return replace(day, sums=sums)
+        return replace(self._each_day(lambda day: day.scaled(EXPECTED, factors)), ratios=ratios)
 
 
 def _rises(sums: Floats, level: Floats, margin: Floats | float = 0.0) -> Bools:
-    """(S,) whether the totals of (8, S) sums are above the (S,) level by RISE, and by a margin more."""
-    found: Bools = sums[TOTAL] - (1 + RISE) * level * sums[EXPECTED] > margin
+    """(S,) whether the totals of (8, S) sums are above the (S,) level by c.LEAST_CHANGE, and by a margin more."""
+    found: Bools = sums[TOTAL] - (1 + c.LEAST_CHANGE) * level * sums[EXPECTED] > margin
     return found
 
 
@@ -235,7 +221,6 @@ def _error(sums: Floats) -> Floats:
 
 
 def _total(sums: Floats) -> Floats:
-    """(S,) totals of (8, S) sums, to divide by."""
     found: Floats = np.maximum(sums[TOTAL], 1e-9)
     return found
 
@@ -243,15 +228,13 @@ def _total(sums: Floats) -> Floats:
 def _no_better(day: DaySums, level: Floats, which: Bools) -> DaySums:
     """The day with some of the (S,) slices at the level, and what they were above it left out."""
     part = np.divide(level * day.sums[EXPECTED], day.sums[TOTAL], out=np.ones(len(level)), where=which)
-    sums = day.sums.copy()
-    sums[[TOTAL, SQUARES]] *= part
-    return replace(day, sums=sums)
+    return day.scaled([TOTAL, SQUARES], part)
 
 
 def _are_fewer_for_good(had: Floats, usual: Floats) -> Bools:
     """(...) whether on each of (N, ...) days fewer requests had a label than usual, though not next to none."""
-    is_fewer, whole = ((had >= LEAST_LEFT * usual) & (had < FEWER * usual)).all(axis=0), usual.sum(axis=0)
-    found: Bools = is_fewer & (whole >= LEAST_LABELS) & (had.sum(axis=0) < FEWER_TOGETHER * whole)
+    is_fewer, whole = ((had >= c.NEXT_TO_NONE * usual) & (had < c.FEWER_LABELS * usual)).all(axis=0), usual.sum(axis=0)
+    found: Bools = is_fewer & (whole >= c.FEW) & (had.sum(axis=0) < c.FEWER_LABELS_TOGETHER * whole)
     return found
 
 
@@ -264,7 +247,7 @@ def _as_many(day: DaySums, volume: Floats) -> DaySums:
 
 def faded(memory: DaySums, day: DaySums) -> DaySums:
     """A day put into what is remembered of those before it."""
-    keep = float(np.exp(-1 / MEMORY_DAYS))
+    keep = float(np.exp(-1 / c.LEVEL_MEMORY_DAYS))
     return DaySums(day.number, memory.sums * keep + day.sums, memory.crowd * keep + day.crowd)
 
 
@@ -274,4 +257,208 @@ def _ratios(memory: DaySums, before: Floats) -> Floats:
     for row, (seen, expected) in enumerate(PAIRS):
         over, under = memory.sums[seen], memory.sums[expected]
         np.divide(over, under, out=found[row], where=under > 1e-9)
+    return found
+
+
+# ---- what is tolerated ----------------------------------------------------------------------------------------------
+
+
+def doubt(found: DriftBaseline, present: Floats, usual: Floats, is_shifted: bool) -> Floats:
+    """(T,) what overall tolerates more than usual, relative: the mix is another one, or its slices are little known.
+
+    It is (1,) where there are no such slices.
+
+    Args:
+        present, usual: (T, S) expected sums of values by the requests that came, and by those that usually come.
+        is_shifted: whether the mix of the slices has moved the mean.
+    """
+    by_mix = c.LEAST_TOLERATED * is_shifted
+    if not found.has_thin_slices:
+        return np.array([by_mix])
+    variance = found.noise.level_error[1:]
+    errors = np.sqrt((np.stack([present, usual]) ** 2 * variance).sum(axis=2))
+    now, then = errors / np.maximum(np.stack([present, usual]).sum(axis=2), 1e-9)
+    more: Floats = c.STANDARD_ERRORS * np.maximum(now - c.DOUBTFUL_MIX * then, 0.0) + by_mix
+    return more.clip(max=max(c.NEARLY_ALL - float(found.noise.tolerated[0]), 0.0))
+
+
+@dataclass(frozen=True)
+class ForecastErrors:
+    """By how much blocks of three days missed their forecasts, the sampling variance taken out; older ones fade.
+
+    Attributes:
+        over, under: (U,) weighted sum of squared relative misses, and of the weights.
+        chance: (U,) sampling variance of the last block.
+    """
+
+    over: Floats
+    under: Floats
+    chance: Floats
+
+    @classmethod
+    def empty(cls, count: int) -> ForecastErrors:
+        """Nothing forecast yet."""
+        return cls(np.zeros(count), np.zeros(count), np.zeros(count))
+
+    def padded(self, count: int) -> ForecastErrors:
+        """With new units at the end."""
+        return mapped(self, lambda a: np.pad(a, (0, count - len(self.over))), ("over", "under", "chance"))
+
+    def after(self, levels: Levels, found: DriftBaseline) -> ForecastErrors:
+        """With the three days before `today`, if all of them are known; the forecast had left them out."""
+        days = levels.pending[-c.ERROR_BLOCK_DAYS :]
+        first = levels.today.number - c.ERROR_BLOCK_DAYS
+        if [d.number for d in days] != [first + i for i in range(c.ERROR_BLOCK_DAYS)]:
+            return self
+        sums = sum((d.sums for d in days[1:]), days[0].sums) * found.known
+        forecast = sums[EXPECTED] * levels.ratios[QUALITY]
+        requests = np.divide(forecast, found.quality.level, out=np.zeros(len(forecast)), where=found.quality.level > 0)
+        total, expected, chance = units(np.stack([sums[TOTAL], forecast, requests * found.quality.variance]))
+        has = expected > 0
+        scale = np.where(has, expected, 1.0)
+        miss, chance = np.where(has, total / scale - 1, 0.0), chance / scale**2
+        weight, keep = np.where(has, 1 / (chance + c.STEP_NOISE**2), 0.0), float(np.exp(-1 / c.ERROR_MEMORY_DAYS))
+        return ForecastErrors(self.over * keep + weight * (miss**2 - chance), self.under * keep + weight, chance)
+
+    def noise(self, settings: DriftSettings, found: DriftBaseline, levels: Levels) -> Noise:
+        """The baseline's noise with what the misses add, and what has become of the requests' variance.
+
+        Tolerated are some standard deviations of the misses and of the level itself, less where sampling blurs a day
+        anyway. The evidence of a step is tempered as if the misses came from independent noise of the steps.
+        """
+        variance = np.maximum(np.divide(self.over, self.under, out=np.zeros(len(self.over)), where=self.under > 0), 0)
+        wider = np.sqrt(max(c.REFERENCE_DAYS / max(found.days, 1.0), 1.0))
+        visible = variance / np.maximum(variance + c.ERROR_BLOCK_DAYS * self.chance, 1e-12)
+        least = np.full(len(variance), c.LEAST_CHANGE)
+        least[0] = c.LEAST_TOLERATED
+        usual = np.clip(c.TOLERATED_DEVIATIONS * np.sqrt(variance) * visible, least, c.MOST_TOLERATED) * wider
+        tolerated = np.minimum(np.sqrt(usual**2 + c.STANDARD_ERRORS**2 * found.noise.level_error), c.NEARLY_ALL)
+        slow = c.SLOW_TEMPER * variance * c.ERROR_BLOCK_DAYS * DAY / settings.step
+        common, of_requests = np.maximum(found.noise.step_variance, slow), found.noise.variance.copy()
+        of_requests[1:] = np.maximum(found.quality.variance, levels.variance(found.quality.level))
+        return replace(found.noise, tolerated=tolerated, common=common, variance=of_requests)
+
+
+# ---- daily cycle ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DailyCycle:
+    """How the shared daily cycle has moved since it was fitted, by K harmonics.
+
+    Attributes:
+        moved: (K,) change of the baseline's coefficients, which it has in it.
+        memory: (K + 1, K + 2) normal equations of the days that are old enough, faded: level first, response last.
+        numbers: (D,) of the days that are too young, rising.
+        pending: (D, K + 1, K + 2) their equations.
+    """
+
+    moved: Floats
+    memory: Floats
+    numbers: Ints
+    pending: Floats
+
+    @classmethod
+    def empty(cls, step: int) -> DailyCycle:
+        """Nothing known, not even that it stays."""
+        count = _harmonics(step).shape[1]
+        equations = np.zeros((0, count, count + 1))
+        return cls(np.zeros(count - 1), np.zeros((count, count + 1)), np.zeros(0, np.int64), equations)
+
+    @classmethod
+    def fitted(cls, settings: DriftSettings, reference: Reference, kept: Floats, found: DriftBaseline) -> DailyCycle:
+        """What a baseline knows of its cycle by the reference that it was fitted on: it has not moved.
+
+        Args:
+            kept: (T, S) what counted of the reference.
+        """
+        size = reference.precise().requests * kept * found.known
+        x = _harmonics(settings.step)[slots(reference.starts, settings.step)]
+        none = np.zeros(len(x))
+        return replace(cls.empty(settings.step), memory=_equations(x, size, none, found, found.quality.level))
+
+    def young(self) -> DailyCycle:
+        """Without the days that are too young: what comes is another level."""
+        return replace(self, numbers=self.numbers[:0], pending=self.pending[:0])
+
+    def after(
+        self, settings: DriftSettings, levels: Levels, day: int, sums: Floats, found: DriftBaseline, since: int
+    ) -> DailyCycle:
+        """At the beginning of a day, before the levels are.
+
+        Args:
+            sums: (8, R, S) of the day before as far as it is the last day, fields as in `gates`.
+            since: start of what alarms that are open are about, seconds; days from there on say nothing.
+        """
+        numbers, pending = self.numbers, self.pending
+        if _is_whole(levels, sums, found):
+            numbers = np.append(numbers, levels.today.number)
+            pending = np.concatenate([pending, self._day(settings, levels, sums, found)[None]])
+        kept = numbers < since // DAY
+        numbers, pending = numbers[kept], pending[kept]
+        old = numbers < day - c.LEFT_OUT_DAYS
+        memory, keep = self.memory, float(np.exp(-1 / c.REFERENCE_DAYS))
+        for equations in pending[old]:
+            memory = memory * keep + equations
+        moved = _solved(memory) if old.any() else self.moved
+        return DailyCycle(moved, memory, numbers[~old], pending[~old])
+
+    def _day(self, settings: DriftSettings, levels: Levels, sums: Floats, found: DriftBaseline) -> Floats:
+        """The equations of a day, on the whole movement since the fit."""
+        slot = slots(levels.today.number * DAY + np.arange(sums.shape[1]) * settings.step, settings.step)
+        x, size = _harmonics(settings.step)[slot], sums[checks.JUDGED]
+        level = found.quality.level * levels.ratios[QUALITY]
+        whole = np.maximum((size * level).sum(axis=1), 1e-9)
+        off = (sums[checks.TOTAL] - sums[checks.EXPECTED]).sum(axis=1) / whole
+        return _equations(x, size, off + x[:, 1:] @ self.moved, found, level)
+
+
+def with_cycle(found: DriftBaseline, was: DailyCycle, now: DailyCycle) -> DriftBaseline:
+    """The baseline with the cycle as it is now."""
+    if (was.moved == now.moved).all():
+        return found
+    shared = found.quality.shared.copy()
+    shared[: len(now.moved)] += now.moved - was.moved
+    return replace(found, quality=replace(found.quality, shared=shared))
+
+
+def _harmonics(step: int) -> Floats:
+    """(P, K + 1) for the slots of a week: a level, and the day's harmonics."""
+    waves = regressors(step)[:, :-WEEKDAYS]
+    return np.concatenate([np.ones((len(waves), 1)), waves], axis=1)
+
+
+def _equations(x: Floats, size: Floats, response: Floats, found: DriftBaseline, level: Floats) -> Floats:
+    """(K + 1, K + 2) weighted normal equations of T steps, with the weighted response in the last column.
+
+    Steps are weighed with as much care as when the cycle is fitted: of thin traffic it hardly moves.
+
+    Args:
+        x: (T, K + 1)
+        size: (T, S) requests.
+        response: (T,) relative to the level.
+        level: (S,) of a request's value.
+    """
+    whole = (size * level).sum(axis=1)
+    scale = np.maximum(whole, 1e-9)
+    sampling = (size * found.quality.variance).sum(axis=1) / scale**2
+    weight = (whole > 0) / (c.REPEATED * (sampling + c.STEP_NOISE**2) + float(found.noise.long_run[0]))
+    weighted = x * weight[:, None]
+    return np.concatenate([weighted.T @ x, (weighted.T @ response)[:, None]], axis=1)
+
+
+def _is_whole(levels: Levels, sums: Floats, found: DriftBaseline) -> bool:
+    """Whether the steps are those of the day, and all of them were fit to be judged: what was counted in says it."""
+    today, known = levels.today.sums, found.known
+    requests = np.allclose(today[REQUESTS], sums[checks.REQUESTS].sum(axis=0), rtol=c.CYCLE_ALIKE, atol=0)
+    total = np.allclose(today[TOTAL] * known, sums[checks.TOTAL].sum(axis=0), rtol=c.CYCLE_ALIKE, atol=0)
+    return bool(requests and total and today[REQUESTS].any())
+
+
+def _solved(equations: Floats) -> Floats:
+    """(K,) movement of the harmonics."""
+    normal = equations[:, :-1].copy()
+    places = np.arange(len(normal))
+    normal[places, places] += np.concatenate([[1.0], np.full(len(normal) - 1, c.SHARED_SPREAD**-2)])
+    found: Floats = np.asarray(np.linalg.solve(normal, equations[:, -1])[1:], np.float64)
     return found

@@ -1,40 +1,34 @@
-"""How much a unit moves by itself: over-dispersion beyond sampling, and its autocorrelation.
+"""How much a unit moves by itself: over-dispersion beyond sampling, its autocorrelation, its wander, and the mix.
 
-A unit is a slice, or overall: the sum over the slices of what they differ from their expectation.
+A unit is a slice, or overall: the sum over the slices of what they differ from their expectation. The wander is a
+first-order autoregression under sampling noise, fitted by its likelihood: each candidate of a grid forecasts the
+reference step by step (Kalman, 1960). Misses are weighed as Student's t, for a few of them are large.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
-from monitor.drift import wander
-from monitor.drift.series import Floats, Ints
-
-FLOOR = 0.004
-"""Least over-dispersion, relative to the level."""
-LAG_HOURS = 24
-LEAST_LONG_RUN, MOST_LONG_RUN = 3.0, 40.0
-"""Of the over-dispersion."""
-SHARE_OF_LONG_RUN = 1.2
-"""Of the long-run variance a step's evidence is tempered by one part in so many, for most alarms take a day or less."""
+from monitor.drift import constants as c
+from monitor.drift.series import HOUR, Floats, Ints, units
+from monitor.drift.settings import DriftSettings
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Of U units, relative to their level.
+    """Of U units, (U,) each, relative to their level.
 
     Attributes:
-        step_variance: (U,) of a step's mean beyond sampling, its autocorrelation taken in.
-        long_run: (U,) long-run variance beyond sampling, of one step.
-        level_error: (U,) variance of the level itself.
-        tolerated: (U,) drop that is none.
-        common: (U,) step_variance, or more where the level wanders by more than a day's noise explains.
-        persistence: (U,) share of a deviation that is left after a step.
-        wander: (U,) variance of such deviations.
-        variance: (U,) of a request's value, by slice, or more where it has grown since; overall's stands for nothing.
+        step_variance: of a step's mean beyond sampling, its autocorrelation taken in.
+        long_run: long-run variance beyond sampling, of one step.
+        level_error: variance of the level itself.
+        tolerated: drop that is none.
+        common: step_variance, or more where the level wanders by more than a day's noise explains.
+        persistence, wander: share of a deviation that is left after a step, and the variance of such deviations.
+        variance: of a request's value, or more where it has grown since; overall's stands for nothing.
     """
 
     step_variance: Floats
@@ -57,12 +51,6 @@ class Noise:
         return self.wander + self.level_error
 
 
-def units(sums: Floats) -> Floats:
-    """(..., S + 1) from (..., S): overall, the sum, then the slices."""
-    found: Floats = np.concatenate([np.add.reduce(sums, axis=-1, keepdims=True), sums], axis=-1)
-    return found
-
-
 def measure(row: Ints, hours: float, requests: Floats, total: Floats, expected: Floats, variance: Floats) -> Noise:
     """Noise from a reference, whose cycles are in `expected` already.
 
@@ -82,10 +70,10 @@ def measure(row: Ints, hours: float, requests: Floats, total: Floats, expected: 
     over, long_run = _dispersion(off, sampling, known, hours)
     whole = np.maximum(fit.sum(axis=0), 1e-9)
     error = units(requests * variance).sum(axis=0) / whole**2 + long_run / len(row)
-    common = np.maximum(over, long_run / SHARE_OF_LONG_RUN)
-    persistence, wandering = wander.fit(off, sampling, known, hours)
+    common = np.maximum(over, long_run / c.LONG_RUN_TEMPER)
+    persistence, wander = fit_wander(off, sampling, known, hours)
     tolerated, of_requests = np.zeros(len(error)), np.concatenate([[0.0], variance])
-    return Noise(common, long_run, error, tolerated, common, persistence, wandering, of_requests)
+    return Noise(common, long_run, error, tolerated, common, persistence, wander, of_requests)
 
 
 def _dense(row: Ints, values: Floats) -> Floats:
@@ -97,14 +85,92 @@ def _dense(row: Ints, values: Floats) -> Floats:
 
 def _dispersion(off: Floats, sampling: Floats, known: Floats, hours: float) -> tuple[Floats, Floats]:
     """((U,) variance beyond sampling, (U,) long-run variance with Bartlett's weights)."""
-    weight = known / (sampling + 0.01**2) ** 2
+    weight = known / (sampling + c.STEP_NOISE**2) ** 2
     whole = np.maximum(weight.sum(axis=0), 1e-12)
-    over = np.maximum((weight * (off**2 - sampling)).sum(axis=0) / whole, FLOOR**2)
-    most, root = int(LAG_HOURS / hours), np.sqrt(weight)
+    over = np.maximum((weight * (off**2 - sampling)).sum(axis=0) / whole, c.NOISE_FLOOR**2)
+    most, root = int(c.NOISE_LAG_HOURS / hours), np.sqrt(weight)
     weighted, long_run = root * off, over.copy()
     for lag in range(1, min(most, len(off) - 1) + 1):
         pairs = (root[lag:] * root[:-lag]).sum(axis=0)
         moment = (weighted[lag:] * weighted[:-lag]).sum(axis=0) / np.maximum(pairs, 1e-12)
         long_run += 2 * (1 - lag / (most + 1)) * np.clip(moment, 0, over)
-    least, largest = 1 + (LEAST_LONG_RUN - 1) / hours, 1 + (MOST_LONG_RUN - 1) / hours
+    least, largest = 1 + (c.LEAST_LONG_RUN - 1) / hours, 1 + (c.MOST_LONG_RUN - 1) / hours
     return over, np.clip(long_run, least * over, largest * over)
+
+
+# ---- wander --------------------------------------------------------------------------------------------------------
+
+
+def fit_wander(off: Floats, sampling: Floats, known: Floats, hours: float) -> tuple[Floats, Floats]:
+    """((U,) share of a deviation that is left after a step, (U,) variance of the wander).
+
+    What the slices have in common counts as much as what each shows by itself.
+
+    Args:
+        off, sampling: (T, U) relative deviations from the expectation, overall's first, and their sampling variance.
+        known: (T, U) 1 where there were requests, 0 elsewhere.
+        hours: of a step.
+    """
+    persistence = np.repeat(c.WANDER_PERSISTENCES, len(c.WANDER_DEVIATIONS)) ** hours
+    variance = np.tile(c.WANDER_DEVIATIONS, len(c.WANDER_PERSISTENCES)) ** 2
+    likelihood = _likelihood(off, sampling, known, persistence, variance)
+    slices, with_requests = likelihood[1:], int(np.count_nonzero(known[:, 1:].any(axis=0)))
+    likelihood[1:] += slices.sum(axis=0) / max(with_requests, 1)
+    weight = np.exp(likelihood - likelihood.max(axis=1, keepdims=True))
+    weight /= weight.sum(axis=1, keepdims=True)
+    return weight @ persistence, weight @ variance
+
+
+def _likelihood(off: Floats, sampling: Floats, known: Floats, persistence: Floats, variance: Floats) -> Floats:
+    """(U, G) logarithm of the likelihood of each of G candidates, but for a constant."""
+    forecast, error = np.zeros((off.shape[1], len(variance))), np.tile(variance, (off.shape[1], 1))
+    found, fresh, freedom = np.zeros_like(forecast), variance * (1 - persistence**2), c.WANDER_FREEDOM
+    for seen, chance, has in zip(off[..., None], sampling[..., None], known[..., None], strict=True):
+        forecast *= persistence
+        error *= persistence**2
+        error += fresh
+        whole = error + chance
+        miss = seen - forecast
+        found -= has * (0.5 * np.log(whole) + (freedom + 1) / 2 * np.log1p(miss**2 / whole / (freedom - 2)))
+        gain, most = has * error / whole, c.WANDER_CLIP * np.sqrt(whole)
+        forecast += gain * np.clip(miss, -most, most)
+        error *= 1 - gain
+    return found
+
+
+# ---- mix -----------------------------------------------------------------------------------------------------------
+
+
+def mix_effects(size: Floats, expected: Floats, worth: Floats, expected_worth: Floats) -> list[float]:
+    """T relative changes of the expected mean by the mix of the (T,) requests, against the expected mix.
+
+    `worth` and `expected_worth` are what these requests, and those that were expected, are expected to sum up to.
+    """
+    rows = zip(size.tolist(), expected.tolist(), worth.tolist(), expected_worth.tolist(), strict=True)
+    return [_mix_effect(*row) for row in rows]
+
+
+def _mix_effect(size: float, expected: float, worth: float, expected_worth: float) -> float:
+    usual = expected_worth / max(expected, 1e-9)
+    return worth / max(size, 1.0) / max(usual, 1e-9) - 1 if size > 0 and usual > 0 else 0.0
+
+
+@lru_cache
+def mix_weight(step: int) -> float:
+    """Of the newest step, of so many seconds, in the smoothed effect of the mix."""
+    return float(-np.expm1(-step / HOUR / c.MIX_MEMORY_HOURS))
+
+
+def mix_noise(settings: DriftSettings, size: Floats, expected: Floats, mean: Floats) -> float:
+    """Standard deviation of the smoothed effect of the mix, by (T, S) requests and their expectation."""
+    sums = (size, expected, size * mean, expected * mean)
+    effects = mix_effects(*(of_slices.sum(axis=1) for of_slices in sums))
+    whole, weight = size.sum(axis=1), mix_weight(settings.step)
+    over = under = 0.0
+    smoothed = []
+    for effect, count in zip(effects, whole.tolist(), strict=True):
+        over += weight * (effect * count - over)
+        under += weight * (count - under)
+        smoothed.append(over / under if under > 0 else 0.0)
+    later = np.array(smoothed[settings.steps(24) :] or [0.0])
+    return float(np.sqrt((later**2).mean()))

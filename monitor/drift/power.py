@@ -6,15 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monitor.drift import sudden
-from monitor.drift.alarms import SUDDEN
+from monitor.drift import constants as c
+from monitor.drift import sudden_falls
 from monitor.drift.baseline import DriftBaseline
-from monitor.drift.evidence import STAKES, Threshold, most, odds
-from monitor.drift.noise import units
-from monitor.drift.series import DAY, WEEK, Floats
-from monitor.drift.settings import DriftSettings
+from monitor.drift.eprocess import most, odds
+from monitor.drift.series import DAY, WEEK, Floats, units
+from monitor.drift.settings import DriftSettings, Threshold
 from monitor.drift.state import DriftState
-from monitor.drift.sudden import CLIP, TOLERATED, FallFilter, Forecast
+from monitor.drift.sudden_falls import FallFilter, Forecast
 
 HALVINGS = 20
 LARGEST = 0.95
@@ -51,11 +50,7 @@ def smallest_drops(settings: DriftSettings, state: DriftState) -> dict[str, floa
 
 @dataclass(frozen=True)
 class _Usual:
-    """An average step of U units.
-
-    Attributes:
-        requests, level, variance: (U,) requests, the mean of their values, and the variance.
-    """
+    """An average step of U units: (U,) requests, the mean of their values, and the variance."""
 
     requests: Floats
     level: Floats
@@ -73,8 +68,8 @@ class _Usual:
             shift = ((share - tolerated) * level)[:, None]
             gain = tempered * size[:, None] * (bet * shift - kappa * bet**2 * (variance[:, None] + shift**2))
             capped += likely[:, None] * np.minimum(gain, cap)
-        of_all = np.logaddexp.reduce(capped * (DAY / settings.step), axis=1) - np.log(len(STAKES))
-        both: Floats = np.logaddexp(of_all, np.log(SUDDEN) + self._sudden(settings, found, drop))
+        of_all = np.logaddexp.reduce(capped * (DAY / settings.step), axis=1) - np.log(len(c.STAKES))
+        both: Floats = np.logaddexp(of_all, np.log(c.FALL_WEIGHT) + self._sudden(settings, found, drop))
         return both
 
     def _lumps(self, drop: Floats) -> tuple[Floats, Floats]:
@@ -96,13 +91,13 @@ class _Usual:
         noise, step = found.noise, settings.step
         sampling = self.variance / np.maximum(self.requests, 1e-9) / np.maximum(self.level, 1e-9) ** 2
         chance, lost = self._lumps(drop)
-        clip = CLIP * np.sqrt(sampling + noise.moves)[:, None]
-        seen_drop = (chance * np.minimum(lost, np.maximum(clip, TOLERATED))).sum(axis=1)
+        clip = c.FALL_CLIP * np.sqrt(sampling + noise.moves)[:, None]
+        seen_drop = (chance * np.minimum(lost, np.maximum(clip, c.LEAST_TOLERATED))).sum(axis=1)
         moved, always = np.stack([np.zeros(len(drop)), -seen_drop]), np.ones(len(drop), bool)
         seen = Forecast(noise.persistence, noise.moves, moved, np.stack([sampling, sampling]))
         course, highest = FallFilter.empty(len(drop), 0), np.zeros(len(drop))
         for end in range(step, WARM + DAY + 1, step):
-            course = sudden.follow(course, seen, int(end > WARM), always, end, step)
+            course = sudden_falls.follow(course, seen, int(end > WARM), always, end, step)
             if end > WARM:
                 highest = np.maximum(highest, course.evidence(step))
         return highest

@@ -1,35 +1,60 @@
-"""What is judged: the partials of one measure by slice, step after step, with the traffic beside them."""
+"""What is judged: the partials of one measure by slice, step after step, and the traffic of all slices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.drift.constants import GAP_HOURS
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+T = TypeVar("T")
 
 HOUR, DAY, WEEK = 3600, 86_400, 604_800
-GAP = 6 * HOUR
-"""A pause after which the hours before are not the last hours any more."""
+GAP = GAP_HOURS * HOUR
+
+
+@dataclass_transform(frozen_default=True)
+def frozen(cls: type[T]) -> type[T]:
+    """As `dataclass(frozen=True)` to the type checker alone: fields are set in a quarter of the time."""
+    return dataclass(cls)
+
+
+@dataclass_transform(frozen_default=True)
+def slotted(cls: type[T]) -> type[T]:
+    """As `frozen`, with slots, which halves the time for some thirty fields."""
+    return dataclass(slots=True)(cls)
+
+
+def mapped(found: T, function: Callable[[Any], Any], names: Sequence[str], **more: Any) -> T:
+    """A dataclass with a function applied to the fields of these names, and other values of `more`."""
+    return replace(found, **{name: function(getattr(found, name)) for name in names}, **more)  # type: ignore[type-var]
+
+
+def arrays_of(cls: Any) -> list[str]:
+    """Names of a dataclass's fields that are arrays."""
+    return [f.name for f in fields(cls) if f.type in ("Floats", "Ints", "Bools", "NDArray[Any]")]
 
 
 def some(flags: Bools) -> bool:
-    """Whether any is true: as `any`, which for a few flags takes ten times as long."""
+    """Whether any flag is true; ten times as fast as `any` for a few."""
     return 1 in flags.tobytes()
 
 
 def all_of(flags: Bools) -> bool:
-    """Whether all are true: as `all`, which for a few flags takes ten times as long."""
+    """Whether all flags are true; ten times as fast as `all` for a few."""
     return 0 not in flags.tobytes()
 
 
 def some_of(numbers: Ints | Floats) -> bool:
-    """Whether any is other than 0."""
+    """Whether any number is other than 0."""
     return bool(np.count_nonzero(numbers))
 
 
@@ -38,20 +63,24 @@ def ratio(over: float, under: float) -> float | None:
     return float(over / under) if under > 0 else None
 
 
+def units(sums: Floats) -> Floats:
+    """(..., S + 1) from (..., S): overall, which is the sum, then the slices."""
+    found: Floats = np.concatenate([np.add.reduce(sums, axis=-1, keepdims=True), sums], axis=-1)
+    return found
+
+
 @dataclass(frozen=True)
 class Hours:
-    """T final steps of one monitor by S slices, oldest first. A step that is not known is left out.
+    """T final steps of one monitor by S slices, oldest first; a step that is not known is left out.
 
-    The measure is read as `zero`: a request without anything relevant counts 0. Its values lie in [0, 1].
+    Values lie in [0, 1]; a request with nothing relevant counts 0.
 
     Attributes:
         starts: (T,) rising seconds, multiples of the step.
-        slices: S values of one dimension, of which each request has just one; a single one where there is no dimension.
-        requests, total, squares: (T, S) requests, the sum of their values, and of the squares of these.
-        labelled: (T, S) requests with a label.
-        unlabelled: (T, S) requests that are not in the measure, for they have no label; 0 where these count 0.
-        events, unmatched, refused: (T,) of all slices: events, those that match no impression, rows that were refused.
-        shown: (T,) of all slices: items shown, down to the rank that the monitor looks at.
+        slices: values of one dimension, of which each request has one; a single one where there is no dimension.
+        total, squares: (T, S) sums of the requests' values and of their squares.
+        labelled, unlabelled: (T, S) requests with a label; those that are in no measure for they have none.
+        events, unmatched, refused, shown: (T,) events, those that match no impression, refused rows, items shown.
     """
 
     starts: Ints
@@ -66,15 +95,13 @@ class Hours:
     refused: Floats
     shown: Floats
 
-    def __post_init__(self) -> None:
-        """Check the shapes.
+    BY_SLICE = ("requests", "total", "squares", "labelled", "unlabelled")
+    OF_ALL = ("events", "unmatched", "refused", "shown")
 
-        Raises:
-            ValueError: they do not fit each other, or the steps do not rise.
-        """
+    def __post_init__(self) -> None:
+        """Raise ValueError if the shapes do not fit each other, or the steps do not rise."""
         shape, flat = (len(self.starts), len(self.slices)), (len(self.starts),)
-        by_slice = (self.requests, self.total, self.squares, self.labelled, self.unlabelled)
-        if {a.shape for a in by_slice} != {shape} or {a.shape for a in self.crowd} != {flat}:
+        if {getattr(self, n).shape for n in self.BY_SLICE} != {shape} or {a.shape for a in self.crowd} != {flat}:
             raise ValueError(f"all sums of {shape[0]} steps by {shape[1]} slices need that shape")
         if (self.starts[1:] <= self.starts[:-1]).any():
             raise ValueError("the steps must rise")
@@ -85,23 +112,13 @@ class Hours:
         return self.requests + self.unlabelled
 
     @property
-    def crowd(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """(T,) each: what is known of all slices together."""
+    def crowd(self) -> tuple[Floats, ...]:
+        """(T,) each: `OF_ALL`."""
         return self.events, self.unmatched, self.refused, self.shown
 
     def rows(self, since: int, until: int) -> Hours:
         """The steps with these numbers, `until` excluded."""
-        at = slice(since, until)
-        return Hours(
-            self.starts[at],
-            self.slices,
-            self.requests[at],
-            self.total[at],
-            self.squares[at],
-            self.labelled[at],
-            self.unlabelled[at],
-            *(a[at] for a in self.crowd),
-        )
+        return mapped(self, lambda a: a[since:until], ("starts", *self.BY_SLICE, *self.OF_ALL))
 
     def columns(self, names: tuple[str, ...]) -> Hours:
         """The same steps by other slices; those that are not there are zeros."""
@@ -109,35 +126,23 @@ class Hours:
             return self
         place = {name: i for i, name in enumerate(self.slices)}
         pairs = [(to, place[name]) for to, name in enumerate(names) if name in place]
-        to, of = [p[0] for p in pairs], [p[1] for p in pairs]
 
         def picked(sums: Floats) -> Floats:
             found = np.zeros((len(self.starts), len(names)))
-            found[:, to] = sums[:, of]
+            found[:, [p[0] for p in pairs]] = sums[:, [p[1] for p in pairs]]
             return found
 
-        return Hours(
-            self.starts,
-            names,
-            picked(self.requests),
-            picked(self.total),
-            picked(self.squares),
-            picked(self.labelled),
-            picked(self.unlabelled),
-            *self.crowd,
-        )
+        return mapped(self, picked, self.BY_SLICE, slices=names)
 
     def blocks(self, known: tuple[str, ...], cuts: Sequence[int] = ()) -> Iterator[tuple[tuple[str, ...], Hours]]:
         """Steps of one UTC day each, cut again at gaps, at `cuts` and where a slice has its first request.
 
-        With each of them the slices that were seen by then: however the steps are handed over, a slice is taken in by
-        the same step and in the same order.
+        With the slices that were seen by then, so that each comes with the same step however steps are handed over.
         """
         if len(self.starts) == 1 and self.slices == known:
             yield known, self
             return
-        seen = known
-        first = self._first_requests(known)
+        seen, first = known, self._first_requests(known)
         apart = (np.diff(self.starts // DAY) > 0) | (np.diff(self.starts) > GAP)
         wished = np.searchsorted(self.starts, cuts).astype(int).tolist() if cuts else []
         ordered = sorted({0, len(self.starts), *wished, *(np.flatnonzero(apart) + 1).tolist(), *first.values()})

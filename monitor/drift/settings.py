@@ -1,50 +1,64 @@
-"""The knobs of drift verdicts. One of them is meant to be turned: how many false alarms may come."""
+"""The knobs of drift verdicts, of which one is meant to be turned: how many false alarms may come."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from monitor.drift.evidence import Threshold
-from monitor.drift.series import DAY, HOUR, Bools
+from monitor.drift import constants as c
+from monitor.drift.series import DAY, HOUR, Bools, Floats
 
-BUDGET_HOURS = 90 * 24
-OVERALL_SHARE = 0.5
-"""Of the budget of false alarms."""
-RESERVE = 4.5
-"""By how much the threshold may be lower, for the drop that is tolerated keeps most false alarms away by itself."""
+
+class Threshold(NamedTuple):
+    """What the evidence of U units is held against; not to be written to.
+
+    Attributes:
+        each: (U,) mean number of steps to a false alarm; `half` has half its logarithm, `logarithm` is (U, 1).
+        most, most_logarithm: (U, 3), (U,) as far as evidence may grow, the same for each stake.
+    """
+
+    each: Floats
+    half: Floats
+    logarithm: Floats
+    most: Floats
+    most_logarithm: Floats
+
+    @classmethod
+    def of(cls, each: Floats) -> Threshold:
+        """Of (U,) steps."""
+        most = each * c.EVIDENCE_CAP
+        of_stakes = np.repeat(most[:, None], len(c.STAKES), axis=1)
+        found = cls(each, np.sqrt(each), np.log(each)[:, None], of_stakes, np.log(most))
+        for part in found:
+            part.flags.writeable = False
+        return found
 
 
 @dataclass(frozen=True)
 class DriftSettings:
-    """How a monitor's partials are judged.
+    """How a monitor's partials are judged. Raises ValueError if the step does not divide a day or there is no budget.
 
     Attributes:
-        step: seconds of a step; divides a day.
+        step: seconds; divides a day.
         budget: false alarms that are tolerated in 90 days, over overall and all slices together.
-        pinned_at: seconds; what lies before is known to be no reference.
-        begun_anew: rising seconds from which on the level is another one (a new model version, an acknowledged change).
-        reference: seconds of the reference that the baseline is fitted on.
-        least_reference: seconds of it from which on verdicts begin, with wider tolerance.
-        counts_unlabelled: whether a request without a label is in the measure, as a 0; else it is in none.
+        pinned_at: seconds; what lies before is no reference.
+        begun_anew: rising seconds from which on the level is another one (a new version, an acknowledged change).
+        reference, least_reference: seconds of a whole reference, and from which on verdicts begin.
+        counts_unlabelled: whether a request without a label counts 0; else it is in no measure.
     """
 
     step: int = HOUR
     budget: float = 1.0
     pinned_at: int = 0
     begun_anew: tuple[int, ...] = ()
-    reference: int = 28 * DAY
-    least_reference: int = 14 * DAY
+    reference: int = c.REFERENCE_DAYS * DAY
+    least_reference: int = c.LEAST_REFERENCE_DAYS * DAY
     counts_unlabelled: bool = True
 
     def __post_init__(self) -> None:
-        """Check what would not do.
-
-        Raises:
-            ValueError: the step does not divide a day, or the budget is not positive.
-        """
         if self.step <= 0 or DAY % self.step:
             raise ValueError(f"a step of {self.step} seconds does not divide a day")
         if not self.budget > 0:
@@ -55,22 +69,34 @@ class DriftSettings:
         """Of a step."""
         return self.step / HOUR
 
+    @property
+    def day(self) -> int:
+        """Steps of a day."""
+        return DAY // self.step
+
+    @property
+    def few(self) -> int:
+        """Steps of the short window, in which faults of the data show; one at least."""
+        return self.steps(c.SHORT_HOURS)
+
+    @property
+    def lasting(self) -> int:
+        """Seconds for which a fault makes later steps unusable: they share the short window with it."""
+        return (self.few - 1) * self.step
+
     def steps(self, hours: float) -> int:
         """Whole steps in so many hours, one at least."""
         return _whole_steps(hours, self.step)
 
     def pin(self, start: int) -> int:
         """The last moment by `start`, seconds, at which what went before was left behind; 0 if there is none."""
-        if not self.begun_anew:  # as ever
+        if not self.begun_anew:
             return self.pinned_at if self.pinned_at <= start else 0
         return max((at for at in (self.pinned_at, *self.begun_anew) if at <= start), default=0)
 
     def thresholds(self, judged: Bools) -> Threshold:
-        """The mean number of steps to a false alarm of each unit, by which those that are judged keep the budget.
-
-        Overall, the first, gets OVERALL_SHARE of it: it is what most drops show on first. The slices share the rest.
-        """
-        whole = BUDGET_HOURS / self.hours / self.budget / RESERVE
+        """The threshold of each unit, by which (U,) those that are judged keep the budget; overall is the first."""
+        whole = c.BUDGET_HOURS / self.hours / self.budget / c.RESERVE
         return _shared(whole, len(judged), int(np.count_nonzero(judged[1:])))
 
 
@@ -78,8 +104,8 @@ class DriftSettings:
 def _shared(whole: float, units: int, slices: int) -> Threshold:
     """What each unit gets of a budget that overall and so many slices share."""
     found = np.full(units, whole)
-    found[0] /= OVERALL_SHARE if slices else 1.0
-    found[1:] *= max(slices, 1) / (1 - OVERALL_SHARE)
+    found[0] /= c.OVERALL_SHARE if slices else 1.0
+    found[1:] *= max(slices, 1) / (1 - c.OVERALL_SHARE)
     return Threshold.of(found)
 
 

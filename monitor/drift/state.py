@@ -11,15 +11,13 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from monitor.drift import VERSION, gates
+from monitor.drift import VERSION
+from monitor.drift import data_checks as checks
 from monitor.drift.alarms import AlarmStates
 from monitor.drift.baseline import DriftBaseline, Reference
-from monitor.drift.cycle import DailyCycle
-from monitor.drift.frozen import frozen
-from monitor.drift.levels import Levels
-from monitor.drift.series import DAY, Bools, Floats, Ints
+from monitor.drift.levels import DailyCycle, ForecastErrors, Levels
+from monitor.drift.series import DAY, Bools, Floats, Ints, frozen, mapped
 from monitor.drift.settings import DriftSettings
-from monitor.drift.tolerance import ForecastErrors
 
 PLAIN = 64
 """Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes, compressed."""
@@ -29,12 +27,9 @@ T = TypeVar("T")
 
 @frozen
 class RecentSteps:
-    """The last day's steps.
+    """The last day's steps: (8, R, S) sums as in `data_checks`, (4, R) events, unmatched, refused, items shown.
 
-    Attributes:
-        sums: (8, R, S), as in `gates`.
-        crowd: (4, R) events, unmatched, refused, items shown.
-        sound: (R, S) 0 where a slice was left out, for its labels were lost.
+    `sound` is (R, S), 0 where a slice was left out, for its labels were lost.
     """
 
     sums: Floats
@@ -57,7 +52,7 @@ class RecentSteps:
     @classmethod
     def empty(cls, steps: int, slices: int) -> RecentSteps:
         """Nothing known of them."""
-        return cls(np.zeros((gates.FIELDS, steps, slices)), np.zeros((4, steps)), np.ones((steps, slices)))
+        return cls(np.zeros((checks.FIELDS, steps, slices)), np.zeros((4, steps)), np.ones((steps, slices)))
 
     def padded(self, more: int) -> RecentSteps:
         """With so many new slices."""
@@ -67,19 +62,17 @@ class RecentSteps:
 
 @frozen
 class DataFaults:
-    """What is the matter with the data, and for how long. Instants in seconds; 0: not.
+    """Faults of the data, and for how long. Instants in seconds; 0: none.
 
     Attributes:
-        suspect_since: end of the first step whose labels were suspect.
-        suspect_until: the last step that they make unusable ends here.
-        collapsed: they have been missing for a day.
+        suspect_since, suspect_until: ends of the first step whose labels were suspect, and of the last that they make
+            unusable; `collapsed` once they have been missing for a day.
         refused_until, short_until: the same of refused rows, and of lists that are shorter than usual.
-        low: steps in a row with little traffic.
-        missing: (S,) steps in a row without a request of a slice that had many.
+        low: steps in a row with little traffic; `missing` (S,) those without a request of a slice that had many.
         lost_since, lost_until: (S,) as `suspect_since` and `suspect_until`, of slices that have lost their labels.
         most_lost: slices with most of the requests have, so that it is all traffic.
-        worthless: labels are suspect for every value is 0, though there are labels.
-        held: they are for they explained what had opened an alarm else.
+        worthless: labels are suspect because every value is 0, though there are labels.
+        held: they are because they explained what would have opened an alarm.
     """
 
     suspect_since: int
@@ -103,8 +96,7 @@ class DataFaults:
 
     def padded(self, more: int) -> DataFaults:
         """With so many new slices."""
-        missing, since, until = (np.pad(a, (0, more)) for a in (self.missing, self.lost_since, self.lost_until))
-        return replace(self, missing=missing, lost_since=since, lost_until=until)
+        return mapped(self, lambda a: np.pad(a, (0, more)), ("missing", "lost_since", "lost_until"))
 
 
 @frozen
@@ -126,22 +118,15 @@ class DriftState:
     """All that judging knows. Instants in seconds.
 
     Attributes:
-        until: end of the last step that was judged.
+        until, busy_at: end of the last step that was judged, and of the last with any request.
         pinned_at: the last moment at which what went before was left behind; 0 if there is none.
         began: start of the reference's first step.
-        busy_at: end of the last step with any request.
-        slices: in the order in which they came.
-        first_seen: (S,) start of each slice's first step with a request; of one whose labels had not begun then, of the
-            day after they did.
+        first_seen: (S,) start of each slice's first step with a request, or of the day after its labels began.
         waited_for: (S,) whether a slice without a baseline had no labels yet when the day began.
-        reference: as long as no baseline rests on a whole one.
-        baseline: None until there is enough for one.
-        fits: how often it was fitted on this reference.
+        reference: as long as no baseline rests on a whole one; `fits`: how often one was fitted on it.
         improved, decayed: days in a row above the baseline, and clearly below it though no alarm is open.
-        moved: relative change of the mean in the last days against the reference; None while an alarm is open on
-            all traffic.
-        labels_moved: the same of the share of requests with a label.
-        settled: whether the level is known; not in the first days after it began anew.
+        moved, labels_moved: as of `Verdict`.
+        settled: whether the level is known; not in the first days of a new one.
         cycle: how the shared daily cycle has moved since the baseline was fitted, which has it in it.
     """
 

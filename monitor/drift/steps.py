@@ -6,34 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from monitor.drift import alarms, gates, onset
+from monitor.drift import alarms, sudden_falls
+from monitor.drift import constants as c
+from monitor.drift import data_checks as checks
 from monitor.drift.alarms import AlarmStates
 from monitor.drift.baseline import DriftBaseline
-from monitor.drift.beginning import days_since, lacks_to_settle
-from monitor.drift.block import DAY_HOURS, SHORT_HOURS, Block, block_of, without_lost
-from monitor.drift.diagnosis import Split, split
+from monitor.drift.block import FaultTracker, block_of, without_lost
 from monitor.drift.levels import QUALITY, REQUESTS
-from monitor.drift.mix import weight_of
-from monitor.drift.noise import units
-from monitor.drift.series import DAY, Bools, Floats, Hours, all_of, ratio, some
+from monitor.drift.new_level import days_since, lacks_to_settle
+from monitor.drift.noise import mix_weight
+from monitor.drift.series import DAY, Bools, Floats, Hours, all_of, ratio, some, units
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState, MixEffect, RecentSteps
-from monitor.drift.troubles import FaultTracker
-from monitor.drift.verdicts import SLICE_KINDS, Alarm, AlarmChange, Kind, Verdict
-
-LEAST_OF_DAY = 10
-"""Requests of a slice that a day must usually bring, for none of them to say that it is gone."""
-LEAST_MIX, MIX_DEVIATIONS, MIX_BACK = 0.02, 5.5, 0.6
-"""Relative effect of the mix on the mean from which on it is told, the same in standard deviations of what it usually
-is, which counts on thin traffic, and the share of it down to which it is told."""
-LASTING_DAYS = 7
-"""In a row, for which a level is above or below its reference until that is told."""
-LEAST_DECAY, DECAY_BACK = 0.05, 0.6
-"""Relative fall below the reference that is told where it came too slowly for an alarm, and the share of it from which
-on it is told no more."""
-BELOW_ERRORS = 2.0
-"""Standard errors by which a mean must be below the reference for it to be told that the level had fallen before."""
-ENOUGH_OF_REFERENCE = 0.9
+from monitor.drift.verdicts import SLICE_KINDS, Alarm, AlarmChange, Kind, Split, Verdict, split
 
 
 def follow(
@@ -41,37 +26,33 @@ def follow(
 ) -> tuple[list[Verdict], DriftState]:
     """Judge the steps of one block; the state knows their slices.
 
-    What is open at its beginning goes into a block, whether the mix is shifted, and which labels alarms were held back
+    A block rests on what is open at its beginning, whether the mix is shifted, and which labels alarms were held back
     for; so it is cut where these change.
     """
-    block = block_of(settings, state, found, hours)
-    going, verdicts, last = _Going(settings, state, found, block), list[Verdict](), len(block.ends) - 1
+    judge = _StepJudge(settings, state, found, hours)
+    verdicts, last = list[Verdict](), len(judge.block.ends) - 1
     for row in range(last + 1):
-        verdicts.append(going.step(row))
-        if (verdicts[-1].changes or verdicts[-1].mix_shifted != state.mix.is_shifted or going.held) and row < last:
+        verdicts.append(judge.step(row))
+        if (verdicts[-1].changes or verdicts[-1].mix_shifted != state.mix.is_shifted or judge.held) and row < last:
             first, then = follow(settings, state, found, hours.rows(0, row + 1))
             rest, end = follow(settings, then, found, hours.rows(row + 1, last + 1))
             return [*first, *rest], end
-    return verdicts, going.state(hours)
+    return verdicts, judge.state(hours)
 
 
-class _Going:
-    """What changes from step to step.
+class _StepJudge:
+    """What changes from step to step; `held`: whether labels explained what had opened an alarm in the last step."""
 
-    Attributes:
-        held: whether labels explained what had opened an alarm in the last step.
-    """
-
-    def __init__(self, settings: DriftSettings, state: DriftState, found: DriftBaseline, block: Block) -> None:
+    def __init__(self, settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours) -> None:
+        self.block = block = block_of(settings, state, found, hours)
+        self.held = False
         self._settings = settings
         self._was = state
         self._found = found
-        self._block = block
-        self.held = False
         self._names = ("", *state.slices)
         self._standing = state.standing
         self._is_open = state.standing.is_any_open
-        self._troubles = FaultTracker(settings, state, block)
+        self._faults = FaultTracker(settings, state, block)
         self._mix = state.mix
         self._is_shifted = False
         self._levels = state.levels
@@ -80,13 +61,13 @@ class _Going:
         self._crowd = state.levels.today.crowd.copy()
         self._is_bad = np.zeros(len(block.ends), bool)
         self._busy_at = state.busy_at
-        self._least_mix = max(LEAST_MIX, MIX_DEVIATIONS * found.mix_noise)
-        self._step, self._short, self._day = block.gated.rows
+        self._least_mix = max(c.LEAST_CHANGE, c.MIX_DEVIATIONS * found.mix_noise)
+        self._step, self._short, self._day = block.checked.rows
 
     def step(self, row: int) -> Verdict:
         """Judge one step."""
-        settled, end, was_low = self._was.settled, self._block.ends[row], self._troubles.now.low
-        kind = self._troubles.step(row, self._standing.open if self._is_open else None)
+        settled, end, was_low = self._was.settled, self.block.ends[row], self._faults.now.low
+        kind = self._faults.step(row, self._standing.open if self._is_open else None)
         is_masked = kind is not None and kind not in SLICE_KINDS
         before, was_open = self._standing, self._is_open
         if is_masked:
@@ -95,27 +76,23 @@ class _Going:
         elif settled:  # else what comes is what it will be
             if was_low * self._settings.step >= DAY:
                 before = alarms.begun_again(before, end - self._settings.step)
-            self._standing = alarms.step(before, self._block.seen, row, self._block.threshold)
+            self._standing = alarms.step(before, self.block.seen, row, self.block.threshold)
             if self._standing.is_any_open and (held := self._held_back(row, before)) is not None:
                 kind, is_masked = held, True
             self._is_open = self._standing.is_any_open
             if not is_masked:
                 self._follow_mix(row)
-        if self._step[row][gates.REQUESTS] > 0:
+        if self._step[row][checks.REQUESTS] > 0:
             self._busy_at = end
         gone = self._gone(row) if was_open else ()
         changes = self._changes(row, before, gone) if was_open or self._is_open else ()
-        found = None
-        if any(c.became == "firing" for c in changes):
-            found = self._opened(row, before)
+        found = self._opened(row, before) if any(change.became == "firing" for change in changes) else None
         self._track(row, kind if is_masked else None)
         return self._verdict(row, kind, changes, found)
 
     def state(self, hours: Hours) -> DriftState:
         """After the last step."""
-        steps = self._was.recent.sums.shape[1]
-        block = self._block
-        was, reference = self._levels.today, self._reference
+        block, was, reference, steps = self.block, self._levels.today, self._reference, self._settings.day
         return self._was.going_on(
             until=block.ends[-1],
             busy_at=self._busy_at,
@@ -125,91 +102,93 @@ class _Going:
                 block.window[:, -steps:], block.crowd[:, -steps:], block.sound[-steps:], block.whole[:, -steps:]
             ),
             standing=self._standing,
-            trouble=self._troubles.now,
+            trouble=self._faults.now,
             mix=self._mix,
         )
 
     def _as_expected(self, hours: Hours) -> Hours:
         """The steps with what was expected of slices whose labels were lost: a reference learns nothing of these."""
-        sound = self._block.sound[-len(hours.starts) :]
+        sound = self.block.sound[-len(hours.starts) :]
         if sound.all():
             return hours
-        _, judged, _, expected, _, labelled, _, _ = self._block.window[:, -len(hours.starts) :]
+        _, judged, _, expected, _, labelled, _, _ = self.block.window[:, -len(hours.starts) :]
         labelled = np.where(sound, hours.labelled, labelled)
         if not self._settings.counts_unlabelled:
             return replace(hours, labelled=labelled)
         mean = np.divide(expected, judged, out=np.zeros_like(expected), where=judged > 0)
-        squares = judged * (self._found.quality.variance + mean**2)
-        return replace(
-            hours,
-            total=np.where(sound, hours.total, expected),
-            labelled=labelled,
-            squares=np.where(sound, hours.squares, squares),
-        )
+        squares = np.where(sound, hours.squares, judged * (self._found.quality.variance + mean**2))
+        return replace(hours, total=np.where(sound, hours.total, expected), labelled=labelled, squares=squares)
+
+    # ---- alarms ----------------------------------------------------------------------------------------------------
+
+    def _until(self, row: int, steps: int | None = None) -> slice:
+        """Columns of the window: so many steps until a row, of a day at most."""
+        day = self._settings.day
+        end = day + row + 1
+        return slice(end - (day if steps is None else min(max(steps, 1), day)), end)
+
+    def _since(self, row: int, since: int) -> slice:
+        return self._until(row, (self.block.ends[row] - since) // self._settings.step)
+
+    def _kept_window(self, span: slice) -> Floats:
+        return without_lost(self.block.window[:, span], self.block.sound[span])
 
     def _held_back(self, row: int, before: AlarmStates) -> Kind | None:
-        """What is the matter with the data if labels explain the alarms that opened, which are taken back then.
+        """The fault of the data if labels explain the alarms that opened, which are taken back then.
 
         What they rest on is forgotten, or it would make alarms once the labels are there again. Not asked while another
         one is open that may be felt: people who find less leave fewer labels.
         """
         new = self._standing.open & ~before.open
-        if not some(new) or (before.is_any_open and self._troubles.is_felt(row, before.open)):
+        if not some(new) or (before.is_any_open and self._faults.is_felt(row, before.open)):
             return None
-        explained = (self._is_by_labels(row, unit) for unit in np.flatnonzero(new).tolist())
-        if not any(explained):
+        if not any(self._is_by_labels(row, unit) for unit in np.flatnonzero(new).tolist()):
             return None
-        end, since = self._block.ends[row], int(self._standing.since[new].min())
+        end, since = self.block.ends[row], int(self._standing.since[new].min())
         self.held = self._is_bad[row] = True
         self._standing = alarms.forgotten(alarms.unfit(before, end), ~before.open, end)
-        return self._troubles.hold(row, since + self._settings.step)
+        return self._faults.hold(row, since + self._settings.step)
 
     def _is_by_labels(self, row: int, unit: int) -> bool:
         """Whether labels explain a unit's fall since the evidence on it began to grow, of a day at most."""
-        past, step = self._was.recent.sums.shape[1], self._settings.step
-        steps = min(max((self._block.ends[row] - int(self._standing.since[unit])) // step, 1), past)
-        span = slice(past + row + 1 - steps, past + row + 1)
-        sums = without_lost(self._block.window[:, span], self._block.sound[span]).sum(axis=1)
-        return gates.labels_explain(sums, unit, self._block.gated.spread)
+        sums = self._kept_window(self._since(row, int(self._standing.since[unit]))).sum(axis=1)
+        return checks.labels_explain(sums, unit, self.block.checked.dispersion)
 
     def _gone(self, row: int) -> tuple[int, ...]:
         """Withdraw the alarms of slices that have had no request for a day, while others had; which units these are."""
         is_open = self._standing.open
         if not some(is_open[1:]):
             return ()
-        steps = self._was.recent.sums.shape[1]
-        day = self._block.window[:, row + 1 : row + 1 + steps].sum(axis=1)
-        seen, usual = day[gates.REQUESTS], day[gates.EXPECTED_REQUESTS]
-        is_whole = self._block.window[gates.EXPECTED_REQUESTS, row + 1].any()  # not so after a gap
-        goes_on = is_whole and seen.sum() >= gates.TRAFFIC_RATIO * usual[seen > 0].sum() > 0
-        silent = (seen == 0) & (usual >= LEAST_OF_DAY) & goes_on
-        which = is_open & np.concatenate([[False], silent])
+        day = self.block.window[:, self._until(row)].sum(axis=1)
+        seen, usual = day[checks.REQUESTS], day[checks.EXPECTED_REQUESTS]
+        is_whole = self.block.window[checks.EXPECTED_REQUESTS, row + 1].any()  # not so after a gap
+        goes_on = is_whole and seen.sum() >= c.TRAFFIC_RATIO * usual[seen > 0].sum() > 0
+        which = is_open & np.concatenate([[False], (seen == 0) & (usual >= c.GONE_EXPECTED) & goes_on])
         if some(which):
-            self._standing = alarms.withdrawn(self._standing, which, self._block.ends[row])
+            self._standing = alarms.withdrawn(self._standing, which, self.block.ends[row])
             self._is_open = self._standing.is_any_open
         return tuple(np.flatnonzero(which).tolist())
 
     def _follow_mix(self, row: int) -> None:
-        count = self._step[row][gates.JUDGED]
+        count = self._step[row][checks.JUDGED]
         if count > 0:
-            weight, was = weight_of(self._settings.step), self._mix
-            over = was.over + weight * (self._block.mix[row] * count - was.over)
+            weight, was = mix_weight(self._settings.step), self._mix
+            over = was.over + weight * (self.block.mix[row] * count - was.over)
             under = was.under + weight * (count - was.under)
-            least = self._least_mix * (MIX_BACK if was.is_shifted else 1.0)
+            least = self._least_mix * (c.TOLD_UNTIL if was.is_shifted else 1.0)
             self._mix = MixEffect(over, under, abs(over) > least * under)
             self._is_shifted |= self._mix.is_shifted
 
     def _changes(self, row: int, before: AlarmStates, gone: tuple[int, ...]) -> tuple[AlarmChange, ...]:
         """The alarms that opened or closed; of those that closed, `gone` had nothing left to be about."""
         now = self._standing
-        moved = before.opened_at != now.opened_at
         return tuple(
             AlarmChange(self._names[unit], "firing")
             if now.opened_at[unit]
             else AlarmChange(self._names[unit], "withdrawn")
             if unit in gone
             else self._resolved(row, unit)
-            for unit in np.flatnonzero(moved).tolist()
+            for unit in np.flatnonzero(before.opened_at != now.opened_at).tolist()
         )
 
     def _resolved(self, row: int, unit: int) -> AlarmChange:
@@ -222,20 +201,20 @@ class _Going:
 
         None if it is small, or by the few requests since the fall was over may be none, unless it was told before.
         """
-        steps, ratios = self._was.recent.sums.shape[1], self._was.levels.ratios[QUALITY]
-        worth = self._block.window[gates.EXPECTED, row + 1 : row + 1 + steps].sum(axis=0)
-        now, then = units(worth)[unit], units(worth / np.maximum(ratios, 1e-9))[unit]
+        worth = self.block.window[checks.EXPECTED, self._until(row)].sum(axis=0)
+        at_reference = worth / np.maximum(self._was.levels.ratios[QUALITY], 1e-9)
+        now, then = units(worth)[unit], units(at_reference)[unit]
         if value is None or not expected or not now > 0:
             return None
         change = value / (expected * float(then / now)) - 1
-        requests, spent = self._standing.risen[unit, 0], self._block.ends[row] - int(self._standing.back_since[unit])
+        requests, spent = self._standing.risen[unit, 0], self.block.ends[row] - int(self._standing.back_since[unit])
         error = self._error(row, unit, float(requests), spent // self._settings.step + 1)
-        is_clear = change + BELOW_ERRORS * error < 0 or self._was.decayed >= LASTING_DAYS
+        is_clear = change + c.STANDARD_ERRORS * error < 0 or self._was.decayed >= c.LASTING_DAYS
         return change if is_clear and change < -least_decay(self._was, self._found) else None
 
     def _error(self, row: int, unit: int, requests: float, steps: int) -> float:
         """Relative standard error of a unit's mean over some steps with so many requests."""
-        whole, noise = self._block.seen.whole, self._found.noise
+        whole, noise = self.block.seen.whole, self._found.noise
         variance = float(whole.variance[row, unit]) / max(float(whole.level[row, unit]), 1e-9) ** 2
         found: float = (variance / max(requests, 1.0) + float(noise.long_run[unit]) / max(steps, 1)) ** 0.5
         return found
@@ -245,29 +224,26 @@ class _Going:
         return end - self._settings.step if end else None
 
     def _opened(self, row: int, before: AlarmStates) -> Split:
-        """Forget what the drop left in the days that are to be tracked; say where it comes from."""
+        """Forget what the drop left in the days that are to be tracked; where it comes from."""
         new = self._standing.open & ~before.open
         now = self._standing = self._dated(self._standing, new)
-        since = int(now.since[new].min())
-        kept = self._kept()
+        since, kept = int(now.since[new].min()), self._kept()
         self._levels = self._levels.without(since // DAY, kept)
         self._today[:REQUESTS] *= kept
         if self._reference is not None:
             self._reference = self._reference.without(since)
-            starts = np.array(self._block.ends[: row + 1]) - self._settings.step
+            starts = np.array(self.block.ends[: row + 1]) - self._settings.step
             self._is_bad[: row + 1][starts >= since] = True
-        began = int(now.began[new, 0].min())
-        steps = min(max((self._block.ends[row] - began) // self._settings.step, 1), self._was.recent.sums.shape[1])
-        end = self._was.recent.sums.shape[1] + row + 1
-        block, span = self._block, slice(end - steps, end)
-        window = without_lost(block.window[:, span], block.sound[span])
-        return diagnose(self._settings, self._found, self._names[1:], window)
+        window = self._kept_window(self._since(row, int(now.began[new, 0].min())))
+        return _split(self._settings, self._found, self._names[1:], window)
 
     def _dated(self, now: AlarmStates, new: Bools) -> AlarmStates:
         """With what the days before say of when the falls of (U,) `new` units may have begun at the earliest."""
-        levels, began, steps = self._levels, now.began.copy(), max(DAY // self._settings.step, 1)
-        level, noise = levels.ratios[QUALITY], self._found.noise
-        began[new, 1] = onset.with_days_before(began[:, 1], now.effect, levels.pending, level, noise, steps)[new]
+        levels, began, noise = self._levels, now.began.copy(), self._found.noise
+        earliest = sudden_falls.with_days_before(
+            began[:, 1], now.effect, levels.pending, levels.ratios[QUALITY], noise, self._settings.day
+        )
+        began[new, 1] = earliest[new]
         return replace(now, began=began)
 
     def _kept(self) -> Floats:
@@ -276,14 +252,14 @@ class _Going:
         return np.where(is_open[1:] | is_open[0], 0.0, 1.0)
 
     def _track(self, row: int, masked: Kind | None) -> None:
-        """Add a step to the day's sums: its traffic always, the rest when nothing was the matter.
+        """Add a step to the day's sums: its traffic always, the rest when no fault masks it.
 
         Rows that are refused for long become what is usual, or nothing would ever be judged again; so do shorter lists.
         """
-        new, block = self._block.tracked[:, row], self._block
+        new, block = self.block.tracked[:, row], self.block
         self._today[REQUESTS:] += new[REQUESTS:]
         if masked in (None, "rows_refused", "positions_missing"):
-            self._crowd[0] += self._step[row][gates.REQUESTS]
+            self._crowd[0] += self._step[row][checks.REQUESTS]
             self._crowd[1:] += block.crowd[:, block.crowd.shape[1] - len(block.ends) + row]
         if masked is not None:
             return
@@ -293,45 +269,43 @@ class _Going:
         else:
             self._today[:REQUESTS] += new[:REQUESTS]
 
-    # ---- what there is to say --------------------------------------------------------------------------------------
+    # ---- the verdict -----------------------------------------------------------------------------------------------
 
     def _verdict(self, row: int, kind: Kind | None, changes: tuple[AlarmChange, ...], found: Split | None) -> Verdict:
-        day, known = self._day[row], self._found
-        alarms_open = self._alarms()
-        is_known = self._was.settled and day[gates.JUDGED] > 0
+        day, settled, alarms_open = self._day[row], self._was.settled, self._alarms()
+        judged, served, usual = day[checks.JUDGED], day[checks.SERVED], self._levels.memory.crowd
+        is_known = settled and judged > 0
         said: Kind = kind or ("degraded" if alarms_open else "healthy" if is_known else "not_enough_data")
-        span, hours = (self._short[row], SHORT_HOURS) if self._is_by_hours(row, said) else (day, DAY_HOURS)
-        judged, served, usual = day[gates.JUDGED], day[gates.SERVED], self._levels.memory.crowd
-        is_suspect = said in ("labels_suspect", "labels_collapsed")
+        span, hours = (self._short[row], c.SHORT_HOURS) if self._is_by_hours(row, said) else (day, 24)
         return Verdict(
-            self._block.ends[row],
+            self.block.ends[row],
             said,
             alarms_open,
             changes,
             self._pending(),
-            day[gates.TOTAL] / judged if judged else None,
-            day[gates.EXPECTED] / judged if judged and self._was.settled else None,
-            span[gates.REQUESTS],
-            span[gates.EXPECTED_REQUESTS],
-            day[gates.LABELLED] / served if served else None,
-            day[gates.EXPECTED_LABELLED] / served if served else None,
+            day[checks.TOTAL] / judged if judged else None,
+            day[checks.EXPECTED] / judged if judged and settled else None,
+            span[checks.REQUESTS],
+            span[checks.EXPECTED_REQUESTS],
+            day[checks.LABELLED] / served if served else None,
+            day[checks.EXPECTED_LABELLED] / served if served else None,
             self._mix.is_shifted,
             self._mix.effect,
-            self._troubles.missing(),
-            self._troubles.labels(row, usual) if is_suspect else None,
+            self._faults.missing(),
+            self._faults.labels(row, usual) if said in ("labels_suspect", "labels_collapsed") else None,
             found,
-            self._was.improved >= LASTING_DAYS,
-            known.days,
+            self._was.improved >= c.LASTING_DAYS,
+            self._found.days,
             self._lacks(row),
             self._settings.steps(hours) * self._settings.step,
-            self._troubles.lost(row),
+            self._faults.lost(row),
             self._observed_span(row),
-            self._was.decayed >= LASTING_DAYS and not alarms_open,
-            self._was.moved if self._was.settled else None,
-            self._was.labels_moved if self._was.settled else None,
+            self._was.decayed >= c.LASTING_DAYS and not alarms_open,
+            self._was.moved if settled else None,
+            self._was.labels_moved if settled else None,
             self._unjudged(row),
-            *(self._troubles.refused(row, usual) if said == "rows_refused" else (None, None)),
-            *(self._troubles.shown(row, usual) if said == "positions_missing" else ()),
+            *(self._faults.refused(row, usual) if said == "rows_refused" else (None, None)),
+            *(self._faults.shown(row, usual) if said == "positions_missing" else ()),
         )
 
     def _is_by_hours(self, row: int, said: Kind) -> bool:
@@ -339,45 +313,42 @@ class _Going:
 
         Rows are refused or not by these; and it is these that traffic is low in still.
         """
-        gated = self._block.gated
-        is_still_low = said == "traffic_low" and gated.low_still[row] and not gated.low[row]
-        is_thick = self._short[row][gates.EXPECTED_REQUESTS] >= gates.TRAFFIC_EXPECTED
+        checked = self.block.checked
+        is_still_low = said == "traffic_low" and checked.low_still[row] and not checked.low[row]
+        is_thick = self._short[row][checks.EXPECTED_REQUESTS] >= c.ENOUGH_REQUESTS
         return said in ("rows_refused", "positions_missing") or is_thick or is_still_low
 
     def _unjudged(self, row: int) -> float:
         """Share of the last day's requests that are of slices without a baseline."""
         known = self._found.known
-        if not self._was.settled or all_of(known):  # as ever
+        if not self._was.settled or all_of(known):
             return 0.0
-        steps = self._was.recent.sums.shape[1]
-        came = self._block.window[gates.REQUESTS, row + 1 : row + 1 + steps].sum(axis=0)
+        came = self.block.window[checks.REQUESTS, self._until(row)].sum(axis=0)
         return ratio(came[~known].sum(), came.sum()) or 0.0
 
     def _observed_span(self, row: int) -> int:
         """Seconds since the first request that was judged in the last day; 0 without any."""
-        end = self._was.recent.sums.shape[1] + row + 1
-        first = next((at for at in range(row + 1, end) if self._block.busy[at] > 0), end)
-        seconds: int = (end - first) * self._settings.step
-        return seconds
+        end = self._settings.day + row + 1
+        first = next((at for at in range(row + 1, end) if self.block.busy[at] > 0), end)
+        return (end - first) * self._settings.step
 
     def _lacks(self, row: int) -> str:
         days, whole = self._found.days, self._settings.reference / DAY
         if not self._was.settled:
-            return lacks_to_settle(self._was, self._block.ends[row])
-        if not self._day[row][gates.JUDGED]:
-            if self._day[row][gates.SERVED]:
+            return lacks_to_settle(self._was, self.block.ends[row])
+        if not self._day[row][checks.JUDGED]:
+            if self._day[row][checks.SERVED]:
                 return "labels: for a day no request has had one"
-            steps = self._was.recent.sums.shape[1]
-            if not self._block.window[gates.REQUESTS, row + 1 : row + 1 + steps].any():
+            if not self.block.window[checks.REQUESTS, self._until(row)].any():
                 return "requests: for a day there has been none"
             least = self._settings.least_reference / DAY
             return f"requests in a slice with a baseline, for a day; a new one has its own after {least:.0f} days"
         if not self._was.fits:
-            since = days_since(self._was, self._block.ends[row])
-            return f"a whole reference since the level began anew: {since} of {whole:.0f} days"
+            since = days_since(self._was, self.block.ends[row])
+            return f"a whole reference since the new level began: {since} of {whole:.0f} days"
         if self._reference is not None:
             return f"a whole reference: {days:.0f} of {whole:.0f} days"
-        if days >= ENOUGH_OF_REFERENCE * whole:
+        if days >= c.NEARLY_ALL * whole:
             return ""
         lost = f"{whole - days:.0f} of {whole:.0f} days of a reference, for good"
         return f"{lost}: rankmon baseline begin has another one learnt"
@@ -386,7 +357,7 @@ class _Going:
         now = self._standing
         if not self._is_open:
             return ()
-        weight, told = now.score / self._block.threshold.each, now.told
+        weight, told = now.score / self.block.threshold.each, now.told
         tolerated, began = self._found.noise.tolerated, now.began.tolist()
         return tuple(
             Alarm(
@@ -407,17 +378,17 @@ class _Going:
     def _pending(self) -> tuple[str, ...]:
         """Units with half the evidence, and no alarm."""
         now = self._standing
-        which = now.score >= self._block.threshold.half
-        if not some(which):  # as ever
+        which = now.score >= self.block.threshold.half
+        if not some(which):
             return ()
-        which &= ~now.open & self._block.seen.judged
+        which &= ~now.open & self.block.seen.judged
         return tuple(self._names[u] for u in np.flatnonzero(which))
 
 
 def least_decay(state: DriftState, found: DriftBaseline) -> float:
     """Relative fall below the reference from which on it is told, or as long as it is told already."""
-    least = max(LEAST_DECAY, float(found.noise.tolerated[0]))
-    return least * (DECAY_BACK if state.decayed >= LASTING_DAYS else 1.0)
+    least = max(c.DECAY, float(found.noise.tolerated[0]))
+    return least * (c.TOLD_UNTIL if state.decayed >= c.LASTING_DAYS else 1.0)
 
 
 def _means(sums: Floats) -> tuple[float | None, float | None, int]:
@@ -432,23 +403,18 @@ def _relative(sums: Floats) -> float:
     return float(total / expected - 1) if expected > 0 else 0.0
 
 
-def diagnose(settings: DriftSettings, found: DriftBaseline, slices: tuple[str, ...], window: Floats) -> Split:
-    """Where the change of the mean over some steps comes from, against the baseline of the same hours.
-
-    Args:
-        window: (8, N, S) of N steps, fields as in `gates`.
-    """
+def _split(settings: DriftSettings, found: DriftBaseline, slices: tuple[str, ...], window: Floats) -> Split:
+    """Where the change of the mean over (8, N, S) steps comes from, against the baseline of the same hours."""
     sums = window.sum(axis=1)
-    size, level = sums[gates.JUDGED], found.quality.level
+    size, level = sums[checks.JUDGED], found.quality.level
     has = size > 0
-    before = np.divide(sums[gates.EXPECTED], size, out=level * found.known, where=has)
-    value = np.divide(sums[gates.TOTAL], size, out=before.copy(), where=has)
-    usual = sums[gates.EXPECTED_REQUESTS] * found.known
+    before = np.divide(sums[checks.EXPECTED], size, out=level * found.known, where=has)
+    value = np.divide(sums[checks.TOTAL], size, out=before.copy(), where=has)
+    usual = sums[checks.EXPECTED_REQUESTS] * found.known
     if not settings.counts_unlabelled:
-        labelled, served = sums[gates.EXPECTED_LABELLED], sums[gates.SERVED]
+        labelled, served = sums[checks.EXPECTED_LABELLED], sums[checks.SERVED]
         usual *= np.divide(labelled, served, out=np.clip(found.coverage.level, 0, 1), where=served > 0)
     shares = usual / max(float(usual.sum()), 1e-9), size / max(float(size.sum()), 1.0)
-    steps = max(window.shape[1], 1)
-    common = np.minimum(found.noise.long_run[1:] / steps, found.noise.step_variance[1:]) * before**2
+    common = np.minimum(found.noise.long_run[1:] / window.shape[1], found.noise.step_variance[1:]) * before**2
     error = np.sqrt(found.quality.variance / np.maximum(size, 1.0) + common)
     return split(slices, shares, (before, value), np.where(has, error, 0.0))

@@ -1,4 +1,4 @@
-"""What there is to say of one step: the verdict, and the alarms that are open."""
+"""The verdict on one step, and the alarms that are open."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from monitor.drift.diagnosis import Split
-from monitor.drift.frozen import slotted
-from monitor.drift.series import DAY
+import numpy as np
+
+from monitor.drift.series import DAY, Floats, slotted
 
 DataKind = Literal[
     "positions_missing",
@@ -20,13 +20,72 @@ DataKind = Literal[
     "slice_labels_collapsed",
     "slice_missing",
 ]
-"""It is the data that broke, the gravest first: of several a step has the gravest, which hides the others."""
+"""Faults of the data, the gravest first: a step has the gravest of several."""
 Kind = Literal["healthy", "degraded", DataKind, "not_enough_data"]
 SLICE_KINDS = frozenset({"slice_labels_suspect", "slice_labels_collapsed", "slice_missing"})
 """The data of some slices broke: these are left out, the others are judged."""
 GRAVITY: tuple[DataKind, ...] = get_args(DataKind)
 DATA_KINDS = frozenset(GRAVITY)
-"""It is the data that broke: no reason to retrain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One slice's part in a change of the mean.
+
+    Attributes:
+        before, value: its mean, before and now; the shares are of the requests.
+        within: what its own change adds to the change of the whole.
+        mix: what its change of share adds, against a slice of average mean.
+        z: its own change in standard errors, noise beyond sampling included.
+    """
+
+    slice: str
+    share_before: float
+    share: float
+    before: float
+    value: float
+    within: float
+    mix: float
+    z: float
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A change of the overall mean, exactly: `value - before = within + mix`; the part that lowers it most is first."""
+
+    before: float
+    value: float
+    within: float
+    mix: float
+    parts: tuple[Part, ...]
+
+    @property
+    def by_z(self) -> tuple[Part, ...]:
+        """The parts with the surest fall first."""
+        return tuple(sorted(self.parts, key=lambda part: part.z))
+
+
+def split(
+    slices: Sequence[str], shares: tuple[Floats, Floats], means: tuple[Floats, Floats], error: Floats | None = None
+) -> Split:
+    """Split the change from the first to the second of each pair into worse within slices and another mix of them.
+
+    With shares p and means m before (0) and now (1), the change is sum (m1 - m0)(p0 + p1)/2 + sum (p1 - p0)(m0 + m1)/2
+    (Kitagawa, 1955, Components of a difference between two rates).
+
+    Args:
+        shares, means: (S,) before and now; shares sum to one.
+        error: (S,) standard error of the change of each mean; None: z is 0.
+    """
+    (p0, p1), (m0, m1) = shares, means
+    within, mix = (m1 - m0) * (p0 + p1) / 2, (p1 - p0) * (m0 + m1) / 2
+    average = float((m0 * p0).sum() + (m1 * p1).sum()) / 2
+    centred = (p1 - p0) * ((m0 + m1) / 2 - average)
+    z = np.zeros(len(p0)) if error is None else np.divide(m1 - m0, error, out=np.zeros(len(p0)), where=error > 0)
+    columns = zip(*(a.tolist() for a in (p0, p1, m0, m1, within, centred, z)), strict=True)
+    parts = [Part(name, *column) for name, column in zip(slices, columns, strict=True)]
+    before, value = float((m0 * p0).sum()), float((m1 * p1).sum())
+    return Split(before, value, float(within.sum()), float(mix.sum()), tuple(sorted(parts, key=lambda p: p.within)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +99,10 @@ class Alarm:
         effect: relative change of the mean since its fall began, against the expectation under the present mix.
         evidence: against the threshold: 1 is enough.
         tolerated: relative drop that is none.
-        value, before: mean and expectation of the judged hours since its fall began, but not of those since it may be
-            over.
-        requests: in these.
-        back_since: start of the step from which on evidence grows that it is over; None where there is none.
-        began: start of the step with which the fall most probably began, by what was known when it opened.
-        began_within: starts of the first and of the last step with which it may have begun.
+        value, before, requests: mean, expectation and requests since its fall began, until it may be over.
+        back_since: start of the step from which on evidence grows that it is over.
+        began, began_within: starts of the step with which the fall most probably began, and of the first and last
+            with which it may have, by what was known when it opened.
     """
 
     unit: str
@@ -63,19 +120,16 @@ class Alarm:
 
     @property
     def fell_at(self) -> int:
-        """When its fall began as far as that can be told: start of a step, seconds."""
+        """When its fall began as far as is known: start of a step, seconds."""
         return self.since if self.began is None else self.began
 
 
 @dataclass(frozen=True, slots=True)
 class AlarmChange:
-    """An alarm that opened or closed at this step; `withdrawn` as its baseline or its slice is there no more.
+    """An alarm that opened, closed, or was `withdrawn` for its baseline or its slice is gone.
 
-    Attributes:
-        since: of what closed, start of the step from which on the evidence for that grew, seconds.
-        value, before, requests: mean, expectation and requests of the judged hours from there on.
-        tolerated: relative drop that is none.
-        below: relative change of that mean from what the reference had, where it is clearly below that.
+    Of what closed: since when evidence for that grew (seconds); mean, expectation and requests from there on; and
+    `below`, the relative change of that mean from the reference, where it is clearly below that.
     """
 
     unit: str
@@ -90,7 +144,7 @@ class AlarmChange:
 
 @dataclass(frozen=True, slots=True)
 class LabelLoss:
-    """What became of the labels, over at most the last day of the time for which they have been suspect.
+    """What is left of the labels, over at most the last day of the time for which they have been suspect.
 
     Attributes:
         since: end of the first step that was suspect, seconds.
@@ -98,7 +152,7 @@ class LabelLoss:
         events, events_before: for each request, those that match no impression too.
         unmatched, unmatched_before: share of the events that match no impression.
         span: seconds that these are of.
-        worthless: there are as many as ever, but not one request is worth anything.
+        worthless: there are as many as ever, but no request is worth anything.
     """
 
     since: int
@@ -114,12 +168,7 @@ class LabelLoss:
 
 @dataclass(frozen=True, slots=True)
 class SliceLabelLoss:
-    """A slice that has lost most of its labels.
-
-    Attributes:
-        since: end of the first step without them, seconds.
-        coverage, coverage_before: share of its requests with a label, over at most the last day of that.
-    """
+    """A slice that has lost most of its labels; fields as of `LabelLoss`."""
 
     slice: str
     since: int
@@ -129,34 +178,24 @@ class SliceLabelLoss:
 
 @slotted
 class Verdict:
-    """One step's verdict. `None` where there is nothing to work a figure out from.
+    """One step's verdict; None where there is nothing to work a figure out from.
 
     Attributes:
         end: of the step, seconds.
-        kind: what is the matter, the gravest of the data's troubles before the model's.
-        alarms: that are open, overall first. While the data are bad they neither
-            grow nor close; that of a slice that is there no more is withdrawn.
+        kind: the gravest fault of the data before the model's.
+        alarms: that are open, overall first. While the data are bad they neither grow nor close.
         changes: alarms that opened or closed at this step.
-        pending: units on their way to an alarm: half the threshold, as logarithms.
+        pending: units with half the evidence of an alarm, as logarithms.
         observed, expected: mean of the last day's requests, and what the baseline expects under the present mix.
-        observed_span: seconds since the first of these; less than a day where judging has begun, or there was a gap.
-        requests, requests_expected: of the last three hours, or the last day where traffic is thin.
-        span: seconds that these are of.
+        observed_span: seconds since the first of these.
+        requests, requests_expected: of the last `span` seconds: three hours, or a day where traffic is thin.
         coverage, coverage_expected: label coverage of the last day. Without a baseline all of these are of the step.
-        mix_shifted: the mix has moved the mean; information, no reason to page.
-        mix_effect: by how much, relative.
-        missing: slices that had traffic and have none.
-        lost: slices that have lost most of their labels while the others have theirs.
-        labels: only while they are suspect.
-        refused, refused_before: rows that were refused in `span`, and as many as usual for so many requests; only
-            while it is these that are the matter.
-        shown, shown_before: items a request in `span`, and as many as usual; only while positions are missing.
+        mix_shifted, mix_effect: whether the mix has moved the mean, and by how much, relative.
+        missing, lost: slices that have no traffic any more; those that lost most labels, which the others have.
+        labels: only while they are suspect; `refused` rows and items `shown` for each request likewise.
         split: where the last day's change comes from; only when an alarm opens.
-        improved: the level has been above the baseline for a week, a new one is on offer.
-        decayed: the level has been clearly below the reference for a week, and fell too slowly for an alarm.
-        moved: relative change of the mean in the last days against the reference; None while no level is known, or an
-            alarm on all traffic is open.
-        labels_moved: the same of the share of requests with a label.
+        improved, decayed: the level has been above the baseline, or clearly below it without an alarm, for a week.
+        moved, labels_moved: relative change of the mean, or of the labels, in the last days against the reference.
         reference_days: that the baseline rests on, or that there are so far.
         unjudged: share of the last day's requests that are of slices without a baseline.
         lacks: what is missing to a verdict, or to a full reference; empty if nothing.
@@ -205,11 +244,7 @@ class Verdict:
 
 
 class VerdictPoint(NamedTuple):
-    """What there is to draw of a verdict; fields as of `Verdict`.
-
-    Attributes:
-        mix_effect: None where the mix has not shifted.
-    """
+    """What a chart needs of a verdict; fields as of `Verdict`, `mix_effect` None where the mix has not shifted."""
 
     end: int
     kind: str

@@ -18,7 +18,7 @@ from monitor.conditions.advice import changed_beside, labels_are_suspect
 from monitor.conditions.concurrent_words import held_back_by
 from monitor.conditions.incident import Incident, Matter
 from monitor.conditions.verdict_conditions import DEGRADED
-from monitor.drift.beginning import SETTLING_DAYS
+from monitor.drift.constants import SETTLING_DAYS
 from monitor.drift.verdicts import Verdict
 from monitor.evaluation.verdicts import begun_anew
 from monitor.messages.notification import key

@@ -12,8 +12,7 @@ import pytest
 from monitor.causes import diagnosis as d
 from monitor.cli.incident_report import _slices
 from monitor.conditions.findings import Finding
-from monitor.drift.diagnosis import split
-from monitor.drift.verdicts import Alarm, Verdict
+from monitor.drift.verdicts import Alarm, Verdict, split
 from monitor.measures.measure import Measure, parse
 from monitor.messages.words import utc
 from monitor.series import partials as b

@@ -182,7 +182,7 @@ def test_after_an_acknowledged_change_the_alarm_goes_and_nothing_pages_until_the
     bench.live(36)
     assert set(bench.kinds) == {"healthy"}
     assert bench.run("baseline", "show", "search") == 0
-    assert "still lacks a whole reference since the level began anew: 3 of 28 days" in capsys.readouterr().out
+    assert "still lacks a whole reference since the new level began: 3 of 28 days" in capsys.readouterr().out
     bench.live(50)
     assert bench.notices == ["firing", "withdrawn"]
     assert set(bench.kinds) == {"healthy"}
@@ -346,7 +346,7 @@ def test_what_is_not_judged_yet_has_no_tolerated_drop(bench: Bench, capsys: pyte
     capsys.readouterr()
     assert bench.run("baseline", "show", "search") == 0
     shown = capsys.readouterr().out
-    said = f"whole UTC days since the level began anew, labels included: 1 of 2, so until {utc(day(36))} at least"
+    said = f"whole UTC days since the new level began, labels included: 1 of 2, so until {utc(day(36))} at least"
     assert f"still lacks {said}; no drop is judged" in shown
     assert re.search(r"overall +[\d,]+ +– +– +– +the new level is not known yet", shown)
     assert bench.run("power") == 0

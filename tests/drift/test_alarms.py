@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from monitor.drift.alarms import AlarmStates, StepEvidence, see, step
-from monitor.drift.evidence import SliceSums, Threshold
-from monitor.drift.noise import Noise, units
-from monitor.drift.series import Floats
+from monitor.drift.eprocess import SliceSums
+from monitor.drift.noise import Noise
+from monitor.drift.series import Floats, units
+from monitor.drift.settings import Threshold
 
 THRESHOLD = Threshold.of(np.full(3, 2000.0))
 JUDGED = np.array([True, True, True])

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monitor.drift import baseline, noise, seasons
+from monitor.drift import baseline, noise, seasonality
 from monitor.drift.baseline import Reference
+from monitor.drift.constants import RESERVE
 from monitor.drift.series import DAY, HOUR
-from monitor.drift.settings import RESERVE, DriftSettings
+from monitor.drift.settings import DriftSettings
 from tests.support.drift import START, Ranking, known, on, verdicts
 
 HOURLY = DriftSettings()
@@ -28,7 +29,7 @@ def fitted(past: baseline.Reference) -> baseline.DriftBaseline:
 
 @pytest.mark.parametrize(("step", "regressors"), [(HOUR, 14), (4 * HOUR, 10), (DAY // 2, 6), (DAY, 6)])
 def test_only_harmonics_that_the_step_resolves(step: int, regressors: int) -> None:
-    found = seasons.regressors(step)
+    found = seasonality.regressors(step)
     assert found.shape == (7 * DAY // step, regressors)
     assert np.linalg.matrix_rank(found) == regressors
     assert np.abs(found.mean(axis=0)).max() < 1e-12
@@ -39,7 +40,7 @@ def test_daily_and_weekly_cycles_are_found() -> None:
     weekend = 1 - 0.02 * ((ranking.starts // DAY + 3) % 7 >= 5)[:, None]
     shaped = replace(ranking, mean=ranking.mean * weekend, rate=ranking.rate * weekend**10)
     found = fitted(reference(shaped))
-    slot = seasons.slots(shaped.starts, HOUR)
+    slot = seasonality.slots(shaped.starts, HOUR)
     mean, share, volume = found.tables[:, slot]
     assert mean == pytest.approx(shaped.mean, rel=0.006)
     assert share == pytest.approx(np.full(share.shape, 0.9), rel=0.005)

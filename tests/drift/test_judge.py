@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitor.drift.judge import judge
-from monitor.drift.seasons import slots
+from monitor.drift.seasonality import slots
 from monitor.drift.series import DAY, HOUR, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
@@ -809,7 +809,7 @@ def test_lists_that_stay_shorter_are_what_is_usual_after_four_whole_days() -> No
     found = verdicts(Ranking.of(50).since(32.5, items=0.5).draw())
     assert kinds(on(found, 32.5, 37)) == {"positions_missing"}
     assert kinds(on(found, 37, 39)) == {"not_enough_data"}
-    assert on(found, 38)[0].lacks.startswith("whole UTC days since the level began anew, labels included: 1 of 2, ")
+    assert on(found, 38)[0].lacks.startswith("whole UTC days since the new level began, labels included: 1 of 2, ")
     assert kinds(on(found, 39)) == {"healthy"}
     assert not any(v.changes for v in found)
 

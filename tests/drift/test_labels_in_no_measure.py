@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monitor.drift import gates as g
+from monitor.drift import data_checks as g
 from monitor.drift.judge import judge
 from monitor.drift.series import DAY, HOUR, Floats
 from monitor.drift.settings import DriftSettings

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from monitor.drift.gates import (
+from monitor.drift.data_checks import (
     EXPECTED,
     EXPECTED_LABELLED,
     EXPECTED_REQUESTS,

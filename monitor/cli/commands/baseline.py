@@ -162,7 +162,7 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
         InputError: the monitor has no `drift`, or the moment is not past.
     """
     from monitor.conditions.verdict_hours import step_of
-    from monitor.drift.beginning import SETTLING_DAYS
+    from monitor.drift.constants import SETTLING_DAYS
     from monitor.drift.series import DAY
     from monitor.drift.settings import DriftSettings
     from monitor.evaluation.baseline_status import drift_of

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitor.drift import sudden, wander
+from monitor.drift import constants as c
+from monitor.drift.noise import fit_wander
 from monitor.drift.series import DAY, HOUR, Floats
-from monitor.drift.sudden import AGAINST, INFORMATION, STARTS, FallFilter, Forecast, follow
+from monitor.drift.sudden_falls import AGAINST, INFORMATION, FallFilter, Forecast, follow
 
 ONE = np.ones(1, bool)
 
@@ -39,8 +40,8 @@ def courses(seen: Forecast, length: int = HOUR) -> list[FallFilter]:
 
 def test_the_sums_are_those_of_the_whole_covariance(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fall from a step on has the likelihood ratio that the joint normal distribution of all steps gives it."""
-    monkeypatch.setattr(sudden, "CLIP", 1e9)
-    monkeypatch.setattr(sudden, "BETTER", 1e9)
+    monkeypatch.setattr(c, "FALL_CLIP", 1e9)
+    monkeypatch.setattr(c, "LEAST_CHANGE", 1e9)
     rng, steps, persistence, deviation = np.random.default_rng(3), 20, 0.8, 0.02
     chance = rng.uniform(0.005, 0.03, steps)
     moved = wandering(rng, steps, persistence, deviation) + rng.normal(size=(steps, 1)) * chance[:, None]
@@ -135,7 +136,7 @@ def test_what_is_left_out_is_forgotten_and_so_is_what_all_were_with_it() -> None
 
 def test_new_units_begin_with_nothing() -> None:
     wide = courses(foretold(np.full((30, 2), -0.05), 0.01))[-1].padded(4)
-    assert wide.starts.shape == (3, 4, STARTS)
+    assert wide.starts.shape == (3, 4, c.FALL_STARTS)
     assert wide.evidence(HOUR)[2:].tolist() == [0.0, 0.0]
 
 
@@ -143,7 +144,7 @@ def test_new_units_begin_with_nothing() -> None:
 def test_dense_traffic_shows_how_a_mean_wanders(persistence: float, deviation: float) -> None:
     rng = np.random.default_rng(6)
     off = wandering(rng, 28 * 24, persistence, deviation, 9) + rng.normal(size=(28 * 24, 9)) * 0.005
-    share, variance = wander.fit(off, np.full(off.shape, 0.005**2), np.ones(off.shape), 1.0)
+    share, variance = fit_wander(off, np.full(off.shape, 0.005**2), np.ones(off.shape), 1.0)
     assert share == pytest.approx(np.full(9, persistence), abs=0.05)
     assert np.sqrt(variance) == pytest.approx(np.full(9, deviation), rel=0.35)
 
@@ -151,7 +152,7 @@ def test_dense_traffic_shows_how_a_mean_wanders(persistence: float, deviation: f
 def test_a_step_of_another_length_keeps_as_much_for_its_time() -> None:
     rng = np.random.default_rng(7)
     off = wandering(rng, 4 * 28 * 24, 0.95**0.25, 0.02, 3)
-    share, _ = wander.fit(off, np.full(off.shape, 0.002**2), np.ones(off.shape), 0.25)
+    share, _ = fit_wander(off, np.full(off.shape, 0.002**2), np.ones(off.shape), 0.25)
     assert share**4 == pytest.approx(np.full(3, 0.95), abs=0.03)
 
 
@@ -159,7 +160,7 @@ def test_a_unit_without_requests_is_supposed_to_wander_as_the_others() -> None:
     rng = np.random.default_rng(8)
     off, known = wandering(rng, 28 * 24, 0.9, 0.02, 4), np.ones((28 * 24, 4))
     off[:, 3], known[:, 3] = 0.0, 0.0
-    _, variance = wander.fit(off, np.full(off.shape, 0.004**2), known, 1.0)
+    _, variance = fit_wander(off, np.full(off.shape, 0.004**2), known, 1.0)
     assert np.sqrt(variance[3]) == pytest.approx(0.02, rel=0.4)
 
 
@@ -168,7 +169,7 @@ def test_units_without_requests_leave_what_the_others_share_as_it_is() -> None:
     off, chance, known = wandering(rng, steps, 0.9, 0.01, 4), np.full((steps, 8), 0.03**2), np.ones((steps, 8))
     off = np.pad(off + rng.normal(size=(steps, 4)) * 0.03, [(0, 0), (0, 4)])
     known[:, 4:] = 0.0
-    alone = wander.fit(off[:, :4], chance[:, :4], known[:, :4], 1.0)
-    beside = wander.fit(off, chance, known, 1.0)
+    alone = fit_wander(off[:, :4], chance[:, :4], known[:, :4], 1.0)
+    beside = fit_wander(off, chance, known, 1.0)
     for without, with_silent in zip(alone, beside, strict=True):
         assert with_silent[:4] == pytest.approx(without, rel=1e-9)

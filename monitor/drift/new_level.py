@@ -1,6 +1,6 @@
-"""A level that begins anew: after a change that is here to stay the cycles hold on, and the level is learnt again.
+"""A new level after a change that is here to stay: the cycles hold on, and the level is learnt again.
 
-begun anew --two days with enough requests and labels--> settled: judged, with more tolerance until a reference is whole
+begun --two days with enough requests and labels--> settled: judged, with more tolerance until a reference is whole
 """
 
 from __future__ import annotations
@@ -9,45 +9,25 @@ from dataclasses import replace
 
 import numpy as np
 
+from monitor.drift import constants as c
 from monitor.drift import levels as lv
-from monitor.drift.baseline import LEAST_REQUESTS, DriftBaseline
+from monitor.drift.baseline import DriftBaseline
 from monitor.drift.levels import DaySums, Levels
-from monitor.drift.noise import units
-from monitor.drift.series import DAY, Floats
+from monitor.drift.series import DAY, Floats, units
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState, RecentSteps
 from monitor.messages.words import utc
 
-SETTLING_DAYS = 2
-"""Whole days that it takes to know a new level."""
-LEAST_COVERAGE = 0.5
-"""Share of the labels of before below which a level is none: they are broken, and it is waited for them."""
 
-LEAST_USABLE = 0.5
-"""Share of a day's requests that must be fit to be learnt from."""
-
-
-def begun_anew(settings: DriftSettings, state: DriftState, start: int, slices: tuple[str, ...]) -> DriftState:
-    """The state at a moment from which on the level is another one; without a baseline nothing is kept.
-
-    Args:
-        state: before it, of the same slices.
-        start: seconds, of the next step.
-    """
+def begin_level(settings: DriftSettings, state: DriftState, start: int, slices: tuple[str, ...]) -> DriftState:
+    """The state at `start`, seconds, from which on the level is another one; without a baseline nothing is kept."""
     new = DriftState.begin(settings, start, slices, state.first_seen)
     if state.baseline is None:
         return new
     memory = replace(new.levels.memory, crowd=state.levels.memory.crowd)
     levels = replace(new.levels, ratios=state.levels.ratios, memory=memory)
-    was = state.trouble
-    trouble = replace(
-        new.trouble,
-        suspect_since=was.suspect_since,
-        suspect_until=was.suspect_until,
-        collapsed=was.collapsed,
-        lost_since=was.lost_since,
-        lost_until=was.lost_until,
-    )
+    kept = ("suspect_since", "suspect_until", "collapsed", "lost_since", "lost_until")
+    trouble = replace(new.trouble, **{name: getattr(state.trouble, name) for name in kept})
     return replace(
         new,
         baseline=state.baseline,
@@ -60,22 +40,20 @@ def begun_anew(settings: DriftSettings, state: DriftState, start: int, slices: t
 
 
 def days_since(state: DriftState, now: int) -> int:
-    """Days since the reference, or the new level, began, as of the last midnight in UTC: days are counted in then."""
+    """Days since the reference, or the new level, began, as of the last midnight in UTC."""
     return max(0, now - now % DAY - state.began) // DAY
 
 
 def settle(settings: DriftSettings, state: DriftState, found: DriftBaseline, now: int) -> DriftState:
-    """With the new level, if enough is known of it by `now`, seconds, the beginning of a day.
-
-    `lacks_to_settle` says what of this is missing.
+    """With the new level, if enough is known of it by `now`, seconds, the beginning of a day; see `lacks_to_settle`.
 
     Quality is expected on the new level from here on; coverage and traffic follow by their ratios. Thin slices lean on
     what became of all of them together.
     """
     sums = state.levels.every()
-    if days_known(state, now) < SETTLING_DAYS or sums[lv.MEASURED].sum() < LEAST_REQUESTS:
+    if days_known(state, now) < c.SETTLING_DAYS or sums[lv.MEASURED].sum() < c.LEAST_REQUESTS:
         return state
-    prior = LEAST_REQUESTS * found.quality.level
+    prior = c.LEAST_REQUESTS * found.quality.level
     total, expected = sums[lv.TOTAL] * found.known, sums[lv.EXPECTED] * found.known
     together = float(total.sum()) / max(float(expected.sum()), 1e-9)
     if not together > 0:
@@ -84,21 +62,21 @@ def settle(settings: DriftSettings, state: DriftState, found: DriftBaseline, now
     quality = replace(found.quality, level=found.quality.level * moved)
     levels = state.levels.rescaled(moved).gathered(prior * moved * found.known)
     # The hours before were expected on the level of before: none of them is looked at again.
-    recent = RecentSteps.empty(settings.steps(24), len(state.slices))
+    recent = RecentSteps.empty(settings.day, len(state.slices))
     return replace(state, baseline=replace(found, quality=quality), levels=levels, recent=recent, settled=True)
 
 
 def lacks_to_settle(state: DriftState, now: int) -> str:
     """What a new level that `settle` has not taken yet lacks at `now`, seconds."""
     since, known, requests = days_since(state, now), days_known(state, now), state.levels.every()[lv.MEASURED].sum()
-    if known >= SETTLING_DAYS and requests < LEAST_REQUESTS:
-        return f"requests since the level began anew: {requests:,.0f} of {LEAST_REQUESTS}"
-    if known >= SETTLING_DAYS:
+    if known >= c.SETTLING_DAYS and requests < c.LEAST_REQUESTS:
+        return f"requests since the new level began: {requests:,.0f} of {c.LEAST_REQUESTS}"
+    if known >= c.SETTLING_DAYS:
         return "a first hour since the new level is known"
     whole, counted = -(-state.began // DAY), now // DAY - _days_counted(state, now)
-    so_far, soonest = known or "less than one", (max(whole, counted) + SETTLING_DAYS) * DAY
+    so_far, soonest = known or "less than one", (max(whole, counted) + c.SETTLING_DAYS) * DAY
     left_out = f"; {since - known} brought too few requests or labels to count" * (since > known)
-    said = f"whole UTC days since the level began anew, labels included: {so_far} of {SETTLING_DAYS}"
+    said = f"whole UTC days since the new level began, labels included: {so_far} of {c.SETTLING_DAYS}"
     return f"{said}, so until {utc(soonest)} at least{left_out}"
 
 
@@ -113,7 +91,7 @@ def days_known(state: DriftState, now: int) -> int:
 def _days_counted(state: DriftState, now: int) -> int:
     """The same with the part of a day that the new level began with."""
     levels = state.levels
-    remembered = SETTLING_DAYS if levels.memory.sums[lv.REQUESTS].any() else 0
+    remembered = c.SETTLING_DAYS if levels.memory.sums[lv.REQUESTS].any() else 0
     ended = now // DAY - levels.today.number
     return len(levels.pending) + remembered + ended
 
@@ -139,18 +117,18 @@ def _is_broken(settings: DriftSettings, sums: Floats, levels: Levels, found: Dri
     """
     whole = (sums[lv.MEASURED] * found.quality.level * found.known).sum()
     usable = (sums[lv.EXPECTED] * found.known).sum()
-    had, usual, least = sums[lv.LABELLED], sums[lv.EXPECTED_LABELLED], LEAST_COVERAGE
+    had, usual, least = sums[lv.LABELLED], sums[lv.EXPECTED_LABELLED], c.LABELS_RATIO_SETTLING
     if not settings.counts_unlabelled:
-        had, usual, least = sums[lv.MEASURED], sums[lv.REQUESTS] * np.clip(found.coverage.level, 0, 1), lv.LEAST_LEFT
+        had, usual, least = sums[lv.MEASURED], sums[lv.REQUESTS] * np.clip(found.coverage.level, 0, 1), c.NEXT_TO_NONE
     few = had.sum() < least * (usual * levels.ratios[lv.COVERAGE]).sum()
-    return bool(few or usable < LEAST_USABLE * whole)
+    return bool(few or usable < c.USABLE_OF_DAY * whole)
 
 
 def with_level_error(settings: DriftSettings, state: DriftState, found: DriftBaseline, now: int) -> DriftBaseline:
-    """With the error of a level that rests on what there was since it began anew, and not on a reference."""
+    """With the error of a level that rests on what there was since it began, and not on a reference."""
     sums = state.levels.every()
     size, expected = sums[lv.MEASURED] * found.known, units(sums[lv.EXPECTED] * found.known)
-    steps = min(days_since(state, now), lv.MEMORY_DAYS) * DAY / settings.step
+    steps = min(days_since(state, now), c.LEVEL_MEMORY_DAYS) * DAY / settings.step
     error: Floats = units(size * found.quality.variance) / np.maximum(expected, 1e-9) ** 2
     error = np.where(expected > 0, error, 1.0) + found.noise.long_run / max(steps, 1.0)
     return found.with_noise(replace(found.noise, level_error=error))

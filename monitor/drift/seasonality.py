@@ -8,26 +8,11 @@ from functools import lru_cache
 
 import numpy as np
 
+from monitor.drift import constants as c
 from monitor.drift.series import DAY, HOUR, WEEK, Floats, Ints
 
-HARMONICS = 4
-SHARED_SPREAD, OWN_SPREAD, VOLUME_SPREAD = 0.01, 0.005, 0.7
-"""Prior standard deviations: of the cycle that all slices share and of a slice's own, relative to its level; of the
-logarithm of its traffic."""
-WIDE = 0.015
-"""Spread that a cycle must be found to have, to be taken as it is and not drawn to a usual one."""
-FREE = 1e-3
-"""Precision of the prior of what may be anything."""
-WEEKDAYS, ROUNDS = 6, 30
-"""Contrasts of the weekdays; rounds in which the spread of a cycle is found."""
-NEWTON = 15
-"""Steps of Newton's method: each takes a slot without any request down by a factor of e at the most."""
-NOISE = 0.01
-"""Relative noise of a step beside sampling, as first guess."""
-REPEATED = 10.0
-"""By how much autocorrelated steps say less than independent ones."""
-LEAST_VARIANCE = 4e-4
-"""Of the requests' values, so that a measure that never moved is not taken to be exact."""
+WEEKDAYS = 6
+"""Contrasts of the weekdays."""
 
 
 def slots(starts: Ints, step: int) -> Ints:
@@ -44,7 +29,7 @@ def regressors(step: int) -> Floats:
     """
     middles = (np.arange(WEEK // step) + 0.5) * step
     angles = 2 * np.pi * middles / DAY
-    most = min(HARMONICS, (DAY // step - 1) // 2)
+    most = min(c.HARMONICS, (DAY // step - 1) // 2)
     waves = [wave(k * angles) for k in range(1, most + 1) for wave in (np.sin, np.cos)]
     days = (middles // DAY).astype(int)
     contrasts = [(days == d) * 1.0 - (days == 6) for d in range(WEEKDAYS)]
@@ -61,25 +46,19 @@ def by_slot(slot: Ints, count: int, values: Floats) -> Floats:
 
 
 def ridge(x: Floats, weights: Floats, weighted: Floats, precision: Floats) -> Floats:
-    """(S, K) coefficients of S weighted ridge regressions on common regressors.
+    """(S, K) coefficients of S weighted ridge regressions on (P, K) regressors.
 
-    Args:
-        x: (P, K)
-        weights: (P, S) summed weights of a slot.
-        weighted: (P, S) summed weight times response.
-        precision: (K,) of the prior around zero.
+    By (P, S) summed weights and summed weight times response, and the (K,) precision of the prior around zero.
     """
     return _solved(_with_prior(_gram(x, weights), precision), (weighted.T @ x)[..., None])
 
 
 def _solved(normal: Floats, response: Floats) -> Floats:
-    """(S, K) solutions of S linear equations, of (S, K, 1) right sides."""
     found: Floats = np.asarray(np.linalg.solve(normal, response)[..., 0], np.float64)
     return found
 
 
 def _gram(x: Floats, weights: Floats) -> Floats:
-    """(S, K, K) weighted products of the regressors."""
     found: Floats = np.einsum("ps,pk,pl->skl", weights, x, x, optimize=True)
     return found
 
@@ -94,18 +73,14 @@ def _with_prior(gram: Floats, precision: Floats) -> Floats:
 def adapted(x: Floats, weights: Floats, weighted: Floats, least: float, free: int = 0) -> tuple[Floats, Floats]:
     """(S, K) coefficients as of `ridge`, by as wide a prior as the data show; (S,) its standard deviation, the larger.
 
-    There is one for the cycle of the day and one for that of the week; each is where the marginal likelihood is highest
-    (empirical Bayes, by the EM algorithm: Dempster, Laird and Rubin, 1977).
-
-    Args:
-        least: that the standard deviations are at least.
-        free: regressors at the front that are as good as free.
+    One for the day's cycle and one for the week's, `least` at the least, where the marginal likelihood is highest
+    (empirical Bayes by EM: Dempster, Laird and Rubin, 1977). The first `free` regressors have next to no prior.
     """
     days = x.shape[1] - WEEKDAYS
     variance = np.full((weights.shape[1], x.shape[1]), least**2)
-    variance[:, :free] = 1 / FREE
+    variance[:, :free] = 1 / c.FREE_PRECISION
     gram, response = _gram(x, weights), (weighted.T @ x)[..., None]
-    for _ in range(ROUNDS):
+    for _ in range(c.CYCLE_ROUNDS):
         inverse: Floats = np.asarray(np.linalg.inv(_with_prior(gram, 1 / variance)), np.float64)
         squares = (inverse @ response)[..., 0] ** 2 + np.diagonal(inverse, axis1=1, axis2=2)
         for group in (slice(free, days), slice(days, None)):
@@ -118,10 +93,8 @@ def adapted(x: Floats, weights: Floats, weighted: Floats, least: float, free: in
 class SeasonalMeans:
     """Expected mean of each slice by slot of the week: level x (1 + shared cycle + own cycle).
 
-    Attributes:
-        level, variance: (S,) of the requests' values.
-        shared: (K,) the cycle that all slices have in common.
-        own: (S, K + 1) intercept and cycle by which a slice differs.
+    `level` and `variance` are (S,), of the requests' values; the `shared` cycle is (K,); `own` is (S, K + 1), the
+    intercept and cycle by which a slice differs.
     """
 
     level: Floats
@@ -133,16 +106,12 @@ class SeasonalMeans:
         """(P, S) expected means."""
         x = regressors(step)
         cycle = x @ (self.shared + self.own[:, 1:]).T + self.own[:, 0]
-        found: Floats = self.level * np.maximum(1 + cycle, 0.1)
+        found: Floats = self.level * np.maximum(1 + cycle, c.LEAST_CYCLE)
         return found
 
 
 def fit_means(slot: Ints, step: int, requests: Floats, total: Floats, variance: Floats) -> SeasonalMeans:
-    """Level and cycles from (T, S) sums over a reference; steps that are to be left out hold zeros.
-
-    Args:
-        variance: (S,) of the requests' values.
-    """
+    """Level and cycles from (T, S) sums, zeros for steps that are left out, and the (S,) variance of the values."""
     x = regressors(step)
     size = requests.sum(axis=0)
     level = np.divide(total.sum(axis=0), size, out=np.zeros(len(size)), where=size > 0)
@@ -150,26 +119,24 @@ def fit_means(slot: Ints, step: int, requests: Floats, total: Floats, variance: 
     whole = np.where(has, requests * level, 1.0)
     response = np.where(has, total / whole - 1, 0.0)
     spread = variance * np.where(has, requests, 1.0) / whole**2
-    careful, plain = 1 / (spread + NOISE**2) / REPEATED, 1 / (spread + REPEATED * NOISE**2)
+    careful, plain = 1 / (spread + c.STEP_NOISE**2) / c.REPEATED, 1 / (spread + c.REPEATED * c.STEP_NOISE**2)
     by_slots = [
         (by_slot(slot, len(x), weight), by_slot(slot, len(x), weight * response))
         for weight in (np.where(has, careful, 0.0), np.where(has, plain, 0.0))
     ]
     of_all = [(weights.sum(axis=1, keepdims=True), sums.sum(axis=1, keepdims=True)) for weights, sums in by_slots]
-    above, shared = _cycle(x, of_all, SHARED_SPREAD, is_level=True)
+    above, shared = _cycle(x, of_all, c.SHARED_SPREAD, is_level=True)
     rest = [(weights, sums - weights * (x @ shared[0] + above)[:, None]) for weights, sums in by_slots]
-    intercept, cycle = _cycle(x, rest, OWN_SPREAD, is_level=False)
+    intercept, cycle = _cycle(x, rest, c.OWN_SPREAD, is_level=False)
     own = np.concatenate([(intercept + above)[:, None], cycle], axis=1)
-    return SeasonalMeans(level, np.maximum(variance, LEAST_VARIANCE), shared[0], own)
+    return SeasonalMeans(level, np.maximum(variance, c.LEAST_VARIANCE), shared[0], own)
 
 
 def _cycle(x: Floats, by_slots: Sequence[tuple[Floats, Floats]], usual: float, is_level: bool) -> tuple[Floats, Floats]:
     """((S,) intercepts, (S, K) coefficients) by a usual prior, with care; a cycle that is far wider is taken as it is.
 
-    What requests differ by among each other does not repeat from step to step: to take all for repeated, as the careful
-    weights do, is too much for a weekend that is worse every week. Nor is the level the mean of such days where few of
-    the requests are of weekends: so an intercept belongs to them, or Sundays could be as low only where others are as
-    high.
+    The careful weights treat all noise as repeated from step to step, which is too much for a weekend that is worse
+    every week. Such a cycle also needs an intercept: the level is not the mean of days with few requests.
 
     Args:
         by_slots: the careful and the plain (weights, weighted responses), each (P, S).
@@ -184,18 +151,16 @@ def _cycle(x: Floats, by_slots: Sequence[tuple[Floats, Floats]], usual: float, i
         drawn = ridge(x, *careful, precision)
         drawn = np.concatenate([np.zeros((len(drawn), 1)), drawn], axis=1)
     else:
-        drawn = ridge(with_intercept, *careful, np.concatenate([[FREE], precision]))
-    found: Floats = np.where(spread[:, None] > WIDE, wide, drawn)
+        drawn = ridge(with_intercept, *careful, np.concatenate([[c.FREE_PRECISION], precision]))
+    found: Floats = np.where(spread[:, None] > c.WIDE_CYCLE, wide, drawn)
     return found[:, 0], found[:, 1:]
 
 
 def fit_volume(slot: Ints, step: int, requests: Floats, kept: Floats) -> Floats:
     """(S, K + 1) coefficients of log-linear Poisson regressions of the (T, S) requests on the slots of the week.
 
-    By Newton's method with a ridge (McCullagh and Nelder, 1989, 2.5), the variance inflated for common noise.
-
-    Args:
-        kept: (T,) 1 for the steps of the reference, 0 for those to be left out.
+    By Newton's method with a ridge (McCullagh and Nelder, 1989, 2.5), the variance inflated for common noise; steps
+    where (T,) `kept` is 0 are left out.
     """
     x = np.concatenate([np.ones((WEEK // step, 1)), regressors(step)], axis=1)
     counts = by_slot(slot, len(x), requests * kept[:, None])
@@ -203,10 +168,10 @@ def fit_volume(slot: Ints, step: int, requests: Floats, kept: Floats) -> Floats:
     mean = counts.sum(axis=0) / max(float(steps.sum()), 1.0)
     found = np.zeros((requests.shape[1], x.shape[1]))
     found[:, 0] = np.log(np.maximum(mean, 1e-3))
-    prior = np.concatenate([[1e-6], np.full(x.shape[1] - 1, VOLUME_SPREAD**-2)])
-    for _ in range(NEWTON):
+    prior = np.concatenate([[1e-6], np.full(x.shape[1] - 1, c.VOLUME_SPREAD**-2)])
+    for _ in range(c.NEWTON_ROUNDS):
         rate = np.exp(np.clip(x @ found.T, -12, 25))
-        share = 1 / (1 + NOISE * rate)
+        share = 1 / (1 + c.STEP_NOISE * rate)
         weights = steps * rate * share
         weighted = weights * (x @ found.T) + (counts - steps * rate) * share
         found = ridge(x, weights, weighted, prior)
@@ -223,11 +188,9 @@ def volume_table(coefficients: Floats, step: int) -> Floats:
 
 
 def by_changed_clocks(volume: Floats, step: int, together: int) -> Floats:
-    """(P,) what so many steps may bring at the least if clocks were put forward or back, as a share of what is usual.
+    """(P,) least share of the usual requests in steps `together`, up to each slot, if clocks were changed.
 
-    Args:
-        volume: (P,) expected requests by slot of the week.
-        together: steps, of which each slot is the last.
+    `volume` is (P,), the expected requests by slot of the week.
     """
     sums, at = np.stack([np.roll(volume, back) for back in range(together)]).sum(axis=0), np.arange(len(volume))
     moved = [np.interp(at + by / step, at, sums, period=len(volume)) for by in (-HOUR, HOUR)]

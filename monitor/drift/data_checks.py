@@ -1,4 +1,4 @@
-"""Data before the model: have labels, rows, traffic or slices gone missing?"""
+"""Checks of the data, before the model is judged: have labels, rows, traffic or slices gone missing?"""
 
 from __future__ import annotations
 
@@ -6,64 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from monitor.drift.frozen import frozen
-from monitor.drift.series import Bools, Floats, some
-
-LABELS_Z, LABELS_RATIO, LABELS_EXPLAIN = -6.0, 0.9, 0.75
-LABELS_RATIO_DEGRADED = 0.4
-"""While an alarm is open, people who find less may well leave fewer labels: then most of them must be gone. So must
-those of a slice, whose mean may fall for reasons of its own."""
-LABELS_RATIO_SETTLING = 0.5
-"""While a new level is learnt: fewer labels may be part of it, but not so few."""
-LABELS_STILL = -1.5
-"""Standard errors by which labels must be missing in the last hours for a thin day's to be missing still."""
-LABELS_REQUESTS, LABELS_FEW_REQUESTS, LABELS_GONE, LABELS_FEW_Z = 100, 20, 0.3, -12.0
-LABELS_OPENING_Z, LABELS_OPENING_RATIO = -3.0, 0.95
-"""The same as of all, where an alarm would open and its own time is looked at: evidence is gathered from fewer requests
-than it takes to suspect the labels by themselves."""
-LABELS_RATIO_NEW = 0.1
-"""While a new level is learnt, where labels say nothing of it but how sure it is."""
-CLEARLY_MORE = 2.0
-"""Logarithm of one over the chance of as few labels if just so many were gone that they need not be suspect."""
-ALL_BUT_NONE, MOST_SPREAD, WIDE = 0.95, 0.8, 0.5
-"""Share of the labels whose loss is no usual spread: of a few hours, unless it is as wide as the last; of a day."""
-MOST_SURE = 0.9
-"""Share of the requests that have a label beyond which none is relied on: four without in a row may be chance."""
-LABELS_SOME_REQUESTS, LABELS_EXPLAIN_ALL = 50, 0.85
-"""Requests that are enough where labels explain as good as all of the fall: of few requests, the labels that bad lists
-cost may by chance explain most of it."""
-WORTHLESS_EXPECTED = 20.0
-"""Of the measure, summed up: from there on it is no chance that every request has a value of 0."""
-TRAFFIC_Z, TRAFFIC_RATIO, TRAFFIC_EXPECTED, TRAFFIC_THIN = -3.5, 0.5, 50, 20
-TRAFFIC_CLOCKS_Z = -2.0
-"""Standard deviations by which traffic must be low too if it were that clocks have been put forward or back."""
-TRAFFIC_AGAIN_Z, TRAFFIC_AGAIN_RATIO = -2.5, 0.6
-"""What the step after a first one with so little traffic must show for it to be told: at about a half, two such steps
-in a row would be long in coming."""
-MISSING_EXPECTED, MISSING_Z, MISSING_RATIO = 50, -5.0, 0.02
-AWAY_EXPECTED = 5.0
-"""Requests: with fewer to expect it is chance that there are none."""
-REFUSED_Z, REFUSED_RATIO, REFUSED_ROWS, REFUSED_SHARE = 6.0, 3.0, 20, 0.1
-"""The last is of requests: fewer rows, one for each of them at the most, move the mean by less than is tolerated."""
-LISTS_MIX = 0.2
-"""Share of the requests that other slices may bring than a day before, for lists to be compared with those of then."""
-LISTS_RATIO, LISTS_REQUESTS, LISTS_BEFORE = 0.6, 50, 10
-"""Of the usual items a request, from where on lists are shorter; the requests that tell it; and those of the same step
-of the day before that tell that they were longer then: some pages have shorter lists, and are looked at by night."""
-SLICE_CHANCE = 11.0
-"""Logarithm of one over the chance (Chernoff's bound) below which it is none that a slice lacks most of its labels."""
-SLICE_FEWER, SLICE_FEWEST = 0.85, 0.25
-"""Of a slice's usual labels, what may be usual where its lists got worse; and while an alarm is open on it, for people
-who find nothing leave none."""
-SEEN_AGAIN, CLEARLY_FEWER = 0.8, 0.75
-"""Share of the usual labels from where on a slice has them again; of the expected ones below which a day shows whether
-they explain its fall."""
-SLICE_Z, LEAST_OF_OTHERS = 4.0, 0.5
-"""Standard deviations of the usual spread beyond which labels are missing; the least share of theirs that the others
-are taken to have."""
-MOST_LOST, MOST_LOST_GOES_ON, MOST_LOST_BEGINS = 0.5, 0.4, 0.6
-"""Share of the requests up to which slices without labels are slices; more of them, and it is all traffic. The others
-are while it is all traffic, and while slices are left out."""
+from monitor.drift import constants as c
+from monitor.drift.series import Bools, Floats, frozen, some
 
 REQUESTS, JUDGED, TOTAL, EXPECTED, LABELLED, EXPECTED_LABELLED, SERVED, EXPECTED_REQUESTS = range(8)
 """Sums of steps: REQUESTS came, SERVED are those of slices with a baseline, JUDGED those of these that are in the
@@ -110,17 +54,16 @@ class Dispersion:
 
 
 def are_well(spans: Sequence[Rows], shown: Sequence[Floats], usual: float, refused: Floats) -> bool:
-    """Whether no gate could find anything in T steps: as ever, and seen with plain numbers in a fraction of the time.
+    """Whether no check could find anything in T steps, by plain numbers in a fraction of the time.
 
     Args:
         spans: T times 8 sums of a step, of three hours, of a day.
-        shown: (T,) items in a step, and in three hours.
-        usual: items for each request.
+        shown: (T,) items in a step, and in three hours; `usual` items for each request.
         refused: (T,) rows that were refused in three hours.
     """
-    least, (step, short, day) = LISTS_RATIO * usual, spans
+    least, (step, short, day) = c.LISTS_RATIO * usual, spans
     rows = zip(step, short, day, shown[0].tolist(), shown[1].tolist(), strict=True)
-    return max(refused.tolist()) < REFUSED_ROWS and all(_is_well(*row, least) for row in rows)
+    return max(refused.tolist()) < c.FEW and all(_is_well(*row, least) for row in rows)
 
 
 def _is_well(
@@ -130,22 +73,22 @@ def _is_well(
         _has_labels(step)
         and _has_labels(short)
         and _has_labels(day)
-        and short[REQUESTS] >= TRAFFIC_AGAIN_RATIO * short[EXPECTED_REQUESTS]
-        and day[REQUESTS] >= TRAFFIC_AGAIN_RATIO * day[EXPECTED_REQUESTS]
+        and short[REQUESTS] >= c.TRAFFIC_AGAIN_RATIO * short[EXPECTED_REQUESTS]
+        and day[REQUESTS] >= c.TRAFFIC_AGAIN_RATIO * day[EXPECTED_REQUESTS]
         and items >= least * step[REQUESTS]
         and lately >= least * short[REQUESTS]
     )
 
 
 def _has_labels(sums: list[float]) -> bool:
-    return sums[LABELLED] > LABELS_RATIO * sums[EXPECTED_LABELLED] and sums[TOTAL] > 0
+    return sums[LABELLED] > c.LABELS_RATIO * sums[EXPECTED_LABELLED] and sums[TOTAL] > 0
 
 
 def labels_suspect(
     spans: tuple[Floats, Floats, Floats],
     spread: Dispersion,
-    most: float = LABELS_RATIO,
-    most_unseen: float = LABELS_RATIO_SETTLING,
+    most: float = c.LABELS_RATIO,
+    most_unseen: float = c.LABELS_RATIO_SETTLING,
 ) -> Bools:
     """(T,) whether coverage fell, and by so much that it explains the fall of the mean, or every value is 0.
 
@@ -154,13 +97,12 @@ def labels_suspect(
     Args:
         spans: (8, T) sums of a step, of three hours, of a day; the last is for thin traffic only, and only as long as
             labels are missing in its last hours too.
-        most: of the expected labels, from where on none are missing.
-        most_unseen: the same where requests without a label are in no measure.
+        most, most_unseen: share of the expected labels from where on none are missing; the latter where requests
+            without a label are in no measure.
     """
-    # All at once, for three times over would take three times as long.
     every = np.concatenate(spans, axis=1)
     limit = max(most, most_unseen)
-    if not some((every[LABELLED] <= limit * every[EXPECTED_LABELLED]) | (every[TOTAL] == 0)):  # as ever
+    if not some((every[LABELLED] <= limit * every[EXPECTED_LABELLED]) | (every[TOTAL] == 0)):
         return np.zeros(spans[0].shape[1], bool)
     found = _labels(every, spread, most)
     unseen = _has_unseen(every)
@@ -169,8 +111,8 @@ def labels_suspect(
     step, short, day = found.reshape(3, -1)
     worthless = is_worthless(every).reshape(3, -1).any(axis=0)
     lately, unseen = spans[1], _has_unseen(spans[1])
-    thin = np.where(unseen, lately[EXPECTED_LABELLED], lately[REQUESTS]) < LABELS_REQUESTS
-    few = lately[LABELLED] - lately[EXPECTED_LABELLED] < LABELS_STILL * np.sqrt(lately[EXPECTED_LABELLED])
+    thin = np.where(unseen, lately[EXPECTED_LABELLED], lately[REQUESTS]) < c.LABELS_REQUESTS
+    few = lately[LABELLED] - lately[EXPECTED_LABELLED] < c.LABELS_STILL_Z * np.sqrt(lately[EXPECTED_LABELLED])
     most_lately = np.where(unseen, most_unseen, most)
     still = few & (lately[LABELLED] < most_lately * lately[EXPECTED_LABELLED])
     every_span: Bools = step | short | (thin & day & still) | worthless
@@ -178,23 +120,19 @@ def labels_suspect(
 
 
 def is_worthless(sums: Floats, with_labels: bool = False) -> Bools:
-    """Whether not one request is worth anything, where many should be: no model is as bad as that, grades are lost.
-
-    Args:
-        with_labels: and as good as all labels are there.
-    """
-    found: Bools = (sums[TOTAL] == 0) & (sums[EXPECTED] >= WORTHLESS_EXPECTED)
-    return found & (sums[LABELLED] >= LABELS_RATIO_SETTLING * sums[EXPECTED_LABELLED]) if with_labels else found
+    """Whether no request is worth anything, where many should be; `with_labels`: though most labels are there."""
+    found: Bools = (sums[TOTAL] == 0) & (sums[EXPECTED] >= c.FEW)
+    return found & (sums[LABELLED] >= c.LABELS_RATIO_SETTLING * sums[EXPECTED_LABELLED]) if with_labels else found
 
 
 def _labels(sums: Floats, spread: Dispersion, most: float) -> Bools:
     size, (expected, error, ratio, mean) = sums[SERVED], _of_labels(sums, spread)
-    fell = (sums[LABELLED] - expected < LABELS_Z * error) & (ratio < most)
+    fell = (sums[LABELLED] - expected < c.LABELS_Z * error) & (ratio < most)
     of_labels, of_mean = np.log(ratio), np.log(mean)
-    explain, explain_all = (of_labels < share * of_mean for share in (LABELS_EXPLAIN, LABELS_EXPLAIN_ALL))
-    beyond_doubt = (ratio < LABELS_GONE) | (sums[LABELLED] - expected < LABELS_FEW_Z * error)
-    few = ((size >= LABELS_FEW_REQUESTS) & beyond_doubt) | ((size >= LABELS_SOME_REQUESTS) & explain_all)
-    found: Bools = fell & (mean < 1) & explain & ((size >= LABELS_REQUESTS) | few) & (sums[EXPECTED] > 0)
+    explain, explain_all = (of_labels < share * of_mean for share in (c.LABELS_EXPLAIN, c.LABELS_EXPLAIN_ALL))
+    beyond_doubt = (ratio < c.LABELS_GONE) | (sums[LABELLED] - expected < 2 * c.LABELS_Z * error)
+    few = ((size >= c.FEW) & beyond_doubt) | ((size >= c.ENOUGH_REQUESTS) & explain_all)
+    found: Bools = fell & (mean < 1) & explain & ((size >= c.LABELS_REQUESTS) | few) & (sums[EXPECTED] > 0)
     return found
 
 
@@ -202,18 +140,14 @@ def labels_explain(sums: Floats, unit: int, spread: Dispersion) -> bool:
     """Whether missing labels explain what a unit has fallen by, in (8, S) sums of the time of its fall.
 
     They must be missing from most of the traffic, for people who find less in one slice leave fewer there; and those
-    that are left, of all and of the unit, be worth about what they were. Where requests without a label are in no
-    measure, their loss moves no mean.
-
-    Args:
-        unit: 0 for overall, or the number of a slice from 1 on.
+    that are left be worth about what they were. `unit` is 0 for overall, or the number of a slice from 1 on.
     """
     of_all = np.stack([sums.sum(axis=1), sums[:, max(unit, 1) - 1]], axis=1)
     expected, error, ratio, mean = _of_labels(of_all, spread)
-    fewer = (of_all[LABELLED] - expected < LABELS_OPENING_Z * error) & (ratio < LABELS_OPENING_RATIO)
-    explained = fewer & (mean < 1) & (np.log(ratio) < LABELS_EXPLAIN * np.log(mean)) & (of_all[EXPECTED] > 0)
-    lacking = sums[LABELLED] < LABELS_OPENING_RATIO * sums[EXPECTED_LABELLED]
-    is_wide = bool(sums[SERVED][lacking].sum() > MOST_LOST * of_all[SERVED, 0])
+    fewer = (of_all[LABELLED] - expected < c.LABELS_Z / 2 * error) & (ratio < c.LABELS_OPENING_RATIO)
+    explained = fewer & (mean < 1) & (np.log(ratio) < c.LABELS_EXPLAIN * np.log(mean)) & (of_all[EXPECTED] > 0)
+    lacking = sums[LABELLED] < c.LABELS_OPENING_RATIO * sums[EXPECTED_LABELLED]
+    is_wide = bool(sums[SERVED][lacking].sum() > c.MOST_LOST * of_all[SERVED, 0])
     is_unit = unit == 0 or bool(explained[1])
     return bool(explained[0]) and is_unit and is_wide and not bool(_has_unseen(of_all)[0])
 
@@ -221,7 +155,7 @@ def labels_explain(sums: Floats, unit: int, spread: Dispersion) -> bool:
 def labels_still_lack(short: Floats) -> bool:
     """Whether labels are missing in (8,) sums of three hours as well, if only by what chance seldom does."""
     labelled, expected = float(short[LABELLED]), float(short[EXPECTED_LABELLED])
-    return labelled < LABELS_OPENING_RATIO * expected and labelled - expected < LABELS_STILL * expected**0.5
+    return labelled < c.LABELS_OPENING_RATIO * expected and labelled - expected < c.LABELS_STILL_Z * expected**0.5
 
 
 def _of_labels(sums: Floats, spread: Dispersion) -> tuple[Floats, Floats, Floats, Floats]:
@@ -240,29 +174,21 @@ def _has_unseen(sums: Floats) -> Bools:
 
 
 def _most_gone(sums: Floats, spread: Dispersion, most: float) -> Bools:
-    """(3 T,) whether most labels are gone, in sums of steps, of three hours and of days; see `labels_suspect`.
-
-    Beyond chance and their usual spread, which a day evens out, and clearly more than that: else a share of about as
-    much would make them suspect by turns.
-    """
+    """(3 T,) whether most labels are gone, clearly beyond chance and their usual spread."""
     ratio = sums[LABELLED] / np.maximum(sums[EXPECTED_LABELLED], 1e-9)
-    share = np.minimum(sums[EXPECTED_LABELLED] / np.maximum(sums[SERVED], 1e-9), MOST_SURE)
+    share = np.minimum(sums[EXPECTED_LABELLED] / np.maximum(sums[SERVED], 1e-9), c.NEARLY_ALL)
     count = len(ratio) // 3
-    beyond = np.minimum(SLICE_Z * spread.coverage, np.repeat([_all_of(spread), _all_of(spread), MOST_SPREAD], count))
+    of_hours = c.LABELS_RARE if spread.coverage < c.LABELS_WIDE else 1.0
+    beyond = np.minimum(c.SLICE_Z * spread.coverage, np.repeat([of_hours, of_hours, c.LABELS_RARE_OF_DAY], count))
     found: Bools = (ratio < most) & (1 - ratio > beyond) & _are_fewer(sums)
-    found &= (_surprise(sums, share) > SLICE_CHANCE) & (_surprise(sums, most * share) > CLEARLY_MORE)
+    found &= (_surprise(sums, share) > c.SLICE_LOG) & (_surprise(sums, most * share) > c.LIKELIER_LOG)
     return found
-
-
-def _all_of(spread: Dispersion) -> float:
-    """Share of the labels of a few hours that must be gone where they spread widely; more than all if that is usual."""
-    return ALL_BUT_NONE if spread.coverage < WIDE else 1.0
 
 
 def _are_fewer(sums: Floats) -> Bools:
     """Whether there are fewer labels than so many requests have that are usual: not if just more requests came."""
     found: Bools = (
-        sums[LABELLED] * sums[SERVED] < LABELS_RATIO_SETTLING * sums[EXPECTED_REQUESTS] * sums[EXPECTED_LABELLED]
+        sums[LABELLED] * sums[SERVED] < c.LABELS_RATIO_SETTLING * sums[EXPECTED_REQUESTS] * sums[EXPECTED_LABELLED]
     )
     return found
 
@@ -277,8 +203,8 @@ def _surprise(sums: Floats, share: Floats) -> Floats:
 
 def slices_short_of_labels(step: Floats, short: Floats) -> Bools:
     """(T, S) whether a slice has few labels, be it by chance, in (8, T, S) sums of a step or of three hours."""
-    found: Bools = step[LABELLED] < LABELS_RATIO_DEGRADED * step[EXPECTED_LABELLED]
-    found |= short[LABELLED] < LABELS_RATIO_DEGRADED * short[EXPECTED_LABELLED]
+    found: Bools = step[LABELLED] < c.LABELS_RATIO_DEGRADED * step[EXPECTED_LABELLED]
+    found |= short[LABELLED] < c.LABELS_RATIO_DEGRADED * short[EXPECTED_LABELLED]
     return found
 
 
@@ -286,13 +212,13 @@ def slices_unlabelled(spans: Sequence[Floats], spread: Dispersion, usual: Floats
     """(T, S) whether a slice has lost most of its labels, of which the others have not lost as many.
 
     Args:
-        spans: (8, T, S) sums of a step, of three hours, and of longer times up to a day: the longer ones for thin
-            slices, and only as long as labels are missing in the last three hours too.
+        spans: (8, T, S) sums of a step, of three hours, and of longer times up to a day for thin slices, which count
+            only as long as labels are missing in the last three hours too.
         usual: (T, S) share of the expected labels that would be nothing unusual.
     """
     step, short, *longer = spans
     found = _lost(step, usual, spread) | _lost(short, usual, spread)
-    still = short[LABELLED] < LABELS_RATIO_DEGRADED * short[EXPECTED_LABELLED]
+    still = short[LABELLED] < c.LABELS_RATIO_DEGRADED * short[EXPECTED_LABELLED]
     for sums in longer:
         found |= still & _lost(sums, usual, spread)
     return found
@@ -303,16 +229,16 @@ def labels_of_others(sums: Floats) -> Floats:
     labelled, expected = (
         sums[field].sum(axis=1, keepdims=True) - sums[field] for field in (LABELLED, EXPECTED_LABELLED)
     )
-    found: Floats = np.clip(labelled / np.maximum(expected, 1e-9), LEAST_OF_OTHERS, 1.0)
+    found: Floats = np.clip(labelled / np.maximum(expected, 1e-9), c.LEAST_OF_OTHERS, 1.0)
     return found
 
 
 def _lost(sums: Floats, usual: Floats, spread: Dispersion) -> Bools:
     """Whether most labels are missing, at any number of requests: beyond chance, and beyond their usual spread."""
     size, expected = np.maximum(sums[SERVED], 1e-9), np.maximum(sums[EXPECTED_LABELLED], 1e-9)
-    ratio, few = sums[LABELLED] / expected, np.where(size < LABELS_REQUESTS, LABELS_GONE, LABELS_RATIO_DEGRADED)
-    is_most = (ratio < few) & (1 - ratio > SLICE_Z * spread.coverage)
-    found: Bools = is_most & _explain(sums) & (_surprise(sums, usual * expected / size) > SLICE_CHANCE)
+    ratio, few = sums[LABELLED] / expected, np.where(size < c.LABELS_REQUESTS, c.LABELS_GONE, c.LABELS_RATIO_DEGRADED)
+    is_most = (ratio < few) & (1 - ratio > c.SLICE_Z * spread.coverage)
+    found: Bools = is_most & _explain(sums) & (_surprise(sums, usual * expected / size) > c.SLICE_LOG)
     return found & (_are_fewer(sums) | ~_has_unseen(sums))
 
 
@@ -323,7 +249,7 @@ def _explain(sums: Floats) -> Bools:
     """
     ratio = sums[LABELLED] / np.maximum(sums[EXPECTED_LABELLED], 1e-9)
     mean = sums[TOTAL] / np.maximum(sums[EXPECTED], 1e-9)
-    found: Bools = (mean < 1) & (ratio <= np.minimum(mean, 1.0) ** LABELS_EXPLAIN) & (sums[EXPECTED] > 0)
+    found: Bools = (mean < 1) & (ratio <= np.minimum(mean, 1.0) ** c.LABELS_EXPLAIN) & (sums[EXPECTED] > 0)
     return found | _has_unseen(sums)
 
 
@@ -332,23 +258,21 @@ def slices_left_out(
 ) -> tuple[Bools, Bools]:
     """(T, S) whether a slice is without its labels while the others have theirs; (T,) whether most are without.
 
-    Once it has lost them it is so until most are seen again, however few its requests are at night. A day that shows
-    that they do not explain its fall says that they are not lost, unless it had fallen before; one without any request
-    ends it too.
+    It stays so until most labels are seen again, its day has no request, or its day shows that labels do not explain
+    its fall, unless an alarm is open on it.
 
     Args:
-        flagged: (T, S) of `slices_unlabelled`.
+        flagged, usual: (T, S) of, and as for, `slices_unlabelled`.
         was, was_most: (S,) and whether, of the step before.
         is_open: (S,) whether an alarm is open on it.
-        usual: (T, S) share of the expected labels that would be nothing unusual.
         short, day: (8, T, S) sums of three hours and of a day.
     """
-    still = (short[LABELLED] <= SEEN_AGAIN * usual * short[EXPECTED_LABELLED]) & (day[REQUESTS] > 0)
-    may_be: Bools = is_open | _explain(day) | (day[LABELLED] >= CLEARLY_FEWER * day[EXPECTED_LABELLED])
+    still = (short[LABELLED] <= c.SLICE_SEEN_AGAIN * usual * short[EXPECTED_LABELLED]) & (day[REQUESTS] > 0)
+    may_be: Bools = is_open | _explain(day) | (day[LABELLED] >= c.SLICE_CLEARLY_FEWER * day[EXPECTED_LABELLED])
     size, found, most = short[REQUESTS], flagged & may_be, np.zeros(len(flagged), bool)
     for row in range(len(found)):
         found[row] |= was & still[row] & may_be[row]
-        least = MOST_LOST_GOES_ON if was_most else MOST_LOST_BEGINS if was.any() else MOST_LOST
+        least = c.MOST_LOST_GOES_ON if was_most else c.MOST_LOST_BEGINS if was.any() else c.MOST_LOST
         if was_most := bool((size[row] * found[row]).sum() > least * size[row].sum()):
             most[row], found[row] = True, False
         was = found[row]
@@ -358,36 +282,33 @@ def slices_left_out(
 def traffic_low(
     short: Floats, day: Floats, spread: Dispersion, shifted: Callable[[], Floats]
 ) -> tuple[Bools, Bools, Bools]:
-    """(T,) whether less than half of the expected requests came, (T,) whether so few that it may be low again.
+    """(T,) each: whether traffic is low, whether it is low enough to be low again, and to be low still in thin hours.
 
-    They must be few by an hour earlier and later as well: people go by clocks that are put forward and back, not by
-    UTC.
-
-    And (T,) whether so few came in hours with so few to expect that it is as low still, if it was: the day, by which
-    thin hours are judged, may have had many before it was.
+    It must be low by an hour earlier and later too: people go by clocks that are put forward and back, not by UTC.
 
     Args:
         short, day: (8, T) sums of three hours or of a day; the latter are for thin traffic.
         shifted: gives the (2, T) share of the expected requests of both that would be expected if clocks had been
             changed; asked for only where there are few.
     """
-    # Both at once, for twice would take twice as long.
     both = np.array([short, day])
     requests, expected = both[:, REQUESTS], both[:, EXPECTED_REQUESTS]
-    few: Bools = requests < TRAFFIC_AGAIN_RATIO * expected
-    if not some(few):  # as ever
+    few: Bools = requests < c.TRAFFIC_AGAIN_RATIO * expected
+    if not some(few):
         none = np.zeros(few.shape[1], bool)
         return none, none, none
     lacking = _lacking(requests, expected, spread)
-    is_thick, is_enough = expected[0] >= TRAFFIC_EXPECTED, expected[1] >= TRAFFIC_THIN
+    is_thick, is_enough = expected[0] >= c.ENOUGH_REQUESTS, expected[1] >= c.FEW
 
     def fell(of_both: Bools) -> Bools:
         of_hours, of_day = of_both
         found: Bools = np.where(is_thick, of_hours, of_day & is_enough)
         return found
 
-    again = few & (lacking < TRAFFIC_AGAIN_Z) & (_lacking(requests, expected * shifted(), spread) < TRAFFIC_CLOCKS_Z)
-    is_low = again & (requests < TRAFFIC_RATIO * expected) & (lacking < TRAFFIC_Z)
+    again = (
+        few & (lacking < c.TRAFFIC_AGAIN_Z) & (_lacking(requests, expected * shifted(), spread) < c.TRAFFIC_CLOCKS_Z)
+    )
+    is_low = again & (requests < c.TRAFFIC_RATIO * expected) & (lacking < c.TRAFFIC_Z)
     return fell(is_low), fell(again), few[0] & ~is_thick
 
 
@@ -399,13 +320,13 @@ def _lacking(requests: Floats, expected: Floats, spread: Dispersion) -> Floats:
 
 def slices_short(requests: Floats, expected: Floats) -> Bools:
     """(T, S) whether a slice has as good as no requests, be it by chance, in sums of a few hours."""
-    found: Bools = requests < MISSING_RATIO * expected
+    found: Bools = requests < c.MISSING_RATIO * expected
     return found
 
 
 def slices_away(requests: Floats, expected: Floats) -> Bools:
     """(T, S) whether a slice has no request where some are expected, by sums of some hours."""
-    found: Bools = (requests == 0) & (expected >= AWAY_EXPECTED)
+    found: Bools = (requests == 0) & (expected >= c.AWAY_EXPECTED)
     return found
 
 
@@ -414,26 +335,20 @@ def slices_missing(requests: Floats, expected: Floats) -> Bools:
     size, whole = requests.sum(axis=1, keepdims=True), expected.sum(axis=1, keepdims=True)
     present = size / np.maximum(whole, 1e-9)
     usual = expected * np.minimum(present, 1.0)
-    gone = requests - usual < MISSING_Z * np.sqrt(usual + (0.1 * usual) ** 2)
-    found: Bools = (usual >= MISSING_EXPECTED) & (requests < MISSING_RATIO * usual) & gone
+    gone = requests - usual < -c.SURE_Z * np.sqrt(usual + (c.MISSING_SPREAD * usual) ** 2)
+    found: Bools = (usual >= c.ENOUGH_REQUESTS) & (requests < c.MISSING_RATIO * usual) & gone
     return found
 
 
 def rows_refused(short: Floats, refused: Floats, usual: float) -> Bools:
-    """(T,) whether many more rows were refused than usual.
-
-    Args:
-        short: (8, T) sums of three hours.
-        refused: (T,) rows that were refused in them.
-        usual: refused rows for each request.
-    """
-    many: Bools = refused >= REFUSED_ROWS
-    if not some(many):  # as ever
+    """(T,) whether many more of (T,) `refused` rows came in three hours than the `usual` ones for each request."""
+    many: Bools = refused >= c.FEW
+    if not some(many):
         return many
-    many &= refused > REFUSED_SHARE * short[REQUESTS]
+    many &= refused > c.REFUSED_SHARE * short[REQUESTS]
     expected = usual * short[REQUESTS]
-    error = np.sqrt(np.maximum(expected, 1.0) + (0.5 * expected) ** 2)
-    found: Bools = many & (refused > REFUSED_RATIO * expected) & (refused - expected > REFUSED_Z * error)
+    error = np.sqrt(np.maximum(expected, 1.0) + (c.REFUSED_SPREAD * expected) ** 2)
+    found: Bools = many & (refused > c.REFUSED_RATIO * expected) & (refused - expected > -c.LABELS_Z * error)
     return found
 
 
@@ -443,16 +358,15 @@ def lists_short(spans: Sequence[Floats], shown: Sequence[Floats], in_day: Callab
     Args:
         spans: (8, T) sums of a step, of three hours, of a day; the longer ones for thin traffic, and the day only as
             long as lists are short in its last hours too.
-        shown: (T,) items in a step, and in three hours.
-        in_day: gives those in a day; asked for only where lists are short.
+        shown: (T,) items in a step, and in three hours; `in_day` gives those in a day.
         usual: items for each request.
     """
-    least = LISTS_RATIO * usual
+    least = c.LISTS_RATIO * usual
     of_step: Bools = shown[0] < least * spans[0][REQUESTS]
     of_hours: Bools = shown[1] < least * spans[1][REQUESTS]
-    if not some(of_step | of_hours):  # as ever
+    if not some(of_step | of_hours):
         return of_step
-    step, short, day = (sums[REQUESTS] >= LISTS_REQUESTS for sums in spans)
+    step, short, day = (sums[REQUESTS] >= c.ENOUGH_REQUESTS for sums in spans)
     of_day = in_day() < least * spans[2][REQUESTS]
     found: Bools = (of_step & step) | (of_hours & (short | (of_day & day)))
     return found
@@ -461,16 +375,12 @@ def lists_short(spans: Sequence[Floats], shown: Sequence[Floats], in_day: Callab
 def lists_fell(sizes: Floats, shown: Floats, sizes_before: Floats, shown_before: Floats) -> Bools:
     """(T,) whether far fewer items a request were shown than in the same step of the day before, where that is known.
 
-    Not where other slices bring the requests: each may have lists of a length of its own.
-
-    Args:
-        sizes, sizes_before: (T, S) requests of a step, and of that of the day before.
-        shown, shown_before: (T,) items in each.
+    Not where other slices bring the (T, S) requests: each may have lists of a length of its own.
     """
     size, before = sizes.sum(axis=1), sizes_before.sum(axis=1)
     share, former = sizes / np.maximum(size, 1)[:, None], sizes_before / np.maximum(before, 1)[:, None]
     chance = np.sqrt(sizes.shape[1] * (1 / np.maximum(size, 1) + 1 / np.maximum(before, 1))) / 2
-    is_alike = np.abs(share - former).sum(axis=1) / 2 <= LISTS_MIX + chance
-    fell = shown * before < LISTS_RATIO * shown_before * size
-    found: Bools = (fell & is_alike) | (before < LISTS_BEFORE)
+    is_alike = np.abs(share - former).sum(axis=1) / 2 <= c.LISTS_MIX + chance
+    fell = shown * before < c.LISTS_RATIO * shown_before * size
+    found: Bools = (fell & is_alike) | (before < c.LISTS_BEFORE)
     return found

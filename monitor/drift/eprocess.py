@@ -14,46 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from monitor.drift.frozen import frozen
-from monitor.drift.noise import Noise, units
-from monitor.drift.seasons import LEAST_VARIANCE
-from monitor.drift.series import Floats, some_of
-
-STAKES = np.array([0.5, 1.0, 2.0])
-"""Drops that are bet on, in standard deviations of a step's mean."""
-LEAST_HOURS, MOST_HOURS = 4.0, 7.0
-"""Hours that the strongest evidence takes to an alarm, so that a short blip raises none: the least where chance makes
-most of what a step moves by; the most where it makes hardly any, and every blip is seen."""
-BEYOND = 7.4
-"""How many times the threshold evidence may grow to."""
-
-
-class Threshold(NamedTuple):
-    """What the evidence of U units is held against, and what is reckoned with it; not to be written to.
-
-    Attributes:
-        each: (U,) mean number of steps to a false alarm.
-        half: (U,) with half its logarithm.
-        logarithm: (U, 1)
-        most: (U, 3) as far as evidence may grow, the same for each stake.
-        most_logarithm: (U,) of that.
-    """
-
-    each: Floats
-    half: Floats
-    logarithm: Floats
-    most: Floats
-    most_logarithm: Floats
-
-    @classmethod
-    def of(cls, each: Floats) -> Threshold:
-        """Of (U,) steps."""
-        most = each * BEYOND
-        of_stakes = np.repeat(most[:, None], len(STAKES), axis=1)
-        found = cls(each, np.sqrt(each), np.log(each)[:, None], of_stakes, np.log(most))
-        for part in found:
-            part.flags.writeable = False
-        return found
+from monitor.drift import constants as c
+from monitor.drift.noise import Noise
+from monitor.drift.series import Floats, frozen, some_of, units
+from monitor.drift.settings import Threshold
 
 
 @frozen
@@ -61,10 +25,8 @@ class SliceSums:
     """T steps by S slices, of those slices alone that have a baseline; zeros elsewhere.
 
     Attributes:
-        requests, total, squares: (T, S)
-        mean: (T, S) expected mean of a request.
-        variance: (S,), or (1, S), of a request's value.
-        of_late: (S,), or (1, S), the same, or more where it has grown since.
+        mean: (T, S) expected mean of a request; `requests`, `total` and `squares` are (T, S) too.
+        variance, recent_variance: (S,), or (1, S), of a request's value; the latter more where it has grown since.
         doubt: (T,), or (1,) of every step, what overall tolerates more than usual, relative.
     """
 
@@ -73,7 +35,7 @@ class SliceSums:
     squares: Floats
     mean: Floats
     variance: Floats
-    of_late: Floats
+    recent_variance: Floats
     doubt: Floats = field(default_factory=lambda: np.zeros(1))
 
     @cached_property
@@ -81,26 +43,34 @@ class SliceSums:
         """The same by unit."""
         n, total, mean = self.requests, self.total, self.mean
         expected = n * mean
-        every = [n, total, expected, n * self.variance, n * self.of_late, expected * mean, total * mean, self.squares]
+        every = [
+            n,
+            total,
+            expected,
+            n * self.variance,
+            n * self.recent_variance,
+            expected * mean,
+            total * mean,
+            self.squares,
+        ]
         found = units(np.array(every))
         requests, total, expected, within, chance = found[:5]
         size = np.maximum(requests, 1.0)
         level, variance = expected / size, within / size
         level[:, 1:], variance[:, 1:] = mean, self.variance
-        variance = np.maximum(variance, LEAST_VARIANCE)
+        variance = np.maximum(variance, c.LEAST_VARIANCE)
         sums = found[:3].transpose(1, 2, 0)
         return UnitSums(sums, requests, total, expected, size, level, variance, chance, found[5:])
 
 
 class UnitSums(NamedTuple):
-    """T steps by U units.
+    """T steps by U units, (T, U) each.
 
     Attributes:
-        sums: (T, U, 3) requests, observed and expected sums.
-        requests, total, expected: (T, U) each of these.
-        size: (T, U) requests, at least one.
-        level, variance: (T, U) expected mean of a request, and variance of its value.
-        chance: (T, U) sampling variance of `total`, by what the requests' variance is of late.
+        sums: (T, U, 3) `requests`, observed `total` and `expected` sums.
+        size: requests, at least one.
+        level, variance: expected mean of a request, and variance of its value.
+        chance: sampling variance of `total`, by the recent variance of the requests.
         products: (3, T, U) sums over the requests of the squared expected mean, of it times the value, of the squared
             value.
     """
@@ -127,29 +97,23 @@ def factors(sums: SliceSums, noise: Noise, threshold: Threshold, hours: float) -
 
 
 def most(threshold: Threshold, tempered: Floats, hours: float) -> Floats:
-    """(..., U, 1) logarithm of the largest factor of a step of so many hours.
-
-    Args:
-        tempered: (..., U, 1) share of chance in what a step moves by.
-    """
-    lasting = MOST_HOURS - (MOST_HOURS - LEAST_HOURS) * tempered
+    """(..., U, 1) logarithm of the largest factor of a step, of which `tempered` is the share that chance has."""
+    lasting = c.MOST_ALARM_HOURS - (c.MOST_ALARM_HOURS - c.LEAST_ALARM_HOURS) * tempered
     share = hours / lasting
-    found: Floats = threshold.logarithm * (share if hours <= LEAST_HOURS else np.minimum(share, 1.0))
+    found: Floats = threshold.logarithm * (share if hours <= c.LEAST_ALARM_HOURS else np.minimum(share, 1.0))
     return found
 
 
 def odds(size: Floats, level: Floats, variance: Floats, lowest: Floats, noise: Noise) -> tuple[Floats, Floats, Floats]:
     """((..., U, 3) lambda of each stake, (..., U, 3) kappa, (..., U, 1) exponent that tempers for common noise).
 
-    Args:
-        size, level, variance: (..., U) of a step's requests: how many, mean and variance of their values.
-        lowest: (..., U) least tolerated mean.
+    By (..., U) number of requests, mean and variance of their values, and least tolerated mean.
     """
     sampling = variance / size
     whole = sampling + noise.common * level**2
-    stake = STAKES * np.sqrt(whole)[..., None]
-    bet = np.minimum(stake / (variance[..., None] + stake**2), 0.9)
-    worst = np.minimum(bet * (lowest - 1)[..., None], -1e-3)
+    stake = c.STAKES * np.sqrt(whole)[..., None]
+    bet = np.minimum(stake / (variance[..., None] + stake**2), c.NEARLY_ALL)
+    worst = np.minimum(bet * (lowest - 1)[..., None], -c.LEAST_BET)
     kappa = (worst - np.log1p(worst)) / worst**2
     return bet, kappa, (sampling / whole)[..., None]
 
@@ -180,5 +144,5 @@ def grow(evidence: Floats, factor: Floats, threshold: Threshold) -> Floats:
 
 def score(evidence: Floats) -> Floats:
     """(U,) mean over the stakes: an e-detector again."""
-    found: Floats = np.add.reduce(evidence, axis=-1) / len(STAKES)
+    found: Floats = np.add.reduce(evidence, axis=-1) / len(c.STAKES)
     return found

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.drift.evidence import LEAST_HOURS, MOST_HOURS, SliceSums, Threshold, factors, grow, score
+from monitor.drift.constants import LEAST_ALARM_HOURS, MOST_ALARM_HOURS
+from monitor.drift.eprocess import SliceSums, factors, grow, score
 from monitor.drift.noise import Noise
 from monitor.drift.series import Floats
+from monitor.drift.settings import Threshold
 
 CALM = np.full(2, 0.004**2)
 NOISE = Noise(CALM, 3 * CALM, np.zeros(2), np.full(2, 0.01), CALM, np.full(2, 0.9), CALM, CALM)
@@ -73,7 +75,9 @@ def test_a_step_without_requests_adds_nothing() -> None:
     assert (factors(nothing, NOISE, THRESHOLD, 1.0) == 0).all()
 
 
-@pytest.mark.parametrize(("requests", "common", "hours"), [(1e12, 0.004**2, MOST_HOURS), (1e6, 0.0, LEAST_HOURS)])
+@pytest.mark.parametrize(
+    ("requests", "common", "hours"), [(1e12, 0.004**2, MOST_ALARM_HOURS), (1e6, 0.0, LEAST_ALARM_HOURS)]
+)
 def test_one_step_alone_never_raises_an_alarm_the_less_so_the_less_is_chance(
     requests: float, common: float, hours: float
 ) -> None:

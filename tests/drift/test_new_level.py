@@ -26,11 +26,11 @@ def test_after_two_days_there_are_verdicts_on_the_new_level() -> None:
     found = verdicts(LOWER.draw(), ANEW)
     assert kinds(on(found, 33.5, 36)) == {"not_enough_data"}
     known = f"of 2, so until {utc(START + 36 * DAY)} at least"
-    said = "whole UTC days since the level began anew, labels included"
+    said = "whole UTC days since the new level began, labels included"
     assert on(found, 33.5, 35)[0].lacks == f"{said}: less than one {known}"
     assert on(found, 35.3)[0].lacks == f"{said}: 1 {known}"
     assert kinds(on(found, 36)) == {"healthy"}
-    assert on(found, 36.5)[0].lacks == "a whole reference since the level began anew: 2 of 28 days"
+    assert on(found, 36.5)[0].lacks == "a whole reference since the new level began: 2 of 28 days"
 
 
 @pytest.mark.parametrize("hour", [0, 1, 12, 23])
@@ -154,7 +154,7 @@ def test_a_day_without_most_of_its_hours_is_no_day_of_the_new_level() -> None:
     assert kinds(on(found, 31.2, 33.3)) == {"labels_suspect", "labels_collapsed"}
     assert kinds(on(found, 33.6, 36)) == {"not_enough_data"}
     assert on(found, 34.5)[0].lacks == (
-        "whole UTC days since the level began anew, labels included: less than one of 2, "
+        "whole UTC days since the new level began, labels included: less than one of 2, "
         f"so until {utc(START + 36 * DAY)} at least; 3 brought too few requests or labels to count"
     )
     assert kinds(on(found, 36)) == {"healthy"}

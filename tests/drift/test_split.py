@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from monitor.drift.diagnosis import split
+from monitor.drift.verdicts import split
 
 NAMES = ("a", "b", "c", "d")
 WEIGHTS = arrays.arrays(np.float64, 4, elements=st.floats(0.01, 1))

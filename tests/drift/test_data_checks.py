@@ -1,20 +1,17 @@
-"""The one look that says that all gates are well: where it does, none of them finds anything."""
+"""The quick look that says that the data are well: where it does, no check finds anything."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from monitor.drift.gates import (
+from monitor.drift import constants as c
+from monitor.drift.data_checks import (
     EXPECTED_LABELLED,
     EXPECTED_REQUESTS,
     FIELDS,
     LABELLED,
-    LABELS_RATIO,
-    LISTS_RATIO,
-    REFUSED_ROWS,
     REQUESTS,
     TOTAL,
-    TRAFFIC_AGAIN_RATIO,
     Dispersion,
     are_well,
     labels_suspect,
@@ -32,16 +29,16 @@ SHARES = [0.3, 0.99, 1.0, 1.01, 1.2, 2.0]
 
 
 def drawn(rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
-    """Sums of a step, of three hours and of a day, items and refused rows, around where a gate may find something."""
+    """Sums of a step, of three hours and of a day, items and refused rows, around where a check may find something."""
     sums = rng.uniform(0, 2000, (3, FIELDS, 1))
     labels, requests, items = rng.choice(SHARES, (3, 3, 1), p=[0.04, 0.04, 0.04, 0.28, 0.3, 0.3])
-    sums[:, LABELLED] = labels * LABELS_RATIO * sums[:, EXPECTED_LABELLED]
-    sums[:, REQUESTS] = requests * TRAFFIC_AGAIN_RATIO * sums[:, EXPECTED_REQUESTS]
+    sums[:, LABELLED] = labels * c.LABELS_RATIO * sums[:, EXPECTED_LABELLED]
+    sums[:, REQUESTS] = requests * c.TRAFFIC_AGAIN_RATIO * sums[:, EXPECTED_REQUESTS]
     sums[:, TOTAL] *= rng.random((3, 1)) > 0.02
-    return sums, items * LISTS_RATIO * USUAL * sums[:, REQUESTS], rng.uniform(0, REFUSED_ROWS + 2, 1).round()
+    return sums, items * c.LISTS_RATIO * USUAL * sums[:, REQUESTS], rng.uniform(0, c.FEW + 2, 1).round()
 
 
-def test_no_gate_finds_anything_where_all_are_well() -> None:
+def test_no_check_finds_anything_where_all_are_well() -> None:
     rng, seen = np.random.default_rng(5), set[tuple[bool, bool]]()
     for _ in range(3000):
         sums, shown, refused = drawn(rng)
