@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 from urllib.parse import quote
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from monitor import __version__
 from monitor.clock import Clock
@@ -25,7 +23,7 @@ from monitor.messages.words import command, counted, lasting, over_the_last
 from monitor.page.figures import DrawingBudget, figures, overview_spark
 from monitor.page.judged import judged_figure
 from monitor.page.state import MonitorState, coverage_of, main_history, overall_point, states_of
-from monitor.page.words import ago, change, number, percent, utc
+from monitor.page.words import TEMPLATES, ago, change, number, percent, utc
 from monitor.service.snapshot import Board, MonitorSnapshot, Series, StoredIncident, bad_for
 from monitor.types import OVERALL, format_duration
 
@@ -54,17 +52,6 @@ class PageSource(Protocol):
 
     def next_run_at(self, name: str) -> float | None:
         """When a monitor runs next, in real seconds."""
-
-
-_TEMPLATES = Environment(
-    loader=PackageLoader("monitor.page"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_TEMPLATES.filters.update(ago=ago, utc=utc, duration=format_duration, number=number, percent=percent, lasting=lasting)
-_TEMPLATES.filters.update(counted=counted)
 
 
 def render(served: PageSource) -> str:
@@ -104,7 +91,7 @@ def _plots(snapshot: MonitorSnapshot) -> int:
 
 
 def _page(served: PageSource, now: float, **parts: Any) -> str:
-    template = _TEMPLATES.get_template("index.html")
+    template = TEMPLATES.get_template("index.html")
     told = {
         "notice": served.notice,
         "health": served.health(),
@@ -151,6 +138,7 @@ def _article(
         "unmatched": snapshot.unmatched,
         "future": snapshot.future_rows,
         "full": list(map(str, snapshot.full)),
+        "unjudged": _unjudged(snapshot),
         "incident": None if snapshot.incident is None else _open(snapshot, snapshot.incident, served.called),
         "data_incident": _open(snapshot, snapshot.data_incident, served.called) if snapshot.data_incident else None,
         "verdict": _verdict(snapshot, served.called),
@@ -165,18 +153,13 @@ def _article(
     }
 
 
-def _sentences(findings: Sequence[Finding], until: int) -> Iterator[str]:
-    for finding, told in zip(findings, each_sentence(findings, until=until), strict=True):
-        yield told
-        yield from told_beside(finding)
-
-
 def _open(snapshot: MonitorSnapshot, stored: StoredIncident, called: str) -> dict[str, Any]:
-    """The open incident, in the words of its notifications."""
+    """The open incident: five lines, and everything else that its notifications say."""
     incident, about = stored.incident, About(snapshot.monitor.name)
     told = notification("firing", about, incident, stored.findings, 0)
     fell = [f for f in told.findings if f.slices and f.verdict in ("", DEGRADED)]
     until = max((r.evaluation.end for r in snapshot.readings), default=0)
+    sentences = zip(told.findings, each_sentence(told.findings, until=until), strict=True)
     return {
         "id": incident.id,
         "title": told.title.removeprefix(f"{about.name}: "),
@@ -184,9 +167,10 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, called: str) -> dic
         "began": beginning(incident, told.findings),
         "opened_at": incident.opened_at,
         "lasts": bad_for(stored, snapshot.judged_until),
-        "sentences": list(_sentences(told.findings, until)),
+        "where": list(dict.fromkeys(f.where or "all traffic" for f in told.findings)),
         "falls": next(([_fall(f, s) for s in f.slices] for f in fell), []),
         "fell_when_fired": any(f.verdict for f in fell),
+        "sentences": [text for f, sentence in sentences for text in (sentence, *told_beside(f))],
         "refused": _refused(snapshot, incident),
         "advice": advice(told.findings),
         "outlook": may_be_well(told.findings),
@@ -235,6 +219,15 @@ def _about(finding: Finding) -> str:
         return topic(finding)
     by = f"verdict {NAMES[finding.verdict]}" if finding.verdict else f"rule {finding.rule}"
     return f"{finding.judged}{' of ' if finding.where else ''}{finding.where}, {by}"
+
+
+def _unjudged(snapshot: MonitorSnapshot) -> list[tuple[str, str, list[str]]]:
+    """(rule, why, slices) of the rules that cannot be judged on slices now, such as under `min_requests`."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for reading in snapshot.readings:
+        if reading.evaluation.unknown and reading.key != OVERALL:
+            found.setdefault((reading.rule.name, reading.evaluation.unknown), []).append("=".join(reading.key))
+    return [(rule, why, slices) for (rule, why), slices in found.items()]
 
 
 def _verdict(snapshot: MonitorSnapshot, called: str) -> dict[str, str] | None:

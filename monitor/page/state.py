@@ -79,7 +79,7 @@ def _incident(snapshot: MonitorSnapshot) -> Iterator[MonitorState]:
         yield MonitorState(about.severity, f"{said[:1].upper()}{said[1:]}, since {utc(about.began_at)}")
     if snapshot.incident is not None:
         incident = snapshot.incident.incident
-        yield MonitorState(incident.severity, f"Firing, bad since {utc(incident.began_at)}")
+        yield MonitorState(incident.severity, f"Firing since {utc(incident.began_at)}")
 
 
 def _freshness(snapshot: MonitorSnapshot, now: float, speed: float) -> Iterator[MonitorState]:
@@ -119,7 +119,8 @@ def _suspicion(snapshot: MonitorSnapshot) -> Iterator[MonitorState]:
     since = [r.condition.since for r in snapshot.readings if r.condition.state == "pending" and r.condition.since]
     if since:
         yield MonitorState(
-            "pending", f"Pending since {utc(min(since))}: fallen, but not yet for as long as the rule says"
+            "pending",
+            f"Pending since {utc(min(since))}: below the threshold, but not yet for as long as the rule requires",
         )
 
 

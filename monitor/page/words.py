@@ -1,11 +1,14 @@
-"""Times and numbers as the page writes them."""
+"""Times and numbers as the page writes them, and its templates."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from monitor.conditions.incident import Incident
-from monitor.messages.words import lasting
+from monitor.messages.words import counted, lasting
+from monitor.types import format_duration
 
 
 def ago(seconds: float | None) -> str:
@@ -16,13 +19,8 @@ def ago(seconds: float | None) -> str:
     """
     if seconds is None:
         return "never"
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if abs(seconds) >= 2 * size:
-            return _when(f"{abs(seconds) / size:.0f} {unit}", seconds)
-    return _when(f"{abs(seconds):.0f} s", seconds)
-
-
-def _when(amount: str, seconds: float) -> str:
+    size, unit = next(((s, u) for s, u in ((86400, "d"), (3600, "h"), (60, "min")) if abs(seconds) >= 2 * s), (1, "s"))
+    amount = f"{abs(seconds) / size:.0f} {unit}"
     return f"{amount} ago" if seconds >= 0 else f"in {amount}"
 
 
@@ -33,15 +31,15 @@ def utc(instant: float | None, seconds: bool = False) -> str:
 
 
 def caption(incident: Incident) -> str:
-    """Which incident it is, by since when it was bad, and how long it lasted if it is over.
+    """Which incident it is: since when, and how long it lasted if it is over.
 
     >>> caption(Incident("search", 0, 7200)), caption(Incident("search", 0, 7200, state="resolved", closed_at=86_400))
-    ('incident, bad since 1 Jan 00:00', 'incident of 1 Jan 00:00, lasted 1 d')
+    ('incident since 1 Jan 00:00', 'incident of 1 Jan 00:00, lasted 1 d')
     """
     began = datetime.fromtimestamp(incident.began_at, UTC)
     when = f"{began.day} {began:%b %H:%M}"
     if incident.closed_at is None:
-        return f"incident, bad since {when}"
+        return f"incident since {when}"
     return f"incident of {when}, lasted {lasting(incident.closed_at - incident.began_at)}"
 
 
@@ -78,3 +76,16 @@ def signed(value: float, decimals: int) -> str:
     """
     text = f"{abs(value):.{decimals}f}"
     return text if not float(text) else f"{'−' if value < 0 else '+'}{text}"
+
+
+TEMPLATES = Environment(
+    loader=PackageLoader("monitor.page"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters.update(
+    ago=ago, utc=utc, duration=format_duration, number=number, percent=percent, change=change, signed=signed
+)
+TEMPLATES.filters.update(lasting=lasting, counted=counted, px="{:.1f}".format, axis="{:.6g}".format)
