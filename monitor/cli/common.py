@@ -196,7 +196,7 @@ def interruptible(app: App) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-class Instant(click.ParamType[int]):
+class InstantParam(click.ParamType[int]):
     """A moment: `2022-02-24`, `2022-02-24 05:00 UTC`, any zone or none (UTC then); gives seconds since 1970.
 
     Seconds since 1970, as JSON of rankmon has them, are one too, from 1973 to 2286.
@@ -216,7 +216,7 @@ class Instant(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
-class Span(click.ParamType[int]):
+class DurationParam(click.ParamType[int]):
     """A duration such as 24h; gives seconds."""
 
     name = "duration"

@@ -217,7 +217,7 @@ class Visits:
 
 
 @dataclass(frozen=True)
-class Events:
+class ShopEvents:
     """What the visitors of one hour did; all arrays are (m,). `place` is 0-based, and past SHOWN in dirt."""
 
     visit: Ints
@@ -233,7 +233,7 @@ class Hour:
 
     visits: Visits
     order: Ints
-    events: Events
+    events: ShopEvents
     logged: Mask
 
 
@@ -259,7 +259,7 @@ class Shop:
     ) -> int:
         """Write the requests served in [since, until) with all their events, day by day.
 
-        Events at or after `events_until` are left out, for `advance` to write later. Every day is one
+        ShopEvents at or after `events_until` are left out, for `advance` to write later. Every day is one
         transaction, and `progress` is told its end. Raises ValueError for naive times. Returns how many
         requests there are in the interval, whether or not they had been written before.
         """
@@ -360,7 +360,7 @@ def _clicks(rng: np.random.Generator, latent: Floats) -> Mask:
     return rng.random(latent.shape) < EXAMINATION * attraction
 
 
-def _events(rng: np.random.Generator, visits: Visits, clicked: Mask) -> Events:
+def _events(rng: np.random.Generator, visits: Visits, clicked: Mask) -> ShopEvents:
     visit, place = np.nonzero(clicked)
     click_delay = np.minimum(2 + rng.exponential(CLICK_MEAN_S, len(visit)), CLICK_MAX_S)
     bought = rng.random(len(visit)) < PURCHASE_RATE
@@ -368,7 +368,7 @@ def _events(rng: np.random.Generator, visits: Visits, clicked: Mask) -> Events:
     purchase_delay = np.minimum(click_delay + to_purchase, EVENT_MAX_S)
     delay = np.concatenate([click_delay, purchase_delay[bought]]).astype(np.int64)
     visit = np.concatenate([visit, visit[bought]])
-    return Events(
+    return ShopEvents(
         visit=visit,
         place=np.concatenate([place, place[bought]]),
         kind=np.repeat([0, 1], [len(bought), int(bought.sum())]),
@@ -377,7 +377,7 @@ def _events(rng: np.random.Generator, visits: Visits, clicked: Mask) -> Events:
     )
 
 
-def _soil(rng: np.random.Generator, events: Events) -> Events:
+def _soil(rng: np.random.Generator, events: ShopEvents) -> ShopEvents:
     """The events as the shop's log has them: a few go astray, as in every real log.
 
     Half of those name a search that was never logged, half an item that the search did not show.
@@ -387,7 +387,7 @@ def _soil(rng: np.random.Generator, events: Events) -> Events:
     unshown = ~unlogged & (chance < DIRT_RATE)
     elsewhere = rng.integers(SHOWN, CANDIDATES, len(chance))
     place = np.where(unshown, elsewhere, events.place)
-    return Events(events.visit, place, events.kind, events.occurred, unlogged)
+    return ShopEvents(events.visit, place, events.kind, events.occurred, unlogged)
 
 
 def _ranking_rows(catalogue: Catalogue, traffic: Hour, wanted: Selection) -> Iterator[Row]:

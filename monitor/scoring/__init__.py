@@ -12,10 +12,8 @@ also NULL, null or \\N, in text files; null or a missing key elsewhere. A NULL g
 without any grade is no sample.
 """
 
-from monitor.scoring.files import on_disk
-from monitor.scoring.lists import Lists, read
-from monitor.scoring.names import ALIASES, Names
-from monitor.scoring.report import Report, Result, evaluate, refuse_above
-from monitor.scoring.rows import Ties
+from monitor.scoring.lists import read
+from monitor.scoring.report import ScoreReport, evaluate, refuse_above
+from monitor.scoring.sheets import ALIASES, Names, on_disk
 
-__all__ = ["ALIASES", "Lists", "Names", "Report", "Result", "Ties", "evaluate", "on_disk", "read", "refuse_above"]
+__all__ = ["ALIASES", "Names", "ScoreReport", "evaluate", "on_disk", "read", "refuse_above"]

@@ -17,7 +17,7 @@ from monitor.series.partials import EMPTY, REQUESTS, read_as, sums
 
 
 @dataclass(frozen=True)
-class Result:
+class MeasureScore:
     """One measure of a file.
 
     Attributes:
@@ -37,7 +37,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Report:
+class ScoreReport:
     """All measures of a file.
 
     Attributes:
@@ -50,20 +50,16 @@ class Report:
     requests: list[str]
     unlabelled: int
     unranked: int
-    results: list[Result]
+    results: list[MeasureScore]
 
 
-def evaluate(lists: Lists, measures: Sequence[Measure]) -> Report:
-    """Every measure of the lists.
-
-    Raises:
-        InputError: a measure needs judgments that are not there, or does not allow a grade that is.
-    """
+def evaluate(lists: Lists, measures: Sequence[Measure]) -> ScoreReport:
+    """Every measure of the lists."""
     rankings = _rankings(lists, {m.k for m in measures if m.needs_list_length})
     sampled = np.flatnonzero(lists.sampled)
     results = [_result(lists, rankings, m) for m in measures]
     ids, unlabelled = [lists.ids[i] for i in sampled], len(lists.ids) - len(sampled)
-    return Report(lists.path, ids, unlabelled, lists.unranked, results)
+    return ScoreReport(lists.path, ids, unlabelled, lists.unranked, results)
 
 
 def _rankings(lists: Lists, depths: set[int | None]) -> GradedRankings:
@@ -74,13 +70,13 @@ def _rankings(lists: Lists, depths: set[int | None]) -> GradedRankings:
     return GradedRankings(size, request, rank, grade, lists.sampled, shown, lists.judged)
 
 
-def _result(lists: Lists, rankings: GradedRankings, measure: Measure) -> Result:
+def _result(lists: Lists, rankings: GradedRankings, measure: Measure) -> MeasureScore:
     scores = _scores(lists, rankings, measure)
     partials = sums(scores, lists.sampled, np.zeros(rankings.size, np.int64), 1)[0]
     value = float(read_as(measure, partials))
     is_empty = scores.empty[lists.sampled]
     instead = {"skip": np.nan, "zero": 0.0, "one": 1.0}[measure.empty]
-    return Result(
+    return MeasureScore(
         measure,
         None if np.isnan(value) else value,
         int(partials[REQUESTS]),

@@ -1,25 +1,126 @@
-"""A file as columns, and the errors that name a place in it."""
+"""A file as columns of text and numbers, and the errors that name a place in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import gzip
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from tempfile import TemporaryDirectory
+from typing import IO, Any, NoReturn, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
 
 from monitor.errors import InputError
 from monitor.measures.kernels import Bools
-from monitor.scoring.names import ALIASES, Names
+
+ALIASES: dict[str, tuple[str, ...]] = {
+    "request": ("request", "request_id"),
+    "query": ("query", "query_id", "qid", "topic"),
+    "item": ("item", "item_id", "docno", "docid", "doc_id"),
+    "position": ("position", "rank"),
+    "score": ("score",),
+    "grade": ("grade", "relevance", "rel", "label"),
+}
+"""What a column is called where no option names it: the first of these that is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The columns' names as far as they are given; for the others `ALIASES` are tried. `base`: the first position."""
+
+    request: str | None = None
+    query: str | None = None
+    item: str | None = None
+    position: str | None = None
+    score: str | None = None
+    grade: str | None = None
+    base: int = 1
+
+    def of(self, role: str) -> str | None:
+        """The name given for a key of `ALIASES`."""
+        return cast("str | None", getattr(self, role))
+
+
+BOM = b"\xef\xbb\xbf"
+
+
+STANDARD_INPUT = "-"
+
+
+@contextmanager
+def on_disk(path: Path) -> Iterator[Path]:
+    """The path; of `-` that of a copy of standard input, with the ending of what it holds, while the context lasts."""
+    if str(path) != STANDARD_INPUT:
+        yield path
+        return
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / "input"
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        copy = copy.rename(copy.with_suffix(_suffix(copy)))
+        try:
+            yield copy
+        except InputError as error:
+            raise InputError(str(error).replace(str(copy), "standard input")) from None
+
+
+def _suffix(path: Path) -> str:
+    """The ending that a file of this content has; empty for a TREC run."""
+    with path.open("rb") as file:
+        zipped = ".gz" * (file.read(2) == b"\x1f\x8b")
+    with cast(IO[bytes], gzip.open(path)) if zipped else path.open("rb") as file:
+        first = file.readline(1 << 20).removeprefix(BOM).strip()
+    names = {name.encode() for some in ALIASES.values() for name in some}
+    if first.startswith((b"PAR1", b"{")):
+        return ".parquet" if first.startswith(b"PAR1") else ".jsonl" + zipped
+    if len(first.split()) >= 6 and not names & set(first.replace(b",", b" ").split()):
+        return zipped
+    return next((kind for kind, by in ((".tsv", b"\t"), (".csv", b",")) if by in first), "") + zipped
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """The file, unzipped if it ends in .gz."""
+    return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(number from 1, line without a byte order mark) of each line."""
+    with open_bytes(path) as file:
+        for number, line in enumerate(file, 1):
+            yield number, line.removeprefix(BOM)
+
+
+def ending(path: Path) -> str:
+    """What the name ends in, .gz aside: `.csv` of `A.CSV.gz`."""
+    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+
+
+def undecodable(path: Path) -> int:
+    """Number of the first line that is not UTF-8."""
+    for number, line in numbered_lines(path):
+        try:
+            line.decode()
+        except UnicodeDecodeError:
+            return number
+    return 1
+
+
+def unreadable(path: Path, why: object) -> InputError:
+    """The error about a file whose content cannot be had at all."""
+    return InputError(f"{path}: cannot be read: {why}; check the file and its name")
+
 
 Series: TypeAlias = "pd.Series[Any]"
 
 
 @dataclass(frozen=True)
-class Column:
+class FileColumn:
     """(n,) values as the file has them, and which of them are NULL."""
 
     values: Series
@@ -36,7 +137,7 @@ class Sheet:
     path: Path
     names: list[str]
     size: int
-    columns: dict[str, Column]
+    columns: dict[str, FileColumn]
     lines: Callable[[], Iterable[tuple[int, object]]] | None
     is_trec: bool = False
 
@@ -48,11 +149,7 @@ class Sheet:
         return f"{self.path}:{number}"
 
     def find(self, role: str, names: Names, anyhow: bool = False) -> str | None:
-        """The column of a key of `ALIASES`; None where there is none.
-
-        Raises:
-            InputError: a name is given and not there; but `anyhow` tries the aliases then.
-        """
+        """The column of a key of `ALIASES`; None where there is none."""
         given = names.of(role)
         if given is not None and given not in self.columns and not anyhow:
             self.refuse(f"no column {given!r} (--{role})")

@@ -150,7 +150,7 @@ def test_comments_and_columns_that_trec_eval_ignores_change_nothing(here: Path) 
 
 
 def test_a_clean_trec_file_is_not_read_line_by_line(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monitor.scoring.trec.trec_lines", None)
+    monkeypatch.setattr("monitor.scoring.readers.trec_lines", None)
     assert values("web.run", "--qrels", "web.qrels") == {"ndcg(ideal=global)@10": pytest.approx(0.5181878419611321)}
 
 
@@ -289,7 +289,7 @@ def test_odd_but_sound_text_is_read_as_it_is(here: Path) -> None:
 
 
 def test_columns_that_appear_late_in_json_are_null_before(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monitor.scoring.jsonlines.JSON_ROWS", 2)
+    monkeypatch.setattr("monitor.scoring.readers.JSON_ROWS", 2)
     rows = [{"request": "a", "rank": i} for i in (1, 2, 3)] + [{"request": "a", "rank": 4, "grade": 1}]
     lines = list(map(json.dumps, rows))
     Path("a.jsonl").write_text("\n".join(lines))
@@ -712,7 +712,7 @@ def test_a_file_that_may_not_be_read_says_so(here: Path, monkeypatch: pytest.Mon
     def denied(_: Path) -> None:
         raise PermissionError(13, "Permission denied")  # root, who runs the tests in CI, may read everything
 
-    monkeypatch.setattr("monitor.scoring.delimited.open_bytes", denied)
+    monkeypatch.setattr("monitor.scoring.readers.open_bytes", denied)
     assert refusal("a.csv") == "a.csv: cannot be read: Permission denied; check the file and its name"
 
 

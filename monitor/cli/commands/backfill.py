@@ -16,7 +16,7 @@ import click
 
 from monitor.cli import exit_code
 from monitor.cli.common import (
-    Instant,
+    InstantParam,
     command,
     config_option,
     interruptible,
@@ -55,8 +55,8 @@ MOST_AT_ONCE = 5_000_000
 @command
 @config_option
 @monitors_option
-@click.option("--from", "since", type=Instant(), required=True, help="Start, e.g. 2022-01-31.")
-@click.option("--to", "until", type=Instant(), help="End (default: now).")
+@click.option("--from", "since", type=InstantParam(), required=True, help="Start, e.g. 2022-01-31.")
+@click.option("--to", "until", type=InstantParam(), help="End (default: now).")
 @click.option(
     "--again", is_flag=True, help="Read final buckets again; those with fewer rows in the source now are kept."
 )

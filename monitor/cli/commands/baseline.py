@@ -12,7 +12,7 @@ import click
 
 from monitor.cli.commands.power import series_name
 from monitor.cli.common import (
-    Instant,
+    InstantParam,
     by_option,
     config_option,
     group,
@@ -53,7 +53,7 @@ def show(config_path: Path, monitor: str) -> BaselineReport:
 @baseline.command()
 @config_option
 @click.argument("monitor")
-@click.option("--from", "since", type=Instant(), help="Start of the new baseline (default: this hour).")
+@click.option("--from", "since", type=InstantParam(), help="Start of the new baseline (default: this hour).")
 @click.option("--version", help="Start where this model version began to serve most requests.")
 @click.option("--note", default="", help="Why.")
 @by_option()
@@ -76,7 +76,7 @@ def begin(config_path: Path, monitor: str, since: int | None, version: str | Non
 @baseline.command()
 @config_option
 @click.argument("monitor")
-@click.option("--at", type=Instant(), required=True, help="Start of the baseline to undo, as `show` lists it.")
+@click.option("--at", type=InstantParam(), required=True, help="Start of the baseline to undo, as `show` lists it.")
 def forget(config_path: Path, monitor: str, at: int) -> None:
     """Undo a `baseline begin`: everything is judged as if it had never been said.
 

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import Span, by_option, config_option, format_option, group, load_config, pick_monitors, stored
+from monitor.cli.common import (
+    DurationParam,
+    by_option,
+    config_option,
+    format_option,
+    group,
+    load_config,
+    pick_monitors,
+    stored,
+)
 from monitor.conditions.finding_words import sentence
 from monitor.conditions.incident import Matter, matter_of
 from monitor.conditions.rules import COVERAGE
@@ -117,7 +126,7 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
 @incidents.command()
 @config_option
 @click.argument("monitor")
-@click.option("--for", "length", type=Span(), required=True, help="How long, e.g. 2h.")
+@click.option("--for", "length", type=DurationParam(), required=True, help="How long, e.g. 2h.")
 @click.option("--note", default="", help="Why.")
 @by_option()
 def silence(config_path: Path, monitor: str, length: int, note: str, by: str) -> None:

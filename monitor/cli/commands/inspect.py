@@ -14,7 +14,7 @@ import click
 
 from monitor.causes.traced import Inspection
 from monitor.causes.working import Derivation, work_out
-from monitor.cli.common import Instant, command, config_option, format_option, load_config, pick_monitors
+from monitor.cli.common import InstantParam, command, config_option, format_option, load_config, pick_monitors
 from monitor.cli.common import stored as open_store
 from monitor.cli.inspect_page import Page, Stored, document, show
 from monitor.errors import InputError, SourceError, StoreError
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 @click.option("-m", "--monitor", "name", help="Monitor of the request; required if several match.")
 @click.option("--measure", "measures", multiple=True, help="Only this measure (default: all).")
 @click.option(
-    "--at", type=Instant(), help="When it was served (any time in its bucket); speeds up the search without an index."
+    "--at",
+    type=InstantParam(),
+    help="When it was served (any time in its bucket): finds it sooner.",
 )
 @click.option("--show-query", is_flag=True, help="Print the query text, which may be personal data.")
 @format_option("table", "json")

@@ -15,7 +15,7 @@ import click
 
 from monitor.cli import exit_code
 from monitor.cli.common import (
-    Instant,
+    InstantParam,
     command,
     config_option,
     format_option,
@@ -47,8 +47,8 @@ MOST_SERIES = 3
 @command
 @config_option
 @monitors_option
-@click.option("--from", "since", type=Instant(), help="Start (default: the first stored bucket).")
-@click.option("--to", "until", type=Instant(), help="End (default: the newest final bucket).")
+@click.option("--from", "since", type=InstantParam(), help="Start (default: the first stored bucket).")
+@click.option("--to", "until", type=InstantParam(), help="End (default: the newest final bucket).")
 @click.option(
     "--store-of",
     "store_path",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import Instant, command, config_option, load_config
+from monitor.cli.common import InstantParam, command, config_option, load_config
 from monitor.errors import StoreError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ ALIVE_EVERY = 10.0
 
 @command
 @config_option
-@click.option("--replay-from", type=Instant(), help="Start the clock at this time instead of now.")
+@click.option("--replay-from", type=InstantParam(), help="Start the clock at this time instead of now.")
 @click.option("--speed", type=click.FloatRange(min=0.001), default=1.0, show_default=True, help="With --replay-from.")
 def run(config_path: Path, replay_from: int | None, speed: float) -> None:
     signals = _noted()

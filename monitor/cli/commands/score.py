@@ -44,7 +44,7 @@ from monitor.messages.words import counted, plain
 if TYPE_CHECKING:  # pandas and rich take a second to import, which no other command should wait for
     from rich.table import Table
 
-    from monitor.scoring import Report
+    from monitor.scoring import ScoreReport
 
 FILE = click.Path(path_type=Path)
 
@@ -137,7 +137,7 @@ def _refuse_contradictions(qrels: Path | None, complete: bool, columns: dict[str
         raise click.UsageError("--position and --score both order the items; leave one of them out")
 
 
-def _lines(report: Report) -> Iterator[tuple[str, str, float | None, bool]]:
+def _lines(report: ScoreReport) -> Iterator[tuple[str, str, float | None, bool]]:
     """(request, measure, value, is empty), request by request; the value is None where it is left out of the mean."""
     columns = [(str(r.measure), r.values.tolist(), r.is_empty.tolist()) for r in report.results]
     for i, request in enumerate(report.requests):
@@ -145,7 +145,7 @@ def _lines(report: Report) -> Iterator[tuple[str, str, float | None, bool]]:
             yield request, measure, None if math.isnan(values[i]) else values[i], is_empty[i]
 
 
-def _json(report: Report, per_request: bool) -> str:
+def _json(report: ScoreReport, per_request: bool) -> str:
     document: dict[str, Any] = {
         "rankings": str(report.path),
         "requests": len(report.requests),
@@ -162,7 +162,7 @@ def _json(report: Report, per_request: bool) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _csv(report: Report, per_request: bool) -> str:
+def _csv(report: ScoreReport, per_request: bool) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if per_request:
@@ -174,7 +174,7 @@ def _csv(report: Report, per_request: bool) -> str:
     return text.getvalue()
 
 
-def _print_tables(report: Report, per_request: bool) -> None:
+def _print_tables(report: ScoreReport, per_request: bool) -> None:
     from rich.console import Console
     from rich.measure import Measurement
 
@@ -189,19 +189,19 @@ def _print_tables(report: Report, per_request: bool) -> None:
         console.print(_unranked(report), soft_wrap=True)
 
 
-def _unranked(report: Report) -> str:
+def _unranked(report: ScoreReport) -> str:
     what = counted(report.unranked, "judged query")
     return f"{what} without a ranking, left out; --complete counts them as 0 (trec_eval -c)"
 
 
-def _table(report: Report) -> Table:
+def _table(report: ScoreReport) -> Table:
     table = _new_table("measure", value="right", requests="right", empty="right")
     for r in report.results:
         table.add_row(str(r.measure), _digits(r.value), str(r.requests), str(r.empty))
     return table
 
 
-def _request_table(report: Report) -> Table:
+def _request_table(report: ScoreReport) -> Table:
     table = _new_table("request", measure="left", value="right", empty="left")
     for request, measure, value, empty in _lines(report):
         table.add_row(plain(request, one_line=True), measure, _digits(value), "empty" if empty else "")

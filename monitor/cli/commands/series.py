@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli.common import (
-    Instant,
-    Span,
+    DurationParam,
+    InstantParam,
     command,
     config_option,
     format_option,
@@ -52,16 +52,16 @@ _BASIS = {"long_run": "{} days of it", "history": "{} windows before", "sampling
 @monitors_option
 @click.option("--measure", "measures", multiple=True, help="Only this measure (default: all).")
 @click.option(
-    "--window", "windows", multiple=True, type=Span(), help="Window length, e.g. 24h (default: the monitor's)."
+    "--window", "windows", multiple=True, type=DurationParam(), help="Window length, e.g. 24h (default: the monitor's)."
 )
 @click.option(
     "--from",
     "since",
-    type=Instant(),
+    type=InstantParam(),
     help="Ends after this moment; without it a table has the last 7 days, other formats all.",
 )
-@click.option("--to", "until", type=Instant(), help="Latest window end.")
-@click.option("--step", type=Span(), help="Time between ends; the window's length, a day at most, without it.")
+@click.option("--to", "until", type=InstantParam(), help="Latest window end.")
+@click.option("--step", type=DurationParam(), help="Time between ends; the window's length, a day at most, without it.")
 @click.option("--slices", is_flag=True, help="Add a row for each slice.")
 @format_option(*FORMATS)
 @click.option(

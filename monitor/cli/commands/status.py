@@ -2,119 +2,222 @@
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from monitor.cli.common import (
     command,
     config_option,
-    format_option,
     level_of,
     load_config,
     monitors_option,
     pick_monitors,
     refused_in_words,
+    rendered,
     stored,
 )
+from monitor.cli.render import number, record
+from monitor.messages.words import counted, lasting, utc
+from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.types import OVERALL, format_duration
 
 if TYPE_CHECKING:
-    from monitor.service.snapshot import MonitorSnapshot
+    from monitor.service.snapshot import MonitorSnapshot, Reading
     from monitor.store import Store
     from monitor.types import Monitor
 
 DAY = 86_400
-MOST_SLICES = 3
+MAX_SLICES = 3
 """That a line names."""
+
+
+@record
+class MonitorStatus:
+    """A monitor's state; instants in seconds since 1970."""
+
+    monitor: str
+    last_success_at: float | None
+    last_attempt_at: float | None
+    last_error: str
+    newest_source_at: float | None
+    provisional_buckets: int
+    refused_rows: dict[str, int]
+    unmatched_events: int | None
+    windows: list[dict[str, Any]]
+    alerts: list[dict[str, Any]]
+    incident: str | None
+    data_incident: str | None
+    verdict: dict[str, Any] | None
+    stored: dict[str, Any]
+    not_judged_as: str | None
+    baselines_gone: list[str]
+    retraining: str | None
+    no_retraining_as: str | None
+    restated_in_a_day: int
+    full_slices: list[dict[str, Any]]
+    silenced_until: float | None
+    waiting: list[dict[str, Any]]
+    now: float = field(metadata={"json": False})
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.monitor}: {self._progress()}"
+        parts = (self._runs(), self._stored(), self._judged(), self._told())
+        yield from (f"  {line}" for part in parts for line in part if line)
+
+    def _progress(self) -> str:
+        if self.last_attempt_at is None and self.last_success_at is None:
+            return f"{'backfilled, but ' if self.windows else ''}not run yet; rankmon run does it"
+        return f"last success {self._ago(self.last_success_at)}, newest request {self._ago(self.newest_source_at)}"
+
+    def _ago(self, instant: float | None) -> str:
+        from monitor.page import ago
+
+        if instant is not None and instant > self.now + CLOCK_TOLERANCE:
+            return f"at {utc(int(instant))}"
+        return ago(None if instant is None else self.now - instant)
+
+    def _runs(self) -> Iterator[str]:
+        newest = max(self.last_success_at or 0.0, self.last_attempt_at or 0.0)
+        if newest > self.now + CLOCK_TOLERANCE:
+            yield (
+                "the store's times lie ahead of this machine's clock by "
+                f"{lasting(int(newest - self.now))}: its last run was of {utc(int(newest))}, by this clock it is "
+                f"{utc(int(self.now))}; one of the two clocks is or was wrong"
+            )
+        yield self.last_error and f"last error: {self.last_error}"
+        for w in self.windows:
+            value = "no data" if w["value"] is None else number(w["value"])
+            band = "" if w["lower"] is None else f" [{w['lower']:.4f}, {w['upper']:.4f}]"
+            yield f"{w['measure']} {w['window']}: {value}{band}, {w['requests']} requests, until {utc(w['end'])}"
+
+    def _stored(self) -> Iterator[str]:
+        from monitor.series.slices import FullDimension
+
+        refused = refused_in_words(self.refused_rows, self.unmatched_events)
+        yield refused and f"left out of the longest window: {refused}"
+        if again := self.restated_in_a_day:
+            yield f"final buckets read again in the last 24 h: {again}, for rankings that came late or by hand"
+        yield from (f"{FullDimension(**full)}; see rankmon slices show {self.monitor}" for full in self.full_slices)
+        if (oldest := self.stored["oldest"]) is not None:
+            coarse = f", {self.stored['coarse_rows']:,} of them rolled up" if self.stored["coarse_rows"] else ""
+            yield f"stored: {self.stored['rows']:,} rows of buckets{coarse}, the oldest of {utc(oldest)}"
+
+    def _judged(self) -> Iterator[str]:
+        yield "" if self.verdict is None else _verdict(self.verdict)
+        yield (self.not_judged_as and f"not judged yet: {self.not_judged_as}") or ""
+        skipped: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for alert in self.alerts:
+            if not alert["dimension"] or alert["state"] != "ok":
+                yield _alert(alert)
+            elif alert["not_judged_because"]:
+                skipped.setdefault((alert["rule"], alert["not_judged_because"]), []).append(alert)
+        for (rule, why), alerts in skipped.items():
+            least = f", fewer than min_requests: {alerts[0]['min_requests']}" if why == "too few requests" else ""
+            slices = counted(len(alerts), "slice")
+            yield f"alert {rule}: {slices} not judged: {why}{least} ({_named(alerts)})"
+        yield from self.baselines_gone
+
+    def _told(self) -> Iterator[str]:
+        for name, what in ((self.incident, ""), (self.data_incident, " on the data")):
+            yield (name and f"open incident{what} {name}: rankmon incidents show {name}") or ""
+        if self.retraining:
+            yield f"retraining: {self.retraining}"
+        elif self.no_retraining_as:
+            yield f"no retraining is asked for now: {self.no_retraining_as}"
+        if self.silenced_until is not None:
+            yield f"silenced until {utc(int(self.silenced_until))}: nobody is told of new incidents"
+        for queue in self.waiting:
+            said = f": {queue['said']}" if queue["said"] else ", not tried yet"
+            wait = f"{counted(queue['number'], 'notification')} {'waits' if queue['number'] == 1 else 'wait'}"
+            yield f"{wait} for {queue['target']} since {utc(int(queue['since']))}{said}"
+
+
+class Statuses(list[MonitorStatus]):
+    """Of some monitors."""
+
+    doubt = ""
+
+    def lines(self) -> Iterator[str]:
+        yield from (line for one in self for line in one.lines())
+        if self.doubt:
+            yield f"clock: {self.doubt}"
 
 
 @command
 @config_option
 @monitors_option
-@format_option("text", "json")
-def status(config_path: Path, names: tuple[str, ...], style: str) -> None:
-    from monitor.service.retention import baselines_gone, doubt
-    from monitor.service.snapshot import take_snapshot
+@rendered("text", "json")
+def status(config_path: Path, names: tuple[str, ...]) -> Statuses:
+    from monitor.service.retention import doubt
 
     config, now = load_config(config_path, with_sources=False), time.time()
     wanted = pick_monitors(config, names)
     with stored(config) as store:
-        shown = [(m, take_snapshot(m, store, now)) for m in wanted]
-        entries = [
-            entry(m, found)
-            | {"verdict": verdict_of(found, store), "stored": asdict(store.retention.holding(m.name))}
-            | {"not_judged_as": found.not_judged_as or None, "baselines_gone": baselines_gone(m, store)}
-            | {"retraining": found.on_retraining or None, "no_retraining_as": found.no_retraining_as or None}
-            | {"restated_in_a_day": store.records.restated(m.name, now - DAY)}
-            | {"full_slices": [asdict(one) for one in found.full]}
-            | {"silenced_until": found.silenced_until, "waiting": [asdict(q) for q in store.outbox.of_monitor(m.name)]}
-            for m, found in shown
-        ]
-        doubted = doubt(store, now)
-    if style == "json":
-        click.echo(json.dumps(entries, indent=2))
-        return
-    for found in entries:
-        _show(found, now)
-    if doubted:
-        click.echo(f"clock: {doubted}")
+        found = Statuses(_status(monitor, store, now) for monitor in wanted)
+        found.doubt = doubt(store, now)
+    return found
 
 
-def entry(monitor: Monitor, snapshot: MonitorSnapshot) -> dict[str, Any]:
-    """A monitor's state as plain data; instants in seconds since 1970."""
-    progress = snapshot.progress
+def _status(monitor: Monitor, store: Store, now: float) -> MonitorStatus:
+    from monitor.service.retention import baselines_gone
+    from monitor.service.snapshot import take_snapshot
+
+    found = take_snapshot(monitor, store, now)
+    return MonitorStatus(
+        monitor=monitor.name,
+        last_success_at=found.progress.last_success_at,
+        last_attempt_at=found.progress.last_attempt_at,
+        last_error=found.progress.last_error,
+        newest_source_at=found.progress.newest_source_at,
+        provisional_buckets=found.provisional_buckets,
+        refused_rows=dict(found.refused),
+        unmatched_events=found.unmatched,
+        windows=_windows(found),
+        alerts=[_reading(r) for r in found.readings],
+        incident=None if found.incident is None else found.incident.incident.id,
+        data_incident=None if found.data_incident is None else found.data_incident.incident.id,
+        verdict=verdict_of(found, store),
+        stored=asdict(store.retention.holding(monitor.name)),
+        not_judged_as=found.not_judged_as or None,
+        baselines_gone=baselines_gone(monitor, store),
+        retraining=found.on_retraining or None,
+        no_retraining_as=found.no_retraining_as or None,
+        restated_in_a_day=store.records.restated(monitor.name, now - DAY),
+        full_slices=[asdict(one) for one in found.full],
+        silenced_until=found.silenced_until,
+        waiting=[asdict(queue) for queue in store.outbox.of_monitor(monitor.name)],
+        now=now,
+    )
+
+
+def _windows(snapshot: MonitorSnapshot) -> list[dict[str, Any]]:
+    names = ("end", "value", "lower", "upper", "requests", "completeness")
+    return [
+        {"measure": str(s.measure), "window": format_duration(s.length), "definition": s.definition.id}
+        | {name: getattr(p, name) for name in names}
+        for s in snapshot.series
+        for p in s.final
+        if (p.dimension, p.slice) == OVERALL
+    ]
+
+
+def _reading(reading: Reading) -> dict[str, Any]:
     return {
-        "monitor": monitor.name,
-        "last_success_at": progress.last_success_at,
-        "last_attempt_at": progress.last_attempt_at,
-        "last_error": progress.last_error,
-        "newest_source_at": progress.newest_source_at,
-        "provisional_buckets": snapshot.provisional_buckets,
-        "refused_rows": dict(snapshot.refused),
-        "unmatched_events": snapshot.unmatched,
-        "windows": [
-            {
-                "measure": str(s.measure),
-                "window": format_duration(s.length),
-                "definition": s.definition.id,
-                "end": p.end,
-                "value": p.value,
-                "lower": p.lower,
-                "upper": p.upper,
-                "requests": p.requests,
-                "completeness": p.completeness,
-            }
-            for s in snapshot.series
-            for p in s.final
-            if (p.dimension, p.slice) == OVERALL
-        ],
-        "alerts": [
-            {
-                "rule": r.rule.name,
-                "dimension": r.key[0],
-                "value": r.key[1],
-                "state": r.condition.state,
-                "since": r.condition.since,
-                "not_judged_because": r.evaluation.unknown,
-            }
-            for r in snapshot.readings
-        ],
-        "incident": None if snapshot.incident is None else snapshot.incident.incident.id,
-        "data_incident": None if snapshot.data_incident is None else snapshot.data_incident.incident.id,
+        "rule": reading.rule.name,
+        "dimension": reading.key[0],
+        "value": reading.key[1],
+        "state": reading.condition.state,
+        "since": reading.condition.since,
+        "not_judged_because": reading.evaluation.unknown,
+        "min_requests": reading.rule.min_requests,
     }
 
 
 def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None:
-    """The newest verdict as plain data, instants in seconds since 1970; None without `drift`.
-
-    Raises:
-        StoreError: the store is out of reach.
-    """
+    """The newest verdict as plain data, instants in seconds since 1970; None without `drift`."""
     from monitor.conditions.verdict_conditions import DEGRADED
     from monitor.conditions.verdict_hours import judged, step_of
 
@@ -156,106 +259,10 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
     }
 
 
-def _show(found: dict[str, Any], now: float) -> None:
-    from monitor.messages.words import utc
-    from monitor.series.slices import FullDimension
-
-    _show_runs(found, now)
-    for window in found["windows"]:
-        click.echo(f"  {window['measure']} {window['window']}: {_value(window)}")
-    if refused := refused_in_words(found["refused_rows"], found["unmatched_events"]):
-        click.echo(f"  left out of the longest window: {refused}")
-    if again := found["restated_in_a_day"]:
-        click.echo(f"  final buckets read again in the last 24 h: {again}, for rankings that came late or by hand")
-    for full in found["full_slices"]:
-        click.echo(f"  {FullDimension(**full)}; see rankmon slices show {found['monitor']}")
-    if (oldest := found["stored"]["oldest"]) is not None:
-        click.echo(f"  {_stored(found['stored'], oldest)}")
-    if found["verdict"] is not None:
-        click.echo(f"  {_verdict(found['verdict'])}")
-    if found["not_judged_as"]:
-        click.echo(f"  not judged yet: {found['not_judged_as']}")
-    for alert in found["alerts"]:
-        if not alert["dimension"] or alert["state"] != "ok":
-            click.echo(f"  {_alert(alert)}")
-    for text in found["baselines_gone"]:
-        click.echo(f"  {text}")
-    for kind, what in (("incident", ""), ("data_incident", " on the data")):
-        if found[kind]:
-            click.echo(f"  open incident{what} {found[kind]}: rankmon incidents show {found[kind]}")
-    if found["retraining"]:
-        click.echo(f"  retraining: {found['retraining']}")
-    elif found["no_retraining_as"]:
-        click.echo(f"  no retraining is asked for now: {found['no_retraining_as']}")
-    if (until := found["silenced_until"]) is not None:
-        click.echo(f"  silenced until {utc(int(until))}: nobody is told of new incidents")
-    for queue in found["waiting"]:
-        click.echo(f"  {_waiting(queue)}")
-
-
-def _show_runs(found: dict[str, Any], now: float) -> None:
-    click.echo(f"{found['monitor']}: {_progress(found, now)}")
-    if (told := _ahead(found, now)) != "":
-        click.echo(f"  {told}")
-    if found["last_error"]:
-        click.echo(f"  last error: {found['last_error']}")
-
-
-def _progress(found: dict[str, Any], now: float) -> str:
-    from monitor.messages.words import utc
-    from monitor.page import ago
-    from monitor.series.finality import CLOCK_TOLERANCE
-
-    def since(instant: float | None) -> str:
-        if instant is not None and instant > now + CLOCK_TOLERANCE:
-            return f"at {utc(int(instant))}"
-        return ago(None if instant is None else now - instant)
-
-    if found["last_attempt_at"] is None and found["last_success_at"] is None:
-        return f"{'backfilled, but ' if found['windows'] else ''}not run yet; rankmon run does it"
-    return f"last success {since(found['last_success_at'])}, newest request {since(found['newest_source_at'])}"
-
-
-def _ahead(found: dict[str, Any], now: float) -> str:
-    """That the times of a monitor's runs lie ahead of this machine's clock, and what that may come from; or nothing."""
-    from monitor.messages.words import lasting, utc
-    from monitor.series.finality import CLOCK_TOLERANCE
-
-    newest = max(found["last_success_at"] or 0.0, found["last_attempt_at"] or 0.0)
-    if newest <= now + CLOCK_TOLERANCE:
-        return ""
-    told = f"the store's times lie ahead of this machine's clock by {lasting(int(newest - now))}: its last run was of "
-    return f"{told}{utc(int(newest))}, by this clock it is {utc(int(now))}; one of the two clocks is or was wrong"
-
-
-def _waiting(queue: dict[str, Any]) -> str:
-    from monitor.messages.words import counted, utc
-
-    said = f": {queue['said']}" if queue["said"] else ", not tried yet"
-    wait = "waits" if queue["number"] == 1 else "wait"
-    number, since = counted(queue["number"], "notification"), utc(int(queue["since"]))
-    return f"{number} {wait} for {queue['target']} since {since}{said}"
-
-
-def _value(window: dict[str, Any]) -> str:
-    from monitor.page import utc
-
-    value = "no data" if window["value"] is None else f"{window['value']:.4f}"
-    interval = "" if window["lower"] is None else f" [{window['lower']:.4f}, {window['upper']:.4f}]"
-    return f"{value}{interval}, {window['requests']} requests, until {utc(window['end'])}"
-
-
-def _stored(told: dict[str, Any], oldest: int) -> str:
-    from monitor.messages.words import utc
-
-    coarse = f", {told['coarse_rows']:,} of them rolled up" if told["coarse_rows"] else ""
-    return f"stored: {told['rows']:,} rows of buckets{coarse}, the oldest of {utc(oldest)}"
-
-
 def _verdict(told: dict[str, Any]) -> str:
     """A verdict in a line: what, since when, where, the last day's mean against what is expected, until when."""
     from monitor.conditions.verdict_words import NAMES, decayed, named, not_judged
-    from monitor.messages.words import over_the_last, utc
+    from monitor.messages.words import over_the_last
 
     name = f"verdict on {told['measure']}"
     if told["kind"] is None:
@@ -267,8 +274,8 @@ def _verdict(told: dict[str, Any]) -> str:
         "slice_labels_collapsed": told["lost"],
         "degraded": [a["slice"] for a in told["alarms"]],
     }.get(told["kind"], [])
-    where = ", ".join(named(dimension, value) if value else "all traffic" for value in slices[:MOST_SLICES])
-    more = f" and {len(slices) - MOST_SLICES} more" if len(slices) > MOST_SLICES else ""
+    where = ", ".join(named(dimension, value) if value else "all traffic" for value in slices[:MAX_SLICES])
+    more = f" and {len(slices) - MAX_SLICES} more" if len(slices) > MAX_SLICES else ""
     parts = [f"{NAMES[told['kind']]} since {utc(told['since'])}" + (f" ({where}{more})" if where else "")]
     if observed is not None and expected is not None:
         apart = f" ({100 * (observed / expected - 1):+.1f} %)" if expected else ""
@@ -288,7 +295,6 @@ def _verdict(told: dict[str, Any]) -> str:
 
 def _alert(alert: dict[str, Any]) -> str:
     from monitor.conditions.verdict_words import named
-    from monitor.messages.words import utc
 
     where = f" of {named(alert['dimension'], alert['value'])}" if alert["dimension"] else ""
     since = "" if alert["since"] is None else f", too low since {utc(alert['since'])}"
@@ -296,3 +302,10 @@ def _alert(alert: dict[str, Any]) -> str:
     if why and alert["state"] == "ok":
         return f"{name}: not judged: {why}"
     return f"{name}: {alert['state']}{since}" + (f", not judged now: {why}" if why else "")
+
+
+def _named(alerts: list[dict[str, Any]]) -> str:
+    from monitor.conditions.verdict_words import named
+
+    more = ["…"] * (len(alerts) > MAX_SLICES)
+    return ", ".join([*(named(a["dimension"], a["value"]) for a in alerts[:MAX_SLICES]), *more])

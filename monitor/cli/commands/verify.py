@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.common import (
-    Instant,
+    InstantParam,
     command,
     config_option,
     interruptible,
@@ -74,8 +74,8 @@ class Verification(list[Verified]):
 @command
 @config_option
 @monitors_option
-@click.option("--from", "since", type=Instant(), required=True, help="First moment, e.g. 2026-01-31.")
-@click.option("--to", "until", type=Instant(), help="End (default: now).")
+@click.option("--from", "since", type=InstantParam(), required=True, help="First moment, e.g. 2026-01-31.")
+@click.option("--to", "until", type=InstantParam(), help="End (default: now).")
 @rendered("table", "json")
 def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | None) -> Verification:
     from monitor.service.app import App

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import Instant, command, config_option, format_option, load_config, pick_monitors, stored
+from monitor.cli.common import InstantParam, command, config_option, format_option, load_config, pick_monitors, stored
 from monitor.cli.render import count, interval, number, percent, table
 from monitor.cli.version_report import compared, shown
 from monitor.conditions.verdict_conditions import MASKED
@@ -39,8 +39,8 @@ MOST = 200_000
 @command
 @config_option
 @click.argument("monitor")
-@click.option("--from", "since", type=Instant(), help="Start (default: a week before the end).")
-@click.option("--to", "until", type=Instant(), help="End (default: the newest final bucket).")
+@click.option("--from", "since", type=InstantParam(), help="Start (default: a week before the end).")
+@click.option("--to", "until", type=InstantParam(), help="End (default: the newest final bucket).")
 @click.option(
     "--versions",
     "pair",
