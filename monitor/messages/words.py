@@ -45,6 +45,19 @@ def lasting(seconds: int) -> str:
     return " ".join(f"{n} {unit}" for n, unit in parts if n)
 
 
+def ago(seconds: float | None) -> str:
+    """How long ago, in words: the larger unit from two of it on.
+
+    >>> ago(7300), ago(None)
+    ('2 h ago', 'never')
+    """
+    if seconds is None:
+        return "never"
+    size, unit = next(((s, u) for s, u in ((86400, "d"), (3600, "h"), (60, "min")) if abs(seconds) >= 2 * s), (1, "s"))
+    amount = f"{abs(seconds) / size:.0f} {unit}"
+    return f"{amount} ago" if seconds >= 0 else f"in {amount}"
+
+
 def over_the_last(seconds: int) -> str:
     """How far back a figure of the last day reaches; 0 where that is not known.
 

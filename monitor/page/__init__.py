@@ -5,6 +5,6 @@ instead, beside a link to load it anew.
 """
 
 from monitor.page.pages import PageSource, render, render_monitor
-from monitor.page.words import ago, utc
+from monitor.page.words import utc
 
-__all__ = ["PageSource", "ago", "render", "render_monitor", "utc"]
+__all__ = ["PageSource", "render", "render_monitor", "utc"]

@@ -19,11 +19,11 @@ from monitor.conditions.verdict_conditions import DEGRADED
 from monitor.conditions.verdict_hours import judged
 from monitor.conditions.verdict_words import NAMES, beginning, decayed, not_judged, topic
 from monitor.messages.notification import About, notification
-from monitor.messages.words import command, counted, lasting, over_the_last
+from monitor.messages.words import ago, command, counted, lasting, over_the_last
 from monitor.page.figures import DrawingBudget, figures, overview_spark
 from monitor.page.judged import judged_figure
 from monitor.page.state import MonitorState, coverage_of, main_history, overall_point, states_of
-from monitor.page.words import TEMPLATES, ago, change, number, percent, utc
+from monitor.page.words import TEMPLATES, change, number, percent, utc
 from monitor.service.snapshot import Board, MonitorSnapshot, Series, StoredIncident, bad_for
 from monitor.types import OVERALL, format_duration
 

@@ -7,21 +7,8 @@ from datetime import UTC, datetime
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from monitor.conditions.incident import Incident
-from monitor.messages.words import counted, lasting
+from monitor.messages.words import ago, counted, lasting
 from monitor.types import format_duration
-
-
-def ago(seconds: float | None) -> str:
-    """How long ago, in words: the larger unit from two of it on.
-
-    >>> ago(7300), ago(None)
-    ('2 h ago', 'never')
-    """
-    if seconds is None:
-        return "never"
-    size, unit = next(((s, u) for s, u in ((86400, "d"), (3600, "h"), (60, "min")) if abs(seconds) >= 2 * s), (1, "s"))
-    amount = f"{abs(seconds) / size:.0f} {unit}"
-    return f"{amount} ago" if seconds >= 0 else f"in {amount}"
 
 
 def utc(instant: float | None, seconds: bool = False) -> str:

@@ -20,7 +20,7 @@ from monitor.cli.common import (
     stored,
 )
 from monitor.cli.render import number, record
-from monitor.messages.words import counted, lasting, utc
+from monitor.messages.words import ago, counted, lasting, utc
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.types import OVERALL, format_duration
 
@@ -73,8 +73,6 @@ class MonitorStatus:
         return f"last success {self._ago(self.last_success_at)}, newest request {self._ago(self.newest_source_at)}"
 
     def _ago(self, instant: float | None) -> str:
-        from monitor.page import ago
-
         if instant is not None and instant > self.now + CLOCK_TOLERANCE:
             return f"at {utc(int(instant))}"
         return ago(None if instant is None else self.now - instant)
