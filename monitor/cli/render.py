@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from math import isfinite
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 DASH = "–"
 T = TypeVar("T")
+Columns: TypeAlias = Mapping[str, Callable[[Any], str]]
+"""Title -> what a row has there."""
 
 
 def column(title: str, show: Callable[[Any], str] = str, left: bool = False, json: bool = True) -> Any:
@@ -20,6 +22,28 @@ def column(title: str, show: Callable[[Any], str] = str, left: bool = False, jso
 def record(made: type[T]) -> type[T]:
     """A frozen dataclass, some of whose fields are columns."""
     return dataclass(frozen=True)(made)
+
+
+class Document(dict[str, Any]):
+    """JSON data, with the lines that people read instead."""
+
+    def __init__(self, data: Mapping[str, Any], text: Callable[[], Iterable[str]], exit_code: int = 0) -> None:
+        super().__init__(data)
+        self.text, self.exit_code = text, exit_code
+
+    def lines(self) -> Iterator[str]:
+        yield from self.text()
+
+
+class Documents(list[Document]):
+    """Some of them, with a blank line between; `exit_code` is the command's."""
+
+    exit_code = 0
+
+    def lines(self) -> Iterator[str]:
+        for number, one in enumerate(self):
+            yield from [""] * bool(number)
+            yield from one.lines()
 
 
 def render(found: Any, style: str) -> str:
@@ -106,7 +130,7 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]], left: Sequence[int
     return ["  ".join(cell(text, i) for i, text in enumerate(row)).rstrip() for row in every]
 
 
-def table_of(columns: Mapping[str, Callable[[Any], str]], body: Iterable[Any], left: Sequence[int] = (0,)) -> list[str]:
+def table_of(columns: Columns, body: Iterable[Any], left: Sequence[int] = (0,)) -> list[str]:
     """Lines of a table with a column for each title, whose function shows a row there."""
     return table(list(columns), [[show(row) for show in columns.values()] for row in body], left)
 

@@ -587,7 +587,8 @@ def test_series_prints_a_table_for_people(rankmon: Rankmon, stored: Store) -> No
     result = rankmon("series", "--window", "24h", "--measure", "ndcg@10", "--from", at(START).isoformat())
     assert result.code == 0
     head, *rows = result.out.splitlines()
-    heads = "monitor measure window until (UTC) value 95 % interval rests on requests empty with label read state"
+    heads = "monitor measure window window end (UTC) value 95 % interval interval from requests nothing relevant"
+    heads += " labelled data read state"
     assert " ".join(head.split()) == heads
     assert [" ".join(row.split()[3:5]) for row in rows] == [f"2026-02-0{3 + i} 00:00" for i in range(DAYS)]
     assert all(row.endswith(" final") for row in rows)

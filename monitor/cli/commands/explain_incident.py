@@ -8,7 +8,7 @@ says why and shows what the store knows.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ import click
 from monitor.cli.commands.incidents import find, judged_until, plain, steps_of
 from monitor.cli.common import command, config_option, load_config, rendered, stored
 from monitor.cli.incident_report import FAILED, Told, lines
+from monitor.cli.render import Document
 from monitor.conditions.verdict_hours import step_of
 from monitor.drift.verdicts import SLICE_KINDS
 from monitor.messages.words import utc
@@ -38,22 +39,13 @@ BEFORE, AFTER = 4, 3
 """Steps shown from before an incident on the data began and from after it closed."""
 
 
-class Explanation(dict[str, Any]):
-    """An incident as JSON data, and in lines for people."""
-
-    text: tuple[str, ...] = ()
-
-    def lines(self) -> Iterator[str]:
-        yield from self.text
-
-
 @command
 @config_option
 @click.argument("incident")
 @click.option("--full", is_flag=True, help="Everything: requests, queries, each condition by itself.")
 @click.option("--capture", "now", is_flag=True, help="Read the source now, if nothing was captured when it began.")
 @rendered("text", "json")
-def explain_incident(config_path: Path, incident: str, full: bool, now: bool) -> Explanation:
+def explain_incident(config_path: Path, incident: str, full: bool, now: bool) -> Document:
     config = load_config(config_path, with_sources=now)
     with stored(config) as store:
         found = find(store, incident)
@@ -62,11 +54,10 @@ def explain_incident(config_path: Path, incident: str, full: bool, now: bool) ->
         end = judged_until([found], store).get(found.incident.monitor)
     first, *others = (_plain(one) for one in told)
     history = [asdict(step) for step in steps]
-    explained = Explanation({**plain(found), **first, "others": others, "hours": hours, "transitions": history})
     page = config.web.page_url()
     link = f"{page}monitors/{found.incident.monitor}" if page else ""
-    explained.text = tuple(lines(found, told, steps, hours, end, link, full))
-    return explained
+    document = {**plain(found), **first, "others": others, "hours": hours, "transitions": history}
+    return Document(document, lambda: lines(found, told, steps, hours, end, link, full))
 
 
 def _plain(one: Told) -> dict[str, Any]:

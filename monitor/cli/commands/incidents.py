@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +13,13 @@ from monitor.cli.common import (
     DurationParam,
     by_option,
     config_option,
-    format_option,
     group,
     load_config,
     pick_monitors,
+    rendered,
     stored,
 )
+from monitor.cli.render import Document
 from monitor.conditions.finding_words import sentence
 from monitor.conditions.incident import Matter, matter_of
 from monitor.conditions.rules import COVERAGE
@@ -41,13 +41,22 @@ LONGEST_SILENCE = 3650 * 86_400
 incidents = group(__name__)
 
 
+class Incidents(list[dict[str, Any]]):
+    """Incidents as JSON data, with a line of each."""
+
+    text: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        yield from self.text
+
+
 @incidents.command("list")
 @config_option
 @click.option("-m", "--monitor", help="Only this monitor (default: all).")
 @click.option("--open", "only_open", is_flag=True, help="Only open incidents.")
 @click.option("--most", type=click.IntRange(1), default=50, show_default=True, help="How many to show.")
-@format_option("text", "json")
-def list_(config_path: Path, monitor: str | None, only_open: bool, most: int, style: str) -> None:
+@rendered("text", "json")
+def list_(config_path: Path, monitor: str | None, only_open: bool, most: int) -> Incidents:
     """Incidents, the newest first."""
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
@@ -56,40 +65,36 @@ def list_(config_path: Path, monitor: str | None, only_open: bool, most: int, st
         found = store.alerts.incidents(monitor, "firing" if only_open else None, most)
         ends = judged_until(found, store)
         held = [s for s in store.alerts.silences(time.time()) if monitor in (None, s.monitor)]
-    if style == "json":
-        click.echo(json.dumps([plain(s) for s in found], indent=2))
-        return
-    for one in found:
-        click.echo(line(one, ends.get(one.incident.monitor)))
-    if not found:
-        click.echo("no incidents")
-    for silence in held:
-        click.echo(f"silenced: {silence.monitor} until {utc(int(silence.until))}{_by(silence)}")
+    listed = Incidents(plain(one) for one in found)
+    told = [line(one, ends.get(one.incident.monitor)) for one in found] or ["no incidents"]
+    listed.text = (*told, *(f"silenced: {s.monitor} until {utc(int(s.until))}{_by(s)}" for s in held))
+    return listed
 
 
 @incidents.command()
 @config_option
 @click.argument("incident")
-@format_option("text", "json")
-def show(config_path: Path, incident: str, style: str) -> None:
+@rendered("text", "json")
+def show(config_path: Path, incident: str) -> Document:
     """Show one incident with its reason, its slices and every transition."""
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
         found = find(store, incident)
         steps = steps_of(found, store)
         end = judged_until([found], store).get(found.incident.monitor)
-    if style == "json":
-        history = [{**_fields(s), "evidence": None if s.evidence is None else s.evidence.plain()} for s in steps]
-        click.echo(json.dumps({**plain(found), "transitions": history}, indent=2))
-        return
-    click.echo(line(found, end))
+    history = [{**vars(s), "evidence": None if s.evidence is None else s.evidence.plain()} for s in steps]
+    return Document({**plain(found), "transitions": history}, lambda: _lines(found, config, steps, end))
+
+
+def _lines(found: StoredIncident, config: Config, steps: Sequence[Transition], end: int | None) -> Iterator[str]:
+    yield line(found, end)
     why = next((s.reason for s in reversed(steps) if s.incident == found.incident.id and s.became != "firing"), "")
-    click.echo(text(found, config, why))
+    yield text(found, config, why)
     for step in steps:
         where = f" of {named(step.dimension, step.value)}" if step.dimension else ""
-        click.echo(f"  {utc(step.at)}  {step.rule}{where}: {step.was} -> {step.became}, {step.reason}")
+        yield f"  {utc(step.at)}  {step.rule}{where}: {step.was} -> {step.became}, {step.reason}"
         if step.became == "firing" and step.evidence is not None:
-            click.echo(f"{'':22}{sentence(step.evidence)}")
+            yield f"{'':22}{sentence(step.evidence)}"
 
 
 @incidents.command()
@@ -256,7 +261,3 @@ def plain(stored_: StoredIncident) -> dict[str, Any]:
         "note": stored_.note,
         "findings": [f.plain() for f in stored_.findings],
     }
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}

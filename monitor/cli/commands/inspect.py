@@ -5,24 +5,35 @@ REQUEST is its id, as in the request column. Refused rows are shown with the rea
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from math import isfinite, isnan
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.causes.traced import Inspection
-from monitor.causes.working import Derivation, work_out
-from monitor.cli.common import InstantParam, command, config_option, format_option, load_config, pick_monitors
+from monitor.causes.traced import EVENT_REASONS, MICROS, Event, Inspection
+from monitor.causes.working import Derivation, Term, work_out
+from monitor.cli.common import InstantParam, command, config_option, load_config, pick_monitors, rendered
 from monitor.cli.common import stored as open_store
-from monitor.cli.inspect_page import Page, Stored, document, show
+from monitor.cli.render import Document, table
 from monitor.errors import InputError, SourceError, StoreError
 from monitor.measures.measure import Measure, parse
-from monitor.types import Monitor
+from monitor.measures.relevance import REASONS
+from monitor.messages.words import counted, plain
+from monitor.series.finality import BucketState
+from monitor.types import NONE, EventRule, Events, Judgments, Monitor, format_duration
 
 if TYPE_CHECKING:
     from monitor.config import Config
+
+Stored = dict[str, BucketState | None] | str
+"""What is stored of the request's bucket, by measure; or why that is not known."""
+
+MAX_JUDGMENTS = 50
+"""Judgments that the table shows; JSON has all of them."""
 
 
 @command
@@ -36,7 +47,7 @@ if TYPE_CHECKING:
     help="When it was served (any time in its bucket): finds it sooner.",
 )
 @click.option("--show-query", is_flag=True, help="Print the query text, which may be personal data.")
-@format_option("table", "json")
+@rendered("table", "json")
 def inspect(
     request: str,
     config_path: Path,
@@ -44,8 +55,7 @@ def inspect(
     measures: tuple[str, ...],
     at: int | None,
     show_query: bool,
-    style: str,
-) -> None:
+) -> Document:
     from monitor.source.engine import Database
     from monitor.source.inspect import inspect as look
 
@@ -59,12 +69,7 @@ def inspect(
     finally:
         database.close()
     page = Page(seen, [_work_out(m, seen) for m in wanted], _stored(config, seen, wanted), show_query)
-    if style == "json":
-        click.echo(json.dumps(document(page), indent=2, ensure_ascii=False))
-    else:
-        from rich.console import Console
-
-        show(page, Console(markup=False, highlight=False, emoji=False))
+    return Document(document(page), lambda: lines(page))
 
 
 def _monitor(config: Config, name: str | None) -> Monitor:
@@ -101,3 +106,308 @@ def _stored(config: Config, seen: Inspection, measures: Iterable[Measure]) -> St
             return {text: store.states(d, seen.bucket).get(seen.bucket) for text, d in definitions.items()}
     except StoreError as error:
         return str(error)
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is printed."""
+
+    seen: Inspection
+    workings: list[Derivation]
+    stored: Stored
+    show_query: bool
+
+    @property
+    def monitor(self) -> Monitor:
+        """Whose request it is."""
+        return self.seen.monitor
+
+    @property
+    def slices(self) -> dict[str, Any]:
+        """Without the query, if it is one of them and was not asked for."""
+        hidden = None if self.show_query else self.monitor.rankings.query
+        return {s.dimension: _named(self.seen.slices[s.dimension]) for s in self.monitor.slices if s.column != hidden}
+
+
+def document(page: Page) -> dict[str, Any]:
+    """All of it as plain data. What is no finite number is null; instants are text in UTC."""
+    seen = page.seen
+    parts = {
+        "monitor": page.monitor.name,
+        "source": page.monitor.source,
+        "request": seen.request,
+        "served": seen.served,
+        "bucket": {"start": _instant(seen.bucket * MICROS), "seconds": page.monitor.bucket, "stored": page.stored},
+        "no_sample": seen.no_sample,
+        "slices": page.slices,
+        "mixed": seen.mixed,
+        "elsewhere": seen.elsewhere,
+        "again": [_instant(at) for at in seen.again],
+        "rows": [{**vars(row), "is_used": i in seen.used} for i, row in enumerate(seen.rows)],
+        "strays": seen.strays,
+        "judgments": seen.judgments,
+        "measures": page.workings,
+    }
+    plain: dict[str, Any] = _plain(parts | ({"query": _named(seen.query)} if page.show_query else {}))
+    return plain
+
+
+def _named(value: Any) -> Any:
+    """A slice's value; an array or JSON as the text under which it is stored."""
+    return str(value) if isinstance(value, list | dict) else value
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, Measure):
+        value = {f.name: getattr(value, f.name) for f in fields(value)}
+    if isinstance(value, dict):
+        return {k: _instant(v) if k in ("at", "served") and v is not None else _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    return value if value is None or isinstance(value, int | str) else str(value)
+
+
+def _instant(micros: int) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
+
+
+# ---- for people ------------------------------------------------------------------------------------------------
+
+
+def lines(page: Page) -> Iterator[str]:
+    """The request: what it is, its rows, then each measure."""
+    yield _head(page)
+    yield from _rows(page)
+    yield from _notes(page.seen)
+    yield from _judgments(page)
+    if page.seen.is_unlabelled:
+        yield "it has no label, and is in no measure"
+        return
+    for derivation in page.workings:
+        yield f"---- {derivation.measure} ----\n"
+        yield from _steps(derivation, not page.seen.no_sample)
+
+
+def _table(titles: Mapping[str, str], body: Iterable[Sequence[str]]) -> list[str]:
+    """A table with these columns: title -> which way it is aligned."""
+    return table(list(titles), body, [i for i, way in enumerate(titles.values()) if way == "left"])
+
+
+def _head(page: Page) -> str:
+    seen, monitor = page.seen, page.monitor
+    end = seen.bucket + monitor.bucket
+    slices = [f"{d}={_text(NONE if v is None else v)}" for d, v in page.slices.items()]
+    lines = {
+        "request": f"{_text(seen.request)} of monitor {monitor.name}, source {monitor.source}",
+        "served": f"{_moment(seen.served)} UTC",
+        "bucket": f"{_moment(seen.bucket * MICROS)} to {_moment(end * MICROS)} UTC",
+        "stored": _state(page.stored),
+        "slices": ", ".join(slices),
+        "query": ""
+        if monitor.rankings.query is None
+        else _text(seen.query)
+        if page.show_query
+        else "hidden; --show-query prints it",
+        "labels": _recipe(monitor, seen.served),
+        "counts": f"no, for no measure: {seen.no_sample}" if seen.no_sample else "yes",
+    }
+    return "".join(f"{name:<9}{text}\n" for name, text in lines.items() if text)
+
+
+def _state(stored: Stored) -> str:
+    if isinstance(stored, str):
+        return f"not known: {stored}"
+    words = {m: _state_of(s) for m, s in stored.items()}
+    if len(set(words.values())) == 1:
+        return next(iter(words.values()))
+    return "; ".join(f"{m} {word}" for m, word in words.items())
+
+
+def _state_of(state: BucketState | None) -> str:
+    if state is None:
+        return "no"
+    return f"{'final' if state.final else 'provisional'}, read {_moment(int(state.read_at) * MICROS)} UTC"
+
+
+def _recipe(monitor: Monitor, served: int) -> str:
+    recipe = monitor.recipe
+    if isinstance(recipe, Judgments):
+        return "judgments by query and item; of several the highest grade"
+    if not isinstance(recipe, Events):
+        return f"column {recipe.grade} of the rankings"
+    until = _moment(served + recipe.attribution * MICROS)
+    rules = ", ".join(_rule(rule) for rule in recipe.rules)
+    how = "the highest" if recipe.combine == "max" else "the sum"
+    return f"{rules}; {how} of an item's events until {until} UTC ({format_duration(recipe.attribution)})"
+
+
+def _rule(rule: EventRule) -> str:
+    least = "" if rule.minimum is None else f" from {rule.minimum:g} on"
+    return f"{rule.type or 'event'}{least} = {'its value' if rule.grade is None else f'{rule.grade:g}'}"
+
+
+def _rows(page: Page) -> list[str]:
+    """Rows in order, each with its events below one another; then the events on nothing that was shown."""
+    seen, monitor = page.seen, page.monitor
+    titles = {"position": "right", "rank": "right", "item": "left", "grade": "right", "refused": "left"}
+    if isinstance(monitor.recipe, Events):
+        titles |= {"event": "left", "time (UTC)": "left", "after serving": "right"}
+        titles |= {"value": "right", "worth": "right", "counts": "left"}
+    lines: list[dict[str, str]] = []
+    for row in seen.rows:
+        place = {"position": _text(row.position), "rank": _number(row.rank), "item": _text(row.item)}
+        place |= {"grade": _number(row.grade), "refused": ", ".join(row.reasons) or "same row again" * row.is_copy}
+        lines += _beside(place, row.events, seen.served)
+    for event in seen.strays:
+        lines += _beside({"position": "–", "item": _text(event.item)}, [event], seen.served)
+    # Columns that say nothing are left out; a rank says something where it is not the position.
+    empty = {t for t in titles if not any(line.get(t) for line in lines) and t not in ("grade", "event")}
+    empty |= {"rank"} if monitor.rankings.position_base == 1 else set()
+    shown = {t: way for t, way in titles.items() if t not in empty}
+    return _table(shown, [[line.get(t, "") for t in shown] for line in lines])
+
+
+def _beside(place: dict[str, str], events: Sequence[Event], served: int) -> list[dict[str, str]]:
+    """A row's lines: one for each event, or just one."""
+    lines = [_event(event, served) for event in events] or [{}]
+    return [place | lines[0], *lines[1:]]
+
+
+def _event(event: Event, served: int) -> dict[str, str]:
+    return {
+        "event": _text(event.kind) if event.kind is not None else "event",
+        "time (UTC)": "" if event.at is None else _moment(event.at).removeprefix(_moment(served)[:11]),
+        "after serving": "" if event.at is None else _delay(event.at - served),
+        "value": _number(event.value),
+        "worth": _number(event.worth),
+        "counts": f"no: {event.reason}" if event.reason else "yes",
+    }
+
+
+def _notes(seen: Inspection) -> Iterator[str]:
+    """What the words in the table mean, and what is not in it."""
+    events = [e for row in seen.rows for e in row.events] + list(seen.strays)
+    used = [*(r for row in seen.rows for r in row.reasons), *(e.reason for e in events if e.reason), *seen.mixed]
+    meanings = REASONS | EVENT_REASONS
+    yield "".join(f"\n{reason}: {meanings[reason]}" for reason in dict.fromkeys(used)) + "\n" * bool(used)
+    if seen.elsewhere:
+        yield f"{seen.elsewhere} more rows of this id are not read with this bucket; --at shows those of another time\n"
+    if seen.again:
+        yield _again(seen)
+
+
+def _again(seen: Inspection) -> str:
+    """That the same events count for other servings of the id too."""
+    nearest = min(seen.again, key=lambda at: abs(at - seen.served))
+    times = f"{counted(len(seen.again), 'time')} more within the attribution, nearest at {_moment(nearest)} UTC"
+    does = "an event counts for every serving of its request's id within the attribution"
+    return (
+        f"this id was served {times} ({_delay(nearest - seen.served)}): {does}; is it a session's or a person's id?\n"
+    )
+
+
+def _judgments(page: Page) -> Iterator[str]:
+    judged = page.seen.judgments
+    if not isinstance(page.monitor.recipe, Judgments) or not judged:
+        return
+    yield f"judgments of the query: {len(judged)} items"
+    titles = {"item": "left", "grade": "right", "position": "right", "used": "left"}
+    lines = [
+        (
+            _text(j.item),
+            _number(j.grade),
+            ", ".join(map(_text, j.positions)) or "not shown",
+            "yes" if j.is_usable else "no",
+        )
+        for j in judged
+    ]
+    yield from _table(titles, lines[:MAX_JUDGMENTS])
+    yield "" if len(lines) <= MAX_JUDGMENTS else f"and {len(lines) - MAX_JUDGMENTS} more; --format json has all\n"
+
+
+# Title of the gain, of the weight (empty where it is 1 for all), of their sum, and of what that is divided by.
+_WORDS = {
+    "ndcg": ("gain", "discount", "DCG", "ideal DCG"),
+    "dcg": ("gain", "discount", "DCG", ""),
+    "cg": ("gain", "", "CG", ""),
+    "precision": ("relevant", "", "relevant items", "places"),
+    "recall": ("relevant", "", "relevant items", "relevant items to be found"),
+    "map": ("relevant", "precision there", "sum", "relevant items to be found"),
+    "mrr": ("first relevant", "1 / rank", "sum", ""),
+    "hit_rate": ("first relevant", "", "sum", ""),
+    "err": ("satisfies", "is reached / rank", "sum", ""),
+    "rbp": ("relevant", "(1 - p) p^(rank - 1)", "sum", ""),
+    "ctr": ("relevant", "", "relevant items", "items shown"),
+    "click_position": ("relevant", "its rank", "sum of ranks", "relevant items shown"),
+    "no_results": ("relevant", "", "1 where the list is empty", ""),
+}
+
+_IDEALS = {
+    "local": "the items shown within the cut-off, best first",
+    "recall": "all logged items, best first",
+    "global": "all judged items of the query, shown or not, best first",
+    "max": "items of the highest grade at every place",
+}
+
+
+def _steps(w: Derivation, counts: bool) -> Iterator[str]:
+    """The measure's items, its ideal, and the division that makes the value."""
+    _, _, total, below = _WORDS[w.measure.name]
+    yield from _terms(w.terms, w.measure) if w.terms else ["no item adds anything"]
+    if w.below:
+        yield f"{w.below} more with a gain, below the cut-off"
+    if w.measure.name == "ndcg":
+        yield f"\nideal: {_IDEALS[w.measure.ideal]}" + ("" if w.measure.k is None else f", cut at {w.measure.k}")
+        yield from _terms(w.ideal, w.measure) if w.ideal else ["no item has a gain"]
+    parts = f"{total} = {_number(w.numerator)}" + (f", {below} = {_number(w.denominator or 0.0)}" if below else "")
+    how = f"{total} / {below}" if below else total
+    value = _value(w) if counts or w.value is not None else "none"
+    yield f"\n{parts}\n{w.measure} = {how} = {value}" + ("" if counts else " (the request does not count)") + "\n"
+
+
+def _value(w: Derivation) -> str:
+    if w.value is not None:
+        return repr(w.value)
+    counted = {"skip": "left out of the mean", "zero": "counted as 0", "one": "counted as 1"}
+    return f"none: there is nothing relevant; {counted[w.measure.empty]} (empty={w.measure.empty})"
+
+
+def _terms(terms: Sequence[Term], measure: Measure) -> list[str]:
+    gain, weight, *_ = _WORDS[measure.name]
+    titles = {"rank": "right", "item": "left", "position": "right", "grade": "right", gain: "right"}
+    product = f"{gain} × {weight}" if weight == "discount" else "adds"
+    titles |= {weight: "right", product: "right"} if weight else {}
+    lines = []
+    for t in terms:
+        place = ["any"] if measure.ideal == "max" and t.item is None else [_text(t.item)]
+        place += ["not shown" if t.position is None else _text(t.position)]
+        figures = [t.grade, t.gain, *([t.weight, t.product] if weight else [])]
+        lines.append([str(t.rank), *place, *map(_number, figures)])
+    return _table(titles, lines)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None or isnan(value) else "no number" if not isfinite(value) else f"{value:.10g}"
+
+
+def _moment(micros: int) -> str:
+    second, _, part = _instant(micros)[:-1].replace("T", " ").partition(".")
+    return f"{second}.{part.rstrip('0')}" if part else second
+
+
+def _delay(micros: int) -> str:
+    """`+12.5 s`, `+3 h 20 min`, `-4 s`."""
+    sign, seconds = "-" if micros < 0 else "+", abs(micros) / MICROS
+    if seconds < 120:
+        return f"{sign}{seconds:g} s"
+    hours, minutes = divmod(int(seconds // 60), 60)
+    return f"{sign}{hours} h {minutes} min" if hours else f"{sign}{minutes} min {int(seconds % 60)} s"
+
+
+def _text(value: Any) -> str:
+    """A value out of a database, on one line."""
+    if isinstance(value, float):
+        return _number(value)
+    return "–" if value is None else plain(str(value), one_line=True)

@@ -7,7 +7,7 @@ first. A monitor without stored data is skipped, and the exit code says so.
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,13 @@ from monitor.cli.common import (
     InstantParam,
     command,
     config_option,
-    format_option,
     load_config,
     monitors_option,
     pick_monitors,
+    rendered,
     stored,
 )
-from monitor.cli.render import table
+from monitor.cli.render import Document, Documents, table
 from monitor.conditions.verdict_words import NAMES, named
 from monitor.drift.verdicts import first_whole
 from monitor.errors import InputError
@@ -56,7 +56,7 @@ MOST_SERIES = 3
     help="Configuration whose store holds the past (default: --config).",
 )
 @click.option("--chart", type=click.Path(path_type=Path, dir_okay=False), help="Draw one monitor into this SVG file.")
-@format_option("table", "json")
+@rendered("table", "json")
 def replay(
     config_path: Path,
     names: tuple[str, ...],
@@ -64,8 +64,7 @@ def replay(
     until: int | None,
     store_path: Path | None,
     chart: Path | None,
-    style: str,
-) -> int:
+) -> Documents:
     from monitor.evaluation import replay as past
     from monitor.service.retention import what_lacks
 
@@ -87,13 +86,11 @@ def replay(
             except InputError as error:
                 click.echo(f"rankmon: {error}", err=True)
                 errors.append(error)
-    if style == "json":
-        click.echo(json.dumps([past.plain(one) for one in found], indent=2))
-    elif found:
-        click.echo("\n\n".join("\n".join(lines(one)) for one in found))
     if chart is not None and found:
         _draw(found[0], chart)
-    return exit_code(errors[0]) if errors else 0
+    documents = Documents(Document(past.plain(one), partial(lines, one)) for one in found)
+    documents.exit_code = exit_code(errors[0]) if errors else 0
+    return documents
 
 
 def _judged(config: Config, wanted: list[Monitor]) -> list[Monitor]:

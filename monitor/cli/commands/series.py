@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,6 +28,7 @@ from monitor.cli.common import (
     pick_monitors,
     stored,
 )
+from monitor.cli.render import count, interval, number, percent, table_of
 from monitor.database_url import how_to_install
 from monitor.errors import InputError
 from monitor.measures.measure import Measure, parse
@@ -223,45 +224,40 @@ def picture(table: pd.DataFrame) -> str:
         raise InputError(str(error)) from error
 
 
-def _readable(table: pd.DataFrame, least: Mapping[str, float]) -> str:
-    import pandas as pd
+def _readable(frame: pd.DataFrame, least: Mapping[str, float]) -> str:
+    rows = [{n: None if v != v else v for n, v in row.items()} for row in frame.to_dict("records")]
+    with_slices = any(row["dimension"] for row in rows)
+    columns = {title: show for title, show in _COLUMNS.items() if with_slices or title != "slice"}
+    states = {"state": lambda row: _state(row, least.get(row["monitor"], 0.0))}
+    return "\n".join(table_of(columns | states, rows, left=(0, 1, 2, len(columns))))
 
+
+def _state(row: Mapping[str, Any], least: float) -> str:
+    is_incomplete = row["completeness"] is not None and row["completeness"] < least
+    told = "final" if row["final"] else "provisional: labels still coming"
+    return told + ", incomplete" * is_incomplete
+
+
+def _slice(row: Mapping[str, Any]) -> str:
     from monitor.conditions.verdict_words import named
 
-    def percent(share: float | None) -> str:
-        return "–" if share is None or pd.isna(share) else f"{100 * share:.1f} %"
+    return named(row["dimension"], row["slice"]) if row["dimension"] else "all traffic"
 
-    def number(value: float | None) -> str:
-        return "–" if value is None or pd.isna(value) else f"{value:.4f}"
 
-    lines = pd.DataFrame(
-        {
-            "monitor": table["monitor"],
-            "measure": table["measure"],
-            "window": table["window"],
-            "until (UTC)": table["end"].dt.strftime("%Y-%m-%d %H:%M"),
-            "slice": [named(d, v) if d else "" for d, v in zip(table["dimension"], table["slice"], strict=True)],
-            "value": table["value"].map(number),
-            "95 % interval": [
-                f"{number(lo)} – {number(hi)}" for lo, hi in zip(table["lower"], table["upper"], strict=True)
-            ],
-            "rests on": [
-                _BASIS.get(method, "–").format(f"{basis:,}")
-                for method, basis in zip(table["method"], table["basis"], strict=True)
-            ],
-            "requests": table["requests"],
-            "empty": table["empty_ratio"].map(percent),
-            "with label": table["label_coverage"].map(percent),
-            "read": table["completeness"].map(percent),
-            "state": [
-                ", ".join(["final" if final else "provisional"] + ["incomplete"] * (read < least.get(monitor, 0.0)))
-                for monitor, final, read in zip(table["monitor"], table["final"], table["completeness"], strict=True)
-            ],
-        }
-    )
-    if not any(lines["slice"]):
-        lines = lines.drop(columns="slice")
-    return lines.to_string(index=False)
+_COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "monitor": lambda row: row["monitor"],
+    "measure": lambda row: row["measure"],
+    "window": lambda row: row["window"],
+    "window end (UTC)": lambda row: f"{row['end']:%Y-%m-%d %H:%M}",
+    "slice": _slice,
+    "value": lambda row: number(row["value"]),
+    "95 % interval": lambda row: interval(row["lower"], row["upper"]),
+    "interval from": lambda row: _BASIS.get(row["method"], "–").format(f"{row['basis']:,}"),
+    "requests": lambda row: count(row["requests"]),
+    "nothing relevant": lambda row: percent(row["empty_ratio"]),
+    "labelled": lambda row: percent(row["label_coverage"]),
+    "data read": lambda row: percent(row["completeness"]),
+}
 
 
 # ---- the windows as a table of pandas -------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.types import OVERALL, format_duration
 
 if TYPE_CHECKING:
-    from monitor.service.snapshot import MonitorSnapshot, Reading
+    from monitor.service.snapshot import MonitorSnapshot, RuleReading
     from monitor.store import Store
     from monitor.types import Monitor
 
@@ -202,7 +202,7 @@ def _windows(snapshot: MonitorSnapshot) -> list[dict[str, Any]]:
     ]
 
 
-def _reading(reading: Reading) -> dict[str, Any]:
+def _reading(reading: RuleReading) -> dict[str, Any]:
     return {
         "rule": reading.rule.name,
         "dimension": reading.key[0],

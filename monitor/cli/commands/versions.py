@@ -7,15 +7,14 @@ no slice, it says so: the difference may be due to that.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import InstantParam, command, config_option, format_option, load_config, pick_monitors, stored
-from monitor.cli.render import count, interval, number, percent, table
+from monitor.cli.common import InstantParam, command, config_option, load_config, pick_monitors, rendered, stored
+from monitor.cli.render import Columns, Document, count, interval, number, percent, signed, table_of
 from monitor.cli.version_report import compared, shown
 from monitor.conditions.verdict_conditions import MASKED
 from monitor.conditions.verdict_hours import judged, step_of
@@ -50,7 +49,7 @@ MOST = 200_000
 )
 @click.option("--measure", "text", help="Measure to compare (default: the one that verdicts judge, or the first).")
 @click.option("--by", "dimension", help="Dimension within whose slices they are compared (default: the first).")
-@format_option("text", "json")
+@rendered("text", "json")
 def versions(
     config_path: Path,
     monitor: str,
@@ -59,8 +58,7 @@ def versions(
     pair: tuple[str, str] | None,
     text: str | None,
     dimension: str | None,
-    style: str,
-) -> None:
+) -> Document:
     config = load_config(config_path)
     (wanted,) = pick_monitors(config, (monitor,))
     _check(wanted)
@@ -85,7 +83,7 @@ def versions(
         "by": None if by is None else by.dimension,
         "slices": [] if found is None or by is None else _slices(wanted, sample, two),
     }
-    click.echo(json.dumps(document, indent=2) if style == "json" else "\n".join(_lines(document)))
+    return Document(document, lambda: _lines(document))
 
 
 def _check(monitor: Monitor) -> None:
@@ -158,8 +156,10 @@ def _stored(
     begin = span[0] - REACH
     fell = d.Subject(measure, None, ("", ""), span, ())
     spoilt = [*unsound(monitor, begin, span[0], store), *bad]
-    history = store.history(monitor.definition(measure), begin, span[1]).without(spoilt, step_of(monitor.bucket))
-    traffic = store.history(monitor.traffic, begin, span[1])
+    history, traffic = (
+        store.history(series, begin, span[1]).without(spoilt, step_of(monitor.bucket))
+        for series in (monitor.definition(measure), monitor.traffic)
+    )
     found = d.versions(d.StoredPartials(fell, history, traffic, monitor.bucket), dimension.dimension)
     return [{n: v for n, v in one.items() if n not in ("before", "requests_before")} for one in found]
 
@@ -261,7 +261,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"without {lasting(document['left_out']['seconds'])} in which the data were bad ({told})"
     if document["versions"]:
         yield "\nAs stored:"
-        yield from _stored_lines(document)
+        yield from table_of(_STORED, document["versions"], left=(0, 4))
     if document["comparison"] is None:
         yield "\nOne version served in this period; there is nothing to compare."
     yield from compared(document["comparison"])
@@ -272,35 +272,25 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
 def _slice_lines(document: Mapping[str, Any]) -> Iterator[str]:
     one, other = (shown(document["comparison"][which]["version"]) for which in ("first", "second"))
     yield f"\n{other} against {one} by {shown(document['by'])}, the largest fall first:"
-    rows = [
-        (
-            shown(s["slice"]),
-            count(s["first"]["requests"]),
-            number(s["first"]["value"]),
-            count(s["second"]["requests"]),
-            number(s["second"]["value"]),
-            f"{s['difference']:+.4f}",
-            "–" if s["lower"] is None else f"{s['lower']:+.4f} to {s['upper']:+.4f}",
-            "queries" if s["by"] == "query" else "requests",
-        )
-        for s in document["slices"]
-    ]
-    head = ("slice", f"requests of {one}", "value", f"of {other}", "value", "difference", "95 % interval", "by")
-    yield from table(head, rows, left=(0, 7))
+    columns: Columns = {
+        "slice": lambda s: shown(s["slice"]),
+        f"requests of {one}": lambda s: count(s["first"]["requests"]),
+        f"value of {one}": lambda s: number(s["first"]["value"]),
+        f"requests of {other}": lambda s: count(s["second"]["requests"]),
+        f"value of {other}": lambda s: number(s["second"]["value"]),
+        "difference": lambda s: signed(s["difference"]),
+        "95 % interval": lambda s: "–" if s["lower"] is None else f"{signed(s['lower'])} to {signed(s['upper'])}",
+        "by": lambda s: "queries" if s["by"] == "query" else "requests",
+    }
+    yield from table_of(columns, document["slices"], left=(0, 7))
 
 
-def _stored_lines(document: Mapping[str, Any]) -> list[str]:
-    rows = [
-        (
-            shown(v["version"]),
-            count(v["requests"]),
-            number(v["value"]),
-            interval(v["lower"], v["upper"]),
-            v["interval"],
-            percent(v["coverage"]),
-            percent(v["empty"]),
-        )
-        for v in document["versions"]
-    ]
-    head = ("version", "requests", "value", "95 % interval", "by", "with label", "nothing relevant")
-    return table(head, rows, left=(0, 4))
+_STORED: Columns = {
+    "version": lambda v: shown(v["version"]),
+    "requests": lambda v: count(v["requests"]),
+    "value": lambda v: number(v["value"]),
+    "95 % interval": lambda v: interval(v["lower"], v["upper"]),
+    "interval from": lambda v: v["interval"],
+    "labelled": lambda v: percent(v["coverage"]),
+    "nothing relevant": lambda v: percent(v["empty"]),
+}
