@@ -104,7 +104,8 @@ def summary(found: StoredIncident, first: Told, link: str) -> Iterator[str]:
     """Five lines: what fell and how surely, since when, where, what to do first, where there is more."""
     incident, fell = found.incident, first.fell
     known = [*([] if fell is None else [fell]), *found.findings]
-    yield f"What:   {incident.monitor}: {shown(sentence(known[0]).partition('. ')[0], 1000) if known else incident.matter}"
+    what = sentence(known[0]).partition(". ")[0] if known else incident.matter
+    yield f"What:   {incident.monitor}: {shown(what, 1000)}"
     end = f"{incident.state} at {utc(incident.closed_at)}" if incident.closed_at is not None else "still open"
     known = with_first_version(known, incident.opened_at)
     yield f"Since:  {beginning(incident, known)}; fired at {utc(incident.opened_at)}; {end}"

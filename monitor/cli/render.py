@@ -52,7 +52,7 @@ def render(found: Any, style: str) -> str:
 
     if style == "json":
         return json.dumps(plain(found), indent=2)
-    return _csv(found) if style == "csv" else "\n".join(lines(found))
+    return _csv(*getattr(found, "rows", (found, None))) if style == "csv" else "\n".join(lines(found))
 
 
 def plain(value: Any) -> Any:
@@ -105,14 +105,18 @@ def _shown(f: Field[Any], one: Any) -> str:
     return show(getattr(one, f.name))
 
 
-def _csv(found: Sequence[Any]) -> str:
+def _csv(found: Sequence[Any], kind: type | None = None) -> str:
     import csv
     import io
 
-    text, names = io.StringIO(), [f.name for f in fields(found[0])] if found else []
+    text, names = io.StringIO(), [f.name for f in fields(kind or found[0])] if kind or found else []
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([names, *([getattr(one, name) for name in names] for one in found)])
+    writer.writerows([names, *([_cell(getattr(one, name)) for name in names] for one in found)])
     return text.getvalue().rstrip("\n")
+
+
+def _cell(value: Any) -> Any:
+    return int(value) if isinstance(value, bool) else value
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:

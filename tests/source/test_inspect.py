@@ -800,7 +800,6 @@ labels   click = 1, buy = 3, dwell from 30 on = 2; the highest of an item's even
 counts   yes
 
 position  item  grade  refused         event  time (UTC)  after serving  value  worth  counts
-──────────────────────────────────────────────────────────────────────────────────────────────────────
        1  a         3  duplicate_item
        2  b                            click  09:00:45            -15 s             1  no: early_event
        3  a         3                  click  09:01:10            +10 s             1  yes
@@ -819,13 +818,11 @@ unmatched: its item was not shown to this request
 ---- ndcg@3 ----
 
 rank  item  position  grade  gain  discount  gain × discount
-────────────────────────────────────────────────────────────
    3  a            3      3     3       0.5              1.5
 1 more with a gain, below the cut-off
 
 ideal: all logged items, best first, cut at 3
 rank  item  position  grade  gain      discount  gain × discount
-────────────────────────────────────────────────────────────────
    1  a            3      3     3             1                3
    2  c            5      2     2  0.6309297536      1.261859507
 

@@ -277,6 +277,8 @@ def picture(found: Replay) -> str:
 
 
 def _shades(found: Replay) -> Iterator[Shade]:
+    from monitor.evaluation.replay import Stretch
+
     yield from (Shade(*_ends(found, s), MASKED) for s in found.masked)
     for one in found.incidents:
         since = one.incident.opened_at if one.incident.matter == "quality" else one.on_call_at

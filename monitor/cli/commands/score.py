@@ -26,24 +26,19 @@ by default; trec_eval 10's has p=0.9 and graded gains, ir_measures' p=0.8 and gr
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from monitor.cli.common import command, format_option
+from monitor.cli.render import Document, column, record, render, rows
 from monitor.measures.measure import Measure, parse
 from monitor.messages.words import counted, plain
 
-if TYPE_CHECKING:  # pandas and rich take a second to import, which no other command should wait for
-    from rich.table import Table
-
+if TYPE_CHECKING:
     from monitor.scoring import ScoreReport
 
 FILE = click.Path(path_type=Path)
@@ -119,13 +114,9 @@ def score(
         lists = scoring.read(path, names, qrels=qrels, ideal_from=ideal_from, ties=ties, complete=complete)
         report = scoring.evaluate(lists, measures)
         scoring.refuse_above(lists, max_grade, "--max-grade")
-    if style == "table":
-        _print_tables(report, per_request)
-    else:
-        write = {"json": _json, "csv": _csv}[style]
-        click.echo(write(replace(report, path=rankings), per_request), nl=False)
-        if style == "csv" and report.unranked:
-            click.echo(f"rankmon: {_unranked(report)}", err=True)
+    if style == "csv" and report.unranked:
+        click.echo(f"rankmon: {_unranked(report)}", err=True)
+    click.echo(render(_Scores(report, rankings, per_request), style))
 
 
 def _refuse_contradictions(qrels: Path | None, complete: bool, columns: dict[str, str | None]) -> None:
@@ -137,87 +128,56 @@ def _refuse_contradictions(qrels: Path | None, complete: bool, columns: dict[str
         raise click.UsageError("--position and --score both order the items; leave one of them out")
 
 
-def _lines(report: ScoreReport) -> Iterator[tuple[str, str, float | None, bool]]:
-    """(request, measure, value, is empty), request by request; the value is None where it is left out of the mean."""
+def _digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:#.6g}"
+
+
+@record
+class MeasureRow:
+    """A measure of all requests; the value is None where there is no data."""
+
+    measure: str = column("measure", left=True)
+    value: float | None = column("value", _digits)
+    requests: int = column("requests")
+    empty: int = column("empty")
+
+
+@record
+class RequestRow:
+    """A measure of one request; the value is None where it is left out of the mean."""
+
+    request: str = column("request", lambda text: plain(text, one_line=True), left=True)
+    measure: str = column("measure", left=True)
+    value: float | None = column("value", _digits)
+    empty: bool = column("empty", lambda is_empty: "empty" * is_empty, left=True)
+
+
+class _Scores(Document):
+    """The measures of a file, and those of each request if they are wanted."""
+
+    def __init__(self, report: ScoreReport, path: Path, per_request: bool) -> None:
+        measures = [MeasureRow(str(r.measure), r.value, r.requests, r.empty) for r in report.results]
+        requests = list(_requests(report)) if per_request else []
+        data = {"rankings": str(path), "requests": len(report.requests), "unlabelled": report.unlabelled}
+        data |= {"unranked": report.unranked, "measures": measures} | ({"per_request": requests} if per_request else {})
+        super().__init__(data, lambda: [*rows(requests), *[""] * per_request, *rows(measures), *_left_out(report)])
+        self.rows = (requests, RequestRow) if per_request else (measures, MeasureRow)
+
+
+def _requests(report: ScoreReport) -> Iterator[RequestRow]:
     columns = [(str(r.measure), r.values.tolist(), r.is_empty.tolist()) for r in report.results]
     for i, request in enumerate(report.requests):
         for measure, values, is_empty in columns:
-            yield request, measure, None if math.isnan(values[i]) else values[i], is_empty[i]
+            yield RequestRow(request, measure, None if math.isnan(values[i]) else values[i], is_empty[i])
 
 
-def _json(report: ScoreReport, per_request: bool) -> str:
-    document: dict[str, Any] = {
-        "rankings": str(report.path),
-        "requests": len(report.requests),
-        "unlabelled": report.unlabelled,
-        "unranked": report.unranked,
-        "measures": [
-            {"measure": str(r.measure), "value": r.value, "requests": r.requests, "empty": r.empty}
-            for r in report.results
-        ],
-    }
-    if per_request:
-        keys = ("request", "measure", "value", "empty")
-        document["per_request"] = [dict(zip(keys, line, strict=True)) for line in _lines(report)]
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-
-def _csv(report: ScoreReport, per_request: bool) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    if per_request:
-        writer.writerow(["request", "measure", "value", "empty"])
-        writer.writerows([request, m, value, int(empty)] for request, m, value, empty in _lines(report))
-    else:
-        writer.writerow(["measure", "value", "requests", "empty"])
-        writer.writerows([str(r.measure), r.value, r.requests, r.empty] for r in report.results)
-    return text.getvalue()
-
-
-def _print_tables(report: ScoreReport, per_request: bool) -> None:
-    from rich.console import Console
-    from rich.measure import Measurement
-
-    console = Console(markup=False, highlight=False)
-    for table in [_request_table(report)] * per_request + [_table(report)]:
-        if not console.is_terminal:  # a pipe has no width, and rich would cut to 80
-            console.width = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
-        console.print(table)
+def _left_out(report: ScoreReport) -> Iterator[str]:
     if report.unlabelled:
-        console.print(f"{report.unlabelled} more without a label, left out", soft_wrap=True)
+        yield f"{report.unlabelled} more without a label, left out"
     if report.unranked:
-        console.print(_unranked(report), soft_wrap=True)
+        yield _unranked(report)
 
 
 def _unranked(report: ScoreReport) -> str:
     what = counted(report.unranked, "judged query")
     return f"{what} without a ranking, left out; --complete counts them as 0 (trec_eval -c)"
-
-
-def _table(report: ScoreReport) -> Table:
-    table = _new_table("measure", value="right", requests="right", empty="right")
-    for r in report.results:
-        table.add_row(str(r.measure), _digits(r.value), str(r.requests), str(r.empty))
-    return table
-
-
-def _request_table(report: ScoreReport) -> Table:
-    table = _new_table("request", measure="left", value="right", empty="left")
-    for request, measure, value, empty in _lines(report):
-        table.add_row(plain(request, one_line=True), measure, _digits(value), "empty" if empty else "")
-    return table
-
-
-def _new_table(first: str, **columns: Literal["left", "right"]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column(first, overflow="fold")
-    for name, justify in columns.items():
-        table.add_column(name, justify=justify, overflow="fold")
-    return table
-
-
-def _digits(value: float | None) -> str:
-    return "-" if value is None else f"{value:#.6g}"
