@@ -1,100 +1,128 @@
-"""From changes of conditions to incidents, with the newest there is to say of each."""
+"""Incidents, derived from events, each with the newest evidence of what fires in it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from monitor.conditions.findings import Finding
 from monitor.conditions.incident import MATTERS, Firing, Incident, Matter, Placed, by_matter, gather, matter_of
 from monitor.conditions.rules import Drop, is_beyond, worst
-from monitor.conditions.thresholds import Change, ConditionName, fires_below
+from monitor.conditions.thresholds import Change, Condition, ConditionName, fires_below
 from monitor.conditions.verdict_conditions import DEGRADED, severity_of
 from monitor.conditions.verdict_words import lacking_since
 from monitor.drift.verdicts import SLICE_KINDS
-from monitor.evaluation.checkpoint import beginning
-from monitor.evaluation.following import follow_from_the_first, follow_onward
-from monitor.evaluation.verdicts import begun_anew
-from monitor.evaluation.work import RESTATED, Followed, Result, Work
-from monitor.store import Store
-from monitor.store.alerts import StoredIncident
-from monitor.types import Monitor
+from monitor.evaluation.fold import Checkpoint, Events
+from monitor.store.alerts import AlertState, StoredIncident
+from monitor.types import Drift, Monitor
+
+RESTATED = "the data that it rested on were read again and say otherwise"
 
 
-def onward(work: Work, store: Store) -> Result:
-    """From where the last judgement left off."""
-    followed = follow_onward(work, store)
-    incidents, placed = list[StoredIncident](), list[Placed]()
-    known = [stored.incident for stored in work.state.open.values()]
-    for matter, changes in by_matter(followed.changes, work.monitor.alerts, known).items():
-        current = work.state.open[matter].incident if matter in work.state.open else None
-        found, some = gather(work.monitor.name, current, changes, matter)
-        incidents += [described(work, i, some, followed) for i in found]
-        placed += some
-    return Result(followed, incidents, placed)
+@dataclass(frozen=True)
+class IncidentUpdate:
+    """What evaluation comes to, before anybody is notified.
 
-
-def anew(work: Work, store: Store) -> Result:
-    """From the oldest bucket on. Incidents that somebody was told of stay in the records, whatever is known now.
-
-    So do those of a time whose buckets were forgotten or rolled up, and for as long after it as rules look back: of
-    that nothing can be said any more.
+    Attributes:
+        incidents: those that were open, as they are now, and new ones.
+        placed: every event, with its incident.
+        removed: ids of incidents that were undone and of which nobody knows.
+        undone: ids of open incidents that others know of, but that better data have undone.
+        since: end of the time that cannot be evaluated again, seconds; what was recorded of it stays.
     """
-    followed, found, placed = from_the_first(work, store)
-    stored, ids = _recorded(work, store), {i.id for i in found}
-    first, since = work.views.first() or 0, _unjudged_until(work, followed, store)
-    looked_back_on = max([0, *(rule.reach for rule in work.monitor.alerts)]) if since else 0
-    until = max(first, since) + looked_back_on
+
+    monitor: Monitor
+    state: AlertState
+    checkpoint: Checkpoint
+    events: Events
+    incidents: Sequence[StoredIncident]
+    placed: Sequence[Placed] = ()
+    removed: Sequence[str] = ()
+    undone: Collection[str] = ()
+    since: int = 0
+
+    @property
+    def end(self) -> int:
+        """Of the last window that was evaluated, seconds."""
+        return self.checkpoint.until or 0
+
+    def as_open(self, id_: str) -> StoredIncident | None:
+        """What was stored of an incident that was open; None if it was not."""
+        return _as_open(self.state, id_)
+
+
+def _as_open(state: AlertState, id_: str) -> StoredIncident | None:
+    return next((s for s in state.open.values() if s.incident.id == id_), None)
+
+
+def gathered(
+    monitor: Monitor, open_before: Mapping[Matter, Incident], events: Events
+) -> list[tuple[list[Incident], list[Placed]]]:
+    """(incidents, events with their incidents) of each matter."""
+    matters = by_matter(events.changes, monitor.alerts, open_before.values())
+    return [gather(monitor.name, open_before.get(matter), some, matter) for matter, some in matters.items()]
+
+
+def derived(monitor: Monitor, state: AlertState, checkpoint: Checkpoint, events: Events) -> IncidentUpdate:
+    """From the open incidents on."""
+    incidents, placed = list[StoredIncident](), list[Placed]()
+    for found, some in gathered(monitor, {m: s.incident for m, s in state.open.items()}, events):
+        incidents += [described(monitor, state, incident, some, events) for incident in found]
+        placed += some
+    return IncidentUpdate(monitor, state, checkpoint, events, incidents, placed)
+
+
+def rederived(
+    monitor: Monitor,
+    state: AlertState,
+    checkpoint: Checkpoint,
+    events: Events,
+    open_before: Mapping[Matter, Incident],
+    recorded: Mapping[str, StoredIncident],
+    kept_until: tuple[int, int],
+) -> IncidentUpdate:
+    """From the oldest checkpoint on. Incidents that somebody was notified of stay recorded, whatever is known now.
+
+    So do those of a time whose buckets are gone, and for as long after it as rules look back.
+
+    Args:
+        open_before: the incidents that were open at the oldest checkpoint.
+        kept_until: (end of the time whose buckets are gone, end of that of which nothing can be said), seconds.
+    """
+    found, placed, end = list[Incident](), list[Placed](), checkpoint.until or 0
+    for (some, events_of), current in zip(
+        gathered(monitor, open_before, events), map(state.open.get, MATTERS), strict=True
+    ):
+        renamed, placed_there = _renamed(current, some, events_of)
+        found, placed = [*found, *renamed], [*placed, *placed_there]
+    ids, (since, until) = {i.id for i in found}, kept_until
     kept = {
-        id_ for id_, s in stored.items() if s.told or s.acknowledged_at is not None or s.incident.opened_at <= until
+        id_ for id_, s in recorded.items() if s.told or s.acknowledged_at is not None or s.incident.opened_at <= until
     }
-    incidents = [_with_history(described(work, i, placed, followed), stored.get(i.id), since) for i in found]
-    undone = [s for s in work.state.open.values() if s.incident.id in kept - ids]
-    incidents += [closed(s, work.end) for s in undone]
-    ends = [p for s in undone for p in ended(s, work.end)]
-    followed.reasons |= {p.change: RESTATED for p in ends}
-    removed = [id_ for id_ in stored if id_ not in kept | ids]
-    return Result(followed, incidents, [*placed, *ends], removed, {s.incident.id for s in undone}, True, since)
+    incidents = [_with_history(described(monitor, state, i, placed, events), recorded.get(i.id), since) for i in found]
+    undone = [s for s in state.open.values() if s.incident.id in kept - ids]
+    incidents += [closed(s, end) for s in undone]
+    ends = [p for s in undone for p in ended(s, end)]
+    events.reasons |= {p.change: RESTATED for p in ends}
+    removed = [id_ for id_ in recorded if id_ not in kept | ids]
+    known = {s.incident.id for s in undone}
+    return IncidentUpdate(monitor, state, checkpoint, events, incidents, [*placed, *ends], removed, known, since)
 
 
-def _recorded(work: Work, store: Store) -> dict[str, StoredIncident]:
-    return {s.incident.id: s for s in store.alerts.incidents(work.monitor.name, most=100_000)}
-
-
-def _unjudged_until(work: Work, followed: Followed, store: Store) -> int:
-    """End of the time whose buckets are gone, seconds; 0 if none are."""
-    rolled_up = store.retention.rolled_up(work.monitor.traffic, 0, work.end)
-    return max(0 if rolled_up is None else rolled_up[1], 0 if followed.drift is None else followed.drift.kept)
-
-
-def from_the_first(work: Work, store: Store) -> tuple[Followed, list[Incident], list[Placed]]:
-    """What following rules and verdicts from the oldest bucket on comes to, whatever was recorded before."""
-    followed = follow_from_the_first(work, store)
-    found, placed, open_there = list[Incident](), list[Placed](), _open_at_the_border(work, store)
-    for matter, changes in by_matter(followed.changes, work.monitor.alerts).items():
-        incidents, some = gather(work.monitor.name, open_there.get(matter), changes, matter)
-        incidents, some = _renamed(work.state.open.get(matter), incidents, some)
-        found, placed = [*found, *incidents], [*placed, *some]
-    return followed, found, placed
-
-
-def _open_at_the_border(work: Work, store: Store) -> dict[Matter, Incident]:
-    """The incidents that verdicts had open where judging anew begins, as they were there."""
-    drift = work.monitor.drift
-    if drift is None:
-        return {}
-    border = beginning(work.monitor, drift, begun_anew(work.monitor, drift, store), store).border
-    at, found = border.standing.until, dict[Matter, Incident]()
-    recorded = [s.incident for s in _recorded(work, store).values()] if border.conditions else []
+def opened_by(
+    monitor: str, drift: Drift, conditions: Mapping[ConditionName, Condition], at: int, recorded: Iterable[Incident]
+) -> dict[Matter, Incident]:
+    """The incidents that conditions of verdicts had open at a checkpoint, seconds, as they were there."""
+    found, recorded = dict[Matter, Incident](), list(recorded)
     for matter in MATTERS:
         firing = {
             name: Firing(severity_of(drift, name), drift.retrain and name[0] == DEGRADED, condition.since or at)
-            for name, condition in border.conditions.items()
+            for name, condition in conditions.items()
             if condition.state == "firing" and matter_of(name) == matter
         }
         if firing:
-            mine = (i for i in recorded if i.matter == matter and i.opened_at <= at < (i.closed_at or work.end + 1))
-            was = next(mine, Incident(work.monitor.name, min(f.since for f in firing.values()), at, matter=matter))
+            mine = (i for i in recorded if i.matter == matter and i.opened_at <= at < (i.closed_at or at + 1))
+            was = next(mine, Incident(monitor, min(f.since for f in firing.values()), at, matter=matter))
             gravest = worst([was.severity, *(f.severity for f in firing.values())])
             asks = was.retrain or any(f.retrain for f in firing.values())
             found[matter] = replace(was, state="firing", closed_at=None, firing=firing, severity=gravest, retrain=asks)
@@ -137,26 +165,28 @@ def ended(stored: StoredIncident, end: int) -> list[Placed]:
 # ---- what there is to say of them --------------------------------------------------------------------------------
 
 
-def described(work: Work, incident: Incident, placed: Iterable[Placed], followed: Followed) -> StoredIncident:
-    """An incident with the newest there is to say of it."""
-    was = work.as_open(incident.id)
+def described(
+    monitor: Monitor, state: AlertState, incident: Incident, placed: Iterable[Placed], events: Events
+) -> StoredIncident:
+    """An incident with the newest evidence of what fires in it, or fired last."""
+    was = _as_open(state, incident.id)
     former = {(f.rule, f.dimension, f.slice): f for f in (was.findings if was is not None else ())}
     changes = [p.change for p in placed if p.incident == incident.id]
     last = {change.name: change for change in changes}
-    changed = {name: followed.findings[change] for name, change in last.items() if change in followed.findings}
+    changed = {name: events.evidence[change] for name, change in last.items() if change in events.evidence}
     if incident.is_open:
-        known = _with_origin(former, _with_origin(changed, followed.newest))
-        since = followed.unjudged
+        known = _with_origin(former, _with_origin(changed, events.newest))
+        since = events.unjudged
         fires = [(name, known[name]) for name in incident.firing or {} if name in known]
         findings = [replace(f, unjudged=since.get(name, f.unjudged)) for name, f in fires]
     else:
         ended = [(former.get(name), f) for name, f in changed.items() if last[name].was == "firing"]
         findings = [_of_slices(was_, f) for was_, f in ended] or list(former.values())
     fired = {name: f.before_when_fired for name, f in former.items()}
-    fired |= {c.name: followed.findings[c].before for c in changes if c.became == "firing" and c in followed.findings}
+    fired |= {c.name: events.evidence[c].before for c in changes if c.became == "firing" and c in events.evidence}
     findings = [replace(f, before_when_fired=fired.get((f.rule, f.dimension, f.slice))) for f in findings]
     if incident.state == "resolved":
-        findings = [replace(f, still_below=_still_below(work.monitor, f)) for f in findings]
+        findings = [replace(f, still_below=_still_below(monitor, f)) for f in findings]
     begun = replace(incident, began_at=min([incident.began_at, *lacking_since(findings)]))
     return replace(was or StoredIncident(incident), incident=begun, findings=tuple(findings))
 

@@ -21,8 +21,8 @@ from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdict_words import condition
 from monitor.drift.verdicts import Kind, Verdict
 from monitor.errors import InputError
-from monitor.evaluation import Hindsight, Views, judge_past
 from monitor.evaluation.retraining import asking_since
+from monitor.evaluation.run import Hindsight, StoredPast, judge_past
 from monitor.measures.measure import Measure
 from monitor.messages.words import utc
 from monitor.series.partials import TRAFFIC_FIELDS
@@ -152,7 +152,7 @@ def replay(monitor: Monitor, store: Store, since: int | None = None, until: int 
     begin, end = first if since is None else max(since, first), 0 if found is None else found.until
     if found is None or end <= begin:
         raise InputError(_nothing(monitor, store, first, (first if since is None else since, until)))
-    verdicts = () if found.drift is None else tuple(v for v in found.drift.verdicts if v.end > begin)
+    verdicts = tuple(v for v in found.verdicts if v.end > begin)
     step = step_of(monitor.bucket)
     return Replay(
         monitor.name,
@@ -215,7 +215,7 @@ def _incidents(monitor: Monitor, found: Hindsight, since: int) -> Iterator[Found
         if incident.closed_at is not None and incident.closed_at <= since:
             continue
         fired = [p.change for p in found.placed if p.incident == incident.id and p.change.became == "firing"]
-        told = next((found.findings[change] for change in fired if change in found.findings), None)
+        told = next((found.evidence[change] for change in fired if change in found.evidence), None)
         by = tuple(dict.fromkeys(condition(*change.name) for change in fired))
         why, is_before = "" if told is None else sentence(told), incident.opened_at <= since
         grown = next((change.at for change in fired if change.name[0] in COLLAPSES), None)
@@ -245,7 +245,7 @@ def _asked(monitor: Monitor, found: Hindsight) -> dict[str, int]:
 def _is_held_back(incident: Incident, found: Hindsight) -> bool:
     """Whether something changed with what fired that may be all there is to it."""
     fired = (p.change for p in found.placed if p.incident == incident.id and p.change.became == "firing")
-    return any(found.findings[change].beside for change in fired if change in found.findings)
+    return any(found.evidence[change].beside for change in fired if change in found.evidence)
 
 
 def _asking(incident: Incident, found: Hindsight) -> Iterator[tuple[int, int, list[int]]]:
@@ -376,12 +376,12 @@ class Tried:
 
 def try_rules(monitor: Monitor, store: Store) -> list[Tried]:
     """Each alert rule over the newest `TRIED_OVER` that are stored and final. Raises StoreError."""
-    views, first = Views(monitor, store), store.retention.whole_since(monitor.traffic)
+    past, first = StoredPast(monitor, store), store.retention.whole_since(monitor.traffic)
     settled = store.settled_end(monitor.traffic, monitor.bucket)
     if first is None or settled is None:
         return []
     since = max(first, settled - TRIED_OVER)
-    return [_tried(monitor, rule, views.of(rule, since, settled), since, settled) for rule in monitor.alerts]
+    return [_tried(monitor, rule, past.view(rule, since, settled), since, settled) for rule in monitor.alerts]
 
 
 def _tried(monitor: Monitor, rule: Rule, view: View, since: int, until: int) -> Tried:

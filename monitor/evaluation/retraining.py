@@ -20,7 +20,6 @@ from monitor.conditions.incident import Incident, Matter
 from monitor.conditions.verdict_conditions import DEGRADED
 from monitor.drift.constants import SETTLING_DAYS
 from monitor.drift.verdicts import Verdict
-from monitor.evaluation.verdicts import begun_anew
 from monitor.messages.notification import key
 from monitor.messages.words import lasting, utc
 from monitor.series import partials as b
@@ -131,11 +130,6 @@ def _is_taken(incident: Incident, said: BaselineReset) -> bool:
     """Whether somebody who knew of an incident had the baseline begin where what fell goes into the new level."""
     knew = said.judged_until is not None and said.judged_until >= incident.opened_at
     return knew and said.since + SETTLING_DAYS * DAY > incident.began_at
-
-
-def accepted(monitor: Monitor, store: Store) -> list[BaselineReset]:
-    """As `in_the_way` wants it. Raises StoreError."""
-    return [] if monitor.drift is None else begun_anew(monitor, monitor.drift, store)
 
 
 def evidence(

@@ -13,14 +13,16 @@ from monitor.conditions.thresholds import ConditionName
 from monitor.conditions.verdict_conditions import COLLAPSES
 from monitor.conditions.verdict_words import reason as verdict_reason
 from monitor.drift.verdicts import SLICE_KINDS
-from monitor.evaluation.retraining import accepted, due, evidence
-from monitor.evaluation.work import GONE, Followed, Result, Work
+from monitor.evaluation.fold import GONE, Events
+from monitor.evaluation.incidents import IncidentUpdate
+from monitor.evaluation.retraining import due, evidence
 from monitor.messages.notification import About, Kind, Notification, key, notification
 from monitor.messages.words import CALLED
 from monitor.series.finality import final_age
 from monitor.service.diagnosing import UnsavedEvaluation
 from monitor.store import Store
 from monitor.store.alerts import Judgement, StoredIncident, Transition
+from monitor.store.verdicts import BaselineReset
 from monitor.types import Monitor
 
 
@@ -43,42 +45,44 @@ class Telling:
     called: str = CALLED
 
 
-def tell(work: Work, result: Result, now: float, store: Store, telling: Telling) -> Judgement | None:
+def tell(
+    update: IncidentUpdate, resets: Sequence[BaselineReset], now: float, store: Store, telling: Telling
+) -> Judgement | None:
     """The judgement with its notifications; None if there is nothing new at all."""
-    monitor = work.monitor
-    is_now = telling.is_current and now - work.end <= _longest_wait(monitor)
+    monitor, state, end, events = update.monitor, update.state, update.end, update.events
+    is_now = telling.is_current and now - end <= _longest_wait(monitor)
     may_page = is_now and not _is_silenced(monitor.name, store, telling)
     incidents, notices = [], []
-    for stored in result.incidents:
-        was = work.as_open(stored.incident.id)
+    for stored in update.incidents:
+        was = update.as_open(stored.incident.id)
         kind = _kind(stored, was, may_page, is_now, store)
         incidents.append(replace(stored, told=stored.told or kind == "firing"))
         if kind is not None:
-            notices += _notices(kind, stored, result, store, monitor, telling)
+            notices += _notices(kind, stored, update, store, telling)
     opened = {s.incident.matter: s for s in incidents if s.incident.is_open}
-    new_levels = accepted(monitor, store)
     # Whoever is asked to retrain must be able to see why: of what is open everybody is told by now if they may be.
-    retrain = due(monitor, work.state.retrain, work.end, opened, new_levels) if may_page else None
-    steps = [_recorded(p, result.followed, now) for p in result.placed]
+    retrain = due(monitor, state.retrain, end, opened, resets) if may_page else None
+    steps = [_recorded(p, events, now) for p in update.placed]
     if retrain is not None:
-        asked = replace(_asking(work, result, steps, opened["quality"], store, telling), key=key(retrain.key))
+        asked = replace(_asking(update, steps, opened["quality"], store, telling), key=key(retrain.key))
         notices += [(target, asked) for target in _targets(monitor.retrain_notify, telling)]
-    nothing_new = work.end == work.state.until and not (result.placed or notices or retrain or result.anew)
-    if nothing_new and set(result.followed.conditions) == set(work.state.conditions):
+    nothing_new = end == state.until and not (update.placed or notices or retrain or state.anew)
+    if nothing_new and set(update.checkpoint.conditions) == set(state.conditions):
         return None
     return Judgement(
         monitor.name,
-        work.end,
-        result.followed.conditions,
+        end,
+        update.checkpoint.conditions,
         incidents,
-        result.removed,
-        result.anew,
+        update.removed,
+        state.anew,
         steps,
         notices,
         retrain,
-        result.followed.drift,
+        events.verdicts,
         monitor.drift is not None,
-        result.undone,
+        update.undone,
+        update.since,
     )
 
 
@@ -139,15 +143,15 @@ def _told_of(incident: Incident) -> dict[ConditionName, Severity]:
 
 
 def _notices(
-    kind: Kind, stored: StoredIncident, result: Result, store: Store, monitor: Monitor, telling: Telling
+    kind: Kind, stored: StoredIncident, update: IncidentUpdate, store: Store, telling: Telling
 ) -> list[tuple[str, Notification]]:
     """A notification for each receiver: of what opens those of the monitor, of the rest those who were told of that."""
-    id_ = stored.incident.id
+    id_, monitor = stored.incident.id, update.monitor
     number, last = store.alerts.notices(id_)
     former = last.severity if last is not None and last.severity != stored.incident.severity else None
-    reasons = result.followed.reasons
+    reasons = update.events.reasons
     over = _over(stored, last) if kind == "updated" else ()
-    ends = (p.change for p in result.placed if p.incident == id_ and p.change.became != "firing")
+    ends = (p.change for p in update.placed if p.incident == id_ and p.change.became != "firing")
     why = next((reasons[change] for change in ends if change in reasons), GONE)
     about = _about(monitor, telling, last)
     notice = notification(kind, about, stored.incident, stored.findings, number, former, why, over)
@@ -201,20 +205,21 @@ def _is_silenced(monitor: str, store: Store, telling: Telling) -> bool:
 
 
 def _asking(
-    work: Work, result: Result, steps: Sequence[Transition], current: StoredIncident, store: Store, telling: Telling
+    update: IncidentUpdate, steps: Sequence[Transition], current: StoredIncident, store: Store, telling: Telling
 ) -> Notification:
     """A request to retrain, with its evidence; `steps` are about to be stored."""
     number, last = store.alerts.notices(current.incident.id)
-    about, drift = _about(work.monitor, telling, last), result.followed.drift
+    about, new = _about(update.monitor, telling, last), update.events.verdicts
     asked = notification("retrain", about, current.incident, current.findings, number)
-    verdicts = () if drift is None else drift.verdicts
-    unsaved = UnsavedEvaluation(steps, result.since if result.anew else math.inf, verdicts)
-    return replace(asked, evidence=evidence(work.monitor, current, work.end, unsaved, store))
+    unsaved = UnsavedEvaluation(
+        steps, update.since if update.state.anew else math.inf, () if new is None else new.verdicts
+    )
+    return replace(asked, evidence=evidence(update.monitor, current, update.end, unsaved, store))
 
 
-def _recorded(placed: Placed, followed: Followed, now: float) -> Transition:
-    found = transition(placed, followed.findings.get(placed.change), now)
-    return replace(found, reason=followed.reasons.get(placed.change, found.reason))
+def _recorded(placed: Placed, events: Events, now: float) -> Transition:
+    found = transition(placed, events.evidence.get(placed.change), now)
+    return replace(found, reason=events.reasons.get(placed.change, found.reason))
 
 
 def transition(placed: Placed, finding: Finding | None, now: float) -> Transition:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Set
 from monitor.conditions.rules import Drop
 from monitor.conditions.thresholds import LEAST_BASELINE
 from monitor.errors import InputError
-from monitor.evaluation.checkpoint import moved, series_of
-from monitor.evaluation.verdicts import begun_anew
+from monitor.evaluation.run import moved_checkpoint, verdict_conditions
 from monitor.messages.words import counted, utc
 from monitor.series.intervals import DAY
 from monitor.series.partials import bucket_of
 from monitor.series.retention import apart_from, pinned
 from monitor.store import Holding, Lease, Store
-from monitor.store.verdicts import Border
+from monitor.store.verdicts import VerdictCheckpoint
 from monitor.types import Monitor, Retention
 
 log = logging.getLogger(__name__)
@@ -113,7 +112,7 @@ class RetentionWorker:
         start, was_made = bucket_of(oldest, width), False
         said = self._store.retention.lacking(self._monitor.name, start, width)
         if ready := {definition for definition, why in said.items() if not why}:
-            was_made = self._store.retention.roll_up(lease, start, width, self._border(start + width, ready))
+            was_made = self._store.retention.roll_up(lease, start, width, self._checkpoint(start + width, ready))
         self._done.update({why for why in said.values() if why})
         self._done[MADE] += was_made
         self._rolled_until = start + width  # what is left there lacks something, and is looked at again much later
@@ -128,20 +127,20 @@ class RetentionWorker:
         if found is None:
             return None
         day, until = found
-        self._store.retention.forget(lease, day, until, self._border(day[1]))
+        self._store.retention.forget(lease, day, until, self._checkpoint(day[1]))
         self._done[FORGOTTEN] += 1
         return True
 
-    def _border(self, until: int, gone: Set[str] | None = None) -> Border | None:
+    def _checkpoint(self, until: int, gone: Set[str] | None = None) -> VerdictCheckpoint | None:
         """Where judging anew begins when the buckets before `until` are gone; None if that changes nothing.
 
         `gone`: definitions of the series of which they are; None: of all. It takes long to find out where verdicts rest
-        on one of them, the longer the further back the last border lies.
+        on one of them, the longer the further back the last checkpoint lies.
         """
-        drift = self._monitor.drift
-        if drift is None or (gone is not None and gone.isdisjoint(series_of(self._monitor, drift))):
+        monitor = self._monitor
+        if monitor.drift is None or (gone is not None and gone.isdisjoint(verdict_conditions(monitor, ()).series)):
             return None
-        return moved(self._monitor, begun_anew(self._monitor, drift, self._store), until, self._store)
+        return moved_checkpoint(monitor, until, self._store)
 
 
 def baselines_gone(monitor: Monitor, store: Store) -> list[str]:

@@ -15,8 +15,8 @@ from monitor.conditions.thresholds import Condition, ConditionName, Evaluation, 
 from monitor.conditions.verdict_conditions import VERDICTS
 from monitor.conditions.verdict_hours import step_of
 from monitor.drift.verdicts import Verdict
-from monitor.evaluation import Views
-from monitor.evaluation.retraining import accepted, asks, in_the_way
+from monitor.evaluation.retraining import asks, in_the_way
+from monitor.evaluation.run import StoredPast, resets_of
 from monitor.measures.measure import Measure
 from monitor.messages.notification import in_order
 from monitor.messages.words import utc
@@ -230,9 +230,9 @@ def _readings(monitor: Monitor, store: Store, state: AlertState) -> tuple[RuleRe
     """What the alert rules see in the newest window that was judged."""
     if state.until is None:
         return ()
-    views, found = Views(monitor, store), []
+    past, found = StoredPast(monitor, store), []
     for rule in monitor.alerts:
-        view = views.of(rule, state.until, state.until)
+        view = past.view(rule, state.until, state.until)
         keys = keys_of(rule, view)
         for key, evaluation in zip(keys, evaluate(rule, view, keys, state.until), strict=True):
             kept = state.conditions.get((rule.name, *key))
@@ -290,7 +290,7 @@ def _no_retraining_as(monitor: Monitor, state: AlertState, store: Store, silence
     current = state.open.get("quality")
     if state.until is None or current is None or not monitor.retrain_notify or not asks(current):
         return ""
-    if found := in_the_way(monitor, state.retrain, state.until, state.open, accepted(monitor, store)):
+    if found := in_the_way(monitor, state.retrain, state.until, state.open, resets_of(monitor, store)):
         return found
     if not current.told:
         return "nobody was told of the incident"

@@ -27,7 +27,7 @@ from monitor.store.verdicts import VerdictUpdate, forget, put
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredCondition:
     """A stored condition; `identity` is that of the rule that came to it."""
 
     identity: str
@@ -73,7 +73,7 @@ class AlertState:
 
     until: int | None = None
     anew: bool = False
-    conditions: Mapping[ConditionName, Kept] = field(default_factory=dict)
+    conditions: Mapping[ConditionName, StoredCondition] = field(default_factory=dict)
     open: Mapping[Matter, StoredIncident] = field(default_factory=dict)
     retrain: Retrain | None = None
 
@@ -134,7 +134,7 @@ class Judgement:
 
     monitor: str
     until: int
-    conditions: Mapping[ConditionName, Kept]
+    conditions: Mapping[ConditionName, StoredCondition]
     incidents: Sequence[StoredIncident] = ()
     removed: Sequence[str] = ()
     anew: bool = False
@@ -338,8 +338,8 @@ def _fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
-def _kept(row: Any) -> Kept:
-    return Kept(row.identity, Condition(row.state, row.since, row.streak, row.known))
+def _kept(row: Any) -> StoredCondition:
+    return StoredCondition(row.identity, Condition(row.state, row.since, row.streak, row.known))
 
 
 def _plain(transition: Transition, monitor: str) -> dict[str, Any]:

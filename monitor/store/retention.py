@@ -33,7 +33,7 @@ from monitor.store.schema import (
     slices,
     traffic,
 )
-from monitor.store.verdicts import Border, put_border
+from monitor.store.verdicts import VerdictCheckpoint, put_oldest
 from monitor.types import TRAFFIC, Definition
 
 DAY = 86_400
@@ -204,11 +204,11 @@ class BucketRetention(Connected):
                     return (min(oldest), min(until, bucket_of(min(oldest), DAY) + DAY)), until
         return None
 
-    def forget(self, lease: Lease, stretch: Span, until: int, border: Border | None = None) -> None:
+    def forget(self, lease: Lease, stretch: Span, until: int, checkpoint: VerdictCheckpoint | None = None) -> None:
         """Forget the buckets of a stretch; of coarser ones that begin there, those that end by `until`.
 
         Args:
-            border: where judging anew begins from now on; None: where it did.
+            checkpoint: where judging anew begins from now on; None: where it did.
 
         Raises:
             LeaseLost: another process writes this monitor now; nothing was forgotten.
@@ -220,8 +220,8 @@ class BucketRetention(Connected):
             for table in _COARSE:
                 inside = (table.c.series_id.in_(ids), *_within(table, stretch), _ends_by(table, until))
                 connection.execute(table.delete().where(*inside))
-            if border is not None:
-                put_border(connection, self.dialect, lease.monitor, border)
+            if checkpoint is not None:
+                put_oldest(connection, self.dialect, lease.monitor, checkpoint)
 
     def abandoned(self, before: float) -> list[str]:
         """Names of the monitors with buckets that were run since then by nobody, in seconds; not those that never were.
@@ -263,14 +263,14 @@ class BucketRetention(Connected):
                     said[one.definition] = _lacking(connection, one, span, found)
         return said
 
-    def roll_up(self, lease: Lease, start: int, seconds: int, border: Border | None = None) -> bool:
+    def roll_up(self, lease: Lease, start: int, seconds: int, checkpoint: VerdictCheckpoint | None = None) -> bool:
         """Put one coarser bucket in place of those in [start, start + seconds), of each series that lacks nothing.
 
         A coarser bucket of the same span that is there already is older than the buckets that were read since, and
         goes.
 
         Args:
-            border: where judging anew begins if a series that it rests on was rolled up; None: where it did.
+            checkpoint: where judging anew begins if a series that it rests on was rolled up; None: where it did.
 
         Returns:
             Whether any series was rolled up.
@@ -282,8 +282,8 @@ class BucketRetention(Connected):
         with self._leases.fenced(lease) as connection:
             finer = _finer(connection, lease.monitor, seconds)
             done = {one.definition for one in finer if _roll_up(connection, one, span)}
-            if border is not None and not done.isdisjoint(border.series):
-                put_border(connection, self.dialect, lease.monitor, border)
+            if checkpoint is not None and not done.isdisjoint(checkpoint.series):
+                put_oldest(connection, self.dialect, lease.monitor, checkpoint)
         return bool(done)
 
 

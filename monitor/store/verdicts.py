@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from functools import cache
 from hashlib import blake2b
 from typing import Any
@@ -22,17 +22,21 @@ from monitor.store.schema import baselines, diagnoses, drift_borders, drift_stat
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where the verdicts on a monitor stand.
+class VerdictCheckpoint:
+    """What verdicts have come to.
 
     Attributes:
         identity: of what is judged and how; see `types.Monitor.drift_identity`.
         until: end of the last step that was looked at, seconds.
+        series: ids of the definitions that were judged, and the conditions that had come about and were not over; of
+            the oldest checkpoint only.
     """
 
     identity: str
     until: int
     state: DriftState | None
+    series: tuple[str, ...] = ()
+    conditions: Mapping[ConditionName, Condition] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -45,25 +49,10 @@ class VerdictUpdate:
         kept: seconds; what was judged by then may not be judged again, for its buckets are gone.
     """
 
-    standing: Standing
+    checkpoint: VerdictCheckpoint
     verdicts: Sequence[Verdict] = ()
     anew: bool = False
     kept: int = 0
-
-
-@dataclass(frozen=True)
-class Border:
-    """What verdicts had come to where finer buckets end: judging anew goes on from there.
-
-    Attributes:
-        standing: whose identity is that of the settings that count until there.
-        series: ids of the definitions that were judged.
-        conditions: those that had come about and were not over.
-    """
-
-    standing: Standing
-    series: tuple[str, ...]
-    conditions: Mapping[ConditionName, Condition]
 
 
 @dataclass(frozen=True)
@@ -106,7 +95,7 @@ class Verdicts(Connected):
         super().__init__(engine, url)
         self._states: dict[str, tuple[bytes, DriftState]] = {}
 
-    def standing(self, monitor: str) -> Standing | None:
+    def newest_checkpoint(self, monitor: str) -> VerdictCheckpoint | None:
         """Where the verdicts on a monitor stand; None if there are none, or of another version. Raises StoreError."""
         with self.reading() as connection:
             row = connection.execute(_STATE, {"monitor": monitor}).one_or_none()
@@ -116,10 +105,10 @@ class Verdicts(Connected):
             state = self._state(monitor, row.state) if row.state else None
         except ValueError:
             return None
-        return Standing(row.identity, row.until, state)
+        return VerdictCheckpoint(row.identity, row.until, state)
 
-    def border(self, monitor: str) -> Border | None:
-        """Where judging a monitor anew begins; None if none of its buckets were rolled up or forgotten.
+    def oldest_checkpoint(self, monitor: str) -> VerdictCheckpoint | None:
+        """Where evaluating again begins; None if none of a monitor's buckets were rolled up or forgotten.
 
         Of another version no more is known than where it is. Raises StoreError.
         """
@@ -128,12 +117,13 @@ class Verdicts(Connected):
             row = connection.execute(query).one_or_none()
         if row is None:
             return None
+        series = tuple(row.series.split())
         try:
             state = DriftState.from_json(json.loads(row.state)) if row.state else None
         except ValueError:
-            return Border(Standing("", row.until, None), tuple(row.series.split()), {})
+            return VerdictCheckpoint("", row.until, None, series)
         found = {tuple(name): Condition(*fields) for name, fields in json.loads(row.conditions)}
-        return Border(Standing(row.identity, row.until, state), tuple(row.series.split()), found)
+        return VerdictCheckpoint(row.identity, row.until, state, series, found)
 
     def _state(self, monitor: str, text: str) -> DriftState:
         """A state from its text, which is only read again if it is another one than the last time.
@@ -253,28 +243,28 @@ _BASELINES = sa.select(baselines).where(baselines.c.monitor == MONITOR).order_by
 
 def put(connection: sa.Connection, dialect: str, monitor: str, found: VerdictUpdate) -> None:
     """Store verdicts as part of a transaction."""
-    of_it, standing = verdicts.c.monitor == monitor, found.standing
+    of_it = verdicts.c.monitor == monitor
     starts = [verdict.end for verdict in found.verdicts]
     if found.anew:
         connection.execute(verdicts.delete().where(of_it, verdicts.c.at > found.kept))
     if starts:
         connection.execute(verdicts.delete().where(of_it, verdicts.c.at >= starts[0]))
         connection.execute(verdicts.insert(), [_row(monitor, verdict) for verdict in found.verdicts])
-    _stand(connection, dialect, drift_states, monitor, standing)
+    _put_checkpoint(connection, dialect, drift_states, monitor, found.checkpoint)
 
 
-def put_border(connection: sa.Connection, dialect: str, monitor: str, border: Border) -> None:
-    """Store where judging anew begins as part of a transaction."""
-    conditions = [[name, astuple(condition)] for name, condition in border.conditions.items()]
-    more = {"series": " ".join(border.series), "conditions": json.dumps(conditions)}
-    _stand(connection, dialect, drift_borders, monitor, border.standing, **more)
+def put_oldest(connection: sa.Connection, dialect: str, monitor: str, checkpoint: VerdictCheckpoint) -> None:
+    """Store where evaluating again begins as part of a transaction."""
+    conditions = [[name, astuple(condition)] for name, condition in checkpoint.conditions.items()]
+    more = {"series": " ".join(checkpoint.series), "conditions": json.dumps(conditions)}
+    _put_checkpoint(connection, dialect, drift_borders, monitor, checkpoint, **more)
 
 
-def _stand(
-    connection: sa.Connection, dialect: str, table: sa.Table, monitor: str, standing: Standing, **more: str
+def _put_checkpoint(
+    connection: sa.Connection, dialect: str, table: sa.Table, monitor: str, checkpoint: VerdictCheckpoint, **more: str
 ) -> None:
-    state = "" if standing.state is None else json.dumps(standing.state.to_json())
-    row = {"monitor": monitor, "identity": standing.identity, "until": standing.until, "state": state} | more
+    state = "" if checkpoint.state is None else json.dumps(checkpoint.state.to_json())
+    row = {"monitor": monitor, "identity": checkpoint.identity, "until": checkpoint.until, "state": state} | more
     added = upserting(dialect, table).values(row)
     connection.execute(added.on_conflict_do_update(index_elements=[table.c.monitor], set_=row))
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from monitor.conditions.rules import BaselineReset as RuleBaseline
+from monitor.conditions.rules import Baseline as RuleBaseline
 from monitor.conditions.rules import Drop, Rule
 from monitor.drift.series import DAY, HOUR, Hours
-from monitor.evaluation.checkpoint import moved
 from monitor.evaluation.replay import replay
+from monitor.evaluation.run import moved_checkpoint
 from monitor.service.retention import RetentionWorker
 from monitor.store.schema import drift_borders
 from monitor.store.verdicts import BaselineReset
@@ -148,15 +148,15 @@ def test_it_goes_on_after_that_as_it_would_have(bench: Bench, lived: Lived) -> N
 def test_a_border_that_moves_bit_by_bit_knows_what_judging_all_at_once_comes_to(bench: Bench, width: int) -> None:
     bench.monitor = replace(bench.monitor, retention=Retention(None, AGE * DAY, width))
     bench.put(TROUBLES["across the border"].draw())
-    at_once = moved(bench.monitor, [], day(BORDER), bench.store)
+    at_once = moved_checkpoint(bench.monitor, day(BORDER), bench.store)
     keep(bench)
-    bit_by_bit = bench.store.verdicts.border("search")
+    bit_by_bit = bench.store.verdicts.oldest_checkpoint("search")
     assert at_once is not None
     assert bit_by_bit is not None
-    assert at_once.standing.state is not None
-    assert bit_by_bit.standing.state is not None
-    assert bit_by_bit.standing.state.to_json() == at_once.standing.state.to_json()
-    assert bit_by_bit.standing.until == at_once.standing.until == day(BORDER)
+    assert at_once.state is not None
+    assert bit_by_bit.state is not None
+    assert bit_by_bit.state.to_json() == at_once.state.to_json()
+    assert bit_by_bit.until == at_once.until == day(BORDER)
     assert (bit_by_bit.series, bit_by_bit.conditions) == (at_once.series, at_once.conditions)
     assert {c.state for c in at_once.conditions.values()} == {"firing"}
 

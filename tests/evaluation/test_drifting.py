@@ -15,8 +15,8 @@ from monitor.conditions.verdict_conditions import DEGRADED
 from monitor.conditions.verdict_hours import hours
 from monitor.drift.series import DAY, HOUR
 from monitor.drift.settings import DriftSettings
-from monitor.evaluation.checkpoint import settings_of
 from monitor.evaluation.retraining import due
+from monitor.evaluation.run import verdict_conditions
 from monitor.messages.notification import Notification, notification
 from monitor.series import partials as b
 from monitor.series.windows import History
@@ -40,7 +40,7 @@ def test_what_is_stored_is_judged_as_it_was_drawn(bench: Bench) -> None:
     bench.put(past)
     bench.judge(day(20))
     stored = bench.store.verdicts.between("search", 0, day(20))
-    assert stored == verdicts(past, settings_of(bench.monitor, bench.drift, ()))
+    assert stored == verdicts(past, verdict_conditions(bench.monitor, ()).settings)
     assert len(stored) == 20 * 24
     assert bench.store.verdicts.newest("search") == stored[-1]
 
@@ -129,7 +129,7 @@ def test_without_verdicts_nothing_of_them_is_left(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, drift=None)
     bench.live(past, 32 * 24)
     assert bench.store.verdicts.newest("search") is None
-    assert bench.store.verdicts.standing("search") is None
+    assert bench.store.verdicts.newest_checkpoint("search") is None
     assert [s.incident.state for s in bench.incidents] == ["withdrawn"]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from monitor.cli.commands.incidents import judged_until, line
 from monitor.conditions.rules import Baseline, Drop, Floor, Rule
-from monitor.evaluation import CHANGED, GOES_ON, GONE, REMOVED, RESTATED, Telling, following, withdraw
+from monitor.evaluation import CHANGED, GOES_ON, GONE, REMOVED, RESTATED, Telling, condition_sets, withdraw
 from monitor.measures.measure import parse
 from monitor.series.partials import Partials
 from monitor.store import Store
@@ -308,13 +308,13 @@ def test_a_rule_whose_slices_had_no_traffic_yet_looks_at_the_past_only_once(
     bench.monitor = replace(bench.monitor, alerts=(rule,))
     bench.live(*[0.8] * 4)
     looked: list[int] = []
-    follow = following.follow
+    follow = condition_sets.follow
 
     def counted(rule: Rule, view: Any, ends: Sequence[int], before: Any) -> Any:
         looked.append(len(ends))
         return follow(rule, view, ends, before)
 
-    monkeypatch.setattr(following, "follow", counted)
+    monkeypatch.setattr(condition_sets, "follow", counted)
     bench.live(*[0.8] * 4)
     assert looked == [1] * 4
     bench.live(*[{"mobile": 0.8, "watch": 0.4}] * 2)

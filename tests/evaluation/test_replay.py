@@ -415,8 +415,7 @@ def test_a_replay_is_what_was_lived_through_late_labels_restarts_and_gaps_includ
     # As lived, late labels and all: those that came when their bucket was final were never counted.
     found = judge_past(world.monitor, store, end)
     assert found is not None
-    assert found.drift is not None
-    assert found.drift.verdicts == lived
+    assert found.verdicts == lived
     assert sorted((p.change.name[0], p.change.at, p.change.was, p.change.became) for p in found.placed) == sorted(
         recorded(store)
     )
@@ -430,9 +429,8 @@ def test_a_replay_is_what_was_lived_through_late_labels_restarts_and_gaps_includ
     live(world, other, middle + DAY, end)
     again = judge_past(world.monitor, other, end)
     assert again is not None
-    assert again.drift is not None
-    assert again.drift.verdicts == other.verdicts.between("shop", 0, end)
-    assert [v.end for v in again.drift.verdicts] == [v.end for v in lived]
+    assert again.verdicts == other.verdicts.between("shop", 0, end)
+    assert [v.end for v in again.verdicts] == [v.end for v in lived]
     assert sorted(recorded(other)) == sorted(
         (p.change.name[0], p.change.at, p.change.was, p.change.became) for p in again.placed
     )

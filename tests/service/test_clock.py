@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.errors import ClockError, Stopped
-from monitor.evaluation import Telling, judge, windows
+from monitor.evaluation import Telling, judge, run
 from monitor.series.finality import BucketState, due_buckets
 from monitor.service.cycle import BatchSize, run_cycle
 from monitor.source.engine import Database
@@ -134,7 +134,7 @@ def test_a_replay_goes_by_its_own_clock(pull: Pull, store: Store) -> None:
 def test_a_long_past_is_judged_in_parts_that_come_to_the_same(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.live(0.8, 0.8)
     bench.put(*[0.8] * 30, 0.4, 0.4, 0.4, 0.8, 0.8, *[0.8] * 30, 0.4, 0.4)
-    monkeypatch.setattr(windows, "MOST_AT_ONCE", 7)
+    monkeypatch.setattr(run, "MAX_WINDOWS", 7)
     bench.judge()
     assert [s.incident.state for s in bench.incidents] == ["resolved", "firing"]
     assert [kind for _, kind in bench.notices] == ["firing"]
@@ -154,7 +154,7 @@ def test_judging_leaves_off_at_its_deadline_and_goes_on_there(bench: Bench, monk
 
     bench.live(0.8, 0.8)
     bench.put(*[0.8] * 30)
-    monkeypatch.setattr(windows, "MOST_AT_ONCE", 7)
+    monkeypatch.setattr(run, "MAX_WINDOWS", 7)
     now = BASE + bench.hour * HOUR
     for reached in (9, 16):
         with bench.store.hold("search") as lease:

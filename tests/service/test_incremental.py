@@ -398,7 +398,7 @@ def test_what_verdicts_have_come_to_is_read_again_only_when_it_changed(
     assert parsed == []
     backfill(daemon, other, day(28) + 3 * HOUR, day(28) + 9 * HOUR)
     an_hour_later(daemon)
-    found, expected = (s.verdicts.standing(daemon.monitor.name) for s in (daemon.store, other))
+    found, expected = (s.verdicts.newest_checkpoint(daemon.monitor.name) for s in (daemon.store, other))
     assert found is not None
     assert expected is not None
     assert found.state is not None

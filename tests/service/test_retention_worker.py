@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from monitor.evaluation import checkpoint as border
+from monitor.evaluation import run
 from monitor.service.retention import FROM_THE_FIRST_EVERY, LOOK_EVERY, RetentionWorker
 from monitor.store import Store
 from monitor.store.schema import traffic
@@ -70,15 +70,15 @@ def watching(store: Store, monkeypatch: pytest.MonkeyPatch, monitor: Monitor = M
     at = [0.0]
     made, lacking = Watched(RetentionWorker(monitor, store, clock=lambda: at[0]), store, at), store.retention.lacking
 
-    def moved(monitor: Monitor, begun: Any, until: int, store: Store) -> Any:
+    def moved(monitor: Monitor, until: int, store: Store) -> Any:
         made.moved.append(until)
-        return border.moved(monitor, begun, until, store)
+        return run.moved_checkpoint(monitor, until, store)
 
     def looked(name: str, start: int, seconds: int) -> dict[str, str]:
         made.looked.append(start // DAY)
         return lacking(name, start, seconds)
 
-    monkeypatch.setattr("monitor.service.retention.moved", moved)
+    monkeypatch.setattr("monitor.service.retention.moved_checkpoint", moved)
     monkeypatch.setattr(store.retention, "lacking", looked)
     return made
 

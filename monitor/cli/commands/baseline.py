@@ -28,7 +28,7 @@ from monitor.messages.words import utc
 
 if TYPE_CHECKING:
     from monitor.conditions.verdict_units import Unit
-    from monitor.evaluation.baseline_status import Stand
+    from monitor.evaluation.run import BaselineStatus
     from monitor.store import Store
     from monitor.types import Monitor, Slice
 
@@ -42,12 +42,12 @@ baseline = group(__name__)
 @rendered("table", "json")
 def show(config_path: Path, monitor: str) -> BaselineReport:
     """Show what the baseline was fitted on, what it lacks, and the level of each series."""
-    from monitor.evaluation.baseline_status import stand
+    from monitor.evaluation.run import baseline_status
 
     config = load_config(config_path, with_sources=False)
     (wanted,) = pick_monitors(config, (monitor,))
     with stored(config) as store:
-        return _report(stand(wanted, store))
+        return _report(baseline_status(wanted, store))
 
 
 @baseline.command()
@@ -165,7 +165,7 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
     from monitor.drift.constants import SETTLING_DAYS
     from monitor.drift.series import DAY
     from monitor.drift.settings import DriftSettings
-    from monitor.evaluation.baseline_status import drift_of
+    from monitor.evaluation.run import drift_of
     from monitor.store.verdicts import BaselineReset
 
     drift, now, step = drift_of(monitor), time.time(), step_of(monitor.bucket)
@@ -179,7 +179,7 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
             f"{utc(at)} and goes before it; take it out, or a later --from"
         )
     store.verdicts.begin_baseline(monitor.name, BaselineReset(at, by, note), now)
-    standing = store.verdicts.standing(monitor.name)
+    standing = store.verdicts.newest_checkpoint(monitor.name)
     if standing is None or standing.state is None or standing.state.baseline is None:
         return (
             f"{monitor.name}: it has no baseline yet; what there is to know of its level is learnt from {utc(at)} on, "
@@ -262,7 +262,7 @@ class BaselineReport:
             yield f"  still lacks {self.lacks}; {larger if self.is_judged else 'no drop is judged until then'}"
 
 
-def _report(found: Stand) -> BaselineReport:
+def _report(found: BaselineStatus) -> BaselineReport:
     from monitor.conditions.verdict_hours import judged
 
     fitted, verdict = None if found.state is None else found.state.baseline, found.verdict
@@ -272,7 +272,7 @@ def _report(found: Stand) -> BaselineReport:
         measure=str(judged(found.drift.measure)),
         dimension=found.drift.mix_by,
         looks_back_to=found.drift.baseline_from,
-        begun_anew=[{"at": said.since, "by": said.author, "note": said.note} for said in found.begun],
+        begun_anew=[{"at": said.since, "by": said.author, "note": said.note} for said in found.resets],
         judged_until=None if verdict is None else verdict.end,
         verdict=kind,
         fitted_since=None if fitted is None else fitted.since,
@@ -287,7 +287,7 @@ def _report(found: Stand) -> BaselineReport:
     )
 
 
-def _series(found: Stand, unit: Unit) -> SeriesBaseline:
+def _series(found: BaselineStatus, unit: Unit) -> SeriesBaseline:
     figures = (unit.requests, unit.level, unit.moved, unit.tolerated, unit.smallest, unit.lacks)
     why = "" if unit.tolerated is not None else unit.lacks
     return SeriesBaseline(unit.slice, series_name(found, unit), *figures, why)

@@ -18,7 +18,7 @@ from monitor.errors import InputError
 
 if TYPE_CHECKING:
     from monitor.conditions.verdict_units import Unit
-    from monitor.evaluation.baseline_status import Stand
+    from monitor.evaluation.run import BaselineStatus
 
 
 @record
@@ -56,7 +56,7 @@ class Power:
 @monitors_option
 @rendered("table", "json")
 def power(config_path: Path, names: tuple[str, ...]) -> list[Power]:
-    from monitor.evaluation.baseline_status import stand
+    from monitor.evaluation.run import baseline_status
 
     config = load_config(config_path, with_sources=False)
     wanted = pick_monitors(config, names)
@@ -66,24 +66,24 @@ def power(config_path: Path, names: tuple[str, ...]) -> list[Power]:
         if off:
             click.echo(f"rankmon: {told}", err=True)
         with stored(config) as store:
-            return [_power(stand(monitor, store)) for monitor in judged]
+            return [_power(baseline_status(monitor, store)) for monitor in judged]
     raise InputError(told)
 
 
-def _power(found: Stand) -> Power:
+def _power(found: BaselineStatus) -> Power:
     from monitor.conditions.verdict_hours import judged
 
     series = [_series(found, unit) for unit in found.units]
     return Power(found.monitor, str(judged(found.drift.measure)), found.drift.mix_by, 24, series)
 
 
-def _series(found: Stand, unit: Unit) -> SeriesPower:
+def _series(found: BaselineStatus, unit: Unit) -> SeriesPower:
     absolute = None if unit.smallest is None or unit.level is None else unit.smallest * unit.level
     figures = (unit.requests, unit.level, unit.moved, unit.tolerated, unit.smallest, absolute, unit.lacks)
     return SeriesPower(unit.slice, series_name(found, unit), *figures)
 
 
-def series_name(found: Stand, unit: Unit) -> str:
+def series_name(found: BaselineStatus, unit: Unit) -> str:
     """`overall` or `device=mobile`."""
     from monitor.conditions.verdict_words import named
 

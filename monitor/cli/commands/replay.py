@@ -234,11 +234,11 @@ def _noise(monitor: Monitor, tried: Tried, store: Store) -> str:
 
 def _by_verdicts(monitor: Monitor, store: Store) -> str:
     """What `rankmon power` says of the monitor, to follow what a rule cannot tell."""
-    from monitor.evaluation.baseline_status import stand
+    from monitor.evaluation.run import baseline_status
 
     if monitor.drift is None:
         return ""
-    found = {unit.slice: unit.smallest for unit in stand(monitor, store).units if unit.smallest is not None}
+    found = {unit.slice: unit.smallest for unit in baseline_status(monitor, store).units if unit.smallest is not None}
     if (overall := found.pop("", None)) is None:
         return ""
     slices = (

@@ -1,0 +1,155 @@
+"""Conditions on what does not arrive, or is misread: by what the source shows now, which no bucket will show again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from monitor.conditions import arrivals as a
+from monitor.conditions.arrivals import Arrived, Lack, Misread
+from monitor.conditions.findings import Finding
+from monitor.conditions.thresholds import Change, Condition, ConditionName
+from monitor.conditions.verdict_conditions import severity_of
+from monitor.conditions.verdict_data import of_lack, of_misread
+from monitor.drift.levels import CROWD
+from monitor.drift.verdicts import Verdict
+from monitor.evaluation.fold import CHANGED, Begin, Checkpoint, Events, Past
+from monitor.store.alerts import StoredIncident
+from monitor.types import Drift, Monitor
+
+
+@dataclass(frozen=True)
+class ArrivalConditions:
+    """What does not arrive at `now`, seconds of the data's clock; without a look at the source all stays as it is.
+
+    Attributes:
+        arrived: the newest that the source shows; None if it was not looked at.
+        end: of the last window that is to be evaluated, seconds.
+        incident: the open one on the data.
+        is_restated: the past is evaluated again, so what stands is to be an event again.
+    """
+
+    monitor: Monitor
+    drift: Drift
+    now: float
+    arrived: Arrived | None
+    end: int
+    incident: StoredIncident | None
+    is_restated: bool
+
+    identity = "arrivals"
+
+    def has(self, name: ConditionName) -> bool:
+        return name[0] in a.ARRIVALS
+
+    def judges(self, name: ConditionName) -> bool:
+        return True
+
+    def newest(self, checkpoint: Checkpoint) -> Begin:
+        """Whatever else is evaluated again: what was seen at its time stands."""
+        return Begin(checkpoint.until or 0, checkpoint.of(self.identity), checkpoint.verdicts)
+
+    def oldest(self, past: Past, until: int) -> Begin:
+        return Begin(until)
+
+    def why_changed(self, identity: str) -> str:
+        return CHANGED
+
+    def advance(self, past: Past, begin: Begin, until: int) -> tuple[Mapping[ConditionName, Condition], Events]:
+        if until < self.end:
+            return begin.conditions, Events()
+        after, events = dict[ConditionName, Condition](), Events()
+        lacks, unknown = self._lacks(past, begin)
+        for kind in sorted(a.ARRIVALS):
+            name, lack = (kind, "", ""), lacks.get(kind)
+            was = self._standing(begin.conditions.get(name))
+            if was is not None and self.is_restated:
+                self._place_again(name, was, events)
+            if lack is not None:
+                after[name] = self._fire(name, was, lack, events)
+            elif was is not None and kind in unknown:
+                after[name] = was
+            elif was is not None:
+                self._end(name, was, _lacking(past, begin), events)
+        return after, events
+
+    def _standing(self, was: Condition | None) -> Condition | None:
+        """A condition that fires; one of a clock that ran ahead is undone with its incident when all is restated."""
+        is_ahead = self.is_restated and self.incident is not None and self.incident.incident.opened_at > self.now
+        return None if was is None or was.state != "firing" or is_ahead else was
+
+    def _change(self, name: ConditionName, since: int, at: int, fires: bool = True) -> Change:
+        severity = severity_of(self.drift, name)
+        if fires:
+            return Change(name, severity, False, "ok", "firing", since, at)
+        return Change(name, severity, False, "firing", "ok", since, at)
+
+    def _place_again(self, name: ConditionName, was: Condition, events: Events) -> None:
+        """That it fires, as it was recorded with the incident that is open: no bucket says so."""
+        assert self.incident is not None
+        at = self.incident.incident.opened_at
+        change = self._change(name, at if was.since is None else was.since, at)
+        events.changes.append(change)
+        if (known := self._known(name)) is not None:
+            events.evidence[change] = known
+
+    def _fire(self, name: ConditionName, was: Condition | None, lack: Lack | Misread, events: Events) -> Condition:
+        now, drift = int(self.now), self.drift
+        found = of_lack(drift, name, lack, now) if isinstance(lack, Lack) else of_misread(drift, name, lack, now)
+        events.newest[name] = found
+        if was is None:
+            change = self._change(name, lack.since, now)
+            events.changes.append(change)
+            events.evidence[change] = events.newest[name]
+        since = lack.since if was is None or was.since is None else was.since
+        return Condition("firing", since, 0, now)
+
+    def _end(self, name: ConditionName, was: Condition, lacks: str, events: Events) -> None:
+        now = int(self.now)
+        since = now if was.since is None else was.since
+        change = self._change(name, since, now, fires=False)
+        events.changes.append(change)
+        # What there was to say when it was last so; nothing arrives late any more.
+        known = self._known(name) or of_lack(self.drift, name, Lack(since, 0), now)
+        events.evidence[change] = replace(known, lacks=lacks)
+
+    def _known(self, name: ConditionName) -> Finding | None:
+        """What was last said of a condition that fires."""
+        found = () if self.incident is None else self.incident.findings
+        return next((one for one in found if one.rule == name[0]), None)
+
+    def _lacks(self, past: Past, begin: Begin) -> tuple[dict[str, Lack | Misread], set[str]]:
+        """(what does not arrive, and of what it cannot be told)."""
+        arrived, monitor = self.arrived, self.monitor
+        if arrived is None:
+            return {}, set(a.ARRIVALS)
+        found: dict[str, Lack | Misread] = {}
+        unknown = set[str]() if arrived.request is not None else {a.SOURCE_STALE}
+        if arrived.audited is None:
+            unknown.add(a.MISREAD)
+        elif arrived.audited.what:
+            found[a.MISREAD] = arrived.audited
+        if (lack := a.stale(monitor, arrived, self.now)) is not None:
+            found[a.SOURCE_STALE] = lack
+        if a.is_behind(monitor, arrived):
+            usual = _usual_events(begin)
+            if usual is None:
+                unknown.add(a.LABELS_LATE)
+            elif (lack := a.late(monitor, arrived, past.requests_since(int(arrived.label or 0)), usual)) is not None:
+                found[a.LABELS_LATE] = lack
+        return found, unknown
+
+
+def _lacking(past: Past, begin: Begin) -> str:
+    """What is missing to a baseline, by the newest verdict; empty if nothing is."""
+    new = () if begin.verdicts is None else begin.verdicts.verdicts
+    newest: Verdict | None = new[-1] if new else past.newest()
+    return newest.lacks if newest is not None and newest.kind == "not_enough_data" else ""
+
+
+def _usual_events(begin: Begin) -> float | None:
+    """Events for each request, as remembered; None if nothing is."""
+    if begin.verdicts is None or begin.verdicts.checkpoint.state is None:
+        return None
+    usual = dict(zip(CROWD, begin.verdicts.checkpoint.state.levels.memory.crowd.tolist(), strict=True))
+    return usual["events"] / usual["requests"] if usual["requests"] else None

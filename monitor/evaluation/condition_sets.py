@@ -1,0 +1,291 @@
+"""Sets of conditions that the fold evaluates: those of an alert rule, and those that verdicts on final hours make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+
+from monitor.causes.diagnosis import dimensions, version_slice
+from monitor.conditions.findings import Finding, Unjudged, find
+from monitor.conditions.rules import Rule
+from monitor.conditions.thresholds import Change, Condition, ConditionName, View, evaluate, follow
+from monitor.conditions.verdict_conditions import (
+    DEGRADED,
+    FOLDED,
+    MASKED,
+    REFUSED,
+    Seen,
+    Span,
+    name_of,
+    withdrawn_ahead,
+)
+from monitor.conditions.verdict_conditions import follow as follow_verdicts
+from monitor.conditions.verdict_data import calming, how_it_ended, with_reasons
+from monitor.conditions.verdict_evidence import Evidence
+from monitor.conditions.verdict_findings import finding
+from monitor.conditions.verdict_hours import step_of
+from monitor.drift.judge import judge
+from monitor.drift.series import DAY
+from monitor.drift.settings import DriftSettings
+from monitor.drift.verdicts import Verdict
+from monitor.evaluation.fold import CHANGED, Begin, Checkpoint, Events, Past
+from monitor.messages.words import utc
+from monitor.series.intervals import REACH
+from monitor.series.windows import SliceKey
+from monitor.store.store import HARMLESS
+from monitor.store.verdicts import BaselineReset, VerdictCheckpoint, VerdictUpdate
+from monitor.types import OVERALL, Drift, Monitor
+
+Conditions = dict[ConditionName, Condition]
+
+
+@dataclass(frozen=True)
+class RuleConditions:
+    """Those of an alert rule: one of each slice that it judges."""
+
+    monitor: Monitor
+    rule: Rule
+
+    @cached_property
+    def identity(self) -> str:
+        return self.monitor.identity(self.rule)
+
+    def has(self, name: ConditionName) -> bool:
+        return name[0] == self.rule.name
+
+    def judges(self, name: ConditionName) -> bool:
+        _, dimension, value = name
+        wanted = self.rule.slices
+        return self.rule.overall if not dimension else (dimension, None) in wanted or (dimension, value) in wanted
+
+    def newest(self, checkpoint: Checkpoint) -> Begin | None:
+        known = {name: c for name, c in checkpoint.of(self.identity).items() if self.has(name)}
+        return Begin(checkpoint.until, known) if known and checkpoint.until is not None else None
+
+    def oldest(self, past: Past, until: int) -> Begin:
+        return Begin(until if past.first is None else min(past.first, until))
+
+    def why_changed(self, identity: str) -> str:
+        return CHANGED
+
+    def advance(self, past: Past, begin: Begin, until: int) -> tuple[Conditions, Events]:
+        rule, events = self.rule, Events()
+        after, changes, last = {name[1:]: c for name, c in begin.conditions.items()}, list[Change](), begin.since
+        if until >= begin.since + self.monitor.bucket:
+            view = past.view(rule, begin.since, until)
+            # A slice without traffic for longer than rules look back has its end still to come.
+            firing = [slice_ for slice_, condition in after.items() if condition.state == "firing"]
+            view = replace(view, history=view.history.including(firing))
+            lived_until = begin.since if begin.lived_until is None else begin.lived_until
+            as_of = after
+            for ends in chain(past.windows(begin.since, lived_until), past.windows(lived_until, until)):
+                after, some = follow(rule, view, ends, after)
+                changes, last = changes + some, ends[-1]
+                as_of = after if last <= lived_until else as_of
+            told = begin.events(changes, lived_until + self.monitor.bucket)
+            events.changes = [c if c is t else _as_of(rule, view, t, as_of[c.key]) for c, t in told.items()]
+            self._describe(view, begin.since, after, events)
+            events.unjudged = self._unjudged(view, after, last)
+        # A rule whose slices have had no traffic yet is known too: else it would be taken for a new one each time.
+        return {(rule.name, *slice_): c for slice_, c in (after or {OVERALL: Condition()}).items()}, events
+
+    def _describe(self, view: View, since: int, after: Mapping[SliceKey, Condition], events: Events) -> None:
+        """Evidence of events, and of what fires at the end: by the last window after `since` that says something."""
+        rule = self.rule
+        for change in events.changes:
+            if change.evaluation is not None and change.became != "withdrawn":
+                found = find(rule, view, change.key, change.evaluation, change.since)
+                is_over = change.was == "firing"
+                events.evidence[change] = replace(found, well_for=rule.resolve_lasting) if is_over else found
+        firing = {slice_: c.known for slice_, c in after.items() if c.state == "firing" and (c.known or 0) > since}
+        for end in sorted({known for known in firing.values() if known is not None}):
+            some = [slice_ for slice_, known in firing.items() if known == end]
+            for slice_, seen in zip(some, evaluate(rule, view, some, end), strict=True):
+                found = find(rule, view, slice_, seen, after[slice_].since or end)
+                events.newest[rule.name, *slice_] = replace(found, well_for=after[slice_].streak * view.width)
+
+    def _unjudged(
+        self, view: View, after: Mapping[SliceKey, Condition], end: int
+    ) -> dict[ConditionName, Unjudged | None]:
+        """Of what fires, why nothing can be said of the window that ends at `end`; None where something can."""
+        rule, firing = self.rule, {slice_: c for slice_, c in after.items() if c.state == "firing"}
+        found: dict[ConditionName, Unjudged | None] = {(rule.name, *slice_): None for slice_ in firing}
+        some = [slice_ for slice_, condition in firing.items() if condition.known != end]
+        for slice_, seen in zip(some, evaluate(rule, view, some, end) if some else (), strict=True):
+            if seen.unknown:
+                found[rule.name, *slice_] = Unjudged(seen.unknown, seen.requests, rule.min_requests)
+        return found
+
+
+def _as_of(rule: Rule, view: View, change: Change, condition: Condition) -> Change:
+    """An event by the last window that says something, and not by the one in which it would have fired."""
+    return replace(change, evaluation=evaluate(rule, view, [change.key], condition.known or change.at)[0])
+
+
+@dataclass(frozen=True)
+class VerdictConditions:
+    """Those that verdicts make: `degraded` of all traffic and of slices, and each kind of broken data.
+
+    Attributes:
+        resets: of the baseline, oldest first.
+    """
+
+    monitor: Monitor
+    drift: Drift
+    resets: Sequence[BaselineReset]
+
+    @cached_property
+    def identity(self) -> str:
+        return self._identity_with(self.resets)
+
+    def _identity_with(self, resets: Iterable[BaselineReset]) -> str:
+        return self.monitor.drift_identity(self.drift, [reset.since for reset in resets])
+
+    @property
+    def settings(self) -> DriftSettings:
+        """How the monitor is judged."""
+        return DriftSettings(
+            self.step,
+            self.drift.false_alarm_budget,
+            self.drift.baseline_from or 0,
+            tuple(reset.since for reset in self.resets),
+            counts_unlabelled=self.monitor.has_events,
+        )
+
+    @property
+    def step(self) -> int:
+        """Seconds."""
+        return step_of(self.monitor.bucket)
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """Ids of the series that the verdicts rest on."""
+        return self.monitor.definition(self.drift.measure).id, self.monitor.traffic.id
+
+    def has(self, name: ConditionName) -> bool:
+        return name[0] in FOLDED
+
+    def judges(self, name: ConditionName) -> bool:
+        return True
+
+    def newest(self, checkpoint: Checkpoint) -> Begin | None:
+        known = checkpoint.verdicts
+        if known is None or checkpoint.until is None or known.checkpoint.identity != self.identity:
+            return None
+        return Begin(checkpoint.until, checkpoint.of(self.identity), VerdictUpdate(known.checkpoint))
+
+    def oldest(self, past: Past, until: int) -> Begin:
+        """What verdicts had come to where finer buckets end; nothing if that was by other settings."""
+        known, rolled_up = past.rolled_up
+        if known is not None and known.identity == self.identity_until(known.until):
+            known = replace(known, identity=self.identity)
+            return Begin(known.until, known.conditions, VerdictUpdate(known, (), True, known.until))
+        is_same = known is not None and known.series == self.series
+        start = max(rolled_up, known.until if known is not None and is_same else 0)
+        anew = VerdictCheckpoint(self.identity, -(-start // self.step) * self.step, None, self.series)
+        return Begin(anew.until, {}, VerdictUpdate(anew, (), True, max(start, 0 if known is None else known.until)))
+
+    def identity_until(self, until: int) -> str:
+        """Of all that decides what comes of steps that end by then: a later reset is none of it."""
+        return self._identity_with(r for r in self.resets if min(r.since, *r.ahead or ()) < until)
+
+    def why_changed(self, identity: str) -> str:
+        """That the baseline was reset since; that something was changed, if that is not all."""
+        for reset in self.resets:
+            if identity == self._identity_with(other for other in self.resets if other is not reset):
+                note = f": {reset.note}" if reset.note else ""
+                return f"its baseline was begun anew at {utc(reset.since)} by {reset.author}{note}"
+        return CHANGED
+
+    def advance(self, past: Past, begin: Begin, until: int) -> tuple[Conditions, Events]:
+        after, seen, update = self.judge(past, begin, until)
+        events = Events(verdicts=update)
+        if update.verdicts:
+            end = update.checkpoint.until
+            after, gone = withdrawn_ahead(self.drift, update.verdicts, after, end, self._ahead)
+            seen |= {one.change: one for one in gone}
+            lived_until = begin.lived_until or 0
+            following = next((v.end for v in update.verdicts if v.end > lived_until), until)
+            told = begin.events(list(seen), following)
+            events.changes = list(told.values())
+            events.lived = [v for v in update.verdicts if v.end > lived_until]
+            self._describe(past, {told[change]: seen[change] for change in told}, after, events)
+        return after, events
+
+    def judge(self, past: Past, begin: Begin, until: int) -> tuple[Conditions, dict[Change, Seen], VerdictUpdate]:
+        """The conditions at the last step that ended by `until`, their changes on the way, and the verdicts."""
+        assert begin.verdicts is not None
+        known, found = begin.verdicts.checkpoint, list[Verdict]()
+        if (until := until - until % self.step) <= known.until:
+            return dict(begin.conditions), {}, replace(begin.verdicts, verdicts=())
+        state = known.state
+        for some in past.steps(known.until, until):
+            verdicts, state = judge(self.settings, state, some)
+            found += verdicts
+        after, changes = follow_verdicts(self.drift, self.step, found, begin.conditions, self._ahead)
+        checkpoint = VerdictCheckpoint(self.identity, until, state, self.series, after)
+        update = VerdictUpdate(checkpoint, found, begin.verdicts.anew, begin.verdicts.kept)
+        return after, {seen.change: seen for seen in changes}, update
+
+    @property
+    def _ahead(self) -> list[Span]:
+        """The times before resets that were not judged yet when these were said."""
+        spans = [reset.ahead for reset in self.resets]
+        return [span for span in spans if span is not None and span[0] < span[1]]
+
+    def _describe(self, past: Past, changes: Mapping[Change, Seen], after: Conditions, events: Events) -> None:
+        """Evidence of events, and of what fires at the end."""
+        assert events.verdicts is not None
+        found, firing = events.verdicts.verdicts, [name for name, c in after.items() if c.state == "firing"]
+        if not (changes or firing):
+            return
+        last, starts = found[-1], [c.since for c in after.values() if c.since is not None]
+        begin = min([last.end, *starts, *(change.since for change in changes)]) - REACH
+        evidence = self._evidence(past, events.verdicts, begin)
+        for change, seen in changes.items():
+            fires = change.became == "firing"
+            verdict = seen.verdict if fires else _last_of(change.name, past, events.verdicts, seen.verdict)
+            told = finding(evidence, change.name, verdict, seen.alarm if fires else None, change.since)
+            told = self._with_reasons(told, past)
+            events.evidence[change] = told if fires else how_it_ended(evidence, told, seen)
+        alarms = {name_of(self.drift, alarm.unit): alarm for alarm in last.alarms}
+        for name in firing:
+            verdict = _last_of(name, past, events.verdicts, last)
+            told = finding(evidence, name, verdict, alarms.get(name), after[name].since or last.end)
+            told = self._with_reasons(told, past)
+            events.newest[name] = told if name[0] == DEGRADED else calming(told, after[name], self.step)
+
+    def _evidence(self, past: Past, update: VerdictUpdate, since: int) -> Evidence:
+        """What findings are worked out from, from `since` on."""
+        monitor, until, first = self.monitor, update.verdicts[-1].end, update.verdicts[0].end
+        known = [(verdict.end, str(verdict.kind)) for verdict in update.verdicts]
+        known += [] if update.anew else [(one.end, one.kind) for one in past.drawn(since, first - 1)]
+        version = version_slice(monitor)
+        return Evidence(
+            self.drift,
+            monitor.bucket,
+            past.history(monitor.definition(self.drift.measure), since, until),
+            past.history(monitor.traffic, since, until),
+            frozenset(end for end, kind in known if kind in MASKED),
+            has_events=monitor.has_events,
+            counts_unmatched=monitor.counts_unmatched,
+            versions="" if version is None else version.dimension,
+            dimensions=tuple(one.dimension for one in dimensions(monitor)),
+        )
+
+    def _with_reasons(self, found: Finding, past: Past) -> Finding:
+        """Of refused rows, with the reasons of its hours: at most the day before it, and what told it first."""
+        if found.verdict != REFUSED:
+            return found
+        rows = past.refused(max(found.since, found.end - DAY) - found.window, found.end)
+        return with_reasons(found, {reason: number for reason, number in rows.items() if reason not in HARMLESS})
+
+
+def _last_of(name: ConditionName, past: Past, update: VerdictUpdate, until: Verdict) -> Verdict:
+    """The verdict that a condition's figures are of: of broken data, the last that found them so."""
+    if name[0] == DEGRADED:
+        return until
+    known = next((v for v in reversed(update.verdicts) if v.end <= until.end and v.kind == name[0]), None)
+    return known or (None if update.anew else past.newest(name[0])) or until

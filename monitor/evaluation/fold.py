@@ -1,0 +1,254 @@
+"""One fold over final hours, from a checkpoint to the next, with the events on the way. It knows no store and no clock.
+
+Where evaluation begins is decided in one place, `begin`, for each set of conditions that is judged by one definition:
+
+- the past is as it was, and so is the definition: at the checkpoint (a run, a restart);
+- the definition is another one (a changed rule, a reset of the baseline): at the oldest checkpoint, but what happened
+  until now was lived through under the former definition. Of it only what still fires is an event, as of now;
+- the past is another one, or is only looked at (a restatement, a replay): all of it at the oldest checkpoint.
+
+Rolling up buckets moves the oldest checkpoint by the same fold. Any split of the hours into runs gives the same events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from monitor.conditions.findings import Finding, Unjudged
+from monitor.conditions.rules import Rule
+from monitor.conditions.thresholds import Change, Condition, ConditionName, View
+from monitor.drift.series import Hours
+from monitor.drift.verdicts import Verdict, VerdictPoint
+from monitor.series.windows import History
+from monitor.store.alerts import StoredCondition
+from monitor.store.verdicts import BaselineReset, VerdictCheckpoint, VerdictUpdate
+from monitor.types import Definition
+
+GONE = "its rule, its slice, or the series that the rule judges is there no more"
+CHANGED = "its rule, or what that judges, was changed, and as it is now it does not fire"
+GOES_ON = "its rule, or what that judges, was changed, and as it is now it fires too"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What evaluation has come to.
+
+    Attributes:
+        until: end of the last window that was evaluated, seconds; None before the first.
+        verdicts: where the verdicts stand, which may lag behind `until` by a part of a step, and the newest of them.
+    """
+
+    until: int | None = None
+    conditions: Mapping[ConditionName, StoredCondition] = field(default_factory=dict)
+    verdicts: VerdictUpdate | None = None
+
+    def firing(self) -> dict[ConditionName, StoredCondition]:
+        """The conditions that fire."""
+        return {name: kept for name, kept in self.conditions.items() if kept.condition.state == "firing"}
+
+    def of(self, identity: str) -> dict[ConditionName, Condition]:
+        """The conditions of an identity."""
+        return {name: kept.condition for name, kept in self.conditions.items() if kept.identity == identity}
+
+
+@dataclass
+class Events:
+    """What happened between two checkpoints.
+
+    Attributes:
+        evidence: of events, and `newest` of what fires at the end.
+        unjudged: of rules that fire, why they say nothing of the last window; None where they do.
+        reasons: of events that no window made.
+        verdicts: as they are known at the end; None if there are no new ones.
+        lived: verdicts as they were at their time, oldest first.
+    """
+
+    changes: list[Change] = field(default_factory=list)
+    evidence: dict[Change, Finding] = field(default_factory=dict)
+    newest: dict[ConditionName, Finding] = field(default_factory=dict)
+    unjudged: dict[ConditionName, Unjudged | None] = field(default_factory=dict)
+    reasons: dict[Change, str] = field(default_factory=dict)
+    verdicts: VerdictUpdate | None = None
+    lived: list[Verdict] = field(default_factory=list)
+
+    def add(self, more: Events) -> None:
+        """Take in what happened next."""
+        self.changes += more.changes
+        self.evidence |= more.evidence
+        self.newest |= more.newest
+        self.unjudged |= more.unjudged
+        self.reasons |= more.reasons
+        self.verdicts = more.verdicts or self.verdicts
+        self.lived += more.lived
+
+
+class Past(Protocol):
+    """The stored hours that are evaluated, and what was found in them before."""
+
+    @property
+    def first(self) -> int | None:
+        """Start of the oldest bucket from which on none was rolled up, seconds."""
+
+    @property
+    def rolled_up(self) -> tuple[VerdictCheckpoint | None, int]:
+        """(the oldest checkpoint of the verdicts, end of what was rolled up in seconds or 0)."""
+
+    def windows(self, since: int, until: int) -> Iterator[range]:
+        """Ends of the windows in (since, until], some at a time."""
+
+    def view(self, rule: Rule, since: int, until: int) -> View:
+        """What is needed to judge and describe the windows that end in (since, until]."""
+
+    def history(self, definition: Definition, since: int, until: int) -> History: ...
+
+    def steps(self, since: int, until: int) -> Iterator[Hours]:
+        """The steps in [since, until) that verdicts are on, some at a time."""
+
+    def refused(self, since: int, until: int) -> Mapping[str, int]:
+        """Reason -> rows that were refused."""
+
+    def drawn(self, since: int, until: int) -> Sequence[VerdictPoint]:
+        """The verdicts that were stored of steps that ended in (since, until]."""
+
+    def newest(self, kind: str | None = None) -> Verdict | None:
+        """The newest verdict that was stored, of a kind if one is given."""
+
+    def requests_since(self, label: int) -> int:
+        """Requests in the buckets, final or not, that begin after the one of a label, seconds."""
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Where evaluation begins.
+
+    Attributes:
+        since: end of the last window that is not evaluated, seconds.
+        conditions, verdicts: as of then; `verdicts` has the newest that were found, too.
+        lived_until: until then another definition was lived through, seconds; None if not.
+        succeeds: whether something fired by that definition, which goes on or ends at once.
+    """
+
+    since: int
+    conditions: Mapping[ConditionName, Condition] = field(default_factory=dict)
+    verdicts: VerdictUpdate | None = None
+    lived_until: int | None = None
+    succeeds: bool = False
+
+    def events(self, changes: Sequence[Change], following: int) -> dict[Change, Change]:
+        """Change -> the event that it is: of what another definition was lived through for, what still fires is.
+
+        Args:
+            following: end of the first window after `lived_until`, seconds.
+        """
+        if self.lived_until is None:
+            return {change: change for change in changes}
+        last = {change.name: change for change in changes if change.at <= self.lived_until}
+        at = self.lived_until if self.succeeds else following
+        fires = {change: replace(change, at=at) for change in last.values() if change.became == "firing"}
+        return fires | {change: change for change in changes if change.at > self.lived_until}
+
+
+class ConditionSet(Protocol):
+    """Conditions that are judged together, by one definition: those of a rule, or all that verdicts make."""
+
+    @property
+    def identity(self) -> str:
+        """Of all that decides what they come to."""
+
+    def has(self, name: ConditionName) -> bool:
+        """Whether a condition is one of these, by whatever definition."""
+
+    def judges(self, name: ConditionName) -> bool:
+        """Whether its slice is one that is judged."""
+
+    def newest(self, checkpoint: Checkpoint) -> Begin | None:
+        """The newest checkpoint, if it is one of these conditions as they are defined now."""
+
+    def oldest(self, past: Past, until: int) -> Begin:
+        """The oldest checkpoint there is, up to `until`."""
+
+    def why_changed(self, identity: str) -> str:
+        """Why a condition of another identity went."""
+
+    def advance(self, past: Past, begin: Begin, until: int) -> tuple[Mapping[ConditionName, Condition], Events]:
+        """The conditions at `until`, seconds, and the events until then."""
+
+
+def evaluate(
+    checkpoint: Checkpoint,
+    past: Past,
+    conditions: Callable[[Sequence[BaselineReset]], Sequence[ConditionSet]],
+    resets: Sequence[tuple[int, BaselineReset]],
+    until: int,
+) -> tuple[Checkpoint, Events]:
+    """The checkpoint at `until`, seconds, and the events since the given one.
+
+    Args:
+        conditions: what is judged where some resets of the baseline are known.
+        resets: (end of the last window that was evaluated without it, reset).
+    """
+    events, moments = Events(), {at for at, _ in resets if (checkpoint.until or 0) < at < until}
+    for end in (*sorted(moments), until):
+        known = [reset for at, reset in resets if at <= (checkpoint.until or 0)]
+        checkpoint = _advance(checkpoint, past, conditions(known), end, events)
+    return checkpoint, events
+
+
+def _advance(
+    checkpoint: Checkpoint, past: Past, sets: Sequence[ConditionSet], until: int, events: Events
+) -> Checkpoint:
+    """The checkpoint at `until`; `events` takes in those until then."""
+    gone, after = _gone(checkpoint, sets, until), dict[ConditionName, StoredCondition]()
+    evidence = {change: events.newest[change.name] for change in gone if change.name in events.newest}
+    some = Events(list(gone), evidence, reasons=gone)
+    for one in sets:
+        start = begin(replace(checkpoint, verdicts=some.verdicts or checkpoint.verdicts), past, one, until)
+        if start is not None:
+            found, more = one.advance(past, start, until)
+            after |= {name: StoredCondition(one.identity, condition) for name, condition in found.items()}
+            some.add(more)
+    _join_what_goes_on(some)
+    events.add(some)
+    return Checkpoint(until, after, some.verdicts or checkpoint.verdicts)
+
+
+def begin(checkpoint: Checkpoint, past: Past, one: ConditionSet, until: int) -> Begin | None:
+    """Where some conditions are evaluated from; None if they come in with the next window."""
+    if (newest := one.newest(checkpoint)) is not None:
+        return newest
+    if checkpoint.until is None:
+        return one.oldest(past, until)
+    succeeds = any(one.has(name) for name in checkpoint.firing())
+    if until == checkpoint.until and not succeeds:
+        return None
+    # What fired at the oldest checkpoint and still does is to be an event as well, so none is known to fire there.
+    oldest = replace(one.oldest(past, checkpoint.until), conditions={})
+    return replace(oldest, lived_until=checkpoint.until, succeeds=succeeds)
+
+
+def _gone(checkpoint: Checkpoint, sets: Sequence[ConditionSet], until: int) -> dict[Change, str]:
+    """Of conditions that fire, but that are not judged like that any more: the event by which they go, and why."""
+    found, at = dict[Change, str](), until if checkpoint.until is None else checkpoint.until
+    for name, kept in checkpoint.firing().items():
+        owner = next((one for one in sets if one.has(name)), None)
+        if owner is not None and kept.identity == owner.identity and owner.judges(name):
+            continue
+        change = Change(name, "info", False, "firing", "withdrawn", kept.condition.since or at, at)
+        is_changed = owner is not None and kept.identity not in ("", owner.identity)
+        found[change] = owner.why_changed(kept.identity) if owner is not None and is_changed else GONE
+    return found
+
+
+def _join_what_goes_on(events: Events) -> None:
+    """Of what was changed and fires as it is now at once: one event in place of an end and a beginning."""
+    begun = {(c.name, c.at): c for c in events.changes if c.became == "firing"}
+    for ended in [change for change, why in events.reasons.items() if why == CHANGED]:
+        if (again := begun.get((ended.name, ended.at))) is not None:
+            joined = replace(again, was="firing")
+            events.changes = [c for c in events.changes if c not in (ended, again)] + [joined]
+            del events.reasons[ended]
+            events.reasons[joined] = GOES_ON
+            if again in events.evidence:
+                events.evidence[joined] = events.evidence.pop(again)

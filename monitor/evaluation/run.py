@@ -1,0 +1,429 @@
+"""The fold at work: loads the checkpoint and the hours, and stores what evaluating them comes to.
+
+What is decided rests on what is stored alone: buckets that came one by one from a daemon give the same as all at once
+from a backfill. Whether somebody is notified depends on `now` as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+from monitor.conditions.arrivals import Arrived
+from monitor.conditions.findings import Finding
+from monitor.conditions.incident import Incident, Matter, Placed
+from monitor.conditions.rules import Drop, Rule
+from monitor.conditions.thresholds import Change, Condition, ConditionName, View
+from monitor.conditions.verdict_hours import hours, step_of
+from monitor.conditions.verdict_units import Unit, units_of
+from monitor.drift.series import Hours
+from monitor.drift.settings import DriftSettings
+from monitor.drift.state import DriftState
+from monitor.drift.verdicts import Verdict, VerdictPoint
+from monitor.errors import InputError, Stopped
+from monitor.evaluation.arrival_conditions import ArrivalConditions
+from monitor.evaluation.condition_sets import RuleConditions, VerdictConditions
+from monitor.evaluation.fold import Checkpoint, ConditionSet, evaluate
+from monitor.evaluation.incidents import IncidentUpdate, closed, derived, ended, opened_by, rederived
+from monitor.evaluation.telling import Telling, as_told, tell, transition
+from monitor.messages.notification import About, notification
+from monitor.messages.words import utc
+from monitor.series.intervals import REACH
+from monitor.series.partials import TRAFFIC_FIELDS, bucket_of
+from monitor.series.windows import History
+from monitor.store import Lease, Store
+from monitor.store.alerts import AlertState, Judgement, StoredCondition, StoredIncident
+from monitor.store.verdicts import BaselineReset, VerdictCheckpoint, VerdictUpdate
+from monitor.types import OVERALL, Definition, Drift, Judgments, Monitor
+
+log = logging.getLogger(__name__)
+
+REMOVED = "the monitor is configured no more"
+
+MAX_WINDOWS = 1000
+"""Windows that are evaluated and stored at once: of 1h they are six weeks, and take less than a second or two."""
+
+SOME = 500
+"""Windows that are evaluated between two looks whether the process is to end; they take some tenths of a second."""
+
+_REQUESTS = TRAFFIC_FIELDS.index("requests")
+_END = 1 << 62
+
+
+class StoredPast:
+    """The stored hours of a monitor, as the fold reads them. Raises StoreError, and Stopped once `is_over`."""
+
+    def __init__(self, monitor: Monitor, store: Store, is_over: Callable[[], bool] = bool) -> None:
+        self._monitor = monitor
+        self._store = store
+        self._is_over = is_over
+        self._read: dict[tuple[Definition, int, int], History] = {}
+
+    @cached_property
+    def first(self) -> int | None:
+        return self._store.retention.whole_since(self._monitor.traffic)
+
+    @cached_property
+    def rolled_up(self) -> tuple[VerdictCheckpoint | None, int]:
+        monitor, drift = self._monitor, drift_of(self._monitor)
+        found = (
+            self._store.retention.rolled_up(d, 0, _END) for d in (monitor.definition(drift.measure), monitor.traffic)
+        )
+        return self._store.verdicts.oldest_checkpoint(monitor.name), max(
+            [0, *(span[1] for span in found if span is not None)]
+        )
+
+    def windows(self, since: int, until: int) -> Iterator[range]:
+        ends = range(since + self._monitor.bucket, until + 1, self._monitor.bucket)
+        for at in self._some(len(ends)):
+            yield ends[at : at + SOME]
+
+    def _some(self, number: int) -> Iterator[int]:
+        for at in range(0, number, SOME):
+            if self._is_over():
+                raise Stopped(f"monitor {self._monitor.name}: evaluation was stopped")
+            yield at
+
+    def view(self, rule: Rule, since: int, until: int) -> View:
+        monitor, definition = self._monitor, self._monitor.judged_definition(rule)
+        begin = since - max(r.reach + r.window for r in monitor.alerts) - REACH
+        history = self.history(definition, begin, until)
+        if isinstance(rule.limit, Drop) and (pinned := rule.limit.baseline.pinned) is not None and pinned[0] < begin:
+            history = history.after(self.history(definition, pinned[0], min(pinned[1], begin)))
+        traffic = self.history(monitor.traffic, begin, until)
+        by_judgments = isinstance(monitor.recipe, Judgments)
+        personal = frozenset(s.dimension for s in monitor.slices if s.column == monitor.rankings.query)
+        return View(history, traffic, monitor.bucket, monitor.min_completeness, by_judgments, personal)
+
+    def history(self, definition: Definition, since: int, until: int) -> History:
+        asked = (definition, since, until)
+        if asked not in self._read:
+            self._read[asked] = self._store.history(definition, since, until)
+        return self._read[asked]
+
+    def steps(self, since: int, until: int) -> Iterator[Hours]:
+        monitor, drift = self._monitor, drift_of(self._monitor)
+        history = self._store.history(monitor.definition(drift.measure), since, until)
+        traffic = self._store.history(monitor.traffic, since, until)
+        refused = self._store.refused_by_bucket(monitor.traffic, since, until)
+        known = hours(drift, monitor.bucket, history, traffic, refused, monitor.has_events)
+        for at in self._some(len(known.starts)):
+            yield known.rows(at, at + SOME)
+
+    def refused(self, since: int, until: int) -> Mapping[str, int]:
+        return self._store.refused(self._monitor.traffic, since, until)
+
+    def drawn(self, since: int, until: int) -> Sequence[VerdictPoint]:
+        return self._store.verdicts.drawn(self._monitor.name, since, until)
+
+    def newest(self, kind: str | None = None) -> Verdict | None:
+        return self._store.verdicts.newest(self._monitor.name, kind)
+
+    def requests_since(self, label: int) -> int:
+        since = bucket_of(label + self._monitor.bucket, self._monitor.bucket)
+        history = self._store.history(self._monitor.traffic, since, _END, overall_only=True)
+        return int(history.slice(OVERALL)[:, _REQUESTS].sum()) if OVERALL in history.slices else 0
+
+
+def drift_of(monitor: Monitor) -> Drift:
+    """How verdicts on a monitor are found. Raises InputError if none are wanted."""
+    if monitor.drift is None:
+        raise InputError(f"{monitor.name} has no `drift:`, so it has no baseline; add `drift: {{}}` to it")
+    return monitor.drift
+
+
+def resets_of(monitor: Monitor, store: Store) -> list[BaselineReset]:
+    """Where somebody had the baseline begin anew, oldest first; not what the configuration leaves out."""
+    if monitor.drift is None:
+        return []
+    least = monitor.drift.baseline_from or 0
+    return [reset for reset in store.verdicts.baselines(monitor.name) if reset.since > least]
+
+
+def verdict_conditions(monitor: Monitor, resets: Sequence[BaselineReset]) -> VerdictConditions:
+    """Those that verdicts make of a monitor. Raises InputError if it has no `drift`."""
+    return VerdictConditions(monitor, drift_of(monitor), resets)
+
+
+def conditions_of(
+    monitor: Monitor, arrivals: Sequence[ArrivalConditions], resets: Sequence[BaselineReset]
+) -> list[ConditionSet]:
+    rules: list[ConditionSet] = [RuleConditions(monitor, rule) for rule in monitor.alerts]
+    return rules if monitor.drift is None else [*rules, verdict_conditions(monitor, resets), *arrivals]
+
+
+# ---- a run -------------------------------------------------------------------------------------------------------
+
+
+def judge(
+    monitor: Monitor,
+    now: float,
+    store: Store,
+    lease: Lease,
+    telling: Telling,
+    arrived: Arrived | None = None,
+    is_over: Callable[[], bool] = bool,
+    leaves_off: Callable[[], bool] = bool,
+) -> Judgement | None:
+    """Evaluate what has become final since the last time, MAX_WINDOWS at once; None if nothing came of it.
+
+    1. Fold over those windows; gather what fires into the monitor's incidents.
+    2. See who is to be notified of what has changed.
+    3. Store all of it at once.
+
+    Args:
+        now: seconds of the data's clock.
+        arrived: the newest that the source shows; None if it was not looked at.
+        is_over: whether the process is to end; then nothing more is stored.
+        leaves_off: asked before each further part; what is left is evaluated the next time.
+
+    Returns:
+        Of several parts the last, with the incidents and notices of all.
+
+    Raises:
+        StoreError, LeaseLost, Stopped: of the part under way nothing was stored.
+    """
+    found = None
+    while True:
+        with store.at_once():
+            part, is_whole = _judged(monitor, now, store, telling, arrived, is_over)
+        if part is not None:
+            store.alerts.save(lease, part, telling.real_now)
+        found = _both(found, part) if found is not None and part is not None else part or found
+        if is_whole or leaves_off():
+            return found
+
+
+def _both(first: Judgement, then: Judgement) -> Judgement:
+    known = {s.incident.id: s for s in (*first.incidents, *then.incidents)}
+    notices, is_anew = [*first.notices, *then.notices], first.anew or then.anew
+    return replace(then, incidents=list(known.values()), notices=notices, anew=is_anew)
+
+
+def _judged(
+    monitor: Monitor,
+    now: float,
+    store: Store,
+    telling: Telling,
+    arrived: Arrived | None,
+    is_over: Callable[[], bool],
+) -> tuple[Judgement | None, bool]:
+    """(What came of the next windows, whether none are left)."""
+    known = store.alerts.state(monitor.name)
+    went_back = known.until is not None and known.until > now
+    if went_back and (newest := store.retention.behind(now, monitor.name)) is not None:
+        text = "monitor %s: nothing is judged by this clock: it is %s by it, but requests up to %s are stored"
+        log.warning(text, monitor.name, utc(int(now)), utc(newest))
+        return None, True
+    # Windows that have not ended were evaluated by a clock that ran ahead.
+    since = None if known.until is None or went_back else bucket_of(known.until, monitor.bucket)
+    state = replace(known, until=since, anew=known.anew or since is None)
+    if not (monitor.alerts or monitor.drift or state.conditions or state.open):
+        return None, True
+    settled = store.settled_end(monitor.traffic, monitor.bucket, 0 if state.anew else since or 0, now)
+    if settled is None and since is None:
+        return None, True
+    end = max(settled or 0, since or 0)
+    until = end if state.anew else min(end, (since or 0) + MAX_WINDOWS * monitor.bucket)
+    if until < end:  # what does not arrive now says nothing of then
+        arrived, telling = None, replace(telling, is_current=False)
+    past = StoredPast(monitor, store, is_over)
+    update = _evaluated(monitor, state, past, until, store, (now, arrived))
+    return tell(update, resets_of(monitor, store), now, store, telling), until == end
+
+
+def _evaluated(
+    monitor: Monitor,
+    state: AlertState,
+    past: StoredPast,
+    until: int,
+    store: Store,
+    look: tuple[float, Arrived | None],
+) -> IncidentUpdate:
+    """What folding from the newest checkpoint to `until` comes to, or from the oldest where the past is another one."""
+    resets, drift = resets_of(monitor, store), monitor.drift
+    arrivals = (
+        () if drift is None else (ArrivalConditions(monitor, drift, *look, until, state.open.get("data"), state.anew),)
+    )
+    standing = store.verdicts.newest_checkpoint(monitor.name) if drift is not None and not state.anew else None
+    checkpoint = Checkpoint(state.until, _open_conditions(state), None if standing is None else VerdictUpdate(standing))
+    if state.anew:
+        seen = {name: kept for name, kept in state.conditions.items() if any(one.has(name) for one in arrivals)}
+        checkpoint = Checkpoint(None, seen)
+    known_from = (
+        _known_from(monitor, resets, until - step_of(monitor.bucket), past) if state.anew else [(0, r) for r in resets]
+    )
+    after, events = evaluate(checkpoint, past, partial(conditions_of, monitor, arrivals), known_from, until)
+    if not state.anew:
+        return derived(monitor, state, after, events)
+    recorded = {s.incident.id: s for s in store.alerts.incidents(monitor.name, most=100_000)}
+    rolled_up = store.retention.rolled_up(monitor.traffic, 0, until)
+    gone = max(0 if rolled_up is None else rolled_up[1], 0 if events.verdicts is None else events.verdicts.kept)
+    reach = max([0, *(rule.reach for rule in monitor.alerts)]) if gone else 0
+    kept_until = gone, max(past.first or 0, gone) + reach
+    opened = _open_at_the_oldest(monitor, past, store)
+    return rederived(monitor, state, after, events, opened, recorded, kept_until)
+
+
+def _open_at_the_oldest(monitor: Monitor, past: StoredPast, store: Store) -> dict[Matter, Incident]:
+    """The incidents that verdicts had open at the oldest checkpoint."""
+    if monitor.drift is None:
+        return {}
+    oldest = verdict_conditions(monitor, resets_of(monitor, store)).oldest(past, 0)
+    if not oldest.conditions:
+        return {}
+    recorded = (s.incident for s in store.alerts.incidents(monitor.name, most=100_000))
+    return opened_by(monitor.name, monitor.drift, oldest.conditions, oldest.since, recorded)
+
+
+def _open_conditions(state: AlertState) -> dict[ConditionName, StoredCondition]:
+    """Those that are stored, and what fires in an open incident though no condition stands for it, which is to end."""
+    fires = [item for stored in state.open.values() for item in (stored.incident.firing or {}).items()]
+    lost = {n: StoredCondition("", Condition("firing", f.since)) for n, f in fires}
+    firing = {name for name, kept in state.conditions.items() if kept.condition.state == "firing"}
+    return {**state.conditions, **{name: kept for name, kept in lost.items() if name not in firing}}
+
+
+def _known_from(
+    monitor: Monitor, resets: Sequence[BaselineReset], latest: int, past: StoredPast
+) -> list[tuple[int, BaselineReset]]:
+    """(end of the last window that was evaluated before it was said, reset): what was found by then stays found.
+
+    Args:
+        latest: by then all is known that was said, seconds.
+    """
+    oldest = past.rolled_up[0] if resets else None
+    least, found = 0 if oldest is None else oldest.until, []
+    for reset in resets:
+        said = reset.judged_until
+        at = min(said, latest) if said is not None and said > least and reset.since >= least else 0
+        found.append((bucket_of(at, monitor.bucket), reset))
+    return found
+
+
+# ---- a past ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hindsight:
+    """What evaluating a past comes to.
+
+    Attributes:
+        until: end of the last window that was evaluated, seconds.
+        incidents: oldest first, each with the newest evidence.
+        placed: every event, with its incident.
+        evidence: of events.
+        verdicts: as they were at their time, oldest first.
+    """
+
+    until: int
+    incidents: Sequence[StoredIncident]
+    placed: Sequence[Placed]
+    evidence: Mapping[Change, Finding]
+    verdicts: Sequence[Verdict]
+
+
+def judge_past(monitor: Monitor, store: Store, until: int) -> Hindsight | None:
+    """What `judge` would have come to, bucket after bucket; it stores nothing. None if there is nothing.
+
+    Each window is evaluated by final buckets that had ended by then, and by the resets of the baseline that were known.
+
+    Args:
+        until: windows that end later are left out, seconds.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    settled = store.settled_end(monitor.traffic, monitor.bucket)
+    if settled is None:
+        return None
+    end, past = min(settled, until - until % monitor.bucket), StoredPast(monitor, store)
+    resets = _known_from(monitor, resets_of(monitor, store), _END, past)
+    after, events = evaluate(Checkpoint(), past, partial(conditions_of, monitor, ()), resets, end)
+    state, opened = AlertState(), _open_at_the_oldest(monitor, past, store)
+    found = rederived(monitor, state, after, events, opened, {}, (0, 0))
+    return Hindsight(end, found.incidents, found.placed, events.evidence, events.lived)
+
+
+# ---- checkpoints -------------------------------------------------------------------------------------------------
+
+
+def moved_checkpoint(monitor: Monitor, until: int, store: Store) -> VerdictCheckpoint | None:
+    """The oldest checkpoint where the buckets before `until` are about to go; None if it need not be moved.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    if monitor.drift is None:
+        return None
+    conditions, past = verdict_conditions(monitor, resets_of(monitor, store)), StoredPast(monitor, store)
+    until, oldest = -(-until // conditions.step) * conditions.step, conditions.oldest(past, until)
+    if until <= oldest.since:
+        return None
+    _, _, update = conditions.judge(past, oldest, until)
+    return replace(update.checkpoint, identity=conditions.identity_until(until))
+
+
+@dataclass(frozen=True)
+class BaselineStatus:
+    """Where the verdicts on a monitor stand.
+
+    Attributes:
+        resets: moments at which somebody had the baseline begin anew, oldest first.
+        state, verdict: the newest; None if there is nothing final yet.
+    """
+
+    monitor: str
+    drift: Drift
+    settings: DriftSettings
+    resets: Sequence[BaselineReset]
+    state: DriftState | None
+    verdict: Verdict | None
+
+    @property
+    def units(self) -> list[Unit]:
+        """Overall first, then the slices."""
+        return units_of(self.settings, self.state)
+
+
+def baseline_status(monitor: Monitor, store: Store) -> BaselineStatus:
+    """Where the verdicts stand: as stored, or evaluated now where the stored ones are of another configuration.
+
+    Raises:
+        InputError: the monitor has no `drift`.
+        StoreError: the store is out of reach.
+    """
+    conditions, every = verdict_conditions(monitor, resets_of(monitor, store)), store.verdicts.baselines(monitor.name)
+    status = partial(BaselineStatus, monitor.name, conditions.drift, conditions.settings, every)
+    stored = store.verdicts.newest_checkpoint(monitor.name)
+    if stored is not None and stored.identity == conditions.identity:
+        return status(stored.state, store.verdicts.newest(monitor.name))
+    end, past = store.settled_end(monitor.traffic, monitor.bucket), StoredPast(monitor, store)
+    if end is None:
+        return status(None, None)
+    _, _, update = conditions.judge(past, conditions.oldest(past, end), end)
+    return status(update.checkpoint.state, update.verdicts[-1] if update.verdicts else None)
+
+
+# ---- a monitor that is gone --------------------------------------------------------------------------------------
+
+
+def withdraw(monitor: str, store: Store, lease: Lease, telling: Telling) -> None:
+    """Close the incidents of a monitor that is configured no more, and say so to those who were told of them."""
+    state = store.alerts.state(monitor)
+    if not state.open or state.until is None:
+        return
+    incidents, notices = [closed(stored, state.until) for stored in state.open.values()], []
+    placed = [p for stored in state.open.values() for p in ended(stored, state.until)]
+    steps = [replace(transition(p, None, telling.real_now), reason=REMOVED) for p in placed]
+    for stored in incidents:
+        number, last = store.alerts.notices(stored.incident.id)
+        if stored.told and last is not None:
+            about = as_told(About(monitor), last)
+            notice = notification("withdrawn", about, stored.incident, (), number, reason=REMOVED)
+            # Another daemon may have the receivers, and not this one: what nobody has is given up in the outbox.
+            notices += [(target, notice) for target in store.alerts.told(stored.incident.id)]
+    judgement = Judgement(monitor, state.until, {}, incidents, transitions=steps, notices=notices)
+    store.alerts.save(lease, judgement, telling.real_now)
