@@ -68,6 +68,7 @@ audit: $(UV)
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m tests.support.references
+	$(BIN)/python -m tests.support.house
 	$(BIN)/zensical build --strict
 
 same: $(VENV)/.dev

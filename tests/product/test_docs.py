@@ -17,7 +17,7 @@ from monitor.cli import cli
 from monitor.config import json_schema, load
 from monitor.measures.measure import SPECS, parse
 from monitor.types import format_duration
-from tests.support import references
+from tests.support import house, references
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -203,3 +203,8 @@ def test_the_readme_is_short() -> None:
 def test_no_line_of_a_document_is_left_unwrapped(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if len(line) > WIDEST and not line.startswith("|")] == []
+
+
+def test_the_picture_of_the_house_is_as_the_code_is() -> None:
+    assert house.mistakes() == []
+    assert house.PICTURE.read_text(encoding="utf-8") == house.picture(), "make docs draws it"
