@@ -333,7 +333,7 @@ class App:
             log.warning("store: %s", said)
         self._doubted = said != ""
         before = self.store.retention.present(now) - self.config.store.retain
-        if number := self.store.records.purge(before):
+        if number := self.store.alerts.purge(before):
             log.info("store: %d incidents deleted, closed for longer than store.retain", number)
         self._orphans.forget(before)
 

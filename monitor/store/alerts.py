@@ -19,11 +19,25 @@ from monitor.conditions.findings import Finding
 from monitor.conditions.incident import Firing, Incident, Matter
 from monitor.conditions.thresholds import Condition, ConditionName
 from monitor.messages.notification import Notification
-from monitor.store.engine import Connected, upserting
+from monitor.store.engine import Connected, upserted
 from monitor.store.lease import Lease, Leases
 from monitor.store.naming import MONITOR
-from monitor.store.schema import conditions, diagnoses, incidents, judged, outbox, retrains, silences, transitions
+from monitor.store.schema import (
+    conditions,
+    diagnoses,
+    incidents,
+    judged,
+    outbox,
+    restatements,
+    retrains,
+    silences,
+    transitions,
+    verdicts,
+)
 from monitor.store.verdicts import VerdictUpdate, forget, put
+
+AT_ONCE = 1000
+"""Most incidents that are forgotten in one transaction."""
 
 
 @dataclass(frozen=True)
@@ -175,8 +189,7 @@ class Alerts(Connected):
         """Store a judgement and the notifications that tell of it. Raises LeaseLost, StoreError."""
         with self._leases.fenced(lease) as connection:
             row = {"monitor": judgement.monitor, "until": judgement.until, "anew": False}
-            added = upserting(self.dialect, judged).values(row)
-            connection.execute(added.on_conflict_do_update(index_elements=[judged.c.monitor], set_=row))
+            connection.execute(upserted(self.dialect, judged, row, ("until", "anew")))
             self._replace_conditions(connection, judgement)
             self._put_incidents(connection, judgement)
             self._clear_transitions(connection, judgement)
@@ -184,7 +197,7 @@ class Alerts(Connected):
                 connection.execute(transitions.insert(), [_plain(t, judgement.monitor) for t in judgement.transitions])
             if judgement.retrain is not None:
                 asked = {"monitor": judgement.monitor, **_fields(judgement.retrain)}
-                connection.execute(upserting(self.dialect, retrains).values(asked).on_conflict_do_nothing())
+                connection.execute(upserted(self.dialect, retrains, asked))
             if judgement.drift is not None:
                 put(connection, self.dialect, judgement.monitor, judgement.drift)
             elif not judgement.has_drift:
@@ -215,9 +228,7 @@ class Alerts(Connected):
             connection.execute(diagnoses.delete().where(diagnoses.c.incident == gone))
         for stored in judgement.incidents:
             row = _incident_row(stored)
-            changed = {n: v for n, v in row.items() if n not in ("id", "monitor")}
-            added = upserting(self.dialect, incidents).values(row)
-            connection.execute(added.on_conflict_do_update(index_elements=[incidents.c.id], set_=changed))
+            connection.execute(upserted(self.dialect, incidents, row, row.keys() - {"id", "monitor"}))
 
     # ---- looking -------------------------------------------------------------------------------------------------
 
@@ -301,6 +312,25 @@ class Alerts(Connected):
         with self.reading() as connection:
             return [Silence(*row) for row in connection.execute(_SILENCES, {"now": now})]
 
+    def purge(self, before: float) -> int:
+        """Forget what was over before then, seconds, and all that belongs to it; how many incidents. Raises StoreError.
+
+        What a backfill records of the past counts from when it was recorded. The newest request to retrain of each
+        monitor stays, for the next one keeps its distance from it.
+        """
+        with self.writing() as connection:
+            expired = connection.scalars(_expired(before).limit(AT_ONCE)).all()
+            for table in (transitions, diagnoses):
+                connection.execute(table.delete().where(table.c.incident.in_(expired)))
+            connection.execute(incidents.delete().where(incidents.c.id.in_(expired)))
+            connection.execute(transitions.delete().where(transitions.c.recorded_at < before, _of_no_incident()))
+            newest = sa.select(sa.func.max(retrains.c.asked_at)).group_by(retrains.c.monitor)
+            old = (retrains.c.asked_at < before, retrains.c.asked_at.not_in(newest))
+            connection.execute(retrains.delete().where(*old))
+            for ended in (silences.c.until, verdicts.c.at, restatements.c.restated_at):
+                connection.execute(sa.delete(ended.table).where(ended < before))
+        return len(expired)
+
 
 _JUDGED = sa.select(judged).where(judged.c.monitor == MONITOR)
 _CONDITIONS = sa.select(conditions).where(conditions.c.monitor == MONITOR)
@@ -331,7 +361,7 @@ def enqueue(connection: sa.Connection, dialect: str, notices: Sequence[tuple[str
             "next_at": 0.0,
             "last_error": "",
         }
-        connection.execute(upserting(dialect, outbox).values(row).on_conflict_do_nothing())
+        connection.execute(upserted(dialect, outbox, row))
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -374,3 +404,15 @@ def _stored(row: Any) -> StoredIncident:
     incident = Incident(row.monitor, *at, row.state, severity, bool(row.retrain), row.closed_at, firing, row.matter)
     findings = tuple(Finding.of(f) for f in summary["findings"])
     return StoredIncident(incident, bool(row.told), findings, row.acknowledged_at, row.acknowledged_by, row.note)
+
+
+def _expired(before: float) -> sa.Select[tuple[str]]:
+    newer = sa.select(transitions.c.incident).where(transitions.c.recorded_at >= before)
+    is_over = sa.and_(incidents.c.state != "firing", incidents.c.closed_at < before)
+    return sa.select(incidents.c.id).where(
+        is_over, incidents.c.id.not_in(newer.where(transitions.c.incident.is_not(None)))
+    )
+
+
+def _of_no_incident() -> sa.ColumnElement[bool]:
+    return sa.or_(transitions.c.incident.is_(None), transitions.c.incident.not_in(sa.select(incidents.c.id)))

@@ -1,111 +1,189 @@
-"""Buckets of a series replaced as a whole by what a read holds, in the transaction of the caller, who has fenced it."""
+"""Buckets of a series replaced as a whole by what a read holds, or kept where it holds less than is stored.
+
+All of it happens in the transaction of the caller, who has fenced it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
-from numpy.typing import NDArray
 
 from monitor.series.finality import Mark
-from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, Cell, Partials
-from monitor.store.naming import table_of
-from monitor.store.schema import bucket_marks, judgments_used, refusals, row_counts
-from monitor.types import TRAFFIC, Definition
+from monitor.series.partials import TRAFFIC_FIELDS, Partials
+from monitor.store.naming import IS_FINE, fields_of, table_of
+from monitor.store.schema import buckets, refusals, series, slices, traffic
+from monitor.types import OVERALL, TRAFFIC, Definition, Monitor
 
-Floats = NDArray[np.float64]
 _BATCH = 500
+_COMPARED, _COMPARED_AT_ANY_DEPTH = 5, 2
+"""How many of `TRAFFIC_FIELDS`, from the first one on, must not shrink."""
 
 
 @dataclass(frozen=True)
-class Replacing:
-    """Buckets of one series, about to be replaced as a whole: their rows of today go, whatever slices they are of."""
+class BucketWrite:
+    """What a read changes in one series.
+
+    Attributes:
+        final, awaited: starts of buckets that are final by it, and of those of them that became so by the timeout.
+        counted: how many rows the source has of some of `final`, by the rows' own times.
+    """
 
     connection: sa.Connection
     series_id: int
-    starts: Sequence[int]
-    slice_ids: Mapping[tuple[str, str], int]
+    definition: Definition
+    read_at: float
+    final: Collection[int]
+    awaited: Collection[int]
+    counted: Mapping[int, int]
 
-    def put(self, definition: Definition, partials: Partials, read_at: float, final: set[int]) -> None:
-        """What was counted of the buckets, the traffic or a measure."""
-        is_traffic, wanted = definition.kernel == TRAFFIC, set(self.starts)
-        cells = partials.traffic if is_traffic else partials.measures[definition.kernel]
-        rows = [
-            {**self._key(cell), **_fields(values, is_traffic), "read_at": read_at, "final": cell[0] in final}
-            for cell, values in cells.items()
-            if cell[0] in wanted
-        ]
-        self._empty(table_of(definition))
-        self._fill(table_of(definition), rows)
-
-    def put_refusals(self, partials: Partials) -> None:
-        """What the reading of the buckets' traffic refused, and which judgments it used."""
-        wanted = set(self.starts)
-        refused = [
-            {**self._key(cell), "reason": reason, "rows": rows}
-            for (cell, reason), rows in partials.refused.items()
-            if cell[0] in wanted
-        ]
-        used = [
-            {"series_id": self.series_id, "bucket_start": start, "fingerprint": partials.fingerprint}
-            for start in self.starts
-            if partials.fingerprint
-        ]
-        for table, rows in ((refusals, refused), (judgments_used, used)):
-            self._empty(table)
-            self._fill(table, rows)
-
-    def put_row_counts(self, counted: Mapping[int, int]) -> None:
-        """How many rows the source has of some of the buckets, by the rows' own times."""
-        self._empty(row_counts)
-        rows = [{"bucket_start": start, "rows": counted[start]} for start in self.starts if start in counted]
-        self._fill(row_counts, [{"series_id": self.series_id, **row} for row in rows])
-
-    def mark(self, mark: Mark, which: Collection[int], noted_at: float) -> None:
-        """Mark some of the buckets; the marks of the others go."""
-        self._empty(bucket_marks)
-        more = {"series_id": self.series_id, "mark": mark, "noted_at": noted_at}
-        self._fill(bucket_marks, [{"bucket_start": start, **more} for start in self.starts if start in which])
-
-    def hold(self, definition: Definition, read_at: float, final: set[int]) -> None:
-        """Leave buckets as they are, and note that they were read once more."""
-        table = table_of(definition)
-        for at in range(0, len(self.starts), _BATCH):
-            part = self.starts[at : at + _BATCH]
-            for ends, some in ((False, set(part) - final), (True, final.intersection(part))):
-                at_hand = (table.c.series_id == self.series_id, table.c.bucket_start.in_(some))
-                self.connection.execute(table.update().where(*at_hand).values(read_at=read_at, final=ends))
-
-    def refuse(self, definition: Definition, noted_at: float) -> None:
-        """Note that buckets were refused. What is not final of them goes: it would hold up the series and never be."""
-        table = table_of(definition)
-        query = sa.select(table.c.bucket_start).where(table.c.series_id == self.series_id, table.c.final).distinct()
-        final = {
-            start
-            for at in range(0, len(self.starts), _BATCH)
-            for start in self.connection.scalars(
-                query.where(table.c.bucket_start.in_(list(self.starts[at : at + _BATCH])))
+    def replace(self, starts: Sequence[int], read: Partials, slice_ids: Mapping[tuple[str, str], int]) -> None:
+        """Put what was read in place of buckets, whatever slices they were of."""
+        is_traffic, wanted, kernel = self.definition.kernel == TRAFFIC, set(starts), self.definition.kernel
+        fingerprint = (read.fingerprint or None) if is_traffic else None
+        self._delete(starts)
+        self._insert(starts, {s: "awaited" for s in starts if s in self.awaited}, fingerprint)
+        ids = self._ids(starts)
+        cells, kind = (read.traffic, int) if is_traffic else (read.measures[kernel], float)
+        _fill(
+            self.connection,
+            table_of(kernel),
+            (
+                {"bucket_id": ids[start], "slice_id": slice_ids[key[0], key[1]]}
+                | dict(zip(fields_of(kernel), map(kind, sums.tolist()), strict=True))
+                for (start, *key), sums in cells.items()
+                if start in wanted
+            ),
+        )
+        if is_traffic:
+            refused = (
+                {"bucket_id": ids[start], "slice_id": slice_ids[key[0], key[1]], "reason": reason, "rows": rows}
+                for ((start, *key), reason), rows in read.refused.items()
+                if start in wanted
             )
-        }
-        replace(self, starts=[s for s in self.starts if s not in final])._empty(table)
-        self.mark("refused", set(self.starts) - final, noted_at)
+            _fill(self.connection, refusals, refused)
 
-    def _empty(self, table: sa.Table) -> None:
-        for at in range(0, len(self.starts), _BATCH):
-            some = table.c.bucket_start.in_(list(self.starts[at : at + _BATCH]))
-            self.connection.execute(table.delete().where(table.c.series_id == self.series_id, some))
+    def hold(self, starts: Sequence[int]) -> None:
+        """Leave buckets as they are, and note that they were read once more."""
+        for ends in (False, True):
+            some = [start for start in starts if (start in self.final) is ends]
+            self._update(some, read_at=self.read_at, final=ends)
 
-    def _fill(self, table: sa.Table, rows: list[dict[str, Any]]) -> None:
-        if rows:
-            self.connection.execute(table.insert(), rows)
+    def refuse(self, starts: Sequence[int]) -> None:
+        """Note that buckets were refused. What is not final of them goes: it would hold up the series and never be."""
+        final = {start for start, is_final in self._each(starts, buckets.c.bucket_start, buckets.c.final) if is_final}
+        others = [start for start in starts if start not in final]
+        self._delete(others)
+        self._insert(others, dict.fromkeys(others, "refused"))
 
-    def _key(self, cell: Cell) -> dict[str, int]:
-        return {"series_id": self.series_id, "bucket_start": cell[0], "slice_id": self.slice_ids[cell[1], cell[2]]}
+    def count_rows(self, starts: Sequence[int]) -> None:
+        """Note how many rows the source has of kept buckets now."""
+        for start in starts:
+            self._update([start], rows=self.counted.get(start))
+
+    def _insert(self, starts: Iterable[int], marks: Mapping[int, Mark], fingerprint: str | None = None) -> None:
+        same = {"series_id": self.series_id, "seconds": 0, "read_at": self.read_at}
+        is_traffic = self.definition.kernel == TRAFFIC
+        rows = (
+            same
+            | {
+                "bucket_start": start,
+                "final": start in self.final and marks.get(start) != "refused",
+                "mark": marks.get(start),
+                "rows": self.counted.get(start) if is_traffic else None,
+                "fingerprint": fingerprint,
+            }
+            for start in starts
+        )
+        _fill(self.connection, buckets, rows)
+
+    def _ids(self, starts: Sequence[int]) -> dict[int, int]:
+        return dict(self._each(starts, buckets.c.bucket_start, buckets.c.id))
+
+    def _each(self, starts: Sequence[int], *columns: sa.Column[Any]) -> Iterator[Any]:
+        for some in self._these(starts):
+            yield from self.connection.execute(sa.select(*columns).where(*some))
+
+    def _delete(self, starts: Sequence[int]) -> None:
+        for some in self._these(starts):
+            self.connection.execute(buckets.delete().where(*some))
+
+    def _update(self, starts: Sequence[int], **values: object) -> None:
+        for some in self._these(starts):
+            self.connection.execute(buckets.update().where(*some).values(values))
+
+    def _these(self, starts: Sequence[int]) -> Iterator[tuple[sa.ColumnElement[bool], ...]]:
+        of_it = (buckets.c.series_id == self.series_id, buckets.c.seconds == 0)
+        return ((*of_it, buckets.c.bucket_start.in_(part)) for part in _batches(starts))
 
 
-def _fields(values: Floats, is_traffic: bool) -> dict[str, float]:
-    names = TRAFFIC_FIELDS if is_traffic else FIELDS
-    return dict(zip(names, (int(v) for v in values) if is_traffic else values.tolist(), strict=True))
+def _fill(connection: sa.Connection, table: sa.Table, rows: Iterable[dict[str, Any]]) -> None:
+    if made := list(rows):
+        connection.execute(table.insert(), made)
+
+
+def _batches(starts: Sequence[int]) -> Iterator[list[int]]:
+    return (list(starts[at : at + _BATCH]) for at in range(0, len(starts), _BATCH))
+
+
+def shrinking(
+    connection: sa.Connection, monitor: Monitor, targets: Mapping[Definition, Sequence[int]], read: Partials
+) -> set[int]:
+    """Starts of buckets whose traffic is stored as final and held more than the read does.
+
+    Traffic counts by whatever definition, so long as rankings and labels are the same: another depth changes how many
+    impressions and events there are, but not how many requests, with or without a label.
+    """
+    depths = _same_rows(connection, monitor)
+    compared = [traffic.c[f] for f in TRAFFIC_FIELDS[:_COMPARED]]
+    query = _overall(depths, buckets.c.series_id, buckets.c.bucket_start, *compared).where(buckets.c.final)
+    found = set[int]()
+    for part in _batches(_starts(targets)):
+        for number, start, *before in connection.execute(query.where(buckets.c.bucket_start.in_(part))):
+            some = slice(_COMPARED if depths[number] else _COMPARED_AT_ANY_DEPTH)
+            now = read.traffic[start, *OVERALL][some]
+            if any(less < more for less, more in zip(now, before[some], strict=True)):
+                found.add(start)
+    return found
+
+
+def gone(
+    connection: sa.Connection, monitor: Monitor, targets: Mapping[Definition, Sequence[int]], read: Partials
+) -> set[int]:
+    """Starts of buckets that are open and had requests, of which the read has none: an hour does not vanish.
+
+    Rankings were purged before their labels had their time, or the table is just being loaded again.
+    """
+    bare = [start for start in _starts(targets) if not read.traffic.get((start, *OVERALL), (0,))[0]]
+    query = _overall(_same_rows(connection, monitor) if bare else (), buckets.c.bucket_start)
+    query = query.where(traffic.c.requests > 0, ~buckets.c.final)
+    found = (connection.scalars(query.where(buckets.c.bucket_start.in_(part))) for part in _batches(bare))
+    return {start for part in found for start in part}
+
+
+def _starts(targets: Mapping[Definition, Sequence[int]]) -> list[int]:
+    return sorted({start for some in targets.values() for start in some})
+
+
+def _overall(numbers: Iterable[int], *columns: sa.Column[Any]) -> sa.Select[Any]:
+    query = sa.select(*columns).join_from(traffic, buckets).join(slices)
+    return query.where(buckets.c.series_id.in_(list(numbers)), IS_FINE, slices.c.dimension == OVERALL[0])
+
+
+def _same_rows(connection: sa.Connection, monitor: Monitor) -> dict[int, bool]:
+    """Numbers of the traffic series of the same rankings and labels -> whether it is the present one."""
+    query = sa.select(series.c.id, series.c.definition, series.c.defined_as).where(
+        series.c.monitor == monitor.name, series.c.kernel == TRAFFIC
+    )
+    present = _rows_of(monitor.traffic.text)
+    stored = connection.execute(query).all()
+    return {number: id_ == monitor.traffic.id for number, id_, text in stored if _rows_of(text) == present}
+
+
+def _rows_of(defined_as: str) -> list[Any]:
+    """What a definition says of which rows are read, and into which buckets."""
+    parts = json.loads(defined_as)
+    return [parts.get(name) for name in ("rankings", "recipe", "bucket")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from json import JSONDecodeError
 from pathlib import Path
@@ -97,6 +97,26 @@ class Connected:
         fault = files.fault_of(Path(path)) if self.dialect == "sqlite" and path and path != ":memory:" else ""
         if fault:
             raise StoreError(f"store: {fault}")
+
+    def rows(self, query: sa.Executable, parameters: Mapping[str, Any] | None = None, **more: Any) -> Sequence[Any]:
+        """All rows of an answer. Raises StoreError."""
+        with self.reading() as connection:
+            return connection.execute(query, {**(parameters or {}), **more}).all()
+
+    def scalar(self, query: sa.Executable, parameters: Mapping[str, Any] | None = None, **more: Any) -> Any:
+        """The first value of an answer; None without one. Raises StoreError."""
+        with self.reading() as connection:
+            return connection.scalar(query, {**(parameters or {}), **more})
+
+    def integer(self, query: sa.Executable, parameters: Mapping[str, Any] | None = None, **more: Any) -> int | None:
+        """The same, of a whole number."""
+        found = self.scalar(query, parameters, **more)
+        return None if found is None else int(found)
+
+    def change(self, statement: sa.Executable, parameters: Mapping[str, Any] | None = None) -> int:
+        """Execute one statement as a transaction; how many rows it changed. Raises StoreError."""
+        with self.writing() as connection:
+            return connection.execute(statement, parameters or {}).rowcount
 
     def columns(self, query: sa.Select[Any], parameters: dict[str, Any] | None = None) -> list[list[Any]]:
         """The answer's columns as the driver sends them, twice as fast as rows; none if it is empty.
@@ -343,12 +363,21 @@ _REMEDIES_OF_FILES = (
 """Of SQLite: a word of what it says, and the remedy."""
 
 
-def upserting(dialect: str, table: sa.Table) -> Any:
-    """An INSERT that can say what is to happen to a row that is there already."""
+def upserted(
+    dialect: str,
+    table: sa.Table,
+    row: Mapping[str, Any],
+    news: Iterable[str] = (),
+    keys: Sequence[sa.ColumnElement[Any]] = (),
+    where: sa.ColumnElement[bool] | None = None,
+) -> Any:
+    """An INSERT of a row. Of one that is there already by its keys it changes `news`, or nothing without them."""
     if dialect == "postgresql":
-        from sqlalchemy.dialects import postgresql
+        from sqlalchemy.dialects.postgresql import insert
+    else:
+        from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment]
 
-        return postgresql.insert(table)
-    from sqlalchemy.dialects import sqlite
-
-    return sqlite.insert(table)
+    added = insert(table).values(dict(row))
+    if not (changed := {name: added.excluded[name] for name in news}):
+        return added.on_conflict_do_nothing()
+    return added.on_conflict_do_update(index_elements=list(keys or table.primary_key), set_=changed, where=where)

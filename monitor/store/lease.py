@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from monitor.errors import LeaseLost, StoreError
-from monitor.store.engine import NOW, PROGRAM, Connected, upserting
+from monitor.store.engine import NOW, PROGRAM, Connected, upserted
 from monitor.store.schema import leases
 
 LONGEST = 3600.0
@@ -136,9 +136,8 @@ class Leases(Connected):
 
     def _insert(self, connection: sa.Connection, lease: Lease) -> bool:
         values = {"monitor": lease.monitor, "holder": lease.holder, "token": lease.token}
-        added = upserting(self.dialect, leases).values(**values, expires_at=self._now + self.seconds)
-        options = {"preserve_rowcount": True}
-        return connection.execute(added.on_conflict_do_nothing(), execution_options=options).rowcount == 1
+        added = upserted(self.dialect, leases, {**values, "expires_at": self._now + self.seconds})
+        return connection.execute(added, execution_options={"preserve_rowcount": True}).rowcount == 1
 
     def _take(self, connection: sa.Connection, lease: Lease) -> bool:
         connection.execute(self._taking, named_in(lease))

@@ -17,6 +17,9 @@ PACKAGE = Path(__file__).parent.parent
 LOCK = 7_265_616
 """Held in PostgreSQL by whoever changes the tables."""
 
+UNRELEASED = "0015"
+"""The last schema before the first release. Its numbers and those before it name tables that this version lacks."""
+
 
 class Schema(Connected):
     """The tables of `monitor.store.schema` and the scripts that lead there."""
@@ -29,7 +32,7 @@ class Schema(Connected):
         """
         with self.writing() as connection, self._alone(connection):
             before, needed = _revision(connection), _known()[-1]
-            _refuse_newer(before)
+            _refuse_others(before)
             if before != needed:
                 from alembic import command
 
@@ -61,7 +64,7 @@ class Schema(Connected):
         """Raises StoreError unless the tables are just as this version needs them."""
         with self.reading() as connection:
             current, needed = _revision(connection), _known()[-1]
-        _refuse_newer(current)
+        _refuse_others(current)
         if current != needed:
             raise StoreError(f"the store is at schema {current or 'none'}, needed is {needed}; run rankmon migrate")
 
@@ -86,12 +89,18 @@ def _known() -> list[str]:
     return sorted(path.name.partition("_")[0] for path in (migrations_folder() / "versions").glob("[0-9]*.py"))
 
 
-def _refuse_newer(current: str | None) -> None:
-    if current is not None and current not in _known():
+def _refuse_others(current: str | None) -> None:
+    if current is None or current in _known():
+        return
+    if current <= UNRELEASED:
         raise StoreError(
-            f"the store is at schema {current}, written by a newer rankmon: upgrade this one; "
-            "unless store.url names the database of another program"
+            f"the store is at schema {current}, from before the first release, and cannot be migrated: have store.url "
+            "name a new store, and fill it with rankmon backfill"
         )
+    raise StoreError(
+        f"the store is at schema {current}, written by a newer rankmon: upgrade this one; "
+        "unless store.url names the database of another program"
+    )
 
 
 def _revision(connection: sa.Connection) -> str | None:

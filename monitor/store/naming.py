@@ -1,36 +1,29 @@
-"""By what buckets are stored: the tables and numbers of series, the numbers and places of slices."""
+"""By what buckets are stored: the rows of series, slices and their places, and the conditions that find them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from typing import Any
 
 import sqlalchemy as sa
 
-from monitor.series.partials import Partials
+from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, Partials
 from monitor.series.slices import BEGINNING
-from monitor.store.schema import current_series, partials, series, slice_gaps, slices, traffic
+from monitor.store.schema import buckets, current_series, partials, series, slice_gaps, slices, traffic
 from monitor.types import OVERALL, TRAFFIC, Definition, Monitor
 
-
-def table_of(definition: Definition) -> sa.Table:
-    """What the buckets of a series stand in."""
-    return traffic if definition.kernel == TRAFFIC else partials
-
-
 MONITOR = sa.bindparam("monitor", type_=sa.Text)
-IS_NAMED = (series.c.monitor == MONITOR, *(series.c[c] == sa.bindparam(c) for c in ("kernel", "definition")))
-"""Conditions on `series`: it is the one that `identity` names."""
-_NUMBER = sa.select(series.c.id).where(*IS_NAMED)
-NUMBER = _NUMBER.scalar_subquery()
-"""The number of the series that `identity` names, as a part of a question."""
+SINCE, UNTIL = (sa.bindparam(name, type_=sa.BigInteger) for name in ("since", "until"))
 
-
-_SERIES = sa.select(series.c.id, series.c.kernel, series.c.definition).where(series.c.monitor == MONITOR)
-_CURRENT = sa.select(current_series.c.series_id).join(series).where(series.c.monitor == MONITOR)
-_SLICES = sa.select(slices.c.dimension, slices.c.value, slices.c.id).where(slices.c.monitor == MONITOR)
-_GAPS = (
-    sa.select(slices.c.dimension, slices.c.id, slice_gaps.c.until).join(slice_gaps).where(slices.c.monitor == MONITOR)
-)
+_NAMED = (series.c.monitor == MONITOR, *(series.c[c] == sa.bindparam(c) for c in ("kernel", "definition")))
+OF_SERIES = (*_NAMED, buckets.c.series_id == series.c.id)
+"""Conditions on `buckets`: of the series that `identity` names. Refused ones are among them."""
+IS_FINE = buckets.c.seconds == 0
+FINE = (*OF_SERIES, IS_FINE, buckets.c.mark.is_distinct_from("refused"))
+"""The buckets of that series, of its own width, that are stored."""
+COARSE = (*OF_SERIES, ~IS_FINE)
+"""Those that were rolled up."""
 
 
 def identity(definition: Definition) -> dict[str, str]:
@@ -41,32 +34,56 @@ def identity(definition: Definition) -> dict[str, str]:
     return {"monitor": definition.monitor, "kernel": definition.kernel, "definition": definition.id}
 
 
+def table_of(kernel: str) -> sa.Table:
+    """What the sums of a kernel, or of the traffic, stand in."""
+    return traffic if kernel == TRAFFIC else partials
+
+
+def fields_of(kernel: str) -> tuple[str, ...]:
+    """Their names."""
+    return TRAFFIC_FIELDS if kernel == TRAFFIC else FIELDS
+
+
+@cache
+def sums_of(kernel: str, most: int | None = None, overall_only: bool = False) -> sa.Select[Any]:
+    """Start, final, dimension, value, and all or `most` fields, by bucket and slice; the caller says of which."""
+    table = table_of(kernel)
+    query = sa.select(buckets.c.bucket_start, buckets.c.final, slices.c.dimension, slices.c.value)
+    query = query.add_columns(*(table.c[f] for f in fields_of(kernel)[:most]))
+    query = query.where(table.c.bucket_id == buckets.c.id, table.c.slice_id == slices.c.id)
+    is_overall = (slices.c.monitor == MONITOR, slices.c.dimension == OVERALL[0], slices.c.value == OVERALL[1])
+    return query.where(*is_overall) if overall_only else query
+
+
+_NUMBER = sa.select(series.c.id).where(*_NAMED)
+_SERIES = sa.select(series.c.id, series.c.kernel, series.c.definition).where(series.c.monitor == MONITOR)
+_CURRENT = sa.select(current_series.c.series_id).join(series).where(series.c.monitor == MONITOR)
+_SLICES = sa.select(slices.c.dimension, slices.c.value, slices.c.id).where(slices.c.monitor == MONITOR)
+_GAPS = (
+    sa.select(slices.c.dimension, slices.c.id, slice_gaps.c.until).join(slice_gaps).where(slices.c.monitor == MONITOR)
+)
+
+
 def series_number(connection: sa.Connection, monitor: Monitor, definition: Definition) -> int:
     """The number of a series, which it is given now if it has none yet."""
-    found = connection.execute(_NUMBER, identity(definition)).scalar()
-    if found is not None:
-        return int(found)
-    added = series.insert().values(
-        monitor=definition.monitor,
-        kernel=definition.kernel,
-        definition=definition.id,
-        bucket_seconds=monitor.bucket,
-        defined_as=definition.text,
-    )
-    key = connection.execute(added).inserted_primary_key
-    return int(key[0]) if key else 0
+    found = connection.scalar(_NUMBER, identity(definition))
+    more = {"bucket_seconds": monitor.bucket, "defined_as": definition.text}
+    return int(found) if found is not None else _added(connection, series, **identity(definition), **more)
 
 
 def slice_numbers(connection: sa.Connection, monitor: str, read: Partials) -> dict[tuple[str, str], int]:
-    """(dimension, value) -> number; slices of the read that have none are given one now."""
+    """(dimension, value) -> number; slices of a read that have none are given one now."""
     found = {(d, v): i for d, v, i in connection.execute(_SLICES, {"monitor": monitor})}
-    named = dict.fromkeys([OVERALL, *read.admitted, *((d, v) for _, d, v in read.traffic)])
-    for dimension, value in named:
+    for dimension, value in dict.fromkeys([OVERALL, *read.admitted, *((d, v) for _, d, v in read.traffic)]):
         if (dimension, value) not in found:
-            added = slices.insert().values(monitor=monitor, dimension=dimension, value=value)
-            key = connection.execute(added).inserted_primary_key
-            found[dimension, value] = int(key[0]) if key else 0
+            number = _added(connection, slices, monitor=monitor, dimension=dimension, value=value)
+            found[dimension, value] = number
     return found
+
+
+def _added(connection: sa.Connection, table: sa.Table, **row: object) -> int:
+    key = connection.execute(table.insert().values(row)).inserted_primary_key
+    return int(key[0]) if key else 0
 
 
 def note_places(

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from monitor.conditions.rules import Severity
 from monitor.messages.notification import Notification
 from monitor.messages.words import storable
-from monitor.store.engine import Connected, upserting
+from monitor.store.engine import Connected, upserted
 from monitor.store.schema import incidents, outbox
 
 LONGEST_ERROR = 500
@@ -257,8 +257,8 @@ class Outbox(Connected):
         """Have a target wait for some notifications too; those that it got or waits for already aside."""
         names = ("incident", "kind", "key", "document")
         for row in connection.execute(sa.select(*(outbox.c[n] for n in names)).where(some).order_by(outbox.c.id)).all():
-            copied = upserting(self.dialect, outbox).values({**row._mapping, "target": target, **_anew(now)})
-            connection.execute(copied.on_conflict_do_nothing())
+            copied = {**row._mapping, "target": target, **_anew(now)}
+            connection.execute(upserted(self.dialect, outbox, copied))
 
     # ---- the queue as a whole ------------------------------------------------------------------------------------
 

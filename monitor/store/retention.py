@@ -5,7 +5,7 @@ A step that is cut short never was, and one that is repeated finds nothing left 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,35 +14,23 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from monitor.series.finality import CLOCK_TOLERANCE
-from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, bucket_of
+from monitor.series.partials import bucket_of
 from monitor.series.retention import Span
 from monitor.series.windows import History, SliceKey
 from monitor.store.engine import Connected
 from monitor.store.lease import Lease, Leases
-from monitor.store.naming import IS_NAMED, MONITOR, identity, table_of
-from monitor.store.schema import (
-    bucket_marks,
-    coarse_partials,
-    coarse_traffic,
-    judgments_used,
-    monitors,
-    partials,
-    refusals,
-    row_counts,
-    series,
-    slices,
-    traffic,
-)
+from monitor.store.naming import COARSE, FINE, IS_FINE, MONITOR, SINCE, UNTIL, fields_of, identity, sums_of, table_of
+from monitor.store.schema import buckets, monitors, partials, refusals, series, traffic
 from monitor.store.verdicts import VerdictCheckpoint, put_oldest
 from monitor.types import TRAFFIC, Definition
 
 DAY = 86_400
+EVER = 1 << 62
 
 WITNESSES = 7
 """Days with requests that must be stored of a time before anything is old by it."""
 
-_FINE = (partials, traffic, refusals, judgments_used, bucket_marks, row_counts)
-_COARSE = (coarse_partials, coarse_traffic)
+_start, _end = buckets.c.bucket_start, buckets.c.bucket_start + buckets.c.seconds
 
 
 @dataclass(frozen=True)
@@ -63,12 +51,24 @@ class Holding:
 class _Series(NamedTuple):
     id: int
     width: int
-    is_traffic: bool
+    kernel: str
     definition: str
+
+    @property
+    def fine(self) -> tuple[sa.ColumnElement[bool], ...]:
+        return buckets.c.series_id == self.id, buckets.c.seconds == 0
+
+    @property
+    def coarse(self) -> tuple[sa.ColumnElement[bool], ...]:
+        return buckets.c.series_id == self.id, buckets.c.seconds > 0
+
+    def ending_by(self, until: int) -> tuple[sa.ColumnElement[bool], ...]:
+        """Its buckets, of coarser ones those that end by then."""
+        return buckets.c.series_id == self.id, sa.or_(buckets.c.seconds == 0, _end <= until)
 
 
 class BucketRetention(Connected):
-    """What becomes of the buckets of a monitor with time."""
+    """What becomes of the buckets of a monitor with time. Everything may raise StoreError."""
 
     def __init__(self, engine: sa.Engine, url: URL, leases: Leases) -> None:
         super().__init__(engine, url)
@@ -88,13 +88,12 @@ class BucketRetention(Connected):
             monitor: by whose requests; None: by those of the monitor that is furthest.
 
         Returns:
-            0 where fewer days have requests. Raises StoreError.
+            0 where fewer days have requests.
         """
         found = 0.0
-        with self.reading() as connection:
-            names = connection.scalars(sa.select(series.c.monitor).distinct()).all() if monitor is None else [monitor]
-            for name in names:
-                found = max(found, min(now, _borne_out(connection, name, now)))
+        with self.at_once():
+            for name in self._monitors() if monitor is None else [monitor]:
+                found = max(found, min(now, self._borne_out(name, now)))
                 if found >= now - DAY:
                     break
         return found
@@ -104,156 +103,146 @@ class BucketRetention(Connected):
 
         They do where most buckets since then have requests, or since the oldest bucket that has any, if that is later.
         A clock that ran ahead would have found few requests, or none: they had not been made.
-
-        Raises:
-            StoreError: the store is out of reach.
         """
-        with self.reading() as connection:
-            counted = [one for one in _series(connection, monitor) if one.is_traffic]
-            return max(
-                (end for one in counted if (end := _shown_later(connection, one, now)) is not None), default=None
-            )
+        with self.at_once():
+            ends = [self._shown_later(one, now) for one in self._counted(monitor)]
+        return max((end for end in ends if end is not None), default=None)
 
     def is_begun(self, monitor: str) -> bool:
-        """Whether any request of a monitor is stored. Raises StoreError."""
-        with self.reading() as connection:
-            counted = [one for one in _series(connection, monitor) if one.is_traffic]
-            return any(_newest_busy(connection, one, 1 << 62) is not None for one in counted)
+        """Whether any request of a monitor is stored."""
+        with self.at_once():
+            return any(self._newest_busy(one, EVER) is not None for one in self._counted(monitor))
 
     def newest(self, now: float) -> int:
-        """End of the newest bucket with requests of any monitor, seconds, but for what is dated after the day of `now`.
+        """End of the newest bucket with requests of any monitor, but for what is dated after the day of `now`; or 0."""
+        until = bucket_of(int(now), DAY) + DAY
+        with self.at_once():
+            counted = (one for name in self._monitors() for one in self._counted(name))
+            return max((self._newest_busy(one, until) or 0 for one in counted), default=0)
 
-        Returns:
-            0 without one. Raises StoreError.
-        """
+    def _monitors(self) -> list[str]:
+        return [name for (name,) in self.rows(sa.select(series.c.monitor).distinct())]
+
+    def _counted(self, monitor: str) -> list[_Series]:
+        """The series of its traffic."""
         with self.reading() as connection:
-            names = connection.scalars(sa.select(series.c.monitor).distinct()).all()
-            counted = [one for name in names for one in _series(connection, name) if one.is_traffic]
-            until = bucket_of(int(now), DAY) + DAY
-            return max((_newest_busy(connection, one, until) or 0 for one in counted), default=0)
+            return [one for one in _series(connection, monitor) if one.kernel == TRAFFIC]
+
+    def _borne_out(self, monitor: str, now: float) -> int:
+        """Up to when the requests of a monitor bear out that time has passed, seconds; 0 if on too few days."""
+        counted = self._counted(monitor)
+        step = max((DAY, *(one.width for one in counted)))
+        newest, until = 0, bucket_of(int(now), step) + step
+        for _ in range(WITNESSES):
+            ends = [end for one in counted if (end := self._newest_busy(one, until)) is not None]
+            if not ends:
+                return 0
+            newest, until = max(newest, *ends), bucket_of(max(ends) - 1, step)
+        return min(newest, until + WITNESSES * step)
+
+    def _shown_later(self, one: _Series, now: float) -> int | None:
+        """End of the newest bucket with requests of a series of traffic, if they show that it is later than `now`."""
+        since = bucket_of(int(now + CLOCK_TOLERANCE), one.width)
+        newest = self.integer(_BUSY_SINCE, number=one.id, since=since)
+        if newest is None:
+            return None
+        busy = sa.select(_start).join(traffic).where(*one.fine, traffic.c.requests > 0)
+        since = max(since, self.integer(busy.order_by(_start).limit(1)) or 0)
+        later = busy.where(since <= _start).distinct().subquery()
+        number = self.integer(sa.select(sa.func.count()).select_from(later)) or 0
+        end = int(newest) + one.width
+        return end if 2 * number * one.width >= end - since else None
+
+    def _newest_busy(self, one: _Series, before: int) -> int | None:
+        """End of the newest bucket of a series of traffic before then that has requests; None without one."""
+        return self.integer(_NEWEST_BUSY, number=one.id, width=one.width, before=before)
 
     # ---- what there is ---------------------------------------------------------------------------------------
 
     def holding(self, monitor: str) -> Holding:
-        """How much is stored of a monitor; goes through all of it. Raises StoreError."""
-        with self.reading() as connection:
-            ids = [one.id for one in _series(connection, monitor)]
-            counts = [_count(connection, table, ids) for table in (partials, traffic, *_COARSE)]
-            oldest = [_oldest(connection, table, ids, 0, 1 << 62) for table in (partials, traffic, *_COARSE)]
-        known = [start for start in oldest if start is not None]
-        return Holding(sum(counts), sum(counts[2:]), min(known, default=None))
+        """How much is stored of a monitor; goes through all of it."""
+        numbers, of_it = (sa.func.count(), sa.func.count().filter(~IS_FINE)), series.c.monitor == MONITOR
+        with self.at_once():
+            counts = [
+                self.rows(
+                    sa.select(*numbers).select_from(table).join(buckets).join(series).where(of_it), monitor=monitor
+                )
+                for table in (partials, traffic)
+            ]
+            query = sa.select(sa.func.min(_start)).select_from(buckets).join(series)
+            oldest = self.integer(query.where(of_it, buckets.c.mark.is_distinct_from("refused")), monitor=monitor)
+        return Holding(sum(row[0] for (row,) in counts), sum(row[1] for (row,) in counts), oldest)
 
     def rolled_up(self, definition: Definition, since: int, until: int) -> Span | None:
         """[first, end) of the coarser buckets of a series that reach into [since, until); None if there are none."""
-        table = _coarse_table(definition.kernel == TRAFFIC)
-        end = table.c.bucket_start + table.c.seconds
-        query = (
-            sa.select(sa.func.min(table.c.bucket_start), sa.func.max(end))
-            .join(series, series.c.id == table.c.series_id)
-            .where(*IS_NAMED, table.c.bucket_start < until, end > since)
-        )
-        with self.reading() as connection:
-            first, last = connection.execute(query, identity(definition)).one()
-        return None if first is None else (int(first), int(last))
+        ((first, end),) = self.rows(_ROLLED_UP, identity(definition), since=since, until=until)
+        return None if first is None else (int(first), int(end))
 
     def whole_since(self, definition: Definition) -> int | None:
         """Start of the oldest bucket of a series' own width that no coarser one lies after; None if there is none."""
-        coarse, table = self.rolled_up(definition, 0, 1 << 62), table_of(definition)
-        query = (
-            sa.select(sa.func.min(table.c.bucket_start))
-            .join(series, series.c.id == table.c.series_id)
-            .where(*IS_NAMED, table.c.bucket_start >= (0 if coarse is None else coarse[1]))
-        )
-        with self.reading() as connection:
-            first: int | None = connection.scalar(query, identity(definition))
-        return first
+        coarse = self.rolled_up(definition, 0, EVER)
+        return self.integer(_OLDEST_FINE, identity(definition), since=0 if coarse is None else coarse[1])
 
     def coarse(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> dict[int, History]:
         """Seconds -> coarser buckets of that length, of a series, that reach into [since, until)."""
-        is_traffic = definition.kernel == TRAFFIC
-        table, fields = _coarse_table(is_traffic), TRAFFIC_FIELDS if is_traffic else FIELDS
-        query = (
-            sa.select(table.c.seconds, table.c.bucket_start, sa.true(), slices.c.dimension, slices.c.value)
-            .add_columns(*(table.c[f] for f in fields))
-            .join(series, series.c.id == table.c.series_id)
-            .join(slices, slices.c.id == table.c.slice_id)
-            .where(*IS_NAMED, table.c.bucket_start < until, table.c.bucket_start + table.c.seconds > since)
-        )
-        if overall_only:
-            query = query.where(slices.c.dimension == "")
-        seconds, *columns = self.columns(query, identity(definition)) or [[] for _ in range(5 + len(fields))]
-        found = {}
-        for length in sorted(set(seconds)):
-            kept = [at for at, other in enumerate(seconds) if other == length]
-            found[int(length)] = History.of([[column[at] for at in kept] for column in columns], len(fields))
-        return found
+        query = sums_of(definition.kernel, None, overall_only).add_columns(buckets.c.seconds)
+        query = query.where(*COARSE, _start < UNTIL, _end > SINCE)
+        found = self.columns(query, identity(definition) | {"since": since, "until": until})
+        *columns, seconds = found or [[] for _ in range(5 + len(fields_of(definition.kernel)))]
+        at = {length: [i for i, other in enumerate(seconds) if other == length] for length in sorted(set(seconds))}
+        return {
+            int(length): History.of([[column[i] for i in some] for column in columns], len(columns) - 4)
+            for length, some in at.items()
+        }
 
     # ---- forgetting ------------------------------------------------------------------------------------------
 
     def oldest_day(self, monitor: str, spans: Sequence[Span]) -> tuple[Span, int] | None:
-        """(Where the oldest buckets in `spans` lie, a day of them at most; end of that span); None if there are none.
-
-        Raises:
-            StoreError: the store is out of reach.
-        """
+        """(Where the oldest buckets in `spans` lie, at most a day of them; end of that span); None without any."""
         with self.reading() as connection:
-            ids = [one.id for one in _series(connection, monitor)]
+            every = _series(connection, monitor)
             for since, until in spans:
-                starts = [_oldest(connection, table, ids, since, until) for table in (*_FINE, *_COARSE)]
-                if oldest := [start for start in starts if start is not None]:
-                    return (min(oldest), min(until, bucket_of(min(oldest), DAY) + DAY)), until
+                starts = _oldest(connection, [one.ending_by(until) for one in every], (since, until))
+                if (oldest := min(starts, default=None)) is not None:
+                    return (oldest, min(until, bucket_of(oldest, DAY) + DAY)), until
         return None
 
     def forget(self, lease: Lease, stretch: Span, until: int, checkpoint: VerdictCheckpoint | None = None) -> None:
         """Forget the buckets of a stretch; of coarser ones that begin there, those that end by `until`.
 
         Args:
-            checkpoint: where judging anew begins from now on; None: where it did.
+            checkpoint: where judging the past again begins from now on; None: where it did.
 
         Raises:
             LeaseLost: another process writes this monitor now; nothing was forgotten.
         """
         with self._leases.fenced(lease) as connection:
-            ids = [one.id for one in _series(connection, lease.monitor)]
-            for table in _FINE:
-                connection.execute(table.delete().where(table.c.series_id.in_(ids), *_within(table, stretch)))
-            for table in _COARSE:
-                inside = (table.c.series_id.in_(ids), *_within(table, stretch), _ends_by(table, until))
-                connection.execute(table.delete().where(*inside))
+            for one in _series(connection, lease.monitor):
+                connection.execute(buckets.delete().where(*one.ending_by(until), *_within(stretch)))
             if checkpoint is not None:
                 put_oldest(connection, self.dialect, lease.monitor, checkpoint)
 
     def abandoned(self, before: float) -> list[str]:
-        """Names of the monitors with buckets that were run since then by nobody, in seconds; not those that never were.
-
-        Raises:
-            StoreError: the store is out of reach.
-        """
+        """Names of the monitors with buckets whose last run was before then, seconds; not those that never ran."""
         query = sa.select(series.c.monitor).join(monitors, monitors.c.monitor == series.c.monitor).distinct()
-        has_any = (sa.exists().where(table.c.series_id == series.c.id) for table in (*_FINE, *_COARSE))
-        with self.reading() as connection:
-            return sorted(connection.scalars(query.where(monitors.c.last_attempt_at < before, sa.or_(*has_any))))
+        has_any = sa.exists().where(buckets.c.series_id == series.c.id)
+        return sorted(name for (name,) in self.rows(query.where(monitors.c.last_attempt_at < before, has_any)))
 
     # ---- rolling up ------------------------------------------------------------------------------------------
 
     def oldest_fine(self, monitor: str, spans: Sequence[Span]) -> int | None:
         """Start of the oldest bucket in `spans` that is of its series' own width; None if there is none."""
+        is_there = buckets.c.mark.is_distinct_from("refused")
         with self.reading() as connection:
-            ids = [one.id for one in _series(connection, monitor)]
-            for span in spans:
-                starts = [_oldest(connection, table, ids, *span) for table in (partials, traffic)]
-                if known := [start for start in starts if start is not None]:
-                    return min(known)
-        return None
+            of_each = [(*one.fine, is_there) for one in _series(connection, monitor)]
+            starts = (min(_oldest(connection, of_each, span), default=None) for span in spans)
+            return next((start for start in starts if start is not None), None)
 
     def lacking(self, monitor: str, start: int, seconds: int) -> dict[str, str]:
         """Definition -> why its buckets in [start, start + seconds) cannot be one, empty if they can.
 
         Of each series that has buckets there. A series of which one is missing, open or marked, or of whose buckets
         only some know a dimension, stays as it is: what is read of it could not be told of the whole any more.
-
-        Raises:
-            StoreError: the store is out of reach.
         """
         span, said = (start, start + seconds), {}
         with self.reading() as connection:
@@ -270,7 +259,7 @@ class BucketRetention(Connected):
         goes.
 
         Args:
-            checkpoint: where judging anew begins if a series that it rests on was rolled up; None: where it did.
+            checkpoint: where judging again begins if a series that it rests on was rolled up; None: where it did.
 
         Returns:
             Whether any series was rolled up.
@@ -287,41 +276,93 @@ class BucketRetention(Connected):
         return bool(done)
 
 
+_NEWEST_BUSY = (
+    sa.select(_start + sa.case((IS_FINE, sa.bindparam("width", type_=sa.BigInteger)), else_=buckets.c.seconds))
+    .join(traffic)
+    .where(buckets.c.series_id == sa.bindparam("number"), sa.bindparam("before", type_=sa.BigInteger) > _start)
+    .where(traffic.c.requests > 0)
+    .order_by(_start.desc())
+    .limit(1)
+)
+_BUSY_SINCE = (
+    sa.select(_start)
+    .join(traffic)
+    .where(buckets.c.series_id == sa.bindparam("number"), IS_FINE, _start >= SINCE, traffic.c.requests > 0)
+    .order_by(_start.desc())
+    .limit(1)
+)
+_ROLLED_UP = sa.select(sa.func.min(_start), sa.func.max(_end)).where(*COARSE, _start < UNTIL, _end > SINCE)
+_OLDEST_FINE = sa.select(_start).where(*FINE, _start >= SINCE).order_by(_start).limit(1)
+_SERIES = sa.select(series.c.id, series.c.bucket_seconds, series.c.kernel, series.c.definition).where(
+    series.c.monitor == MONITOR
+)
+
+
+def _series(connection: sa.Connection, monitor: str) -> list[_Series]:
+    """All series of a monitor, those of former definitions too."""
+    return [_Series(*row) for row in connection.execute(_SERIES, {"monitor": monitor})]
+
+
+def _finer(connection: sa.Connection, monitor: str, seconds: int) -> list[_Series]:
+    """The series of a monitor of which several buckets make one of so many seconds."""
+    return [one for one in _series(connection, monitor) if seconds % one.width == 0 and one.width < seconds]
+
+
+def _oldest(
+    connection: sa.Connection, of_each: Sequence[tuple[sa.ColumnElement[bool], ...]], span: Span
+) -> Iterator[int]:
+    """Start of the oldest bucket in a span that meets each of the conditions, where there is one."""
+    for conditions in of_each:
+        query = sa.select(_start).where(*conditions, *_within(span)).order_by(_start).limit(1)
+        if (start := connection.scalar(query)) is not None:
+            yield int(start)
+
+
+def _within(span: Span) -> tuple[sa.ColumnElement[bool], ...]:
+    return _start >= span[0], _start < span[1]
+
+
 def _roll_up(connection: sa.Connection, one: _Series, span: Span) -> bool:
     """Whether it was done, of one series."""
     found, numbers = _found(connection, one, span)
     if not len(found.starts) or _lacking(connection, one, span, found):
         return False
-    fine, fields = _fine_table(one.is_traffic), TRAFFIC_FIELDS if one.is_traffic else FIELDS
-    coarse = _coarse_table(one.is_traffic)
-    connection.execute(coarse.delete().where(coarse.c.series_id == one.id, coarse.c.bucket_start == span[0]))
-    place = {"series_id": one.id, "bucket_start": span[0], "seconds": span[1] - span[0]}
-    connection.execute(coarse.insert(), [place | row for row in _summed(found, numbers, fields, one.is_traffic)])
-    connection.execute(fine.delete().where(fine.c.series_id == one.id, *_within(fine, span)))
-    if one.is_traffic:
-        _gather_refusals(connection, one.id, span)
+    fine, bucket = (*one.fine, *_within(span)), _coarse_bucket(connection, one, span)
+    if one.kernel == TRAFFIC:
+        inside, c = sa.select(buckets.c.id).where(*fine), refusals.c
+        query = sa.select(c.slice_id, c.reason, sa.func.sum(c.rows)).where(c.bucket_id.in_(inside))
+        refused = connection.execute(query.group_by(c.slice_id, c.reason))
+        if rows := [{"bucket_id": bucket, "slice_id": of, "reason": why, "rows": int(n)} for of, why, n in refused]:
+            connection.execute(refusals.insert(), rows)
+    summed = _summed(found, numbers, one.kernel)
+    connection.execute(table_of(one.kernel).insert(), [{"bucket_id": bucket} | row for row in summed])
+    connection.execute(buckets.delete().where(*fine))
     return True
+
+
+def _coarse_bucket(connection: sa.Connection, one: _Series, span: Span) -> int:
+    """The number of a new bucket of a span, in place of one that was there."""
+    connection.execute(buckets.delete().where(*one.coarse, _start == span[0]))
+    read_at = connection.scalar(sa.select(sa.func.max(buckets.c.read_at)).where(*one.fine, *_within(span)))
+    row = {"series_id": one.id, "bucket_start": span[0], "seconds": span[1] - span[0], "read_at": read_at}
+    key: Any = connection.execute(buckets.insert().values(row | {"final": True})).inserted_primary_key
+    return int(key[0])
 
 
 def _found(connection: sa.Connection, one: _Series, span: Span) -> tuple[History, dict[SliceKey, int]]:
     """The buckets of a series in a span, and the numbers of their slices."""
-    fine, fields = _fine_table(one.is_traffic), TRAFFIC_FIELDS if one.is_traffic else FIELDS
-    query = sa.select(fine.c.bucket_start, fine.c.final, slices.c.dimension, slices.c.value)
-    query = query.add_columns(*(fine.c[name] for name in fields), fine.c.slice_id)
-    query = query.join(slices, slices.c.id == fine.c.slice_id)
-    rows = connection.execute(query.where(fine.c.series_id == one.id, *_within(fine, span))).all()
-    *columns, ids = zip(*rows, strict=True) if rows else [()] * (5 + len(fields))
+    query = sums_of(one.kernel).add_columns(table_of(one.kernel).c.slice_id).where(*one.fine, *_within(span))
+    rows = connection.execute(query).all()
+    *columns, ids = zip(*rows, strict=True) if rows else [()] * (5 + len(fields_of(one.kernel)))
     numbers = dict(zip(zip(columns[2], columns[3], strict=True), ids, strict=True))
-    return History.of(columns, len(fields)), numbers
+    return History.of(columns, len(columns) - 4), numbers
 
 
 def _lacking(connection: sa.Connection, one: _Series, span: Span, found: History) -> str:
     """Why the buckets of a span cannot be one; empty if they can."""
-    marks, coarse = bucket_marks.c, _coarse_table(one.is_traffic)
-    marked = sa.select(marks.bucket_start).where(marks.series_id == one.id, *_within(bucket_marks, span))
-    over = coarse.c.bucket_start < span[1], coarse.c.bucket_start + coarse.c.seconds > span[0]
-    same = sa.and_(coarse.c.bucket_start == span[0], coarse.c.seconds == span[1] - span[0])
-    other = sa.select(coarse.c.bucket_start).where(coarse.c.series_id == one.id, *over, ~same)
+    marked = sa.select(buckets.c.id).where(*one.fine, *_within(span), buckets.c.mark.is_not(None))
+    same = sa.and_(_start == span[0], buckets.c.seconds == span[1] - span[0])
+    other = sa.select(buckets.c.id).where(*one.coarse, _start < span[1], _end > span[0], ~same)
     if len(found.starts) != (span[1] - span[0]) // one.width:
         return "a bucket is missing"
     if not found.final.all():
@@ -339,123 +380,7 @@ def _is_even(found: History) -> bool:
     return bool((busy == busy[:1]).all())
 
 
-def _summed(
-    found: History, numbers: Mapping[SliceKey, int], fields: Sequence[str], is_traffic: bool
-) -> list[dict[str, Any]]:
-    sums = found.sums.sum(axis=0)
-    kind = np.int64 if is_traffic else np.float64
-    rows = ((numbers[key], row.astype(kind).tolist()) for key, row in zip(found.slices, sums, strict=True))
-    return [{"slice_id": number, **dict(zip(fields, row, strict=True))} for number, row in rows]
-
-
-def _gather_refusals(connection: sa.Connection, series_id: int, span: Span) -> None:
-    """Count what was refused of a span at its beginning."""
-    c = refusals.c
-    inside = c.series_id == series_id, *_within(refusals, span)
-    query = sa.select(c.slice_id, c.reason, sa.func.sum(c.rows)).where(*inside).group_by(c.slice_id, c.reason)
-    key = {"series_id": series_id, "bucket_start": span[0]}
-    rows = [{**key, "slice_id": of, "reason": why, "rows": int(n)} for of, why, n in connection.execute(query)]
-    connection.execute(refusals.delete().where(*inside))
-    if rows:
-        connection.execute(refusals.insert(), rows)
-
-
-_SERIES = sa.select(series.c.id, series.c.bucket_seconds, series.c.kernel, series.c.definition).where(
-    series.c.monitor == MONITOR
-)
-_NEWEST_BUSY = [
-    sa.select(table.c.bucket_start + seconds)
-    .where(table.c.series_id == sa.bindparam("number"), table.c.bucket_start < sa.bindparam("before"))
-    .where(table.c.requests > 0)
-    .order_by(table.c.bucket_start.desc())
-    .limit(1)
-    for table, seconds in (
-        (traffic, sa.bindparam("width", type_=sa.BigInteger)),
-        (coarse_traffic, coarse_traffic.c.seconds),
-    )
-]
-
-_BUSY_SINCE = (
-    sa.select(traffic.c.bucket_start)
-    .where(traffic.c.series_id == sa.bindparam("number"), traffic.c.bucket_start >= sa.bindparam("since"))
-    .where(traffic.c.requests > 0)
-    .order_by(traffic.c.bucket_start.desc())
-    .limit(1)
-)
-
-
-def _series(connection: sa.Connection, monitor: str) -> list[_Series]:
-    """All series of a monitor, those of former definitions too."""
-    rows = connection.execute(_SERIES, {"monitor": monitor})
-    return [_Series(number, width, kernel == TRAFFIC, definition) for number, width, kernel, definition in rows]
-
-
-def _finer(connection: sa.Connection, monitor: str, seconds: int) -> list[_Series]:
-    """The series of a monitor of which several buckets make one of so many seconds."""
-    return [one for one in _series(connection, monitor) if seconds % one.width == 0 and one.width < seconds]
-
-
-def _borne_out(connection: sa.Connection, monitor: str, now: float) -> int:
-    """Up to when the requests of a monitor bear out that time has passed, seconds; 0 if on too few days."""
-    counted = [one for one in _series(connection, monitor) if one.is_traffic]
-    step = max((DAY, *(one.width for one in counted)))
-    newest, until = 0, bucket_of(int(now), step) + step
-    for _ in range(WITNESSES):
-        ends = [end for one in counted if (end := _newest_busy(connection, one, until)) is not None]
-        if not ends:
-            return 0
-        newest, until = max(newest, *ends), bucket_of(max(ends) - 1, step)
-    return min(newest, until + WITNESSES * step)
-
-
-def _shown_later(connection: sa.Connection, one: _Series, now: float) -> int | None:
-    """End of the newest bucket with requests of a series of traffic, if they show that it is later than `now`."""
-    table, since = traffic, bucket_of(int(now + CLOCK_TOLERANCE), one.width)
-    newest = connection.scalar(_BUSY_SINCE, {"number": one.id, "since": since})
-    if newest is None:
-        return None
-    busy = sa.select(table.c.bucket_start).where(table.c.series_id == one.id, table.c.requests > 0)
-    since = max(since, connection.scalars(busy.order_by(table.c.bucket_start).limit(1)).one())
-    later = busy.where(table.c.bucket_start >= since).distinct().subquery()
-    number = connection.execute(sa.select(sa.func.count()).select_from(later)).scalar_one()
-    end = int(newest) + one.width
-    return end if 2 * number * one.width >= end - since else None
-
-
-def _newest_busy(connection: sa.Connection, one: _Series, before: int) -> int | None:
-    """End of the newest bucket of a series of traffic that begins before then and has requests; None without one."""
-    asked = {"number": one.id, "width": one.width, "before": before}
-    ends = [connection.scalar(query, asked) for query in _NEWEST_BUSY]
-    return max((int(end) for end in ends if end is not None), default=None)
-
-
-def _count(connection: sa.Connection, table: sa.Table, ids: Sequence[int]) -> int:
-    query = sa.select(sa.func.count()).select_from(table).where(table.c.series_id.in_(ids))
-    return int(connection.execute(query).scalar_one())
-
-
-def _oldest(connection: sa.Connection, table: sa.Table, ids: Sequence[int], since: int, until: int) -> int | None:
-    """Start of the oldest bucket in [since, until), asked series by series, for which the key is enough."""
-    starts = []
-    for number in ids:
-        inside = [table.c.series_id == number, *_within(table, (since, until))]
-        inside += [_ends_by(table, until)] if table in _COARSE else []
-        query = sa.select(table.c.bucket_start).where(*inside).order_by(table.c.bucket_start).limit(1)
-        starts.append(connection.execute(query).scalar())
-    return min((int(start) for start in starts if start is not None), default=None)
-
-
-def _within(table: sa.Table, span: Span) -> tuple[sa.ColumnElement[bool], ...]:
-    return table.c.bucket_start >= span[0], table.c.bucket_start < span[1]
-
-
-def _ends_by(table: sa.Table, until: int) -> sa.ColumnElement[bool]:
-    return table.c.bucket_start + table.c.seconds <= until
-
-
-def _fine_table(is_traffic: bool) -> sa.Table:
-    return traffic if is_traffic else partials
-
-
-def _coarse_table(is_traffic: bool) -> sa.Table:
-    return coarse_traffic if is_traffic else coarse_partials
+def _summed(found: History, numbers: Mapping[SliceKey, int], kernel: str) -> Iterator[dict[str, Any]]:
+    sums = found.sums.sum(axis=0).astype(np.int64 if kernel == TRAFFIC else np.float64)
+    for key, row in zip(found.slices, sums, strict=True):
+        yield {"slice_id": numbers[key], **dict(zip(fields_of(kernel), row.tolist(), strict=True))}

@@ -5,357 +5,283 @@ Instants are whole seconds since 1970 in UTC where they are bucket starts, and f
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 
 from monitor.series.partials import FIELDS, TRAFFIC_FIELDS
 
 metadata = sa.MetaData()
 
-series = sa.Table(
+
+def _table(name: str, *items: Any, **options: Any) -> sa.Table:
+    """A table of columns, lists of columns, and constraints."""
+    flat = [part for item in items for part in (item if isinstance(item, list) else [item])]
+    return sa.Table(name, metadata, *flat, **options)
+
+
+def _each(kind: Any, names: str, **options: Any) -> list[sa.Column[Any]]:
+    """Columns of one kind; NULL is allowed where a name ends with `?`."""
+    return [sa.Column(name.rstrip("?"), kind, **{"nullable": name.endswith("?"), **options}) for name in names.split()]
+
+
+def _id() -> sa.Column[int]:
+    return sa.Column("id", sa.Integer, primary_key=True)
+
+
+def _key(kind: Any, names: str) -> list[sa.Column[Any]]:
+    return _each(kind, names, primary_key=True, autoincrement=False)
+
+
+def _part_of(column: str, cascades: bool = False, **options: Any) -> sa.Column[int]:
+    """A reference to a row of another table, which may go together with that."""
+    table = {"series_id": "series.id", "slice_id": "slices.id", "bucket_id": "buckets.id"}[column]
+    key = sa.ForeignKey(table, ondelete="CASCADE" if cascades else None)
+    return sa.Column(column, sa.Integer, key, **{"nullable": False, **options})
+
+
+series = _table(
     "series",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("monitor", sa.Text, nullable=False),
-    sa.Column("kernel", sa.Text, nullable=False),
-    sa.Column("definition", sa.String(10), nullable=False),
-    sa.Column("bucket_seconds", sa.Integer, nullable=False),
-    sa.Column("defined_as", sa.Text, nullable=False),
+    _id(),
+    _each(sa.Text, "monitor kernel"),
+    _each(sa.String(10), "definition"),
+    _each(sa.Integer, "bucket_seconds"),
+    _each(sa.Text, "defined_as"),
     sa.UniqueConstraint("monitor", "kernel", "definition", name="uq_series_identity"),
 )
 
-slices = sa.Table(
+slices = _table(
     "slices",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("monitor", sa.Text, nullable=False),
-    sa.Column("dimension", sa.Text, nullable=False),
-    sa.Column("value", sa.Text, nullable=False),
+    _id(),
+    _each(sa.Text, "monitor dimension value"),
     sa.UniqueConstraint("monitor", "dimension", "value", name="uq_slices_identity"),
 )
 
-slice_gaps = sa.Table(
+slice_gaps = _table(
     "slice_gaps",
-    metadata,
-    sa.Column("slice_id", sa.Integer, sa.ForeignKey("slices.id"), primary_key=True, autoincrement=False),
-    sa.Column("since", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("until", sa.BigInteger),
+    _part_of("slice_id", primary_key=True, autoincrement=False),
+    _key(sa.BigInteger, "since"),
+    _each(sa.BigInteger, "until?"),
 )
-"""When a value that was admitted had no place, [since, until): see `core.places`."""
+"""When a value that was admitted had no place, [since, until): see `series.slices`."""
+
+buckets = _table(
+    "buckets",
+    _id(),
+    _part_of("series_id"),
+    _each(sa.Integer, "seconds"),
+    _each(sa.BigInteger, "bucket_start"),
+    _each(sa.Double, "read_at"),
+    _each(sa.Boolean, "final"),
+    _each(sa.String(16), "mark?"),
+    _each(sa.BigInteger, "rows?"),
+    _each(sa.String(16), "fingerprint?"),
+    sa.UniqueConstraint("series_id", "bucket_start", "seconds", name="uq_buckets_span"),
+    # The few buckets that are open or marked are looked for in every cycle, however long the history is.
+    sa.Index(
+        "ix_buckets_open",
+        "series_id",
+        "bucket_start",
+        sqlite_where=sa.text("final = 0"),
+        postgresql_where=sa.text("NOT final"),
+    ),
+    sa.Index(
+        "ix_buckets_marked",
+        "series_id",
+        "bucket_start",
+        sqlite_where=sa.text("mark IS NOT NULL"),
+        postgresql_where=sa.text("mark IS NOT NULL"),
+    ),
+)
+"""What was read of a bucket; of `seconds` from its start on if that is not 0: such a one was rolled up from final
+buckets, which are gone.
+
+`read_at`: when the last read of it began. `mark`: see `finality.Mark`; a refused bucket has no rows elsewhere.
+`rows`: of the rankings, by their own time, that the source held of a recent bucket when it was read as final.
+`fingerprint`: of the judgments that were used."""
 
 
-def _per_bucket(name: str, *columns: sa.Column[int] | sa.Column[float]) -> sa.Table:
-    """A table of one row per series, bucket and slice. Rows of one series and time lie together on disk."""
-    return sa.Table(
-        name,
-        metadata,
-        sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True),
-        sa.Column("bucket_start", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("slice_id", sa.Integer, sa.ForeignKey("slices.id"), primary_key=True),
-        *columns,
-        sa.Column("read_at", sa.Double, nullable=False),
-        sa.Column("final", sa.Boolean, nullable=False),
-        # The few buckets that are open are looked for in every cycle, however long the history is.
-        sa.Index(
-            f"ix_{name}_open",
-            "series_id",
-            "bucket_start",
-            sqlite_where=sa.text("final = 0"),
-            postgresql_where=sa.text("NOT final"),
-        ),
-        sqlite_with_rowid=False,
+def _per_slice(name: str, *columns: sa.Column[Any]) -> sa.Table:
+    """A table of rows of a bucket and slice. Those of one bucket lie together on disk, and go with it."""
+    keys = (
+        _part_of("bucket_id", cascades=True, primary_key=True, autoincrement=False),
+        _part_of("slice_id", primary_key=True, autoincrement=False),
     )
+    return _table(name, *keys, *columns, sqlite_with_rowid=False)
 
 
-_NO_RESULTS = "no_results"
-"""Of the traffic, counted from 0015 on; in older buckets it is 0."""
+partials = _per_slice("partials", *_each(sa.Double, " ".join(FIELDS)))
+traffic = _per_slice("traffic", *_each(sa.BigInteger, " ".join(TRAFFIC_FIELDS)))
+refusals = _per_slice("refusals", *_key(sa.String(32), "reason"), *_each(sa.BigInteger, "rows"))
 
-
-def _of_traffic() -> list[sa.Column[int]]:
-    return [sa.Column(f, sa.BigInteger, nullable=False) for f in TRAFFIC_FIELDS if f != _NO_RESULTS]
-
-
-def _no_results() -> sa.Column[int]:
-    return sa.Column(_NO_RESULTS, sa.BigInteger, nullable=False, server_default="0")
-
-
-partials = _per_bucket("partials", *(sa.Column(f, sa.Double, nullable=False) for f in FIELDS))
-traffic = _per_bucket("traffic", *_of_traffic())
-traffic.append_column(_no_results())
-
-refusals = sa.Table(
-    "refusals",
-    metadata,
-    sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True),
-    sa.Column("bucket_start", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("slice_id", sa.Integer, sa.ForeignKey("slices.id"), primary_key=True),
-    sa.Column("reason", sa.String(32), primary_key=True),
-    sa.Column("rows", sa.BigInteger, nullable=False),
-    sqlite_with_rowid=False,
-)
-
-judgments_used = sa.Table(
-    "judgments_used",
-    metadata,
-    sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True),
-    sa.Column("bucket_start", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("fingerprint", sa.Text, nullable=False),
-)
-
-row_counts = sa.Table(
-    "row_counts",
-    metadata,
-    sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True),
-    sa.Column("bucket_start", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("rows", sa.BigInteger, nullable=False),
-    sqlite_with_rowid=False,
-)
-"""Rows of the rankings, by their own time, that the source held of a recent bucket when it was read as final."""
-
-bucket_marks = sa.Table(
-    "bucket_marks",
-    metadata,
-    sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True),
-    sa.Column("bucket_start", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("mark", sa.String(16), nullable=False),
-    sa.Column("noted_at", sa.Double, nullable=False),
-)
-"""What else is to be known of a few buckets: see `watermark.Mark`. A refused one has no rows elsewhere."""
-
-
-def _per_coarse_bucket(name: str, *columns: sa.Column[int] | sa.Column[float]) -> sa.Table:
-    """What several final buckets of one series and slice came to, from `bucket_start` on for `seconds`."""
-    return sa.Table(
-        name,
-        metadata,
-        sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True),
-        sa.Column("bucket_start", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("slice_id", sa.Integer, sa.ForeignKey("slices.id"), primary_key=True),
-        *columns,
-        sa.Column("seconds", sa.Integer, nullable=False),
-        sqlite_with_rowid=False,
-    )
-
-
-coarse_partials = _per_coarse_bucket("coarse_partials", *(sa.Column(f, sa.Double, nullable=False) for f in FIELDS))
-coarse_traffic = _per_coarse_bucket("coarse_traffic", *_of_traffic())
-"""Buckets that were rolled up: every bucket in such a span was read and final, and is no more in the fine tables."""
-coarse_traffic.append_column(_no_results())
-
-current_series = sa.Table(
-    "current_series",
-    metadata,
-    sa.Column("series_id", sa.Integer, sa.ForeignKey("series.id"), primary_key=True, autoincrement=False),
-)
+current_series = _table("current_series", _part_of("series_id", primary_key=True, autoincrement=False))
 """The series of what is configured now, as the process that writes a monitor last saw it."""
 
-leases = sa.Table(
+leases = _table(
     "leases",
-    metadata,
-    sa.Column("monitor", sa.Text, primary_key=True),
-    sa.Column("holder", sa.Text, nullable=False),
-    sa.Column("token", sa.BigInteger, nullable=False),
-    sa.Column("expires_at", sa.Double, nullable=False),
+    _key(sa.Text, "monitor"),
+    _each(sa.Text, "holder"),
+    _each(sa.BigInteger, "token"),
+    _each(sa.Double, "expires_at"),
 )
 
-monitors = sa.Table(
+monitors = _table(
     "monitors",
-    metadata,
-    sa.Column("monitor", sa.Text, primary_key=True),
-    sa.Column("newest_source_at", sa.Double),
-    sa.Column("last_attempt_at", sa.Double),
-    sa.Column("last_success_at", sa.Double),
-    sa.Column("last_error", sa.Text, nullable=False, server_default=sa.text("''")),
-    sa.Column("refresh", sa.Double),
-    sa.Column("newest_label_at", sa.Double),
-    sa.Column("judged_by", sa.Text),
-    sa.Column("judged_as", sa.String(10)),
-    sa.Column("judged_run", sa.BigInteger),
-    sa.Column("audited_at", sa.Double),
+    _key(sa.Text, "monitor"),
+    _each(sa.Double, "newest_source_at? last_attempt_at? last_success_at?"),
+    _each(sa.Text, "last_error", server_default=sa.text("''")),
+    _each(sa.Double, "refresh? newest_label_at?"),
+    _each(sa.Text, "judged_by?"),
+    _each(sa.String(10), "judged_as?"),
+    _each(sa.BigInteger, "judged_run?"),
+    _each(sa.Double, "audited_at?"),
 )
 """What is known of a monitor's runs; `refresh` is the time between them, real seconds. `judged_by` held the lease,
 of the number `judged_run`, when it was judged last; `judged_as` is `Monitor.judged_as` of what it was judged by.
 `audited_at`: when its last self-audit began."""
 
-restatements = sa.Table(
+restatements = _table(
     "restatements",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("monitor", sa.Text, nullable=False),
-    sa.Column("since", sa.BigInteger, nullable=False),
-    sa.Column("until", sa.BigInteger, nullable=False),
-    sa.Column("restated_at", sa.Double, nullable=False),
-    sa.Column("forced", sa.Boolean, nullable=False),
-    sa.Column("buckets", sa.Integer, nullable=False),
+    _id(),
+    _each(sa.Text, "monitor"),
+    _each(sa.BigInteger, "since until"),
+    _each(sa.Double, "restated_at"),
+    _each(sa.Boolean, "forced"),
+    _each(sa.Integer, "buckets"),
 )
 
-conditions = sa.Table(
+conditions = _table(
     "conditions",
-    metadata,
-    sa.Column("monitor", sa.Text, primary_key=True),
-    sa.Column("rule", sa.Text, primary_key=True),
-    sa.Column("dimension", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, primary_key=True),
-    sa.Column("identity", sa.String(10), nullable=False),
-    sa.Column("state", sa.String(16), nullable=False),
-    sa.Column("since", sa.BigInteger),
-    sa.Column("streak", sa.Integer, nullable=False),
-    sa.Column("known", sa.BigInteger),
+    _key(sa.Text, "monitor rule dimension value"),
+    _each(sa.String(10), "identity"),
+    _each(sa.String(16), "state"),
+    _each(sa.BigInteger, "since?"),
+    _each(sa.Integer, "streak"),
+    _each(sa.BigInteger, "known?"),
 )
 """Where each alert rule stands on each slice; `identity` is of the rule and the series that it judges."""
 
-judged = sa.Table(
-    "judged",
-    metadata,
-    sa.Column("monitor", sa.Text, primary_key=True),
-    sa.Column("until", sa.BigInteger, nullable=False),
-    sa.Column("anew", sa.Boolean, nullable=False),
-)
+judged = _table("judged", _key(sa.Text, "monitor"), _each(sa.BigInteger, "until"), _each(sa.Boolean, "anew"))
 """Until where the rules of a monitor were applied; `anew` if older buckets were stored since."""
 
-incidents = sa.Table(
+incidents = _table(
     "incidents",
-    metadata,
-    sa.Column("id", sa.String(10), primary_key=True),
-    sa.Column("monitor", sa.Text, nullable=False, index=True),
-    sa.Column("state", sa.String(16), nullable=False, index=True),
-    sa.Column("severity", sa.String(16), nullable=False),
-    sa.Column("retrain", sa.Boolean, nullable=False),
-    sa.Column("began_at", sa.BigInteger, nullable=False),
-    sa.Column("opened_at", sa.BigInteger, nullable=False),
-    sa.Column("closed_at", sa.BigInteger),
-    sa.Column("told", sa.Boolean, nullable=False),
-    sa.Column("summary", sa.Text, nullable=False),
-    sa.Column("acknowledged_at", sa.Double),
-    sa.Column("acknowledged_by", sa.Text),
-    sa.Column("note", sa.Text),
-    sa.Column("matter", sa.String(16), nullable=False, server_default="quality"),
+    _key(sa.String(10), "id"),
+    _each(sa.Text, "monitor", index=True),
+    _each(sa.String(16), "state", index=True),
+    _each(sa.String(16), "severity"),
+    _each(sa.Boolean, "retrain"),
+    _each(sa.BigInteger, "began_at opened_at closed_at?"),
+    _each(sa.Boolean, "told"),
+    _each(sa.Text, "summary"),
+    _each(sa.Double, "acknowledged_at?"),
+    _each(sa.Text, "acknowledged_by? note?"),
+    _each(sa.String(16), "matter", server_default="quality"),
 )
 
-transitions = sa.Table(
+transitions = _table(
     "transitions",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("monitor", sa.Text, nullable=False),
-    sa.Column("incident", sa.String(10), index=True),
-    sa.Column("rule", sa.Text, nullable=False),
-    sa.Column("dimension", sa.Text, nullable=False),
-    sa.Column("value", sa.Text, nullable=False),
-    sa.Column("was", sa.String(16), nullable=False),
-    sa.Column("became", sa.String(16), nullable=False),
-    sa.Column("at", sa.BigInteger, nullable=False),
-    sa.Column("recorded_at", sa.Double, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("evidence", sa.Text, nullable=False),
+    _id(),
+    _each(sa.Text, "monitor"),
+    _each(sa.String(10), "incident?", index=True),
+    _each(sa.Text, "rule dimension value"),
+    _each(sa.String(16), "was became"),
+    _each(sa.BigInteger, "at"),
+    _each(sa.Double, "recorded_at"),
+    _each(sa.Text, "reason evidence"),
     sa.Index("ix_transitions_monitor_at", "monitor", "at"),
 )
 
-drift_states = sa.Table(
+drift_states = _table(
     "drift_states",
-    metadata,
-    sa.Column("monitor", sa.Text, primary_key=True),
-    sa.Column("identity", sa.String(10), nullable=False),
-    sa.Column("until", sa.BigInteger, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
+    _key(sa.Text, "monitor"),
+    _each(sa.String(10), "identity"),
+    _each(sa.BigInteger, "until"),
+    _each(sa.Text, "state"),
 )
 """What the verdicts on a monitor have come to, up to `until`; `identity` is of what is judged, and how."""
 
-drift_borders = sa.Table(
+drift_borders = _table(
     "drift_borders",
-    metadata,
-    sa.Column("monitor", sa.Text, primary_key=True),
-    sa.Column("identity", sa.String(10), nullable=False),
-    sa.Column("series", sa.Text, nullable=False),
-    sa.Column("until", sa.BigInteger, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("conditions", sa.Text, nullable=False),
+    _key(sa.Text, "monitor"),
+    _each(sa.String(10), "identity"),
+    _each(sa.Text, "series"),
+    _each(sa.BigInteger, "until"),
+    _each(sa.Text, "state conditions"),
 )
-"""The same at the end of what was rolled up or forgotten, before which no verdict can be found anew; `series` are the
+"""The same at the end of what was rolled up or forgotten, before which no verdict can be found again; `series` are the
 definitions that were judged, `conditions` what the verdicts had come to, as JSON."""
 
-verdicts = sa.Table(
+verdicts = _table(
     "verdicts",
-    metadata,
-    sa.Column("monitor", sa.Text, primary_key=True),
-    sa.Column("at", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("kind", sa.String(24), nullable=False),
-    sa.Column("requests", sa.BigInteger, nullable=False),
-    sa.Column("observed", sa.Double),
-    sa.Column("expected", sa.Double),
-    sa.Column("document", sa.Text, nullable=False),
-    sa.Column("mix_effect", sa.Double),
+    _key(sa.Text, "monitor"),
+    _key(sa.BigInteger, "at"),
+    _each(sa.String(24), "kind"),
+    _each(sa.BigInteger, "requests"),
+    _each(sa.Double, "observed? expected?"),
+    _each(sa.Text, "document"),
+    _each(sa.Double, "mix_effect?"),
 )
 """One verdict for each step that was judged, by the end of the step; `document` is the whole of it, as JSON.
 
 `mix_effect`: by how much the mix moved the mean, relative; NULL where the verdict does not say that it did."""
 
-baselines = sa.Table(
+baselines = _table(
     "baselines",
-    metadata,
-    sa.Column("monitor", sa.Text, primary_key=True),
-    sa.Column("since", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("author", sa.Text, nullable=False),
-    sa.Column("note", sa.Text, nullable=False),
-    sa.Column("set_at", sa.Double, nullable=False),
-    sa.Column("judged_until", sa.BigInteger),
+    _key(sa.Text, "monitor"),
+    _key(sa.BigInteger, "since"),
+    _each(sa.Text, "author note"),
+    _each(sa.Double, "set_at"),
+    _each(sa.BigInteger, "judged_until?"),
 )
-"""The moments at which somebody had the baseline begin anew, and how far the verdicts were when it was said."""
+"""The moments at which somebody reset the baseline, and how far the verdicts were when it was said."""
 
-diagnoses = sa.Table(
+diagnoses = _table(
     "diagnoses",
-    metadata,
-    sa.Column("incident", sa.String(10), primary_key=True),
-    sa.Column("rule", sa.Text, primary_key=True),
-    sa.Column("dimension", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, primary_key=True),
-    sa.Column("monitor", sa.Text, nullable=False, index=True),
-    sa.Column("taken_at", sa.Double, nullable=False),
-    sa.Column("document", sa.Text, nullable=False),
-    sa.Column("error", sa.Text, nullable=False),
+    _key(sa.String(10), "incident"),
+    _key(sa.Text, "rule dimension value"),
+    _each(sa.Text, "monitor", index=True),
+    _each(sa.Double, "taken_at"),
+    _each(sa.Text, "document error"),
 )
 """What a condition of an incident came from, as JSON, taken when it began to fire: its requests may be purged from the
 source later. Where that failed, why: then there is no document."""
 
-silences = sa.Table(
+silences = _table(
     "silences",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("monitor", sa.Text, nullable=False, index=True),
-    sa.Column("since", sa.Double, nullable=False),
-    sa.Column("until", sa.Double, nullable=False),
-    sa.Column("author", sa.Text, nullable=False),
-    sa.Column("note", sa.Text, nullable=False),
+    _id(),
+    _each(sa.Text, "monitor", index=True),
+    _each(sa.Double, "since until"),
+    _each(sa.Text, "author note"),
 )
 
-retrains = sa.Table(
+retrains = _table(
     "retrains",
-    metadata,
-    sa.Column("key", sa.String(16), primary_key=True),
-    sa.Column("monitor", sa.Text, nullable=False, index=True),
-    sa.Column("incident", sa.String(10), nullable=False),
-    sa.Column("asked_at", sa.BigInteger, nullable=False),
+    _key(sa.String(16), "key"),
+    _each(sa.Text, "monitor", index=True),
+    _each(sa.String(10), "incident"),
+    _each(sa.BigInteger, "asked_at"),
 )
 
-outbox = sa.Table(
+outbox = _table(
     "outbox",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("target", sa.Text, nullable=False),
-    sa.Column("incident", sa.String(10), nullable=False, index=True),
-    sa.Column("kind", sa.String(16), nullable=False),
-    sa.Column("key", sa.String(40), nullable=False),
-    sa.Column("document", sa.Text, nullable=False),
-    sa.Column("created_at", sa.Double, nullable=False),
-    sa.Column("attempts", sa.Integer, nullable=False),
-    sa.Column("next_at", sa.Double, nullable=False),
-    sa.Column("last_error", sa.Text, nullable=False),
-    sa.Column("sent_at", sa.Double),
-    sa.Column("dropped_at", sa.Double),
+    _id(),
+    _each(sa.Text, "target"),
+    _each(sa.String(10), "incident", index=True),
+    _each(sa.String(16), "kind"),
+    _each(sa.String(40), "key"),
+    _each(sa.Text, "document"),
+    _each(sa.Double, "created_at"),
+    _each(sa.Integer, "attempts"),
+    _each(sa.Double, "next_at"),
+    _each(sa.Text, "last_error"),
+    _each(sa.Double, "sent_at? dropped_at?"),
     sa.UniqueConstraint("key", "target", name="uq_outbox_key"),
     sa.Index("ix_outbox_waiting", "sent_at", "dropped_at", "next_at"),
 )
 """Notifications, written together with what they tell of; `target` is one receiver of a channel."""
 
-_VIEW_PART = """
+_VIEW = """
 SELECT
     series.monitor,
     series.kernel AS measure,
@@ -363,8 +289,8 @@ SELECT
     slices.dimension,
     slices.value,
     {time} AS "time",
-    partials.bucket_start,
-    {seconds} AS bucket_seconds,
+    buckets.bucket_start,
+    CASE WHEN buckets.seconds > 0 THEN buckets.seconds ELSE series.bucket_seconds END AS bucket_seconds,
     partials.requests,
     partials.empty,
     partials.total,
@@ -375,10 +301,11 @@ SELECT
         THEN partials.total / (partials.requests - partials.empty) END AS mean_skip,
     CASE WHEN partials.requests > 0 THEN partials.total / partials.requests END AS mean_zero,
     CASE WHEN partials.denominator > 0 THEN partials.numerator / partials.denominator END AS pooled,
-    {final} AS final,
+    buckets.final,
     current_series.series_id IS NOT NULL AS is_current
-FROM {table} AS partials
-JOIN series ON series.id = partials.series_id
+FROM partials
+JOIN buckets ON buckets.id = partials.bucket_id
+JOIN series ON series.id = buckets.series_id
 JOIN slices ON slices.id = partials.slice_id
 LEFT JOIN current_series ON current_series.series_id = series.id
 """
@@ -386,18 +313,12 @@ LEFT JOIN current_series ON current_series.series_id = series.id
 different definitions must not be mixed: those of the present one have `is_current`. Sum `total`, `requests` and
 `empty` over buckets before dividing to get a longer window; the means of buckets must not be averaged."""
 
-VIEW_TIME = {
-    "sqlite": "strftime('%Y-%m-%dT%H:%M:%SZ', partials.bucket_start, 'unixepoch')",
-    "postgresql": "to_timestamp(partials.bucket_start)",
+_VIEW_TIME = {
+    "sqlite": "strftime('%Y-%m-%dT%H:%M:%SZ', buckets.bucket_start, 'unixepoch')",
+    "postgresql": "to_timestamp(buckets.bucket_start)",
 }
-
-
-VIEW_TRUE = {"sqlite": "1", "postgresql": "true"}
 
 
 def buckets_view(dialect: str) -> str:
     """The statement that makes the view `rankmon_buckets` in a dialect of the store."""
-    time = VIEW_TIME[dialect]
-    fine = _VIEW_PART.format(time=time, seconds="series.bucket_seconds", final="partials.final", table="partials")
-    more = {"seconds": "partials.seconds", "final": VIEW_TRUE[dialect], "table": "coarse_partials"}
-    return f"CREATE VIEW rankmon_buckets AS{fine}UNION ALL{_VIEW_PART.format(time=time, **more)}"
+    return f"CREATE VIEW rankmon_buckets AS{_VIEW.format(time=_VIEW_TIME[dialect])}"

@@ -16,7 +16,7 @@ from sqlalchemy.engine import URL
 from monitor.conditions.thresholds import Condition, ConditionName
 from monitor.drift.state import DriftState
 from monitor.drift.verdicts import Verdict, VerdictPoint
-from monitor.store.engine import Connected, upserting
+from monitor.store.engine import Connected, upserted
 from monitor.store.naming import MONITOR
 from monitor.store.schema import baselines, diagnoses, drift_borders, drift_states, verdicts
 
@@ -180,10 +180,7 @@ class Verdicts(Connected):
         judged = sa.select(drift_states.c.until).where(drift_states.c.monitor == monitor)
         with self.writing() as connection:
             row = {"monitor": monitor, "since": baseline.since, "judged_until": connection.scalar(judged), **news}
-            added = upserting(self.dialect, baselines).values(row)
-            connection.execute(
-                added.on_conflict_do_update(index_elements=[baselines.c.monitor, baselines.c.since], set_=news)
-            )
+            connection.execute(upserted(self.dialect, baselines, row, news))
 
     def forget_baseline(self, monitor: str, since: int) -> bool:
         """Take back that a baseline began anew at a moment, seconds; whether it had. Raises StoreError."""
@@ -229,11 +226,8 @@ class Verdicts(Connected):
         document = "" if found.document is None else json.dumps(found.document)
         names = dict(zip(("rule", "dimension", "value"), found.condition, strict=True))
         news = {"taken_at": found.taken_at, "document": document, "error": found.error}
-        added = upserting(self.dialect, diagnoses).values({"incident": incident, "monitor": monitor, **names, **news})
-        keys = list(diagnoses.primary_key.columns)
-        kept = added.on_conflict_do_update(index_elements=keys, set_=news, where=diagnoses.c.document == "")
-        with self.writing() as connection:
-            connection.execute(kept)
+        row = {"incident": incident, "monitor": monitor, **names, **news}
+        self.change(upserted(self.dialect, diagnoses, row, news, where=diagnoses.c.document == ""))
 
 
 _STATE = sa.select(drift_states).where(drift_states.c.monitor == MONITOR)
@@ -265,8 +259,7 @@ def _put_checkpoint(
 ) -> None:
     state = "" if checkpoint.state is None else json.dumps(checkpoint.state.to_json())
     row = {"monitor": monitor, "identity": checkpoint.identity, "until": checkpoint.until, "state": state} | more
-    added = upserting(dialect, table).values(row)
-    connection.execute(added.on_conflict_do_update(index_elements=[table.c.monitor], set_=row))
+    connection.execute(upserted(dialect, table, row, row.keys() - {"monitor"}))
 
 
 def forget(connection: sa.Connection, monitor: str) -> None:

@@ -421,7 +421,7 @@ def test_versions_are_compared_without_the_hours_in_which_the_data_were_bad(
     assert stored[0]["v1"] == stored[1]["v1"]
     assert stored[0]["v2"] - stored[1]["v2"] == second[0]["read"] - second[1]["read"]
     execute(folder, "DELETE FROM verdicts")
-    hours = "(SELECT DISTINCT bucket_start FROM traffic WHERE slice_id IN (SELECT id FROM slices WHERE dimension = ''))"
+    hours = "(SELECT DISTINCT bucket_start FROM buckets)"
     every = f"SELECT 'shop', bucket_start + 3600, 'labels_suspect', 1, 0.1, 0.1, '', NULL FROM {hours}"
     execute(folder, f"INSERT INTO verdicts {every}")
     assert told()[0] == whole, "of nothing nothing is known"

@@ -20,7 +20,7 @@ from monitor.service.snapshot import take_snapshot
 from monitor.source.pull import Pull
 from monitor.store import CachedStore, Store
 from monitor.store.history_cache import MemoryBudget, reach
-from monitor.store.schema import traffic
+from monitor.store.schema import buckets, traffic
 from monitor.types import Definition, Monitor
 from tests.benchmarks.incremental import Daemon, write_log
 from tests.support.drift import Ranking, day
@@ -121,9 +121,9 @@ def test_counts_that_outgrow_what_they_are_kept_in_stay_exact(store: Store) -> N
     known = CachedStore(store, MONITOR)
     for hour in range(4):
         put(known, [hour], hour, DEVICES)
-        with store.writing() as connection:
-            grown = {"requests": 60_000**hour, "impressions": 7**hour}
-            connection.execute(traffic.update().where(traffic.c.bucket_start == hour * HOUR).values(grown))
+        grown = {"requests": 60_000**hour, "impressions": 7**hour}
+        of_hour = sa.select(buckets.c.id).where(buckets.c.bucket_start == hour * HOUR)
+        store.change(traffic.update().where(traffic.c.bucket_id.in_(of_hour)).values(grown))
         same(known, store, [(0, 4 * HOUR)])
     kinds = [field.dtype for field in known._known[MONITOR.traffic]._fields]
     assert {np.dtype(np.uint16), np.dtype(np.float64)} == set(kinds)

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from monitor.evaluation import run
 from monitor.service.retention import FROM_THE_FIRST_EVERY, LOOK_EVERY, RetentionWorker
 from monitor.store import Store
-from monitor.store.schema import traffic
+from monitor.store.schema import buckets, series
 from monitor.types import Drift, Monitor, Retention
 from tests.support.monitors import new_store
 from tests.support.tallies import HOUR, tally, watched, write
@@ -112,8 +113,8 @@ def test_a_border_is_worked_out_once_for_each_day_that_is_rolled_up(
 def test_a_former_series_is_rolled_up_without_a_border(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     former = replace(watched(grade="former"), retention=MONITOR.retention)
     fill(store, range(DAYS * 24), former)
-    with store.writing() as connection:
-        connection.execute(traffic.delete().where(traffic.c.bucket_start % DAY == 7 * HOUR))
+    traffic = sa.select(series.c.id).where(series.c.kernel == "traffic")
+    store.change(buckets.delete().where(buckets.c.bucket_start % DAY == 7 * HOUR, buckets.c.series_id.in_(traffic)))
     fill(store, without(*range(DAYS)))
     seen = watching(store, monkeypatch)
     assert seen.advance()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -16,21 +15,18 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from pydantic import TypeAdapter
 from sqlalchemy.engine import make_url
 
-from monitor.drift.verdicts import Verdict
 from monitor.errors import StoreError
 from monitor.measures.measure import parse
 from monitor.series.windows import points
 from monitor.store import Store, migrate
 from monitor.store.migrate import _alembic
 from monitor.store.schema import buckets_view, metadata
-from monitor.store.verdicts import Diagnosis
 from tests.support.postgres import PostgresServer
 from tests.support.tallies import HOUR, line, python, rows, tally, watched, write
 
-HEAD = "0015"
+HEAD = "0100"
 MONITOR = watched()
 
 
@@ -148,46 +144,6 @@ def test_migrating_again_changes_nothing_and_keeps_the_data(store: Store) -> Non
     assert (rows(store), tables(store)) == (before, shape)
 
 
-def test_diagnoses_of_incidents_become_those_of_the_conditions_that_opened_them_and_back(store: Store) -> None:
-    store.schema.migrate()
-    of_slice = json.dumps({"fell": {"rule": "drop", "dimension": "device", "slice": "tv"}})
-    unknown = json.dumps({"fell": None})
-    with store.writing() as connection:
-        command.downgrade(_alembic(connection), "0004")
-        for incident, document in (("a", of_slice), ("b", unknown)):
-            connection.exec_driver_sql(f"INSERT INTO diagnoses VALUES ('{incident}', 'shop', 1.5, '{document}')")
-    store.schema.migrate()
-    (found,) = store.verdicts.diagnoses("a")
-    assert (found.condition, found.taken_at, found.document, found.error) == (
-        ("drop", "device", "tv"), 1.5, json.loads(of_slice), "",
-    )  # fmt: skip
-    assert [one.condition for one in store.verdicts.diagnoses("b")] == [("", "", "")]
-    whole = Diagnosis(("drop", "", ""), 2.5, {"fell": None, "n": 1})
-    for incident, one in (("a", whole), ("c", Diagnosis(("drop", "", ""), 1.0, None, "it is away"))):
-        store.verdicts.put_diagnosis(incident, "shop", one)
-    with store.writing() as connection:
-        command.downgrade(_alembic(connection), "0004")
-        rows_ = connection.exec_driver_sql("SELECT incident, document FROM diagnoses ORDER BY incident").all()
-    assert [(incident, json.loads(document)) for incident, document in rows_] == [
-        ("a", {"fell": None, "n": 1}),
-        ("b", json.loads(unknown)),
-    ], "overall before its slices, and nothing of what failed"
-    assert store.schema.migrate() == ("0004", HEAD)
-
-
-def test_shifts_of_the_mix_that_were_said_before_are_known(store: Store) -> None:
-    store.schema.migrate()
-    healthy = Verdict(7200, "healthy", mix_effect=-0.001)
-    with store.writing() as connection:
-        command.downgrade(_alembic(connection), "0009")
-        for one in (healthy, Verdict(10800, "healthy", mix_shifted=True, mix_effect=-0.08)):
-            document = TypeAdapter(Verdict).dump_json(one).decode()
-            row = f"'shop', {one.end}, '{one.kind}', 5, NULL, NULL, '{document}'"
-            connection.exec_driver_sql(f"INSERT INTO verdicts VALUES ({row})")
-    store.schema.migrate()
-    assert [one.mix_effect for one in store.verdicts.drawn("shop", 0, 10800)] == [None, -0.08]
-
-
 MIGRATING = """
 import sys
 import alembic.command
@@ -267,6 +223,22 @@ def test_a_store_of_a_newer_version_is_left_alone(store: Store) -> None:
         assert str(caught.value) == (
             "the store is at schema 2048, written by a newer rankmon: upgrade this one; "
             "unless store.url names the database of another program"
+        )
+    assert tables(store) == before
+
+
+@pytest.mark.parametrize("revision", ["0001", "0014", "0015"])
+def test_a_store_from_before_the_first_release_is_left_alone_and_the_way_out_told(store: Store, revision: str) -> None:
+    store.schema.migrate()
+    with store.writing() as connection:
+        connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{revision}'")
+    before = tables(store)
+    for use in (store.schema.check, store.schema.migrate):
+        with pytest.raises(StoreError) as caught:
+            use()
+        assert str(caught.value) == (
+            f"the store is at schema {revision}, from before the first release, and cannot be migrated: have store.url "
+            "name a new store, and fill it with rankmon backfill"
         )
     assert tables(store) == before
 

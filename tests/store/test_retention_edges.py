@@ -23,17 +23,7 @@ from monitor.service.orphaned import OrphanedMonitors
 from monitor.service.retention import FROM_THE_FIRST_EVERY, RetentionWorker, baselines_gone
 from monitor.service.snapshot import Board, take_snapshot
 from monitor.service.telemetry import Telemetry
-from monitor.store import Store
-from monitor.store.schema import (
-    bucket_marks,
-    coarse_traffic,
-    judgments_used,
-    partials,
-    refusals,
-    series,
-    slices,
-    traffic,
-)
+from monitor.store import Store, schema
 from monitor.types import Monitor, Retention
 from monitor.web.exposition import registry
 from tests.support.monitors import new_store
@@ -125,9 +115,12 @@ def test_of_weeks_there_is_no_interval_for_their_days_are_not_known(store: Store
 
 
 def coarse(store: Store) -> list[tuple[int, int]]:
-    query = sa.select(coarse_traffic.c.bucket_start, coarse_traffic.c.seconds).distinct().order_by("bucket_start")
-    with store.reading() as connection:
-        return [(start // DAY, seconds // HOUR) for start, seconds in connection.execute(query)]
+    query = (
+        sa.select(schema.buckets.c.bucket_start, schema.buckets.c.seconds)
+        .where(schema.buckets.c.seconds > 0)
+        .distinct()
+    )
+    return [(start // DAY, seconds // HOUR) for start, seconds in store.rows(query.order_by("bucket_start"))]
 
 
 def test_what_is_read_again_takes_the_place_of_the_coarser_bucket_that_was_made_of_it(store: Store) -> None:
@@ -314,7 +307,7 @@ def test_a_monitor_that_has_nothing_left_is_left_alone_and_found_again_when_it_c
     for _ in range(2):
         looking.forget(500.0)
     left = rows(store)
-    assert not any(left[name] for name in ("partials", "traffic", "coarse_partials", "coarse_traffic", "refusals"))
+    assert not any(left[name] for name in ("buckets", "partials", "traffic", "refusals"))
     held = store.leases.number("gone")
     asked: list[str] = []
 
@@ -334,21 +327,17 @@ def test_a_monitor_that_has_nothing_left_is_left_alone_and_found_again_when_it_c
     assert buckets(store, GONE) == [False]
 
 
-@pytest.mark.parametrize("only", [refusals, judgments_used, bucket_marks, coarse_traffic])
-def test_whatever_is_left_of_a_monitor_it_is_found(store: Store, only: sa.Table) -> None:
+@pytest.mark.parametrize("mark", [None, "refused"])
+@pytest.mark.parametrize("seconds", [0, DAY])
+def test_whatever_is_left_of_a_monitor_it_is_found(store: Store, mark: str | None, seconds: int) -> None:
     """A process may be killed anywhere, and what it left is the next one's to forget."""
     fill(store, range(48), GONE)
     store.record("gone", last_attempt_at=100.0)
-    with store.writing() as connection:
-        number = connection.execute(sa.select(series.c.id).where(series.c.monitor == "gone").limit(1)).scalar_one()
-        of = connection.execute(sa.select(slices.c.id).limit(1)).scalar_one()
-        values = {"series_id": number, "bucket_start": 0, "slice_id": of, "rows": 1, "reason": "r", "seconds": DAY}
-        values |= {"fingerprint": "f", "mark": "awaited", "noted_at": 1.0} | dict.fromkeys(b.TRAFFIC_FIELDS, 1)
-        for table in (partials, traffic):
-            connection.execute(table.delete())
-        connection.execute(only.insert(), [{c.name: values[c.name] for c in only.c}])
+    number = store.integer(sa.select(schema.series.c.id).where(schema.series.c.monitor == "gone").limit(1))
+    left = {"series_id": number, "bucket_start": 0, "seconds": seconds, "read_at": 1.0, "final": False, "mark": mark}
+    store.change(schema.buckets.delete())
+    store.change(schema.buckets.insert().values(left))
     looking = abandoned(store)
     for _ in range(2):
         looking.forget(500.0)
-    with store.reading() as connection:
-        assert connection.execute(sa.select(only)).all() == []
+    assert store.rows(sa.select(schema.buckets)) == []

@@ -110,7 +110,7 @@ def test_writing_twice_changes_nothing(store: Store, lease: Lease) -> None:
     )
     write(store, lease, MONITOR, tallied)
     before = rows(store)
-    assert all(before[t] for t in ("series", "slices", "partials", "traffic", "refusals", "judgments_used"))
+    assert all(before[t] for t in ("series", "slices", "partials", "traffic", "refusals", "buckets"))
     write(store, lease, MONITOR, tallied)
     assert rows(store) == before
 
@@ -129,8 +129,8 @@ def test_a_new_read_replaces_whole_buckets_with_slices_and_refusals_that_are_gon
     assert requests_of(store, DESKTOP) == {0: 0, HOUR: 1}
     assert store.refused(TRAFFIC, 0, HOUR) == {"bad_grade": 5}
     assert store.refused(TRAFFIC, 0, 2 * HOUR) == {"bad_grade": 5, "null_item": 4}
-    used = rows(store)["judgments_used"]
-    assert [(start, fingerprint) for _, start, fingerprint in used] == [(HOUR, "old")]
+    used = {(row[2], row[-1]) for row in rows(store)["buckets"] if row[-1]}
+    assert used == {(HOUR, "old")}
     assert store.states(NDCG, 0) == {0: BucketState(1e6, True), HOUR: BucketState(1e6, False)}
 
 
@@ -333,7 +333,7 @@ KILLED = """
 import sys, time
 from sqlalchemy.engine import make_url
 from monitor.store import Store
-from monitor.store.bucket_writes import Replacing
+from monitor.store.bucket_writes import BucketWrite
 from tests.support.tallies import HOUR, tally, watched, write
 
 def hang(*_):
@@ -342,7 +342,7 @@ def hang(*_):
 
 store = Store(make_url(sys.argv[1]), lease_seconds=60)
 with store.hold("search") as lease:
-    Replacing.put_refusals = hang
+    BucketWrite.refuse = hang
     write(store, lease, watched(), tally(watched(), {0: {"tv": 99}, HOUR: {"tv": 99}}))
 """
 

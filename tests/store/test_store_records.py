@@ -64,32 +64,32 @@ def test_what_is_over_for_long_is_forgotten_with_all_that_belongs_to_it(store: S
     incident(store, "backfilled", LONG_AGO + DAY, LATELY)
     transition(store, None, LONG_AGO)
     transition(store, None, LATELY)
-    assert store.records.purge(NOW - KEEP) == 1
+    assert store.alerts.purge(NOW - KEEP) == 1
     assert names(store, incidents.c.id) == names(store, diagnoses.c.incident) == {"open", "new", "backfilled"}
     assert names(store, transitions.c.incident) == {"open", "new", "backfilled", None}
     assert NOW - KEEP > LONG_AGO + 2 * DAY
     assert min(names(store, transitions.c.recorded_at)) == LONG_AGO + 2 * DAY, "of what is open all is kept"
-    assert store.records.purge(NOW - KEEP) == 0
+    assert store.alerts.purge(NOW - KEEP) == 0
 
 
 def test_the_newest_request_to_retrain_stays_for_the_next_one_keeps_its_distance(store: Store) -> None:
     incident(store, "first", LONG_AGO + DAY, LONG_AGO + DAY)
     incident(store, "second", LONG_AGO + 2 * DAY, LONG_AGO + 2 * DAY)
-    store.records.purge(NOW - KEEP)
+    store.alerts.purge(NOW - KEEP)
     assert names(store, retrains.c.key) == {"second"}
 
 
 def test_silences_that_have_ended_are_forgotten_and_those_that_hold_are_not(store: Store) -> None:
     store.alerts.silence("search", LONG_AGO, LONG_AGO + DAY, "ada", "past")
     store.alerts.silence("search", LONG_AGO, NOW + DAY, "ada", "present")
-    store.records.purge(NOW - KEEP)
+    store.alerts.purge(NOW - KEEP)
     assert names(store, silences.c.note) == {"present"}
 
 
 def test_what_was_read_again_long_ago_is_forgotten(store: Store) -> None:
     for at in (LONG_AGO, LATELY):
         put(store, restatements, monitor="search", since=0, until=DAY, restated_at=at, forced=False, buckets=24)
-    store.records.purge(NOW - KEEP)
+    store.alerts.purge(NOW - KEEP)
     assert names(store, restatements.c.restated_at) == {LATELY}
 
 

@@ -6,8 +6,9 @@ from monitor.series.partials import FIELDS, TRAFFIC_FIELDS
 from monitor.store import Store
 
 _NAMES = """
-    series.monitor, series.kernel, series.definition, slices.dimension, slices.value, t.bucket_start
-    FROM {table} t JOIN series ON series.id = t.series_id JOIN slices ON slices.id = t.slice_id
+    series.monitor, series.kernel, series.definition, slices.dimension, slices.value, buckets.bucket_start
+    FROM {table} t JOIN buckets ON buckets.id = t.bucket_id JOIN series ON series.id = buckets.series_id
+    JOIN slices ON slices.id = t.slice_id WHERE {which}
 """
 
 Rows = dict[tuple[object, ...], tuple[object, ...]]
@@ -16,16 +17,16 @@ Rows = dict[tuple[object, ...], tuple[object, ...]]
 def dump(store: Store) -> dict[str, Rows]:
     """Table -> key -> values."""
     columns = {
-        "partials": [*FIELDS, "final"],
-        "traffic": [*TRAFFIC_FIELDS, "final"],
-        "refusals": ["reason", '"rows"'],
+        "partials": [*(f"t.{f}" for f in FIELDS), "buckets.final"],
+        "traffic": [*(f"t.{f}" for f in TRAFFIC_FIELDS), "buckets.final"],
+        "refusals": ["t.reason", 't."rows"'],
     }
     found: dict[str, Rows] = {}
     with store.reading() as connection:
         for table, wanted in columns.items():
-            listed = ", ".join(f"t.{c}" for c in wanted)
-            rows = connection.execute(sa.text(f"SELECT {listed}, {_NAMES.format(table=table)}")).all()
             extra = 1 if table == "refusals" else 0
+            names = _NAMES.format(table=table, which="true" if extra else "buckets.seconds = 0")
+            rows = connection.execute(sa.text(f"SELECT {', '.join(wanted)}, {names}")).all()
             found[table] = {(*r[len(wanted) :], *r[:extra]): tuple(r[extra : len(wanted)]) for r in rows}
             assert len(found[table]) == len(rows), "a key stands twice"
         named = connection.execute(sa.text("SELECT monitor, dimension, value FROM slices")).all()

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from monitor.measures.measure import parse
 from monitor.series.partials import Cell, Partials
 from monitor.store import Lease, Store, Written
-from monitor.store.schema import metadata
+from monitor.store.schema import buckets, metadata
 from monitor.types import OVERALL, Column, Definition, Monitor, Rankings, Relation, Slice, TimeColumn
 
 ROOT = Path(__file__).parent.parent.parent
@@ -75,8 +75,14 @@ def rows(store: Store, *leave_out: str) -> dict[str, list[tuple[Any, ...]]]:
     found = {}
     with store.reading() as connection:
         for table in metadata.sorted_tables:
-            if table.name not in ("leases", *leave_out):
-                found[table.name] = sorted(tuple(row) for row in connection.execute(sa.select(table)))
+            if table.name in ("leases", *leave_out):
+                continue
+            columns = [column for column in table.c if column is not buckets.c.id]
+            query = sa.select(*columns)
+            if "bucket_id" in table.c:  # by what the bucket is of: its number is another each time it is replaced
+                columns[0:1] = buckets.c.series_id, buckets.c.bucket_start, buckets.c.seconds
+                query = sa.select(*columns).select_from(table).join(buckets)
+            found[table.name] = sorted(map(tuple, connection.execute(query)), key=repr)
     return found
 
 

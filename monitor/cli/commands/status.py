@@ -183,7 +183,7 @@ def _status(monitor: Monitor, store: Store, now: float) -> MonitorStatus:
         baselines_gone=baselines_gone(monitor, store),
         retraining=found.on_retraining or None,
         no_retraining_as=found.no_retraining_as or None,
-        restated_in_a_day=store.records.restated(monitor.name, now - DAY),
+        restated_in_a_day=store.restated(monitor.name, now - DAY),
         full_slices=[asdict(one) for one in found.full],
         silenced_until=found.silenced_until,
         waiting=[asdict(queue) for queue in store.outbox.of_monitor(monitor.name)],
