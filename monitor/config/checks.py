@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import monitor.config.shape as shape
 from monitor.config.report import Report, Where, nearest
 from monitor.config.scope import Scope
-from monitor.config.subquery import enclosed
 from monitor.measures.measure import Measure
 from monitor.measures.summable import obstacle
 from monitor.series.finality import final_age
@@ -52,9 +51,11 @@ def check_selects(scope: Scope, dialect: str) -> None:
         selects["relevance", "events", "select"] = relevance.events.select
     if relevance.judgments is not None:
         selects["relevance", "judgments", "select"] = relevance.judgments.select
+    from monitor.source.dialects import dialect_of
+
     for where, text in selects.items():
         try:
-            enclosed(text or "", dialect)
+            dialect_of(dialect).quoting.enclosed(text or "")
         except ValueError as error:
             scope.refuse(f"is not one query: {error}", *where)
 

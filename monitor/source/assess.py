@@ -21,7 +21,7 @@ from monitor.source.blocks import Blocks
 from monitor.source.engine import Database, Reader
 from monitor.source.lists import on_lists
 from monitor.source.pull import Pull
-from monitor.source.queries import Queries, between, kinds_of
+from monitor.source.queries import Queries, kinds_of
 from monitor.source.refused import FEWEST_GRADES, OF_GRADES, refusals
 from monitor.source.remark import FEWEST, NOTABLE, TIME_OF_EVENTS, Key, Remark, percent, shown
 from monitor.source.reused_ids import OFTEN, OWN_ID, harm, look
@@ -430,7 +430,7 @@ def _types(queries: Queries, reader: Reader, recipe: Events, end: int) -> list[t
     if recipe.type is None:
         return []
     e = queries.labels
-    recent = between(e.c[recipe.time.column], recipe.time, end - DAY, end, queries.dialect.name)
+    recent = queries.sql.between(e.c[recipe.time.column], recipe.time, end - DAY, end)
     some = sa.select(e.c[recipe.type]).where(recent).limit(MOST_EVENTS).subquery("some")
     kind = queries.kind(recipe, some)
     assert kind is not None  # for the recipe has types

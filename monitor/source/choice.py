@@ -11,7 +11,7 @@ from sqlalchemy.sql.visitors import replacement_traverse
 
 from monitor.errors import SourceError
 from monitor.measures.summable import grades
-from monitor.source.dialect import HABITS, family_of
+from monitor.source.dialects import dialect_of
 from monitor.source.engine import Database, Statement
 from monitor.source.parallel import InPieces
 from monitor.source.pull import Pull, open_pull
@@ -39,11 +39,11 @@ def choose(monitor: Monitor, dialect: str) -> Choice:
         return Choice("pushdown", "engine: pushdown")
     if obstacle:
         return Choice("pull", obstacle)
-    habits = HABITS[family_of(dialect)]
-    if not habits.is_proven:
+    sql = dialect_of(dialect)
+    if not sql.is_proven:
         return Choice("pull", f"push-down was compiled for {dialect} but not run on it; engine: pushdown takes it")
-    if habits.slow:
-        return Choice("pull", f"{habits.slow}; engine: pushdown takes push-down")
+    if sql.slow:
+        return Choice("pull", f"{sql.slow}; engine: pushdown takes push-down")
     return Choice("pushdown", f"{dialect} sums up by itself, and only the sums travel{_but_for(monitor)}")
 
 
@@ -58,7 +58,7 @@ def _but_for(monitor: Monitor) -> str:
 def open_both(monitor: Monitor, database: Database) -> tuple[Pull, PushDown | None]:
     """(the pull, push-down where it is taken or was held against the pull on that dialect), to compare them."""
     is_trusted = choose(monitor, database.dialect).way == "pushdown" or (
-        not why_not(monitor, database.dialect) and HABITS[family_of(database.dialect)].is_proven
+        not why_not(monitor, database.dialect) and database.sql.is_proven
     )
     return open_pull(monitor, database), PushDown(monitor, database, is_bound=True) if is_trusted else None
 
@@ -136,15 +136,6 @@ def _value(value: Any, dialect: sa.Dialect) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
     if isinstance(value, datetime):
-        return f"{_kind_of_time(value, dialect)}'{value.isoformat(' ')}'"
+        return f"{dialect_of(dialect.name).time_literal(value)}'{value.isoformat(' ')}'"
     escaped = str(value).replace("'", "''")
     return f"'{escaped}'"
-
-
-def _kind_of_time(value: datetime, dialect: sa.Dialect) -> str:
-    """What stands before a time in SQL. PostgreSQL's TIMESTAMP and DuckDB's forget the zone, as does Snowflake's."""
-    if dialect.name == "mssql" or (dialect.name == "snowflake" and value.tzinfo):
-        return ""
-    if dialect.name == "bigquery" and not value.tzinfo:
-        return "DATETIME "
-    return "TIMESTAMPTZ " if value.tzinfo and dialect.name in ("postgresql", "redshift", "duckdb") else "TIMESTAMP "

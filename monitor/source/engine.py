@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
@@ -20,24 +17,10 @@ from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 from monitor.database_url import without
 from monitor.errors import RankmonError, SourceError, Stopped, TooMany
 from monitor.messages.words import on_one_line
-from monitor.source import session
-from monitor.source.drivers import driver_help
-from monitor.source.duckdb_words import plainly
-from monitor.source.faults import (
-    OF_SCHEMAS,
-    SILENT,
-    by_own_limits,
-    fault_of,
-    grant_for,
-    is_of_the_way,
-    lateness,
-    looked_for,
-)
-from monitor.source.pooling import give_back, pooling, watched
+from monitor.source.dialects import base, dialect_of, driver_help
+from monitor.source.dialects.faults import OF_SCHEMAS, SILENT, by_own_limits, is_of_the_way, lateness, looked_for
 from monitor.source.prepared import Ready
-from monitor.source.session import CONNECT_TIMEOUT as CONNECT_TIMEOUT
-from monitor.source.turns import Turns
-from monitor.source.watch import ASKED_FOR, Watch
+from monitor.source.watch import ASKED_FOR, Turns, Watch, give_back, watched
 
 FETCH = 50_000
 """Rows fetched at once from a server."""
@@ -50,40 +33,7 @@ UNDECODABLE = "Could not decode to UTF-8"
 
 Statement = sa.Select[Any] | sa.CompoundSelect[Any]
 
-BIT = 16
-"""MySQL's number of the type."""
-
-_SNOWFLAKE: dict[Any, str] = {2: "TEXT", 13: "BOOLEAN"}
-"""Snowflake's numbers of types of which it matters what they are."""
-
 _BITS = {b"\x00": False, b"\x01": True}  # what a single one means
-_STEPS = 100_000  # of SQLite's machine between two looks at the clock
-_CACHE = 65_536  # KiB that SQLite holds, and sorts in before it takes to a file
-
-WORK_MEMORY = 128
-"""Megabytes that PostgreSQL may take for each step of a statement that sums up; one request takes about 200 bytes."""
-
-_TO_SUM = [
-    sa.func.set_config(sa.literal_column(f"'{name}'"), sa.literal_column(f"'{value}'"), sa.true())
-    for name, value in {
-        **{"jit": "off", "work_mem": f"{WORK_MEMORY}MB"},
-        **{f"enable_{way}": "off" for way in ("nestloop", "mergejoin", "sort")},
-    }.items()
-]
-
-_REPLACED: sa.ColumnElement[bool] = sa.literal_column(
-    "EXISTS (SELECT FROM pg_locks l LEFT JOIN pg_class c ON c.oid = l.relation WHERE l.locktype = 'relation' AND "
-    "l.pid = pg_backend_pid() AND coalesce(c.relfilenode <> 0 AND c.relfilenode <> pg_relation_filenode(c.oid), "
-    "c.oid IS NULL))"
-)
-"""Whether a table that PostgreSQL holds for a transaction was emptied, rewritten or made after the transaction's view
-of the data was taken: of what such a table holds it then sees nothing, though it was never without rows for others."""
-
-_TELLS_REPLACED = sa.select(
-    sa.text("EXISTS (SELECT FROM pg_class WHERE relname = 'pg_locks')"),
-    sa.text("EXISTS (SELECT FROM pg_proc WHERE proname = 'pg_relation_filenode')"),
-)
-"""Whether that can be asked: servers that speak as PostgreSQL does lack the one or the other."""
 
 MOST_AT_ONCE = 4
 """Statements that a source works on at the same time, where nobody says otherwise."""
@@ -138,8 +88,13 @@ class Database:
 
     @property
     def dialect(self) -> str:
-        """Name of the database's SQL dialect."""
+        """SQLAlchemy's name of the database's dialect."""
         return self.url.get_backend_name()
+
+    @property
+    def sql(self) -> base.Dialect:
+        """What is special about the database."""
+        return dialect_of(self.dialect)
 
     def close(self) -> None:
         """Give the pooled connections back."""
@@ -176,16 +131,16 @@ class Database:
         """A driver's connection that is not of the pool and has little patience."""
         dialect = self._connected().dialect
         positional, named = dialect.create_connect_args(self.url)
-        return dialect.connect(*positional, **{**named, **session.arguments(self.url, 0)})
+        return dialect.connect(*positional, **{**named, **self.sql.arguments(self.url, 0)})
 
     @property
     def _account(self) -> str:
-        """Which of the accounts of its user's name MariaDB or MySQL took it for; empty if there is no telling."""
-        if self.dialect not in ("mysql", "mariadb"):
+        """Which of the accounts of its user's name a server took it for; empty if there is no telling."""
+        if not self.sql.account_query:
             return ""
         try:
             with closing(self._aside()) as connection, closing(connection.cursor()) as cursor:
-                cursor.execute("SELECT CURRENT_USER()")
+                cursor.execute(self.sql.account_query)
                 return str(cursor.fetchone()[0])
         except Exception:  # each driver has its own
             return ""
@@ -203,7 +158,11 @@ class Database:
             SourceError: out of reach, not permitted, too slow, or the query does not fit the tables.
             Stopped: `stop` said so.
         """
-        with self._turns.one(), Watch(self._patience, self._end) as watch, self._explained(watch):
+        with (
+            self._turns.one(),
+            Watch(self.sql.patience(self.statement_timeout), self._end) as watch,
+            self._explained(watch),
+        ):
             self._mine.watch = watch
             self._open.add(watch)
             try:
@@ -224,15 +183,6 @@ class Database:
         finally:
             give_back(connection, watch)
 
-    @property
-    def _patience(self) -> float:
-        """Seconds that a step may take on our side. SQLite looks at the clock by itself, and so does our Spark."""
-        if self.dialect == "sqlite":
-            return math.inf
-        if self.dialect == "duckdb":  # which has no limit of its own
-            return self.statement_timeout
-        return self.statement_timeout + session.GRACE * (2 if self.dialect == "hive" else 1)
-
     def _connected(self) -> sa.Engine:
         with self._creating:
             if self._engine is None:
@@ -243,51 +193,17 @@ class Database:
             return self._engine
 
     def _create(self) -> sa.Engine:
-        if self.dialect == "sqlite":
-            # A new connection each time: a file that was replaced or removed since is seen at once.
-            engine = sa.create_engine("sqlite://", creator=self._open_file, poolclass=sa.NullPool)
-            return watched(engine, self.url, lambda: self._mine.watch)
-        url, limit = session.address(self.url, self.statement_timeout), self.statement_timeout
-        if self.dialect == "hive":
-            from monitor.source import spark
-
-            engine = spark.create(url, limit)
-        else:
-            engine = sa.create_engine(
-                url, connect_args=session.arguments(url, limit), **pooling(url, self.max_concurrent)
-            )
-        session.sign(engine)
-        return watched(engine, self.url, lambda: self._mine.watch)
-
-    def _open_file(self) -> sqlite3.Connection:
-        """SQLite would create a missing file and call it empty; so it is opened as what must be there, read-only."""
-        path = self.url.database
-        if not path or path == ":memory:" or path.startswith("file:"):
-            raise SourceError(f"source {self.name}: give a SQLite file as sqlite:////absolute/path.db", "connect")
-        full = Path(path).absolute()
-        if full.is_dir():
-            raise SourceError(f"source {self.name}: {full} is a folder; name the file in it", "connect")
-        if not full.is_file():
-            raise SourceError(f"source {self.name}: there is no file {full}", "connect")
-        if not os.access(full, os.R_OK):
-            raise SourceError(f"source {self.name}: no permission to read {full}", "permission")
-        # No isolation level: sqlite3 begins no transaction for a SELECT by itself.
-        connection = sqlite3.connect(
-            f"file:{quote(str(full))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
-        )
-        connection.execute("PRAGMA query_only = ON")
-        connection.execute(f"PRAGMA cache_size = -{_CACHE}")
-        return connection
+        engine = self.sql.create_engine(self.url, self.statement_timeout, self.max_concurrent)
+        if not self.sql.is_in_process:
+            _sign(engine)
+        return watched(engine, lambda driver: self.sql.opened(driver, self.url), lambda: self._mine.watch)
 
     def _begin(self, connection: sa.Connection, watch: Watch, who: str) -> Reader:
         driver: Any = connection.connection.driver_connection
-        connection = session.begin(connection, driver, self.url, self.statement_timeout, who)
-        reader = Reader(connection, self._stop, watch)
-        if self.dialect == "sqlite":
-            driver.set_progress_handler(
-                lambda: self._stop() or time.monotonic() - reader.began > self.statement_timeout, _STEPS
-            )
-            connection.exec_driver_sql("BEGIN")
+        connection = connection.execution_options(rankmon_reader=who)
+        begun = self.sql.begin(connection, driver, self.url, self.statement_timeout, who)
+        reader = Reader(begun, self._stop, watch)
+        self.sql.end_when(driver, lambda: self._stop() or time.monotonic() - reader.began > self.statement_timeout)
         return reader
 
     @contextmanager
@@ -314,26 +230,32 @@ class Database:
     def _explain(self, error: Exception, otherwise: str, watch: Watch) -> SourceError:
         """What an error means; the reason `otherwise` where nothing is known of it."""
         if watch.is_late:
-            reason, said = lateness(watch.limit, self.dialect == "duckdb")
+            reason, said = lateness(watch.limit, not self.sql.has_statement_limit)
             return SourceError(f"source {self.name}: {said}", reason)
         cause = getattr(error, "orig", None) or error
-        fault = fault_of(cause)
+        fault = self.sql.fault_of(cause)
         is_missing = fault is not None and fault.reason == "missing"
         raw = str(cause)
-        said = self.redact(on_one_line(plainly(raw, is_missing) if self.dialect == "duckdb" else raw))
+        said = self.redact(on_one_line(self.sql.reworded(raw, is_missing)))
         if fault is None:
             return SourceError(f"source {self.name}: {said}", otherwise)
         if fault is SILENT:
-            fault = by_own_limits(session.own_limits(self.url, self.statement_timeout), watch.is_on)
+            fault = by_own_limits(self._own_limits, watch.is_on)
         statement, remedy = str(getattr(error, "statement", None) or ""), fault.remedy
         is_refused = fault.reason == "permission"
-        if is_refused and (grant := grant_for(said, self.url.username, statement, self._account)):
+        if is_refused and (grant := self.sql.grant_for(said, self.url.username, statement, self._account)):
             remedy = f"grant SELECT to it: {grant}"  # whoever is denied that has logged in
-        elif self.dialect in ("duckdb", "sqlite"):
+        elif not self.sql.has_users:
             remedy = remedy.removesuffix(OF_SCHEMAS)
         place = looked_for(raw, statement) if is_missing else ""
         told = "; ".join(filter(None, (f"source {self.name}: {said}", place, remedy)))
         return SourceError(told, fault.reason, fault.lasting)
+
+    @property
+    def _own_limits(self) -> dict[str, float]:
+        """Name -> seconds, of the limits on waiting that the URL sets itself and that are below ours."""
+        given = {name: str(self.url.query.get(name, "")) for name in ("connect_timeout", "read_timeout")}
+        return {n: float(t) for n, t in given.items() if t.isdecimal() and float(t) < self.statement_timeout}
 
     def redact(self, text: str) -> str:
         """`text` without this source's passwords."""
@@ -363,13 +285,24 @@ class Reader:
 
     @property
     def dialect(self) -> sa.Dialect:
-        """Of the connected database."""
+        """SQLAlchemy's, of the connected database."""
         return self._connection.dialect
+
+    @property
+    def sql(self) -> base.Dialect:
+        """What is special about the connected database."""
+        return dialect_of(self.dialect.name)
+
+    @property
+    def info(self) -> dict[Any, Any]:
+        """What is known of the driver's connection for as long as it lasts."""
+        found: dict[Any, Any] = self._connection.info
+        return found
 
     def clock(self) -> float | None:
         """Seconds since 1970 by the server's clock; None where there is no other than this machine's, or no telling."""
-        asked = session.CLOCKS.get(self.dialect.name)
-        return None if asked is None else float(self.one(sa.select(sa.literal_column(asked))) or 0.0) or None
+        asked = self.sql.clock
+        return float(self.one(sa.select(sa.literal_column(asked))) or 0.0) or None if asked else None
 
     def rows_of(self, query: Statement | Ready, most: int) -> list[dict[str, Any]]:
         """The answer as one dict a row.
@@ -396,48 +329,26 @@ class Reader:
         return self._connection.execute(query, execution_options=uncached)
 
     def prepare_to_sum(self) -> None:
-        """Set PostgreSQL up for statements that sum up, for the rest of the transaction.
-
-        It would take to its disk early. And it cannot tell how many groups there will be, takes them for few, and
-        would go through all of one side of a join for each row of the other. These statements are long, so that to
-        compile them for each time that they are sent takes longer than what it saves.
-        """
-        if self.dialect.name == "postgresql":
-            with self._watch.step():  # all at once, for each statement is a way there and back
-                self._connection.execute(sa.select(*_TO_SUM))
+        """Set the database up for statements that sum up, for the rest of the transaction."""
+        if self.sql.prepares_to_sum:
+            with self._watch.step():
+                self._connection.execute(sa.select(*self.sql.prepares_to_sum))
 
     def kinds(self, relations: Sequence[sa.FromClause], to_sum: bool = False) -> tuple[list[dict[str, Any]], bool]:
         """(column -> the driver's type code, of each relation; whether rows of theirs may not be seen); none is read.
 
-        PostgreSQL tells all that in one answer, is prepared to sum up on the way if wanted, and lets nobody change
-        these tables until the transaction ends. If who changed one had to be waited for, it may seem to be empty.
+        The database is prepared to sum up on the way if wanted and if that is free.
         """
-        is_behind = False
-        if self.dialect.name == "postgresql":
-            codes, is_behind = self._kinds_on_postgresql(relations, to_sum)
-        else:
-            # By such a condition no database goes through the table, nor asks money for it.
-            empty = [sa.select(*relation.c).where(sa.false()) for relation in relations]
-            codes = [code for query in empty for code in self.types(query)]
+        codes, is_behind = self.sql.column_types(self, relations, to_sum)
         left = iter(codes)
         return [{column.name: next(left) for column in relation.c} for relation in relations], is_behind
 
-    def _kinds_on_postgresql(self, relations: Sequence[sa.FromClause], to_sum: bool) -> tuple[list[int], bool]:
-        known = self._connection.info  # of the driver's connection, which is used again and again
+    def described(self, query: sa.Select[Any]) -> tuple[list[Any], sa.Row[Any]]:
+        """(the driver's type code of each column, the one row of the answer)."""
         with self._watch.step():
-            if "rankmon_tells_replaced" not in known:
-                known["rankmon_tells_replaced"] = all(self._execute(_TELLS_REPLACED).one())
-        replaced = _REPLACED if known["rankmon_tells_replaced"] else sa.false()
-        row: sa.FromClause = sa.select(replaced.label("replaced")).subquery("one")
-        empty = [sa.select(*relation.c).where(sa.false()).subquery() for relation in relations]
-        columns = [row.c.replaced, *(column for relation in empty for column in relation.c)]
-        for relation in empty:
-            row = row.outerjoin(relation, sa.true())
-        with self._watch.step():
-            result = self._execute(sa.select(*columns, *(_TO_SUM if to_sum else ())).select_from(row))
+            result = self._execute(query)
             cursor: Any = result.cursor
-            codes = [d[1] for d in cursor.description]
-            return codes[1 : len(columns)], result.one()[0]
+            return [d[1] for d in cursor.description], result.one()
 
     def columns(self, query: Statement | sa.TextClause, most: int | None = None) -> list[list[Any]]:
         """The columns of the answer, as lists.
@@ -484,11 +395,11 @@ class Reader:
         return gathered
 
     def _bits(self, result: sa.CursorResult[Any]) -> list[int]:
-        """Numbers of the columns of BIT, which MySQL's driver hands over as bytes."""
+        """Numbers of the columns of BIT, which come as bytes."""
         cursor: Any = result.cursor
-        if self.dialect.name not in ("mysql", "mariadb") or cursor is None:
+        if self.sql.bit is None or cursor is None:
             return []
-        return [i for i, column in enumerate(cursor.description or ()) if column[1] == BIT]
+        return [i for i, column in enumerate(cursor.description or ()) if column[1] == self.sql.bit]
 
     def _fetched(self, fetch: Callable[[int], Sequence[Any]]) -> Sequence[Any]:
         with self._watch.step():
@@ -500,7 +411,7 @@ class Reader:
 
     def _stream(self, query: Statement | sa.TextClause) -> tuple[sa.CursorResult[Any], Callable[[int], Sequence[Any]]]:
         """(the result, how to fetch some rows of it) without the whole answer in memory."""
-        if self.dialect.name == "sqlite":
+        if not self.sql.is_streamed:
             result = self._execute(query)
             cursor: Any = result.cursor
             return result, lambda most: cursor.fetchmany(min(most, FETCH_FILE))  # spares a Row object for each row
@@ -531,10 +442,55 @@ class Reader:
             cursor: Any = result.cursor
             codes = [d[1] for d in cursor.description]
             result.close()
-            known = _SNOWFLAKE if self.dialect.name == "snowflake" else {}
+            known = self.sql.type_names
             return [known.get(code, code) if code is None or isinstance(code, int) else _name(code) for code in codes]
+
+
+def _sign(engine: sa.Engine) -> None:
+    """Put the program and the monitor into a comment before every statement that goes to a server."""
+
+    @sa.event.listens_for(engine, "before_cursor_execute", retval=True)
+    def _comment(connection: sa.Connection, _: object, statement: str, parameters: Any, *__: object) -> tuple[str, Any]:
+        who = base.plain_name(connection.get_execution_options().get("rankmon_reader", ""))
+        return f"/* {' '.join(filter(None, (base.PROGRAM, who)))} */ {statement}", parameters
 
 
 def _name(code: Any) -> str:
     """The name of a type: pyodbc gives Python's own, oracledb has objects with names, others have texts."""
     return str(getattr(code, "__name__", None) or getattr(code, "name", None) or code)
+
+
+@dataclass(frozen=True)
+class ColumnTypes:
+    """The driver's type codes of the columns, by name.
+
+    Attributes:
+        version: SQLite's number of how its tables are made; its columns have no types.
+        is_behind: whether the transaction may not see the rows that are there; see `Reader.kinds`.
+    """
+
+    rankings: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 0
+    is_behind: bool = field(default=False, compare=False)
+
+    @classmethod
+    def of(
+        cls, reader: Reader, rankings: sa.FromClause, labels: sa.FromClause | None, to_sum: bool = False
+    ) -> ColumnTypes:
+        """Those that the columns have now, and until the transaction ends.
+
+        Args:
+            to_sum: whether to prepare for statements that sum up on the way.
+
+        Raises:
+            SourceError: a table or a column is not there.
+        """
+        found, is_behind = reader.kinds([rankings] if labels is None else [rankings, labels], to_sum)
+        version = int(reader.one(sa.text(asked))) if (asked := reader.sql.schema_version) else 0
+        return cls(found[0], found[1] if labels is not None else {}, version, is_behind)
+
+    def others(self, before: ColumnTypes) -> list[str]:
+        """The columns that are of another type than before."""
+        sides = ("rankings", self.rankings, before.rankings), ("labels", self.labels, before.labels)
+        return [f"{side}.{name}" for side, now, then in sides for name in now if now[name] != then.get(name)]

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from monitor.measures.kernels import discounts, gains
 from monitor.measures.measure import Measure
-from monitor.source.dialect import Condition, Expression, Speech, written
+from monitor.source.dialects.base import Condition, Dialect, Expression, written
 
 LONGEST = 60
 """Down to this rank a discount is looked up; below it is computed. So many relevant items of a request are counted
@@ -50,7 +50,7 @@ class Formulas:
         too_many: name of a sum -> the most it may come to for the formulas to hold.
     """
 
-    speech: Speech
+    sql: Dialect
     rank: Expression
     grade: Expression
     grades: Sequence[float]
@@ -73,7 +73,7 @@ class Formulas:
 
     def total(self, condition: Condition, weight: Expression, whole: bool = False) -> str:
         """Name of the sum of `weight` over the rows that meet the condition."""
-        zero = written("0") if whole else self.speech.number(0)
+        zero = written("0") if whole else self.sql.number(0)
         return self._named(sa.func.sum(sa.case((condition, weight), else_=zero)))
 
     def _named(self, aggregate: Expression) -> str:
@@ -88,7 +88,7 @@ class Formulas:
 
     def relevant(self, m: Measure) -> Condition:
         """Whether a row is relevant to a binary measure."""
-        least = self.speech.number(m.rel or 0)
+        least = self.sql.number(m.rel or 0)
         return self.grade > least if m.rel is None else self.grade >= least
 
     def count(self, *conditions: Condition) -> str:
@@ -106,20 +106,20 @@ class Formulas:
     def gain(self, m: Measure) -> Expression:
         """Gain of a row."""
         steps = list(zip(self.grades, gains(m, np.array(self.grades)).tolist(), strict=True))
-        cases = [(self.grade == self.speech.number(grade), self.speech.number(gain)) for grade, gain in steps]
-        return sa.case(*cases, else_=self.speech.number(0))
+        cases = [(self.grade == self.sql.number(grade), self.sql.number(gain)) for grade, gain in steps]
+        return sa.case(*cases, else_=self.sql.number(0))
 
     def discount(self, m: Measure) -> Expression:
         """Discount of a row within k."""
         if m.discount == "reciprocal":
-            return self.speech.number(1) / self.speech.double(self.rank)
+            return self.sql.number(1) / self.sql.double(self.rank)
         last = min(m.k or LONGEST, LONGEST)
         table = discounts(m, np.arange(1, last + 1)).tolist()
         if m.k is not None and m.k <= LONGEST:
-            return self.speech.table(self.rank, 1, table, 0.0)
-        shift = self.speech.number(1.0 if m.discount == "log2" else 0.0)
-        below = self.speech.number(log(2)) / self.speech.ln(self.speech.double(self.rank) + shift)
-        known = self.speech.table(self.rank, 1, table, 0.0)
+            return self.sql.table(self.rank, 1, table, 0.0)
+        shift = self.sql.number(1.0 if m.discount == "log2" else 0.0)
+        below = self.sql.number(log(2)) / self.sql.ln(self.sql.double(self.rank) + shift)
+        known = self.sql.table(self.rank, 1, table, 0.0)
         return sa.case((self.rank <= written(str(last)), known), else_=below)
 
     # ---- the ideal ---------------------------------------------------------------------------------------------
@@ -128,19 +128,19 @@ class Formulas:
         """The best that a list could gain: the sum of (gain - next lower gain) * C[min(k, items of that gain)]."""
         if m.ideal == "max":
             top = gains(m, np.array([m.highest_grade]))[0]
-            return self.speech.number(float(top * discounts(m, np.arange(1, (m.k or 1) + 1)).sum()))
+            return self.sql.number(float(top * discounts(m, np.arange(1, (m.k or 1) + 1)).sum()))
         longest = min(m.k or LONGEST, LONGEST)
         cumulated = np.cumsum(discounts(m, np.arange(1, longest + 1))).tolist()
-        found, below = self.speech.number(0), 0.0
+        found, below = self.sql.number(0), 0.0
         for grade, gain in zip(self.grades, gains(m, np.array(self.grades)).tolist(), strict=True):
             if gain <= below:
                 continue
             inside = self.within(m.k if m.ideal == "local" else None)
-            name = self.count(inside, self.grade >= self.speech.number(grade))
+            name = self.count(inside, self.grade >= self.sql.number(grade))
             if m.k is None or m.k > LONGEST:
                 self.too_many[name] = LONGEST
             steps = [0.0, *cumulated]
-            found = found + self.speech.number(gain - below) * self.speech.table(get(name), 0, steps[:-1], steps[-1])
+            found = found + self.sql.number(gain - below) * self.sql.table(get(name), 0, steps[:-1], steps[-1])
             below = gain
         return found
 
@@ -153,69 +153,69 @@ def _ndcg(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
     dcg, ideal = get(f.total(f.within(m.k), f.gain(m) * f.discount(m))), f.ideal(m, get)
     if m.ideal != "max":
         return Formula(None, None, dcg, ideal)
-    return Formula(get(f.total(f.within(None), f.gain(m))) <= f.speech.number(0), None, dcg, ideal)
+    return Formula(get(f.total(f.within(None), f.gain(m))) <= f.sql.number(0), None, dcg, ideal)
 
 
 def _dcg(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
     dcg = get(f.total(f.within(m.k), f.gain(m) * f.discount(m)))
-    return Formula(get(f.total(f.within(None), f.gain(m))) <= f.speech.number(0), dcg)
+    return Formula(get(f.total(f.within(None), f.gain(m))) <= f.sql.number(0), dcg)
 
 
 def _cg(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
     gained = get(f.total(f.within(m.k), f.gain(m)))
-    return Formula(get(f.total(f.within(None), f.gain(m))) <= f.speech.number(0), gained)
+    return Formula(get(f.total(f.within(None), f.gain(m))) <= f.sql.number(0), gained)
 
 
 def _precision(f: Formulas, m: Measure, get: Getter, shown: Shown) -> Formula:
-    depth = f.speech.double(shown(None)) if m.k is None else f.speech.number(m.k)
-    hits = f.speech.double(get(f.hits(m)))
+    depth = f.sql.double(shown(None)) if m.k is None else f.sql.number(m.k)
+    hits = f.sql.double(get(f.hits(m)))
     return Formula(get(f.listed(m)) == written("0"), None, hits, depth)
 
 
 def _recall(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
-    listed = f.speech.double(get(f.listed(m)))
-    return Formula(None, None, f.speech.double(get(f.hits(m))), listed)
+    listed = f.sql.double(get(f.listed(m)))
+    return Formula(None, None, f.sql.double(get(f.hits(m))), listed)
 
 
 def _mrr(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
     relevant = sa.and_(f.within(m.k), f.relevant(m))
     first = get(f._named(sa.func.min(sa.case((relevant, f.rank)))))
-    value = sa.case((first > written("0"), f.speech.number(1) / f.speech.double(first)), else_=f.speech.number(0))
+    value = sa.case((first > written("0"), f.sql.number(1) / f.sql.double(first)), else_=f.sql.number(0))
     return Formula(get(f.listed(m)) == written("0"), value)
 
 
 def _hit_rate(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
     some = get(f.hits(m)) > written("0")
-    value = sa.case((some, f.speech.number(1)), else_=f.speech.number(0))
+    value = sa.case((some, f.sql.number(1)), else_=f.sql.number(0))
     return Formula(get(f.listed(m)) == written("0"), value)
 
 
 def _rbp(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
     p, last = m.p or 0.8, min(m.k or LONGEST, LONGEST)
     deepest = 1 + int(log(LEAST) / log(p))
-    weight = f.speech.table(f.rank, 1, [p**i if i < deepest else 0.0 for i in range(last)], 0.0)
+    weight = f.sql.table(f.rank, 1, [p**i if i < deepest else 0.0 for i in range(last)], 0.0)
     if (m.k is None or m.k > LONGEST) and deepest > LONGEST:
-        powers = sa.func.exp((f.speech.double(f.rank) - f.speech.number(1)) * f.speech.number(log(p)), type_=sa.Double)
+        powers = sa.func.exp((f.sql.double(f.rank) - f.sql.number(1)) * f.sql.number(log(p)), type_=sa.Double)
         known, weighs = f.rank <= written(str(last)), f.rank <= written(str(deepest))
-        weight = sa.case((known, weight), (weighs, powers), else_=f.speech.number(0))
+        weight = sa.case((known, weight), (weighs, powers), else_=f.sql.number(0))
     total = get(f.total(sa.and_(f.within(m.k), f.relevant(m)), weight))
-    return Formula(get(f.listed(m)) == written("0"), f.speech.number(1 - p) * total)
+    return Formula(get(f.listed(m)) == written("0"), f.sql.number(1 - p) * total)
 
 
 def _ctr(f: Formulas, m: Measure, get: Getter, shown: Shown) -> Formula:
-    depth = f.speech.double(shown(m.k))
-    return Formula(None, None, f.speech.double(get(f.hits(m))), depth)
+    depth = f.sql.double(shown(m.k))
+    return Formula(None, None, f.sql.double(get(f.hits(m))), depth)
 
 
 def _click_position(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
     clicked = sa.and_(f.within(m.k), f.relevant(m))
-    places = get(f.total(clicked, f.speech.double(f.rank)))
-    hits = f.speech.double(get(f.hits(m)))
+    places = get(f.total(clicked, f.sql.double(f.rank)))
+    hits = f.sql.double(get(f.hits(m)))
     return Formula(None, None, places, hits)
 
 
 def _no_results(f: Formulas, m: Measure, get: Getter, shown: Shown) -> Formula:
-    value = sa.case((shown(None) > written("0"), f.speech.number(0)), else_=f.speech.number(1))
+    value = sa.case((shown(None) > written("0"), f.sql.number(0)), else_=f.sql.number(1))
     return Formula(written("0") == written("1"), value)
 
 

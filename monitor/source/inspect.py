@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import Any
@@ -31,18 +30,13 @@ from monitor.measures.relevance import GradeLimits
 from monitor.series.partials import bucket_of
 from monitor.source.engine import Database, Reader
 from monitor.source.pull import has_enum_types
-from monitor.source.queries import Condition, Queries, between, kinds_of, untyped
+from monitor.source.queries import Condition, Queries, kinds_of, untyped
 from monitor.source.requests import is_same
 from monitor.source.reused_ids import servings
 from monitor.source.times import to_micros
 from monitor.types import MIXED, Column, Events, Judgments, Monitor
 
 MOST_ROWS = 1_000_000
-
-_STRICT = ("trino", "awsathena", "bigquery")
-"""Dialects that compare no text with a number."""
-_WHOLE = ("tinyint", "smallint", "integer", "bigint", "int64")
-"""Their names of whole numbers."""
 
 _NOT_OF_THE_TYPE = ("22P02", "22003", "22007", "22008")
 """SQL states of text that the column's type cannot read, or that is out of its range."""
@@ -72,19 +66,6 @@ def inspect(monitor: Monitor, database: Database, request: str, at: int | None =
             text = f"{error}; or say with --at when the request was served, so that the time bounds the search"
             raise SourceError(text, "timeout") from error
         raise
-
-
-def spellings(text: str, dialect: str, kind: Any) -> Iterator[Any]:
-    """An id as text, which databases turn into the column's type; SQLite not where the column has none.
-
-    Args:
-        kind: the driver's type code of the column.
-    """
-    is_number = dialect in _STRICT and str(kind).lower() in _WHOLE
-    if not is_number:
-        yield text
-    if (is_number or dialect == "sqlite") and re.fullmatch("0|-?[1-9][0-9]{0,17}", text):
-        yield int(text)
 
 
 def _place(monitor: Monitor) -> str:
@@ -150,7 +131,7 @@ class _Look:
         bounds = None if self.at is None else self._wide(bucket_of(self.at, self.monitor.bucket))
         within = [] if bounds is None else [self.queries.served(*bounds)]
         kind = self.queries.kinds.rankings.get(self.monitor.rankings.request)
-        for wanted in spellings(self.text, self.reader.dialect.name, kind):
+        for wanted in self.queries.sql.spellings(self.text, kind):
             self.wanted = wanted
             columns: list[sa.ColumnElement[Any]] = [sa.func.min(self.queries.time), sa.func.count()]
             found = sa.select(*columns).select_from(self.queries.rankings).where(self._is_it, *within)
@@ -239,7 +220,7 @@ class _Look:
         )
         if self.at is not None:
             since, until = self._wide(self.bucket)
-            found = found.where(between(time, recipe.time, since, until + recipe.attribution, q.dialect.name))
+            found = found.where(q.sql.between(time, recipe.time, since, until + recipe.attribution))
         *columns, written, value, number = self.reader.columns(found, MOST_ROWS)
         named = [w if n is None else kinds[int(n)] for w, n in zip(written, number, strict=True)]
         return [*columns, named, value]

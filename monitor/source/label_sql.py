@@ -9,13 +9,11 @@ import sqlalchemy as sa
 
 from monitor.measures.summable import grades
 from monitor.source.blocks import Blocks
-from monitor.source.dialect import Condition, Expression, Speech, written
+from monitor.source.dialects.base import Condition, Dialect, Expression, written
 from monitor.source.queries import Queries, kinds_of
 from monitor.types import Events, Monitor
 
 _ZERO, _ONE = written("0"), written("1")
-REAL = 700
-"""PostgreSQL's type code of floats of 32 bits."""
 
 COUNTS, EARLY, LATE = (written(str(number)) for number in (1, 2, 3))
 """What becomes of an event by its time; else it is none of its request's."""
@@ -48,7 +46,7 @@ class _Shown(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Relevant:
+class LabelSQL:
     """Makes the parts of a monitor's statement that are about labels.
 
     Attributes:
@@ -56,7 +54,6 @@ class Relevant:
     """
 
     queries: Queries
-    speech: Speech
     has_ordered_items: bool = True
 
     @property
@@ -64,22 +61,25 @@ class Relevant:
         """Whose labels they are."""
         return self.queries.monitor
 
+    @property
+    def sql(self) -> Dialect:
+        """What is special about the database."""
+        return self.queries.sql
+
     def wide(self, since: int, until: int) -> tuple[int, int]:
         """[since, until) seconds that hold all rows of the requests served in that range."""
         return since - self.monitor.max_request_span, until + self.monitor.max_request_span
 
     def time(self, instant: int) -> Expression:
         """An instant (seconds), to be compared with times of the rankings."""
-        return self.speech.moment(self.monitor.rankings.time, instant)
+        return self.sql.instant(self.monitor.rankings.time, instant)
 
     def _rank(self) -> Expression:
         """Rank of a row, NULL where it has none."""
         q, base = self.queries, written(str(self.monitor.rankings.position_base - 1))
-        number = q.position + _ZERO if self.speech.family == "sqlite" else q.position
+        number = self.sql.rank(q.position, q.whole_position)
         if q.small_position and not self.monitor.rankings.position_base:
             number = sa.cast(number, sa.BigInteger)  # the rank is one more, which the largest position has no room for
-        if not q.whole_position and self.speech.family != "sqlite":
-            number = self.speech.double(number)
         return sa.case((q.placed(), number - base))
 
     # ---- a column ----------------------------------------------------------------------------------------------
@@ -89,17 +89,17 @@ class Relevant:
         q = self.queries
         column = q.grade
         assert column is not None
-        known = [self.speech.number(g) for g in grades(self.monitor)]
-        grade = self.speech.number(1) if q.boolean_grade else column
+        known = [self.sql.number(g) for g in grades(self.monitor)]
+        grade = self.sql.number(1) if q.boolean_grade else column
         # A boolean is always known; SQL Server and Oracle have no word for "true".
         is_known = _ONE == _ONE if q.boolean_grade else grade.in_(known)
         odd = sa.or_(sa.func.count() > _ONE, sa.func.sum(sa.case((is_known, _ZERO), else_=_ONE)) > _ZERO)
-        one, zero = self.speech.number(1), self.speech.number(0)
+        one, zero = self.sql.number(1), self.sql.number(0)
         g = (
             sa.select(
                 q.request.label("request"),
                 sa.func.min(self._rank()).label("item_rank"),
-                sa.func.max(sa.case((is_known, self.speech.double(grade)))).label("grade"),
+                sa.func.max(sa.case((is_known, self.sql.double(grade)))).label("grade"),
                 sa.case((odd, one), else_=zero).label("odd"),
             )
             .where(q.usable(*self.wide(since, until)), q.placed(), column.isnot(None), q.nonzero(column))
@@ -145,7 +145,7 @@ class Relevant:
         return sa.select(*columns).select_from(joined).cte("rankmon_x").prefix_with("MATERIALIZED", dialect="sqlite")
 
     def plain_events(self, recipe: Events, blocks: Blocks, since: int, until: int) -> sa.FromClause:
-        """The same, and in fewer steps, supposing that the log is plain and has no item twice; see `Served.plain`.
+        """The same, and in fewer steps, supposing that the log is plain and has no item twice; see `RankingSQL.plain`.
 
         Rows have the time of their request then, and stand for it. An event stands here as many times as there are
         rows of its item, and it is not told how many these are; see `surplus`.
@@ -172,9 +172,9 @@ class Relevant:
     def _becomes(self, recipe: Events, e: sa.FromClause, first_at: Expression) -> Expression:
         """What becomes of an event, by its time and that of its request: told once, for several sums ask for it."""
         span = self.monitor.max_request_span
-        first = self.speech.converted(first_at, self.monitor.rankings.time, recipe.time)
+        first = self.sql.converted(first_at, self.monitor.rankings.time, recipe.time)
         since, near, end, far = (
-            self.speech.later(first, recipe.time, seconds) if seconds else first
+            self.sql.later(first, recipe.time, seconds) if seconds else first
             for seconds in (0, -span, recipe.attribution, recipe.attribution + span)
         )
         at = e.c.happened
@@ -206,33 +206,25 @@ class Relevant:
         q, e = self.queries, self.queries.labels
         at: Expression = e.c[recipe.time.column]
         value: Expression | None = None if recipe.value is None else e.c[recipe.value]
-        dirt = [sa.not_(plain)] if (plain := self.speech.is_plain(at, recipe.time)) is not None else []
-        is_number: list[Condition] = []
+        dirt = [sa.not_(plain)] if (plain := self.sql.is_plain(at, recipe.time)) is not None else []
+        is_number, read = list[Condition](), value
         if value is not None and any(r.minimum is not None for r in recipe.rules):
-            is_number = [self.speech.is_finite(value)]
-            if self.speech.family == "sqlite":
-                stored = sa.func.typeof(value)
-                is_number.append(stored.in_([written("'integer'"), written("'real'")]))
-                dirt.append(stored.in_([written("'text'"), written("'blob'")]))
+            stored = self.sql.is_stored_number(value)
+            is_number = [self.sql.is_finite(value), *stored[:1]]
+            read = self.sql.as_read(value, q.kinds.labels.get(str(recipe.value)))
+            dirt += stored[1:]
         kind, names = q.kind(recipe, e), kinds_of(recipe)
         cases = []
         for rule in sorted(recipe.rules, key=lambda rule: -(rule.grade or 0)):
             met = [] if rule.type is None or kind is None else [kind == written(str(names.index(rule.type)))]
-            if rule.minimum is not None and value is not None:
-                met += [*is_number, self._as_read(value) >= self.speech.number(rule.minimum)]
-            cases.append((sa.and_(_ONE == _ONE, *met), self.speech.number(rule.grade or 0)))
+            if rule.minimum is not None and read is not None:
+                met += [*is_number, read >= self.sql.number(rule.minimum)]
+            cases.append((sa.and_(_ONE == _ONE, *met), self.sql.number(rule.grade or 0)))
         worth = sa.case(*cases)
         columns = [e.c[recipe.request].label("request"), e.c[recipe.item].label("item"), at.label("happened")]
         columns += [worth.label("worth"), *([sa.case((sa.or_(*dirt), _ONE), else_=_ZERO).label(DIRTY)] if dirt else [])]
         found = sa.select(*columns)
         return found.where(q.happened(recipe, since, until)).subquery("worthy")
-
-    def _as_read(self, value: Expression) -> Expression:
-        """The value of an event as the driver reads it: of a `real` of PostgreSQL the shortest number, as 0.9."""
-        recipe, kinds = self.monitor.recipe, self.queries.kinds.labels
-        name = recipe.value if isinstance(recipe, Events) and self.speech.family == "postgresql" else None
-        is_real = name is not None and kinds.get(name) == REAL
-        return sa.cast(sa.cast(value, sa.Text), sa.Double) if is_real else value
 
     def _shown_items(self, recipe: Events, happened: tuple[int, int], reach: tuple[int, int]) -> _Shown:
         """The requests and items of the rows that events are on, each once; named i."""
@@ -248,7 +240,7 @@ class Relevant:
             sa.func.max(q.time).label("latest"),
         ]
         found = sa.select(*columns).where(q.served(*reach)).group_by(q.request, q.item)
-        if self.speech.habits.by_hash:
+        if self.sql.by_hash:
             found = found.where(sa.tuple_(q.request, q.item).in_(wanted))
         else:
             d = wanted.where(request.isnot(None), item.isnot(None)).distinct().subquery("d")
@@ -272,8 +264,8 @@ class Relevant:
         """1 if an event's item was shown within reach of its block, 0 if not, -1 if that depends on which row it is."""
         near = self._near(recipe, blocks, e.c.happened, shown.times, since, until)
         # Most events come soon after their row; they need no look at the blocks.
-        first = self.speech.converted(shown.times[0], self.monitor.rankings.time, recipe.time)
-        soon = e.c.happened >= first, e.c.happened < self.speech.later(first, recipe.time, recipe.attribution)
+        first = self.sql.converted(shown.times[0], self.monitor.rankings.time, recipe.time)
+        soon = e.c.happened >= first, e.c.happened < self.sql.later(first, recipe.time, recipe.attribution)
         cases: list[tuple[Condition, Expression]] = [
             (shown.request.is_(None), _ZERO),
             (sa.and_(shown.copies == _ONE, *soon), _ONE),
@@ -293,19 +285,19 @@ class Relevant:
     ) -> list[Condition]:
         """Whether each of some rows is within reach of the block of an event."""
         column = self.monitor.rankings.time
-        at = self.speech.seconds(event, recipe.time)
-        times = [t for row in rows if (t := self.speech.seconds(row, column)) is not None]
+        at = self.sql.seconds(event, recipe.time)
+        times = [t for row in rows if (t := self.sql.seconds(row, column)) is not None]
         if at is not None and times:
-            start = self.speech.block(at, blocks.width) * self.speech.number(blocks.width)
+            start = self.sql.block(at, blocks.width) * self.sql.number(blocks.width)
             low, high = (
-                start - self.speech.number(blocks.before),
-                start + self.speech.number(blocks.width + blocks.after),
+                start - self.sql.number(blocks.before),
+                start + self.sql.number(blocks.width + blocks.after),
             )
             return [sa.and_(time >= low, time < high) for time in times]
         parts = [(start, reach) for start, _, reach in blocks.cut(since, until)]
-        edges = [self.speech.moment(recipe.time, start) for start, _ in parts[1:]]
+        edges = [self.sql.instant(recipe.time, start) for start, _ in parts[1:]]
         steps = ([self.time(reach[side]) for _, reach in parts] for side in (0, 1))
-        low, high = (self.speech.ladder(event, edges, step) for step in steps)
+        low, high = (self.sql.ladder(event, edges, step) for step in steps)
         return [sa.and_(row >= low, row < high) for row in rows]
 
     def by_events(self, recipe: Events, x: sa.FromClause) -> sa.FromClause:
@@ -313,7 +305,7 @@ class Relevant:
 
         Odd if there are several items, or several rows of one.
         """
-        one, zero = self.speech.number(1), self.speech.number(0)
+        one, zero = self.sql.number(1), self.sql.number(0)
         copies = x.c.get("copies")
         repeated = [] if copies is None else [copies > _ONE]
         dirt = [*repeated, *is_dirty(x)]

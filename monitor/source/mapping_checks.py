@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from monitor.errors import SourceError
+from monitor.source.dialects.faults import OF_SCHEMAS
 from monitor.source.engine import Database
-from monitor.source.faults import OF_SCHEMAS
 from monitor.source.mapped import columns_of
 from monitor.source.queries import SAMPLE, Queries
 from monitor.source.remark import Key, Remark, instead
@@ -21,17 +21,6 @@ from monitor.types import Events, Judgments, Monitor, Relation, TimeColumn
 
 TOLD = ("missing", "data", "query")
 """Reasons of a SourceError for which it may be the mapping that does not fit."""
-
-_OF_SCHEMA = "SELECT table_name FROM information_schema.tables WHERE table_schema = "
-_TABLES = {
-    "sqlite": "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite~_%' ESCAPE '~'",
-    "postgresql": f"{_OF_SCHEMA}coalesce(:schema, current_schema())",
-    "duckdb": f"{_OF_SCHEMA}coalesce(:schema, current_schema()) AND table_catalog = current_database()",
-    "mysql": f"{_OF_SCHEMA}coalesce(:schema, database())",
-    "mariadb": f"{_OF_SCHEMA}coalesce(:schema, database())",
-    "clickhousedb": f"{_OF_SCHEMA}coalesce(:schema, currentDatabase())",
-}
-"""Dialect -> how it tells cheaply which tables there are; on others a catalogue may be large, or cost money."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +76,7 @@ def _of_side(queries: Queries, database: Database, side: _Side) -> Iterator[Rema
     absent = [(key, name) for key, name in wanted if name not in there and not _has(database, of_it, name)]
     for key, name in absent:
         text = f"there is no column {name!r} in {side.place}; {instead(name, there)}"
-        files = side.relation.select
-        if database.dialect == "duckdb" and "*." in files and "union_by_name" not in files:
-            text += "; where only some of the files have it, add union_by_name=true to read_parquet(...)"
-        yield Remark(key, text)
+        yield Remark(key, text + database.sql.absent_column_hint(side.relation.select))
     if side.time is not None and side.time.column not in [name for _, name in absent]:
         yield from _of_time(database, of_it, side.time, (*side.key, "time"))
 
@@ -100,15 +86,15 @@ def _no_relation(database: Database, side: _Side, error: SourceError) -> Remark:
     said, name = str(error).removeprefix(f"source {database.name}: "), ".".join(side.relation.table)
     if error.reason != "missing" or not name or side.relation.table[-1] not in said:
         return Remark((*side.key, "table" if name else "select"), said)
-    of_schemas = "" if database.dialect in ("sqlite", "duckdb") else OF_SCHEMAS
+    of_schemas = OF_SCHEMAS if database.sql.has_users else ""
     offered = instead(side.relation.table[-1], _tables(database, side.relation))
     return Remark((*side.key, "table"), f"there is no table {name!r}{offered and '; '}{offered}{of_schemas}")
 
 
 def _tables(database: Database, relation: Relation) -> list[str]:
     """The tables and views that there are where one is looked for; none where that is not told cheaply."""
-    text = _TABLES.get(database.dialect)
-    if text is None:
+    text = database.sql.tables_query
+    if not text:
         return []
     schema = relation.table[-2] if len(relation.table) > 1 else None
     told = sa.text(text)

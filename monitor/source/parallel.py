@@ -12,7 +12,6 @@ from monitor.errors import SourceError, TooMany
 from monitor.series.partials import effort
 from monitor.series.readings import Answer, Part
 from monitor.source.blocks import Blocks
-from monitor.source.dialect import HABITS, family_of
 from monitor.source.pull import Freshness
 from monitor.source.pushdown import PushDown
 from monitor.types import Events
@@ -93,8 +92,7 @@ class InPieces:
 
     def _is_cut(self, since: int, until: int, expected: float) -> bool:
         source = self._source
-        habits = HABITS.get(family_of(source.database.dialect))
-        if source.database.max_concurrent < 2 or habits is None or not habits.by_one_processor:
+        if source.database.max_concurrent < 2 or not source.database.sql.by_one_processor:
             return False
         return expected >= self._cut_from and source.sums_up(since, until)
 

@@ -69,7 +69,7 @@ def gone_through(monitor: Monitor, database: Database, statements: Sequence[str]
     Raises:
         SourceError: the source did not answer.
     """
-    if database.dialect != "postgresql":
+    if not database.sql.explains_bounds:
         return []
     try:
         found = _unbounded(monitor, database, statements, by_sums)

@@ -13,16 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from monitor.errors import SourceError
 from monitor.measures.kernels import GradedRankings as Graded
 from monitor.series.readings import MICROS, Reading, joined
-from monitor.source.column_types import MYSQL_TEXTS, Kinds
-from monitor.source.engine import Database, Reader
+from monitor.source.engine import ColumnTypes, Database, Reader
 from monitor.source.labels import Labelling, Labels, Sample
-from monitor.source.queries import PADDED, Queries
+from monitor.source.queries import Queries
 from monitor.source.recurring import Recurring, apart
 from monitor.source.requests import Requests
 from monitor.source.reused_ids import Noticing
@@ -49,24 +47,6 @@ ATTEMPTS = 3
 _REPLACED = (
     "tables were replaced each time that a read had begun, and it is tried again; refill them less often, or in place"
 )
-
-_POSTGRES_BOOLEAN = 16
-_BOOLEANS = ("bool", "boolean", "db_type_boolean")
-_INTEGERS = {
-    "postgresql": (20, 21, 23),
-    "duckdb": ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"),
-}
-"""Dialect -> a driver's type codes of whole numbers, where a whole number costs less to check than another one."""
-_SMALL = {"postgresql": (21, 23), "duckdb": ("TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER")}
-"""The same of those of up to 32 bits."""
-_COLLATED = {"mysql": MYSQL_TEXTS, "mariadb": MYSQL_TEXTS, "mssql": ("str", 1), "postgresql": (PADDED,)}
-"""Dialect -> a driver's type codes of texts, where they go by a collation that takes unlike ones to be equal."""
-_POSTGRES_TEXTS = (25, 1043)
-_PG_NUMERIC, _PG_OWN = 1700, 16_384
-"""Types of which equal values may be written in different ways: `numeric`, and from that number on what extensions
-bring, such as citext."""
-_LAX_COLLATIONS = sa.select(sa.text("EXISTS (SELECT FROM pg_collation WHERE NOT collisdeterministic)"))
-_ZONELESS = "DB_TYPE_TIMESTAMP_TZ"
 
 
 @dataclass(frozen=True)
@@ -262,22 +242,24 @@ class Pull:
         monitor = self.monitor
         return Queries(monitor, tuple(dict.fromkeys([monitor.depth, None])), reader.dialect)
 
-    def _made(self, reader: Reader, kinds: Kinds) -> Queries:
+    def _made(self, reader: Reader, kinds: ColumnTypes) -> Queries:
         plain = replace(self._plain(reader), kinds=kinds)
         check_columns(plain)
         check_pairs(plain, reader)
         _check_zones(plain)
-        collated = _collated(plain, _POSTGRES_TEXTS if _has_lax_collations(plain, reader) else ())
+        names = (self.monitor.rankings.item, *(s.column for s in self.monitor.slices))
+        lax = plain.sql.lax_texts(reader, [kinds.rankings[name] for name in names])
+        collated = {name for name in names if kinds.rankings[name] in lax}
         queries = replace(
             plain,
-            boolean_grade=is_boolean([plain.grade_kind]),
-            whole_position=plain.position_kind in _INTEGERS.get(plain.dialect.name, ()),
-            small_position=plain.position_kind in _SMALL.get(plain.dialect.name, ()),
+            boolean_grade=plain.sql.is_boolean(plain.grade_kind),
+            whole_position=plain.position_kind in plain.sql.integers,
+            small_position=plain.position_kind in plain.sql.small_integers,
             events_have_rowid=_have_rowid(plain, reader),
-            collated=collated.intersection(s.column for s in self.monitor.slices),
+            collated=frozenset(collated.intersection(names[1:])),
             has_enum_types=has_enum_types(plain, reader),
             has_collated_items=self.monitor.rankings.item in collated,
-            varied=_varied(plain),
+            varied=frozenset(name for name in names[1:] if plain.sql.is_varied(kinds.rankings[name])),
         )
         _ = queries.rankings  # made before several threads ask for it: it must be one
         return queries
@@ -293,67 +275,28 @@ class Pull:
                 raise
 
 
-def is_boolean(types: Sequence[Any]) -> bool:
-    """Whether the first of a driver's type codes is that of a boolean."""
-    # By chance PostgreSQL's number of a boolean is that of a BIT in MySQL, which `Reader.columns` reads as one.
-    return types[0] == _POSTGRES_BOOLEAN or str(types[0]).lower() in _BOOLEANS
-
-
-def _collated(queries: Queries, more: Sequence[Any] = ()) -> frozenset[str]:
-    """The columns that go by a collation, be it that texts of `more` types do; see `Queries`."""
-    texts = (*_COLLATED.get(queries.dialect.name, ()), *more)
-    return frozenset(column for column, kind in queries.kinds.rankings.items() if kind in texts)
-
-
-def _varied(queries: Queries) -> frozenset[str]:
-    """The columns to slice by of PostgreSQL of which equal values may be written in different ways; see `Queries`."""
-    if queries.dialect.name != "postgresql":
-        return frozenset()
-    kinds = ((s.column, queries.kinds.rankings[s.column]) for s in queries.monitor.slices)
-    return frozenset(column for column, kind in kinds if kind == _PG_NUMERIC or kind >= _PG_OWN)
-
-
-def _has_lax_collations(queries: Queries, reader: Reader) -> bool:
-    """Whether PostgreSQL knows collations by which texts may be equal that are written in different ways."""
-    if queries.dialect.name != "postgresql":
-        return False
-    names = (queries.monitor.rankings.item, *(s.column for s in queries.monitor.slices))
-    is_text = any(queries.kinds.rankings[name] in _POSTGRES_TEXTS for name in names)
-    can_have = (getattr(queries.dialect, "server_version_info", None) or (0,)) >= (12,)
-    return is_text and can_have and bool(reader.one(_LAX_COLLATIONS))
-
-
 def _check_zones(queries: Queries) -> None:
-    """See whether times come with their zones: Oracle's driver leaves those out, and gives the local time alone."""
+    """Raise SourceError if times come without their zones."""
     recipe = queries.monitor.recipe
     columns = [(queries.monitor.rankings.time, queries.kinds.rankings)]
-    if isinstance(recipe, Events):
-        columns.append((recipe.time, queries.kinds.labels))
+    columns += [(recipe.time, queries.kinds.labels)] if isinstance(recipe, Events) else []
     for time, kinds in columns:
-        if kinds[time.column] == _ZONELESS:
-            raise SourceError(
-                f"time column {time.column!r} is TIMESTAMP WITH TIME ZONE, whose zone Oracle's driver leaves out; take "
-                f"SYS_EXTRACT_UTC({time.column}) in a `select:`, and declare timezone: UTC",
-                "data",
-                lasting=True,
-            )
+        queries.sql.check_time(time.column, kinds[time.column])
 
 
 def _have_rowid(queries: Queries, reader: Reader) -> bool:
     recipe = queries.monitor.recipe
-    if queries.dialect.name != "sqlite" or not isinstance(recipe, Events):
+    if not queries.sql.has_rowid or not isinstance(recipe, Events):
         return False
     return reader.one(queries.rowid(recipe)) is not None
 
 
 def has_enum_types(queries: Queries, reader: Reader) -> bool:
-    """Whether the types of events are an enum of PostgreSQL; see `Queries`."""
+    """Whether the types of events are an enum; see `Queries`."""
     recipe = queries.monitor.recipe
-    if queries.dialect.name != "postgresql" or not isinstance(recipe, Events) or recipe.type is None:
+    if not isinstance(recipe, Events) or recipe.type is None:
         return False
-    (kind,) = reader.types(sa.select(queries.labels.c[recipe.type]))
-    of_kind = sa.text("SELECT typtype = 'e' FROM pg_type WHERE oid = :kind").bindparams(kind=kind)
-    return bool(reader.one(of_kind))
+    return queries.sql.is_enum(reader, queries.labels.c[recipe.type])
 
 
 def _graded(requests: Requests, sample: Sample) -> Graded:

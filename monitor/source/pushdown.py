@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,23 +18,20 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
-from sqlalchemy.exc import ProgrammingError
 
 from monitor.errors import SourceError, TooMany
 from monitor.measures.summable import obstacle
 from monitor.series.partials import TRAFFIC_FIELDS, runs
 from monitor.series.readings import MICROS, Aggregates, Part, Reading
 from monitor.source.blocks import Blocks
-from monitor.source.column_types import MYSQL_TEXTS
-from monitor.source.dialect import HABITS, Speech, changes_clocks, family_of
-from monitor.source.engine import BIT, UNDECODABLE, Database, Reader, Statement, of_bits
-from monitor.source.faults import state_of
+from monitor.source.dialects import dialect_of
+from monitor.source.engine import UNDECODABLE, Database, Reader, Statement, of_bits
 from monitor.source.formulas import needs_logarithm
-from monitor.source.pull import MOST_ROWS, Freshness, Pull, is_boolean
+from monitor.source.pull import MOST_ROWS, Freshness, Pull
 from monitor.source.queries import Queries
 from monitor.source.requests import unsigned
 from monitor.source.summing import CONTRARY, LAST, NOWHERE, PARTS, Summing
-from monitor.source.times import check, to_micros
+from monitor.source.times import changes_clocks, check, to_micros
 from monitor.types import MIXED, Events, Monitor, TimeColumn
 
 log = logging.getLogger(__name__)
@@ -60,46 +56,17 @@ _REFUSED = ("null_item", "null_position", "bad_position", "mixed_slice", "early_
 _CONTRARY = (
     "there are requests whose rows differ in time or slice, rows without an item or a position, or items logged twice"
 )
-_NOT_A_NUMBER = ("text", "varchar", "char", "string", "str", "blob", "db_type_varchar", "db_type_char")
-_PG_NUMBERS = (20, 21, 23, 700, 701, 1700)
-_PG_ORDERED = (20, 21, 23, 25, 1042, 1043, 1700)
-_KINDS_OF_TIME = {
-    "postgresql": {"1184": (True, True), "1114": (True, False)},
-    "duckdb": {"TIMESTAMP WITH TIME ZONE": (True, True), "TIMESTAMP": (True, False)},
-}
-"""Dialect -> type -> (whether it is a time, whether it names its zone); other types are seen by a sample."""
-_PG_NO_FUNCTION = "42883"
-_PG_LEAST = re.compile(r"\bmin\((.+?)\)")
-"""In what PostgreSQL says of a type that has no least, in whatever language: the type."""
-_PG_UNEQUAL = {114, 142, 600, 601, 602, 603, 604, 628, 718}
-"""Types that the pull cannot group by: JSON as text, XML and those of geometry."""
-_PG_OID = 26
-"""The type of the number by which PostgreSQL knows a thing: of names such as `regclass` the least is one."""
-_PG_ARRAYS = {1231: "numeric[]"}
-"""Types of which equal values may be written in different ways, and as texts are not what a driver makes of them."""
-
-
-def _has_no_least(reader: Reader, queries: Queries, name: str, kind: int) -> str:
-    """Of which type a column of PostgreSQL is, if none of its values is the least; else empty."""
-    try:
-        (found,) = reader.types(sa.select(sa.func.min(queries.rankings.c[name])))
-    except ProgrammingError as error:
-        which = _PG_LEAST.search(str(error.orig))
-        if error.orig is None or which is None or state_of(error.orig) != _PG_NO_FUNCTION:
-            raise
-        return which[1]
-    return "a name of the catalogue's" if found == _PG_OID != kind else ""
 
 
 def why_not(monitor: Monitor, dialect: str) -> str:
     """Why a database of that dialect cannot sum up a monitor's buckets; empty if it can, as far as one can tell."""
-    if family_of(dialect) not in HABITS:
+    sql, recipe = dialect_of(dialect), monitor.recipe
+    if not sql.can_sum:
         return f"rankmon does not know how {dialect} reckons with times"
     if reason := obstacle(monitor):
         return reason
-    speech, recipe = Speech(dialect), monitor.recipe
     other = recipe.time if isinstance(recipe, Events) else None
-    return speech.obstacle(monitor.rankings.time, other) or ("" if other is None else speech.obstacle(other))
+    return sql.obstacle(monitor.rankings.time, other) or ("" if other is None else sql.obstacle(other))
 
 
 @dataclass
@@ -224,33 +191,17 @@ class PushDown:
             return known[1]
 
     def _prepared(self, reader: Reader, queries: Queries) -> Summing:
-        names, dialect = [s.column for s in self.monitor.slices], reader.dialect.name
-        known = queries.kinds.rankings
-        kinds = [known[name] for name in names]
-        bits = frozenset(n for n, k in zip(names, kinds, strict=True) if k == BIT and family_of(dialect) == "mysql")
-        truths = frozenset(n for n, k in zip(names, kinds, strict=True) if is_boolean([k])) - bits
-        if dialect == "postgresql":
-            self._check_order(reader, queries, names, kinds)
+        sql, known = queries.sql, queries.kinds.rankings
+        names = [s.column for s in self.monitor.slices]
+        bits = frozenset(name for name in names if sql.bit is not None and known[name] == sql.bit)
+        truths = frozenset(name for name in names if sql.is_boolean(known[name])) - bits
+        for name in names:
+            sql.check_slice(reader, queries.rankings.c[name], name, known[name], self.is_bound)
         self._check_times(reader, queries)
         self._check_values(queries)
         self._check_pairs(reader, queries)
         self._check_logarithm(reader)
-        is_postgres = dialect == "postgresql"
-        ordered = not is_postgres or known[self.monitor.rankings.item] in _PG_ORDERED
-        return Summing(queries, Speech(dialect), truths, bits, queries.varied, ordered)
-
-    def _check_order(self, reader: Reader, queries: Queries, names: Sequence[str], kinds: Sequence[int]) -> None:
-        """See whether PostgreSQL can tell the least value of each column to slice by."""
-        for name, kind in zip(names, kinds, strict=True):
-            if kind in _PG_ARRAYS:
-                told = f"column {name!r} is {_PG_ARRAYS[kind]}, of which equal values may be written in different ways"
-                raise SourceError(told + "; take engine: auto" * self.is_bound, "data", lasting=True)
-            if kind in _PG_ORDERED or name in queries.varied or is_boolean([kind]):
-                continue
-            if which := _has_no_least(reader, queries, name, kind):
-                remedy = f"; take `{name}::text` in a `select:`{'' if kind in _PG_UNEQUAL else ', or engine: auto'}"
-                told = f"column {name!r} is {which}, of which no value is the least"
-                raise SourceError(told + remedy * self.is_bound, "data", lasting=True)
+        return Summing(queries, truths, bits, queries.varied, sql.has_order(known[self.monitor.rankings.item]))
 
     def _check_times(self, reader: Reader, queries: Queries) -> None:
         """See whether times are of the kind that is declared: the database compares them with ours whatever they are.
@@ -265,23 +216,18 @@ class PushDown:
             columns.append((recipe, recipe.time, queries.kinds.labels))
         for of_events, declared, kinds in columns:
             kind = str(kinds[declared.column])
-            known = _KINDS_OF_TIME.get(reader.dialect.name)
-            is_right = known is not None and known.get(kind) == (declared.format == "native", declared.timezone is None)
-            if declared.format == "native" and reader.dialect.name != "sqlite" and not is_right:
+            known = queries.sql.time_types.get(kind)
+            is_right = known == (declared.format == "native", declared.timezone is None)
+            if declared.format == "native" and queries.sql.has_times and not is_right:
                 check(declared, reader.columns(queries.sample(of_events))[0])
 
     def _check_values(self, queries: Queries) -> None:
-        """See whether what is reckoned with is a number. To the pull '45 ms' is none, to MySQL it is 45."""
-        recipe, dialect = self.monitor.recipe, queries.dialect.name
+        """See whether what is reckoned with is a number."""
+        recipe = self.monitor.recipe
         name, kinds = queries.grade_column, queries.kinds.rankings
         if isinstance(recipe, Events):
             name, kinds = recipe.value, queries.kinds.labels
-        if name is None or dialect == "sqlite" or is_boolean([kinds[name]]):
-            return
-        is_text = (
-            kinds[name] in MYSQL_TEXTS if family_of(dialect) == "mysql" else str(kinds[name]).lower() in _NOT_A_NUMBER
-        )
-        if is_text or (dialect == "postgresql" and kinds[name] not in _PG_NUMBERS):
+        if name is not None and not queries.sql.is_boolean(kinds[name]) and not queries.sql.is_number(kinds[name]):
             raise SourceError(f"column {name!r} is no number", "data", lasting=True)
 
     def _check_pairs(self, reader: Reader, queries: Queries) -> None:
@@ -290,13 +236,13 @@ class PushDown:
         It does convert ids of other types in a join, but not where pairs of them are looked up.
         """
         recipe = self.monitor.recipe
-        if isinstance(recipe, Events) and reader.dialect.name == "duckdb":
+        if isinstance(recipe, Events) and not queries.sql.converts_in_pairs:
             pairs = sa.select(queries.labels.c[recipe.request], queries.labels.c[recipe.item])
             shown = sa.tuple_(queries.request, queries.item)
             reader.types(sa.select(queries.request).where(shown.in_(pairs)))
 
     def _check_logarithm(self, reader: Reader) -> None:
-        if reader.dialect.name == "sqlite" and any(needs_logarithm(m) for m in self.monitor.measures):
+        if reader.sql.may_lack_logarithm and any(needs_logarithm(m) for m in self.monitor.measures):
             reader.one(sa.select(sa.func.ln(sa.literal_column("2.0"))))
 
     # ---- reading -----------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -13,30 +12,20 @@ import sqlalchemy as sa
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.elements import ColumnElement
 
-from monitor.config.subquery import enclosed
 from monitor.errors import SourceError
-from monitor.source.column_types import Kinds
-from monitor.source.engine import Reader
-from monitor.source.prepared import Instant, Mark
-from monitor.source.times import CREDIBLE, bound, slack
-from monitor.types import Events, Judgments, Monitor, Relation, TimeColumn
+from monitor.source.dialects import dialect_of
+from monitor.source.dialects.base import Dialect
+from monitor.source.engine import ColumnTypes, Reader
+from monitor.source.times import CREDIBLE, slack
+from monitor.types import Events, Judgments, Monitor, Relation
 
 Condition = ColumnElement[bool]
-
-_ESCAPING = ("clickhousedb", "clickhouse", "bigquery")
-"""Dialects whose names know escapes, of which their packages for SQLAlchemy do not make all."""
 
 SAMPLE = 100
 """Values looked at to see how a time column is written."""
 
 MOST_COUNTED = 10_000
 """Rows from the future that are counted; there may be more."""
-
-PADDED = 1042
-"""PostgreSQL's type code of texts whose blanks at the end do not count."""
-
-LONGEST_BYTES = 8_000
-"""Of a value that SQL Server can compare without taking it for a large object."""
 
 PLACES = 2**53
 """A position from the first plus this on is none: a float could not hold it."""
@@ -50,14 +39,15 @@ def relation(source: Relation, alias: str, columns: list[str], dialect: sa.Diale
     Raises:
         SourceError: the SELECT, or a name, might leave the place that it is put into.
     """
-    if dialect.name in _ESCAPING and (odd := [c for c in columns if re.search(r"""[`"\\]""", c)]):
+    own = dialect_of(dialect.name)
+    if own.escapes_names and (odd := [c for c in columns if re.search(r"""[`"\\]""", c)]):
         raise SourceError(
             f"the column {odd[0]!r} holds a quote or a backslash; name it otherwise in a view", "query", True
         )
     names: list[sa.ColumnClause[Any]] = [sa.column(sa.quoted_name(c, True)) for c in columns]
     if source.select:
         try:
-            text = enclosed(source.select, dialect.name).replace(":", r"\:")
+            text = own.quoting.enclosed(source.select).replace(":", r"\:")
         except ValueError as error:
             raise SourceError(f"`select:` is not one query: {error}", "query", True) from error
         return sa.text(f"{text}\n").columns(*names).subquery(alias)
@@ -65,46 +55,6 @@ def relation(source: Relation, alias: str, columns: list[str], dialect: sa.Diale
     quote = dialect.identifier_preparer.quote_identifier
     quoted = sa.quoted_name(".".join(map(quote, schema)), False) if schema else None
     return sa.table(sa.quoted_name(table, True), *names, schema=quoted).alias(alias)
-
-
-def at(time: TimeColumn, instant: float, dialect: str) -> ColumnElement[Any]:
-    """An instant (seconds) as a column writes it, bound. BigQuery asks which times name their zone."""
-    if dialect.startswith("clickhouse") and time.format == "native":
-        return _of_clickhouse(time, instant)
-    value = bound(time, instant)
-    is_aware = isinstance(value, datetime) and value.tzinfo is not None
-    kind: sa.types.TypeEngine[Any] | None = sa.TIMESTAMP(timezone=True) if is_aware else None
-    if isinstance(instant, Mark):
-        # Of numbers SQLAlchemy takes the type that this one needs; another may need a longer one.
-        kind = sa.BigInteger() if isinstance(value, int) else kind
-        return instant.parameter(time, lambda seconds: bound(time, seconds), kind)
-    return Instant("instant", value, kind, unique=True)
-
-
-def _of_clickhouse(time: TimeColumn, instant: float) -> ColumnElement[Any]:
-    """An instant for ClickHouse, to which a bare time is text: it would read it by the clock of the column's zone.
-
-    The driver gives times without a zone from columns in UTC alone, so what `timezone` says is of these.
-    """
-
-    def plain(seconds: float) -> object:
-        value = bound(time, seconds)
-        return value.replace(tzinfo=None) if isinstance(value, datetime) else value
-
-    if isinstance(instant, Mark):
-        value = instant.parameter((time, "UTC"), plain)
-    else:
-        value = Instant("instant", plain(instant), unique=True)
-    found: ColumnElement[Any] = sa.func.toDateTime64(
-        value, sa.literal_column("6"), sa.literal_column("'UTC'"), type_=sa.DateTime
-    )
-    return found
-
-
-def between(column: ColumnElement[Any], time: TimeColumn, since: float, until: float, dialect: str) -> Condition:
-    """Whether an instant lies in [since, until) seconds; wider by an hour where clocks are changed."""
-    first, end = at(time, since - slack(time, since), dialect), at(time, until + slack(time, until), dialect)
-    return sa.and_(column >= first, column < end)
 
 
 def untyped(value: object) -> ColumnElement[Any]:
@@ -118,13 +68,6 @@ def untyped(value: object) -> ColumnElement[Any]:
 def kinds_of(recipe: Events) -> list[str]:
     """The types of events that the rules name, in one order."""
     return sorted({r.type for r in recipe.rules if r.type is not None})
-
-
-def counted(value: ColumnElement[Any], condition: Condition, dialect: sa.Dialect) -> ColumnElement[int]:
-    """How many rows that meet the condition have the value."""
-    if dialect.name == "duckdb":  # to which this is cheaper
-        return sa.func.count(value).filter(condition)
-    return sa.func.count(sa.case((condition, value)))
 
 
 @dataclass(frozen=True)
@@ -156,7 +99,12 @@ class Queries:
     varied: frozenset[str] = frozenset()
     has_collated_items: bool = False
     has_enum_types: bool = False
-    kinds: Kinds = field(default_factory=Kinds, compare=False)
+    kinds: ColumnTypes = field(default_factory=ColumnTypes, compare=False)
+
+    @cached_property
+    def sql(self) -> Dialect:
+        """What is special about the database."""
+        return dialect_of(self.dialect.name)
 
     @cached_property
     def lengths(self) -> tuple[int | None, ...]:
@@ -203,9 +151,9 @@ class Queries:
         """The type of the column of positions."""
         return self.kinds.rankings.get(self.monitor.rankings.position)
 
-    def kinds_now(self, reader: Reader, to_sum: bool = False) -> Kinds:
-        """The types that the columns have now; see `Kinds.of`."""
-        return Kinds.of(reader, self.rankings, self._labels, to_sum)
+    def kinds_now(self, reader: Reader, to_sum: bool = False) -> ColumnTypes:
+        """The types that the columns have now; see `ColumnTypes.of`."""
+        return ColumnTypes.of(reader, self.rankings, self._labels, to_sum)
 
     @property
     def labels(self) -> sa.FromClause:
@@ -257,31 +205,18 @@ class Queries:
 
     def exactly(self, name: str) -> ColumnElement[Any]:
         """What tells a column's values apart that its collation, or its type, holds to be equal; see `collated`."""
-        if self.dialect.name == "postgresql":
-            value = self._r(name)
-            if self.kinds.rankings.get(name) == PADDED:  # which a cast would strip of its blanks
-                value = sa.case((value.isnot(None), sa.func.format(sa.literal_column("'%s'"), value, type_=sa.Text)))
-            return sa.collate(value, "C")
-        longest = sa.VARBINARY(LONGEST_BYTES) if self.dialect.name == "mssql" else sa.LargeBinary()
-        return sa.cast(self._r(name), longest)
+        return self.sql.exactly(self._r(name), self.kinds.rankings.get(name))
 
     # ---- conditions --------------------------------------------------------------------------------------------
 
     def served(self, since: float, until: float) -> Condition:
         """Rows of the rankings in [since, until) seconds."""
-        return between(self.time, self.monitor.rankings.time, since, until, self.dialect.name)
+        return self.sql.between(self.time, self.monitor.rankings.time, since, until)
 
     def placed(self, k: int | None = None) -> Condition:
         """Whether a row has one of the first k positions."""
         first = self.monitor.rankings.position_base
-        number, whole = self.position, None
-        if self.dialect.name == "sqlite":  # holds anything in any column, and may lack floor()
-            number, whole = self.position + 0, sa.cast(self.position, sa.Integer) == self.position
-        elif self.dialect.name == "clickhousedb":  # cannot compare a decimal with a number that is too large for it
-            number = sa.func.toFloat64(self.position)
-            whole = sa.func.floor(number) == number
-        elif not self.whole_position:
-            whole = sa.func.floor(self.position) == self.position
+        number, whole = self.sql.place(self.position, self.whole_position)
         if k is None and self.small_position:
             return number >= first
         within = number.between(first, first + (PLACES if k is None else k) - 1)
@@ -301,7 +236,7 @@ class Queries:
 
     def happened(self, recipe: Events, since: float, until: float) -> Condition:
         """Events in [since, until) seconds of a type that a rule names."""
-        inside = between(self.labels.c[recipe.time.column], recipe.time, since, until, self.dialect.name)
+        inside = self.sql.between(self.labels.c[recipe.time.column], recipe.time, since, until)
         if recipe.type is None or any(r.type is None for r in recipe.rules):
             return inside
         return sa.and_(inside, self._type(recipe.type, self.labels).in_([untyped(kind) for kind in kinds_of(recipe)]))
@@ -346,7 +281,7 @@ class Queries:
     def future(self, now: float) -> sa.Select[Any]:
         """How many rows claim to be from after `now`, up to `MOST_COUNTED`."""
         time = self.monitor.rankings.time
-        later = self.time >= at(time, now + slack(time, now), self.dialect.name)
+        later = self.time >= self.sql.instant(time, now + slack(time, now))
         return sa.select(sa.func.count()).select_from(sa.select(self.time).where(later).limit(MOST_COUNTED).subquery())
 
     def sample(self, of_events: Events | None) -> sa.Select[Any]:
@@ -354,8 +289,8 @@ class Queries:
         time, column = self.time, self.monitor.rankings.time
         if of_events is not None:
             time, column = self.labels.c[of_events.time.column], of_events.time
-        is_moment = column.format == "native" and self.dialect.name != "sqlite"  # which compares a text with anything
-        credible = between(time, column, *CREDIBLE, self.dialect.name)
+        is_moment = column.format == "native" and self.sql.has_times
+        credible = self.sql.between(time, column, *CREDIBLE)
         return sa.select(time).where(credible if is_moment else time.isnot(None)).limit(SAMPLE)
 
     def rowid(self, of_events: Events) -> sa.Select[Any]:
@@ -382,11 +317,11 @@ class Queries:
             sa.func.count(),
             sa.func.count(self.item),
             sa.func.count(self.position),
-            counted(self.position, sa.and_(self.item.is_(None), self.placed()), self.dialect),
+            self.sql.counted(self.position, sa.and_(self.item.is_(None), self.placed())),
             *self.nothing(),
             self.graded(None),
             self.graded(self.cutoffs[0]),
-            *(counted(self.item, self.placed(k), self.dialect) for k in self.cutoffs),
+            *(self.sql.counted(self.item, self.placed(k)) for k in self.cutoffs),
             *map(self.listed, self.lengths),
         ]
         unnamed = sa.case((self.request.is_(None), self.time), else_=None)
@@ -406,11 +341,11 @@ class Queries:
         zero: ColumnElement[int] = sa.literal_column("0")
         of_none = self.position.is_(None) if column is None else self._r(column) == zero
         empty = sa.and_(self.item.is_(None), of_none)
-        rows = counted(sa.literal_column("1"), empty, self.dialect)
+        rows = self.sql.counted(sa.literal_column("1"), empty)
         if column is None:
             return [rows, zero, zero]
         both = empty, sa.and_(empty, self.placed())
-        return [rows, *(counted(self.position, condition, self.dialect) for condition in both)]
+        return [rows, *(self.sql.counted(self.position, condition) for condition in both)]
 
     def listed(self, k: int | None) -> ColumnElement[int]:
         """How many different items stand at one of the first k positions: a row that was delivered twice is one."""
@@ -434,7 +369,7 @@ class Queries:
         """How many rows show an item with a grade at one of the first k positions."""
         if self.grade_column is None:
             return sa.literal_column("0")
-        return counted(self._r(self.grade_column), self.shown(k), self.dialect)
+        return self.sql.counted(self._r(self.grade_column), self.shown(k))
 
     def all_rows(self, since: float, until: float) -> sa.Select[Any]:
         """Request, item and position of every row."""
@@ -526,8 +461,12 @@ class Queries:
         """
         e = self.labels
         query = self._r(str(self.monitor.rankings.query))
-        exact = query.collate("BINARY") if self.dialect.name == "sqlite" else query
-        served = sa.select(exact.label("query")).where(self.served(since, until)).distinct().subquery("q")
+        served = (
+            sa.select(self.sql.group_exactly(query).label("query"))
+            .where(self.served(since, until))
+            .distinct()
+            .subquery("q")
+        )
         item, grade = e.c[recipe.item], e.c[recipe.grade]
         number = sa.case((grade == sa.true(), 1), else_=0) if self.boolean_grade else grade
         return (

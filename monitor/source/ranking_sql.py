@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from monitor.source.dialect import Condition, Expression, Speech, written
-from monitor.source.label_sql import Relevant
-from monitor.source.queries import Queries, counted
+from monitor.source.dialects.base import Condition, Expression, written
+from monitor.source.label_sql import LabelSQL
+from monitor.source.queries import Queries
 from monitor.types import Monitor
 
 _ZERO, _ONE = written("0"), written("1")
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Served:
+class RankingSQL:
     """Makes the part of a monitor's statement that has one row a request.
 
     Attributes:
@@ -45,8 +45,7 @@ class Served:
     """
 
     queries: Queries
-    speech: Speech
-    relevant: Relevant
+    labels: LabelSQL
     truths: frozenset[str] = frozenset()
     bits: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
@@ -76,7 +75,7 @@ class Served:
             sa.func.count().label("n_rows"),
             sa.func.count(q.item).label("n_items"),
             sa.func.count(q.position).label("n_positions"),
-            counted(q.position, q.placed(), q.dialect).label("placed"),
+            q.sql.counted(q.position, q.placed()).label("placed"),
             *(count.label(name) for count, name in zip(q.nothing(), NOTHING, strict=True)),
             *self._shown,
         ]
@@ -87,10 +86,10 @@ class Served:
             columns += [sa.func.min(value).label(place.compared), sa.func.max(value).label(f"most_{place.value}")]
             if place.exact:
                 columns.append(sa.func.min(q.rankings.c[dimension.column]).label(place.value))
-        began = self.relevant.time(since)
-        asked = sa.and_(first >= began, first < self.relevant.time(until))
+        began = self.labels.time(since)
+        asked = sa.and_(first >= began, first < self.labels.time(until))
         earlier = sa.and_(first < began, sa.or_(*self.untimely(first, last)))
-        grouped = sa.select(*columns).where(q.served(*self.relevant.wide(since, until))).group_by(q.request)
+        grouped = sa.select(*columns).where(q.served(*self.labels.wide(since, until))).group_by(q.request)
         return (
             grouped.having(sa.or_(q.request.is_(None), asked, earlier))
             .cte("rankmon_q")
@@ -111,7 +110,7 @@ class Served:
         for dimension, place in zip(self.monitor.slices, self.places.values(), strict=True):
             columns += [sa.func.min(q.rankings.c[dimension.column]).label(place.value)] if place.exact else []
         columns += [sa.func.count().label("n_rows"), q.nothing()[0].label(NOTHING[0]), *self._shown]
-        return sa.select(*columns).where(q.served(*self.relevant.wide(since, until))).group_by(*keys).cte("rankmon_q")
+        return sa.select(*columns).where(q.served(*self.labels.wide(since, until))).group_by(*keys).cte("rankmon_q")
 
     def contrary(self, requests: sa.FromClause) -> Expression:
         """Of how many requests `plain` was mistaken."""
@@ -124,7 +123,7 @@ class Served:
     @property
     def _shown(self) -> list[Expression]:
         q = self.queries
-        shown = [counted(q.item, q.placed(k), q.dialect).label(f"shown_{i}") for i, k in enumerate(q.cutoffs)]
+        shown = [q.sql.counted(q.item, q.placed(k)).label(f"shown_{i}") for i, k in enumerate(q.cutoffs)]
         return [*shown, *(q.listed(k).label(f"listed_{i}") for i, k in enumerate(q.lengths))]
 
     def _comparable(self, column: str) -> Expression:
@@ -141,10 +140,10 @@ class Served:
         time, span = self.monitor.rankings.time, self.monitor.max_request_span
         found: list[Condition] = []
         if last is not None:
-            end = self.speech.later(first, time, span) if span else first
+            end = self.queries.sql.later(first, time, span) if span else first
             found.append(sa.and_(last > first, last > end))
         for at in (first,) if last is None else (first, last):
-            plain = self.speech.is_plain(at, time)
+            plain = self.queries.sql.is_plain(at, time)
             found += [] if plain is None else [sa.not_(plain)]
         return found
 
@@ -160,7 +159,7 @@ class Served:
         """Which of the requests are asked for; None where no others are there."""
         if "last_at" in q.c:
             return None
-        began, ended = self.relevant.time(since), self.relevant.time(until)
+        began, ended = self.labels.time(since), self.labels.time(until)
         return sa.or_(q.c.request.is_(None), sa.and_(q.c.first_at >= began, q.c.first_at < ended))
 
     def slices(self, q: sa.FromClause, place: Place) -> tuple[list[Any], Expression | None]:
@@ -171,7 +170,7 @@ class Served:
             return [q.c[name] for name in names], None
         least = q.c[place.compared]
         differ = sa.case((least < most, _ONE), else_=_ZERO)
-        agree = least == most if self.speech.habits.nan_is_itself else sa.or_(least == most, least != least)
+        agree = least == most if self.queries.sql.nan_is_itself else sa.or_(least == most, least != least)
         return [sa.case((agree, q.c[name])).label(name) for name in names], differ
 
     def refused(self, q: sa.FromClause) -> dict[str, Expression]:

@@ -21,13 +21,13 @@ import sqlalchemy as sa
 from monitor.measures.measure import Measure
 from monitor.measures.summable import grades
 from monitor.source.blocks import Blocks
-from monitor.source.dialect import Condition, Expression, Speech, written
+from monitor.source.dialects.base import Condition, Dialect, Expression, written
 from monitor.source.engine import Statement
 from monitor.source.formulas import Formula, Formulas
-from monitor.source.label_sql import Relevant, is_dirty
+from monitor.source.label_sql import LabelSQL, is_dirty
 from monitor.source.prepared import Ends, Ready, Template, Templates
 from monitor.source.queries import Queries
-from monitor.source.ranking_sql import Place, Served
+from monitor.source.ranking_sql import Place, RankingSQL
 from monitor.types import Events, Monitor
 
 NOWHERE = -1
@@ -76,12 +76,11 @@ class Summing:
         texts: columns to slice by whose values may be equal and yet written in different ways: they are told apart.
         has_ordered_items: whether items are of a type of which every database can tell the least.
         is_thorough: whether to suppose nothing of the log. That takes longer. Else `cells` supposes that it is plain
-            (see `Served.plain`) and has no item twice for a request, where it can tell by `CONTRARY` that it was
+            (see `RankingSQL.plain`) and has no item twice for a request, where it can tell by `CONTRARY` that it was
             mistaken: its answer is wrong then.
     """
 
     queries: Queries
-    speech: Speech
     truths: frozenset[str] = frozenset()
     bits: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
@@ -89,10 +88,15 @@ class Summing:
     is_thorough: bool = True
     _templates: Templates = field(default_factory=Templates, compare=False, repr=False)
 
+    @property
+    def sql(self) -> Dialect:
+        """What is special about the database."""
+        return self.queries.sql
+
     @cached_property
-    def relevant(self) -> Relevant:
+    def labels(self) -> LabelSQL:
         """Makes the parts about labels."""
-        return Relevant(self.queries, self.speech, self.has_ordered_items)
+        return LabelSQL(self.queries, self.has_ordered_items)
 
     @property
     def monitor(self) -> Monitor:
@@ -100,14 +104,14 @@ class Summing:
         return self.queries.monitor
 
     @cached_property
-    def served(self) -> Served:
+    def rankings(self) -> RankingSQL:
         """Makes the part about requests."""
-        return Served(self.queries, self.speech, self.relevant, self.truths, self.bits, self.texts)
+        return RankingSQL(self.queries, self.labels, self.truths, self.bits, self.texts)
 
     @cached_property
     def places(self) -> dict[str, Place]:
         """Dimension -> names of its columns."""
-        return self.served.places
+        return self.rankings.places
 
     @cached_property
     def kernels(self) -> dict[Measure, str]:
@@ -130,28 +134,28 @@ class Summing:
         recipe = self.monitor.recipe
         if isinstance(recipe, Events) and self.supposes(since, until):
             return self._plain_cells(recipe, since, until)
-        requests = self.served.careful(since, until)
+        requests = self.rankings.careful(since, until)
         if not isinstance(recipe, Events):
-            return self._cells(requests, self.relevant.by_column(since, until), since, until)
+            return self._cells(requests, self.labels.by_column(since, until), since, until)
         blocks = Blocks.of(self.monitor, recipe)
         counts_here = recipe.count_unmatched and until - since >= blocks.width
-        events = self.relevant.events(recipe, requests, since, until, blocks if counts_here else None)
-        found = self._cells(requests, self.relevant.by_events(recipe, events), since, until)
+        events = self.labels.events(recipe, requests, since, until, blocks if counts_here else None)
+        found = self._cells(requests, self.labels.by_events(recipe, events), since, until)
         return sa.union_all(found, self._on_nothing(recipe, events, since, until)) if counts_here else found
 
     def _plain_cells(self, recipe: Events, since: int, until: int) -> sa.CompoundSelect[Any]:
         """`cells` where the log is supposed to be plain."""
-        requests = self.served.plain(since, until)
-        events = self.relevant.plain_events(recipe, Blocks.of(self.monitor, recipe), since, until)
-        found = self._cells(requests, self.relevant.by_events(recipe, events), since, until)
-        contrary = self.relevant.surplus(recipe, events, since, until) + self.served.contrary(requests)
+        requests = self.rankings.plain(since, until)
+        events = self.labels.plain_events(recipe, Blocks.of(self.monitor, recipe), since, until)
+        found = self._cells(requests, self.labels.by_events(recipe, events), since, until)
+        contrary = self.labels.surplus(recipe, events, since, until) + self.rankings.contrary(requests)
         mistaken = sa.select(*self._filled(written(str(CONTRARY)).label("bucket"), {"odd": contrary}))
         return sa.union_all(found, self._on_nothing(recipe, events, since, until), mistaken)
 
     def supposes(self, since: int, until: int) -> bool:
         """Whether `cells` supposes that the log is plain."""
         recipe = self.monitor.recipe
-        if self.is_thorough or not self.speech.habits.keeps_parts or not isinstance(recipe, Events):
+        if self.is_thorough or not self.sql.keeps_parts or not isinstance(recipe, Events):
             return False
         return recipe.count_unmatched and until - since >= Blocks.of(self.monitor, recipe).width
 
@@ -173,14 +177,14 @@ class Summing:
         None where they may differ in more: where a range is cut into its buckets one by one, or clocks are changed; and
         where it was not tried whether the driver takes a text as SQLAlchemy would have sent it.
         """
-        if not self.speech.habits.is_proven:
+        if not self.sql.is_proven:
             return None
         recipe, width = self.monitor.recipe, self.monitor.bucket
         columns = [self.monitor.rankings.time]
         if isinstance(recipe, Events):
             columns.append(recipe.time)
             width = Blocks.of(self.monitor, recipe).width
-        if any(c.timezone not in (None, "UTC") or not self.speech.can_reckon(c) for c in columns):
+        if any(c.timezone not in (None, "UTC") or not self.sql.can_reckon(c) for c in columns):
             return None
         return len(self.edges(since, until)) > 2, until - since >= width
 
@@ -195,8 +199,8 @@ class Summing:
         parts = [self.queries.unmatched(recipe, *part) for part in blocks.cut(since, until)]
         column = recipe.time.column
         found = (sa.union_all(*parts) if len(parts) > 1 else parts[0]).subquery("u")
-        stretch = self.speech.stretch(found.c[column], recipe.time, self.edges(since, until), self.monitor.bucket)
-        plain = self.speech.is_plain(found.c[column], recipe.time)
+        stretch = self.sql.stretch(found.c[column], recipe.time, self.edges(since, until), self.monitor.bucket)
+        plain = self.sql.is_plain(found.c[column], recipe.time)
         odd = _ZERO if plain is None else sa.case((plain, _ZERO), else_=_ONE)
         placed = sa.select(stretch.label("bucket"), odd.label("odd")).select_from(found).subquery("v")
         sums = sa.func.count().label("unmatched"), sa.func.sum(placed.c.odd).label("odd")
@@ -205,8 +209,8 @@ class Summing:
     def nameless(self, since: int, until: int) -> sa.Select[Any]:
         """Stretch, and number of the rows in it that have no request."""
         q = self.queries
-        stretch = self.speech.stretch(q.time, self.monitor.rankings.time, self.edges(since, until), self.monitor.bucket)
-        plain = self.speech.is_plain(q.time, self.monitor.rankings.time)
+        stretch = self.sql.stretch(q.time, self.monitor.rankings.time, self.edges(since, until), self.monitor.bucket)
+        plain = self.sql.is_plain(q.time, self.monitor.rankings.time)
         odd = _ZERO if plain is None else sa.case((plain, _ZERO), else_=_ONE)
         rows = sa.select(stretch.label("bucket"), odd.label("odd")).where(q.served(since, until), q.request.is_(None))
         placed = rows.subquery("v")
@@ -217,24 +221,24 @@ class Summing:
 
     def _on_nothing(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> sa.Select[Any]:
         """The events of [since, until) that are on nothing, or in doubt, by stretch, in the columns of `cells`."""
-        stretch = self.speech.stretch(x.c.happened, recipe.time, self.edges(since, until), self.monitor.bucket)
-        matched = self.relevant.matched(recipe, x, since, until)
+        stretch = self.sql.stretch(x.c.happened, recipe.time, self.edges(since, until), self.monitor.bucket)
+        matched = self.labels.matched(recipe, x, since, until)
         in_doubt = sa.or_(matched < _ZERO, *is_dirty(x))
         doubt = sa.case((in_doubt, _ONE), else_=_ZERO)
         alone = sa.case((matched == _ZERO, _ONE), else_=_ZERO)
         wanted = (
-            x.c.happened >= self.speech.moment(recipe.time, since),
-            x.c.happened < self.speech.moment(recipe.time, until),
+            x.c.happened >= self.sql.instant(recipe.time, since),
+            x.c.happened < self.sql.instant(recipe.time, until),
             sa.or_(matched == _ZERO, in_doubt),  # most events are on something, and need no stretch
         )
         placed = sa.select(stretch.label("bucket"), doubt.label("doubt"), alone.label("alone")).where(*wanted)
         n = placed.subquery("n")
-        sums = {"odd": self.speech.total(n.c.doubt), "unmatched": self.speech.total(n.c.alone)}
+        sums = {"odd": self.sql.total(n.c.doubt), "unmatched": self.sql.total(n.c.alone)}
         return sa.select(*self._filled(n.c.bucket, sums)).group_by(n.c.bucket)
 
     def _filled(self, bucket: Expression, known: Mapping[str, Expression]) -> list[Expression]:
         """The columns of `cells`: a bucket, some of `COUNTS`, and nothing in all others."""
-        zero = self.speech.number(0)
+        zero = self.sql.number(0)
         slices = [
             column
             for place in self.places.values()
@@ -263,7 +267,7 @@ class Summing:
 
     def _cells(self, q: sa.FromClause, h: sa.FromClause, since: int, until: int) -> sa.Select[Any]:
         """The sums of all requests by bucket and slices."""
-        formulas = Formulas(self.speech, h.c.item_rank, h.c.grade, grades(self.monitor))
+        formulas = Formulas(self.sql, h.c.item_rank, h.c.grade, grades(self.monitor))
         self._formulas(formulas, q, lambda name: _ZERO)  # notes what is to be summed
         p = self._per_request(formulas, h)
         found = self._formulas(formulas, q, lambda name: _or_zero(p.c[name]))
@@ -281,19 +285,19 @@ class Summing:
     ) -> sa.FromClause:
         """What is summed by cell, one row a request; named v. What is 0 for all of them is left out."""
         time = self.monitor.rankings.time
-        stretch = self.speech.stretch(q.c.first_at, time, self.edges(since, until), self.monitor.bucket)
-        elsewhere = (q.c.request.is_(None), written(str(NOWHERE))), (q.c.first_at < self.relevant.time(since), _ZERO)
+        stretch = self.sql.stretch(q.c.first_at, time, self.edges(since, until), self.monitor.bucket)
+        elsewhere = (q.c.request.is_(None), written(str(NOWHERE))), (q.c.first_at < self.labels.time(since), _ZERO)
         columns: list[Any] = [sa.case(*elsewhere, else_=stretch).label("bucket")]
         mixed: list[Expression] = []
         for place in self.places.values():
-            values, differ = self.served.slices(q, place)
+            values, differ = self.rankings.slices(q, place)
             columns += [*values, (_ZERO if differ is None else differ).label(place.mixed)]
             mixed += [] if differ is None else [differ]
         counts = self._counts(q, p, formulas) | (
             {"mixed_slice": functools.reduce(operator.add, mixed)} if mixed else {}
         )
         columns += [count.label(name) for name, count in counts.items()]
-        untimely = self.served.untimely(q.c.first_at, q.c.get("last_at"))
+        untimely = self.rankings.untimely(q.c.first_at, q.c.get("last_at"))
         last = sa.case((sa.or_(*untimely), q.c.last_at)) if "last_at" in q.c else sa.null()
         columns.append(last.label(LAST))
         columns.append(sa.case((self._is_sampled(q), _ONE), else_=_ZERO).label("sampled"))
@@ -301,9 +305,9 @@ class Summing:
         for name, formula in found.items():
             columns += [part.label(f"{name}_{ending}") for ending, part in self._ingredients(formula).items()]
         each = sa.select(*columns).select_from(q.outerjoin(p, p.c.request == q.c.request))
-        if (asked := self.served.asked(q, since, until)) is not None:
+        if (asked := self.rankings.asked(q, since, until)) is not None:
             each = each.where(asked)
-        one = self.speech.fenced(each).subquery("w")
+        one = self.sql.fenced(each).subquery("w")
         kept = [c for c in one.c if c.name in self._kept]
         lists = {name for kernel, name in self.kernels.items() if kernel.is_of_lists}
         measured = [
@@ -311,7 +315,7 @@ class Summing:
             for name, formula in found.items()
             for c in self._of_measure(name, formula, one, one.c.known if name in lists else one.c.sampled)
         ]
-        return self.speech.fenced(sa.select(*kept, *measured)).subquery("v")
+        return self.sql.fenced(sa.select(*kept, *measured)).subquery("v")
 
     @property
     def _kept(self) -> set[str]:
@@ -336,8 +340,8 @@ class Summing:
             "impressions": q.c.shown_0,
             "judged": graded if is_event else q.c.judged,
             "events": events,
-            "no_results": sa.case((self.served.is_empty(q), _ONE), else_=_ZERO),
-            **self.served.refused(q),
+            "no_results": sa.case((self.rankings.is_empty(q), _ONE), else_=_ZERO),
+            **self.rankings.refused(q),
             "early_event": _or_zero(p.c.early),
             "late_event": _or_zero(p.c.late),
             "odd": sa.case((sa.or_(*self._oddities(q, p, formulas)), _ONE), else_=_ZERO),
@@ -346,21 +350,21 @@ class Summing:
 
     def _oddities(self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas) -> list[Condition]:
         """Why a request is to be read row by row."""
-        found = [_or_zero(p.c.odd) > _ZERO, *self.served.untimely(q.c.first_at, q.c.get("last_at"))]
+        found = [_or_zero(p.c.odd) > _ZERO, *self.rankings.untimely(q.c.first_at, q.c.get("last_at"))]
         return found + [_or_zero(p.c[name]) > written(str(most)) for name, most in formulas.too_many.items()]
 
     def _is_sampled(self, q: sa.FromClause) -> Condition:
         everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > _ZERO
         has_data = everywhere if isinstance(self.monitor.recipe, Events) else sa.and_(everywhere, q.c.graded > _ZERO)
-        return sa.or_(has_data, self.served.is_empty(q))
+        return sa.or_(has_data, self.rankings.is_empty(q))
 
     def _is_known(self, q: sa.FromClause) -> Condition:
         everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > _ZERO
-        return sa.or_(everywhere, self.served.is_empty(q))
+        return sa.or_(everywhere, self.rankings.is_empty(q))
 
     def _of_measure(self, name: str, formula: Formula, one: sa.FromClause, is_data: Expression) -> Sequence[Any]:
         """Columns of one measure of a request, of its ingredients."""
-        zero = self.speech.number(0)
+        zero = self.sql.number(0)
         sampled = is_data > _ZERO
         num, den = one.c.get(f"{name}_num"), one.c.get(f"{name}_den")
         if formula.value is None:
@@ -391,7 +395,7 @@ class Summing:
         return [self._total(s).label(f"{name}_{part}") for s, part in zip([*own, *pooled], PARTS, strict=True)]
 
     def _total(self, value: Expression | None) -> Expression:
-        return self.speech.number(0) if value is None else self.speech.total(value)
+        return self.sql.number(0) if value is None else self.sql.total(value)
 
 
 def _or_zero(value: Expression) -> Expression:

@@ -314,3 +314,10 @@ def _offset(zone: ZoneInfo, local: int) -> tuple[int, int]:
     moment = (_EPOCH + timedelta(microseconds=local)).replace(tzinfo=zone)
     before, after = ((one.utcoffset() or timedelta()) // _MICRO for one in (moment, moment.replace(fold=1)))
     return before, after
+
+
+def changes_clocks(column: TimeColumn, since: int, until: int) -> bool:
+    """Whether clocks are changed in the column's zone in [since, until) seconds, or close to it."""
+    if column.timezone in (None, "UTC"):
+        return False
+    return any(slack(column, at) for at in range(since, until + CLOCK_CHANGE, CLOCK_CHANGE))

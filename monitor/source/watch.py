@@ -16,8 +16,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import sqlalchemy as sa
+from sqlalchemy.exc import DisconnectionError, SQLAlchemyError
+
+from monitor.errors import Stopped
+from monitor.source.dialects import base
+
 ASKED_FOR = 2
 """Seconds for which a database is asked to end a statement, before the line to it is cut."""
+
+LOOK_EVERY = 0.5
+"""Seconds after which who waits looks whether the process is to end, should nobody have told."""
 
 
 class Watch:
@@ -173,3 +182,86 @@ def _line_of(driver: Any) -> socket.socket | None:
         with suppress(Exception):  # some drivers have none, and say so in ways of their own
             return socket.socket(fileno=os.dup(holder.fileno()))
     return None
+
+
+# ---- connections between two reads ---------------------------------------------------------------------------------
+
+
+def watched(engine: sa.Engine, opened: Callable[[Any], None], watch: Callable[[], Watch]) -> sa.Engine:
+    """The engine, with each connection watched over from its first moment, and a kept one tried before it is used.
+
+    Args:
+        opened: is given each new connection of a driver's.
+        watch: that of the thread which asks for a connection.
+    """
+
+    @sa.event.listens_for(engine, "connect", insert=True)  # before anything is asked by it
+    def _opened(driver: Any, record: Any) -> None:
+        opened(driver)
+        watch().on(driver)
+        record.info["is_new"] = True
+
+    @sa.event.listens_for(engine, "checkout")
+    def _taken(driver: Any, record: Any, _: object) -> None:
+        if record.info.pop("is_new", False):
+            return
+        watch().on(driver)
+        try:
+            with watch().step(base.CONNECT_TIMEOUT):
+                engine.dialect.do_ping(driver)
+            if watch().is_late:  # and the request to end it may still be on its way
+                raise TimeoutError("it answered too late")
+        except Exception as error:  # then there is another attempt, with a new one
+            watch().on(None)
+            raise DisconnectionError(str(error)) from error
+
+    return engine
+
+
+def give_back(connection: sa.Connection, watch: Watch) -> None:
+    """End the transaction and give the connection back; what was read stands even if the server does not answer."""
+    with watch.step(base.GRACE):
+        if watch.ask_no_more():  # or the request for that might hit whoever has the connection next
+            connection.invalidate()
+        with suppress(SQLAlchemyError, OSError):
+            connection.close()
+        if not connection.closed:
+            connection.invalidate()
+            connection.close()
+
+
+# ---- turns ---------------------------------------------------------------------------------------------------------
+
+
+class Turns:
+    """Safe to use from several threads. Who holds a turn must not ask for another one, or might wait for ever."""
+
+    def __init__(self, most: int, stop: Callable[[], bool]) -> None:
+        """`most` turns at the same time; `stop` says whether the process is to end."""
+        self._left = most
+        self._stop = stop
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """A turn, for as long as the block lasts. Raises Stopped instead if the process is to end."""
+        self._take()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._left += 1
+                self._changed.notify()
+
+    def _take(self) -> None:
+        with self._changed:
+            while self._left < 1:
+                if self._stop():
+                    raise Stopped("waiting for a turn was stopped")
+                self._changed.wait(LOOK_EVERY)
+            self._left -= 1
+
+    def look(self) -> None:
+        """Have all who wait look whether the process is to end."""
+        with self._changed:
+            self._changed.notify_all()

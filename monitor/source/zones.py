@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from monitor.messages.words import lasting
 from monitor.source.engine import Reader
-from monitor.source.queries import MOST_COUNTED, Queries, between
+from monitor.source.queries import MOST_COUNTED, Queries
 from monitor.source.times import slack, to_micros
 from monitor.types import Events, TimeColumn
 
@@ -57,18 +57,13 @@ def ahead(reader: Reader, column: sa.ColumnElement[Any], how: TimeColumn, now: f
         return ""
 
     def rows(since: float, until: float) -> int:
-        some = (
-            sa.select(column)
-            .where(between(column, how, since, until, reader.dialect.name))
-            .limit(MOST_COUNTED)
-            .subquery()
-        )
+        some = sa.select(column).where(reader.sql.between(column, how, since, until)).limit(MOST_COUNTED).subquery()
         return int(reader.one(sa.select(sa.func.count()).select_from(some)) or 0)
 
     later, before = rows(now + CLOCK_ERROR, now + HOUR), rows(now - HOUR, now)
     if later < FEWEST or later <= NOTABLE * before:
         return ""
-    within = between(column, how, now, now + FARTHEST * HOUR, reader.dialect.name)
+    within = reader.sql.between(column, how, now, now + FARTHEST * HOUR)
     latest = to_micros(how, [reader.one(sa.select(sa.func.max(column)).where(within))])
     if latest.unreadable[0]:
         return ""

@@ -24,7 +24,8 @@ import psycopg
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from monitor.source.engine import WORK_MEMORY, Database
+from monitor.source.dialects.postgresql import WORK_MEMORY
+from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
 from monitor.types import Monitor

@@ -18,12 +18,9 @@ from sqlalchemy.dialects import registry
 
 from monitor.errors import SourceError
 from monitor.source.choice import in_full
-from monitor.source.column_types import Kinds
-from monitor.source.dialect import HABITS, Speech, family_of
-from monitor.source.engine import Reader
-from monitor.source.faults import fault_of
-from monitor.source.inspect import spellings
-from monitor.source.pull import _check_zones, _collated, is_boolean
+from monitor.source.dialects import dialect_of, known_dialects
+from monitor.source.engine import ColumnTypes, Reader
+from monitor.source.pull import _check_zones
 from monitor.source.queries import Queries
 from monitor.source.summing import Summing
 from monitor.types import EventRule, Monitor, Slice
@@ -62,8 +59,8 @@ DIALECTS = {
 }
 
 
-def dialect_of(name: str) -> sa.Dialect:
-    """The dialect as its driver sets it up."""
+def compiler_of(name: str) -> sa.Dialect:
+    """SQLAlchemy's dialect as its driver sets it up."""
     compiled = DIALECTS[name]
     made: sa.Dialect = registry.load(compiled.name)(paramstyle=compiled.style)
     return made
@@ -78,7 +75,7 @@ def statements(dialect: sa.Dialect) -> Iterator[tuple[str, sa.Select[Any] | sa.C
     """(what it is, statement): all that is sent in one cycle, by events and by a column."""
     recipe = events(NATIVE, rules=RULES)
     queries = Queries(made(recipe, NATIVE), (3, None, 2), dialect)
-    summing = Summing(queries, Speech(dialect.name))
+    summing = Summing(queries)
     yield "push-down, by events", summing.cells(START, START + 3 * BUCKET)
     unmatched = summing.unmatched(recipe, START, START + BUCKET)
     assert unmatched is not None
@@ -92,7 +89,7 @@ def statements(dialect: sa.Dialect) -> Iterator[tuple[str, sa.Select[Any] | sa.C
     yield "pull, events", queries.event_rows(recipe, START, END, (START - BUCKET, END))
     for name, style in (("times without a zone", NAIVE), ("times as numbers", EPOCH)):
         counted = Queries(made(column(max_grade=3), style), (3, None, 2), dialect)
-        yield f"push-down, by a column, {name}", Summing(counted, Speech(dialect.name)).cells(START, START + 3 * BUCKET)
+        yield f"push-down, by a column, {name}", Summing(counted).cells(START, START + 3 * BUCKET)
         yield f"pull, by a column, {name}", counted.graded_rows(START, END, sparse=True)
 
 
@@ -112,7 +109,7 @@ def parsed(text: str, name: str) -> sqlglot.Expression:
 @pytest.mark.parametrize("name", DIALECTS)
 def test_what_is_sent_is_what_was_reviewed(name: str) -> None:
     """Made anew, for review, where RANKMON_GOLDEN=write stands in the environment."""
-    dialect = dialect_of(name)
+    dialect = compiler_of(name)
     found = "".join(f"-- {what}\n{sent(s, dialect)};\n\n" for what, s in statements(dialect))
     path = GOLDEN / f"{name}.sql"
     if os.environ.get("RANKMON_GOLDEN") == "write":
@@ -122,7 +119,7 @@ def test_what_is_sent_is_what_was_reviewed(name: str) -> None:
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_every_statement_is_of_the_dialects_grammar_in_binary_numbers_and_without_windows(name: str) -> None:
-    dialect = dialect_of(name)
+    dialect = compiler_of(name)
     for what, statement in statements(dialect):
         tree = parsed(sent(statement, dialect), name)
         assert tree.find(sqlglot.exp.Command) is None, what
@@ -160,19 +157,19 @@ def test_bigquery_is_told_which_times_name_their_zone() -> None:
 
 
 def test_each_family_that_was_not_run_is_compiled_here() -> None:
-    unproven = {name for name, habits in HABITS.items() if not habits.is_proven} - {"databricks", "hive"}
+    unproven = {dialect.names[0] for dialect in known_dialects() if not dialect.is_proven} - {"databricks"}
     assert unproven <= set(DIALECTS)
-    assert {family_of(dialect_of(name).name) for name in DIALECTS} == set(DIALECTS)
+    assert {dialect_of(compiler_of(name).name).names[0] for name in DIALECTS} == set(DIALECTS)
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_truth_values_are_compared_as_every_engine_can(name: str) -> None:
-    dialect = dialect_of(name)
+    dialect = compiler_of(name)
     slices = Slice("device", "device"), Slice("new", "is_new")
     graded = Queries(monitor(column(), NATIVE, slices=slices), (3, None), dialect, boolean_grade=True)
     judged = Queries(monitor(judgments(), NATIVE, slices=slices), (3, None), dialect, boolean_grade=True)
     found = [
-        Summing(graded, Speech(dialect.name), frozenset({"is_new"})).cells(START, END),
+        Summing(graded, frozenset({"is_new"})).cells(START, END),
         graded.graded_rows(START, END, sparse=True),
         judged.judgment_counts(judged.monitor.recipe, START, END),
     ]
@@ -187,35 +184,36 @@ def test_truth_values_are_compared_as_every_engine_can(name: str) -> None:
     [("mssql", bool), ("snowflake", 13), ("oracle", SimpleNamespace(name="DB_TYPE_BOOLEAN")), ("redshift", 16)],
 )
 def test_each_drivers_code_of_a_truth_value_is_known(name: str, code: object) -> None:
-    assert is_boolean([told(name, code)])
-    assert not is_boolean([told(name, {"mssql": str, "snowflake": 2}.get(name, 1))])
+    assert dialect_of(name).is_boolean(told(name, code))
+    assert not dialect_of(name).is_boolean(told(name, {"mssql": str, "snowflake": 2}.get(name, 1)))
 
 
 def told(name: str, code: object) -> Any:
     """What is made of a driver's type code."""
     answer = SimpleNamespace(cursor=SimpleNamespace(description=[("flag", code)]), close=lambda: None)
-    connection: Any = SimpleNamespace(dialect=dialect_of(name), execute=lambda *_, **__: answer)
+    connection: Any = SimpleNamespace(dialect=compiler_of(name), execute=lambda *_, **__: answer)
     watch: Any = SimpleNamespace(step=nullcontext)
     (found,) = Reader(connection, lambda: False, watch).types(sa.select(sa.column("flag")))
     return found
 
 
 def test_sql_server_tells_values_of_slices_apart_that_its_collation_holds_to_be_equal() -> None:
-    dialect = dialect_of("mssql")
-    kinds = Kinds({"device": told("mssql", str)})
+    dialect = compiler_of("mssql")
+    kinds = ColumnTypes({"device": told("mssql", str)})
     queries = Queries(made(column(max_grade=3), NATIVE), (3, None, 2), dialect, kinds=kinds)
-    queries = replace(queries, collated=_collated(queries))
+    assert kinds.rankings["device"] in dialect_of("mssql").lax_texts(None, ())
+    queries = replace(queries, collated=frozenset({"device"}))
     exactly = "CAST(r.[device] AS VARBINARY(8000))"
     assert sent(queries.requests(START, END), dialect).endswith(f"r.[device], {exactly}")
-    text = sent(Summing(queries, Speech("mssql")).cells(START, END), dialect)
+    text = sent(Summing(queries).cells(START, END), dialect)
     assert f"min({exactly}) AS exact_0, max({exactly}) AS most_slice_0, min(r.[device]) AS slice_0" in text
     assert text.endswith("GROUP BY v.bucket, v.slice_0, v.mixed_0, v.exact_0")
 
 
 def test_a_zone_that_oracles_driver_leaves_out_is_told_of() -> None:
     kind = SimpleNamespace(name="DB_TYPE_TIMESTAMP_TZ")
-    kinds = Kinds({"at": told("oracle", SimpleNamespace(name="DB_TYPE_TIMESTAMP"))}, {"at": told("oracle", kind)})
-    queries = Queries(made(events(NAIVE), NAIVE), (3,), dialect_of("oracle"), kinds=kinds)
+    kinds = ColumnTypes({"at": told("oracle", SimpleNamespace(name="DB_TYPE_TIMESTAMP"))}, {"at": told("oracle", kind)})
+    queries = Queries(made(events(NAIVE), NAIVE), (3,), compiler_of("oracle"), kinds=kinds)
     with pytest.raises(SourceError, match=r"take SYS_EXTRACT_UTC\(at\) in a `select:`, and declare timezone: UTC"):
         _check_zones(queries)
     _check_zones(replace(queries, kinds=replace(kinds, labels=kinds.rankings)))
@@ -230,7 +228,7 @@ def test_a_slice_of_nan_is_one_where_nan_is_not_itself(name: str) -> None:
 
 def test_times_stand_in_what_is_explained_such_that_they_can_be_compared() -> None:
     def explained(name: str, style: Style) -> str:
-        dialect = dialect_of(name)
+        dialect = compiler_of(name)
         return in_full(Queries(made(column(), style), (3,), dialect).newest(START, END), dialect)
 
     assert ">= DATETIME '2026-01-01 12:00:00' AND" in explained("bigquery", NAIVE)
@@ -240,10 +238,13 @@ def test_times_stand_in_what_is_explained_such_that_they_can_be_compared() -> No
 
 
 def test_an_id_to_inspect_is_a_number_where_text_is_not_compared_with_one() -> None:
-    assert list(spellings("12", "trino", "bigint")) == list(spellings("12", "bigquery", "INTEGER")) == [12]
-    assert list(spellings("12", "trino", "varchar")) == list(spellings("12", "snowflake", 0)) == ["12"]
-    assert list(spellings("12", "sqlite", None)) == ["12", 12]
-    assert list(spellings("r12", "trino", "bigint")) == []
+    def spellings(name: str, text: str, code: object) -> list[object]:
+        return list(dialect_of(name).spellings(text, code))
+
+    assert spellings("trino", "12", "bigint") == spellings("bigquery", "12", "INTEGER") == [12]
+    assert spellings("trino", "12", "varchar") == spellings("snowflake", "12", 0) == ["12"]
+    assert spellings("sqlite", "12", None) == ["12", 12]
+    assert spellings("trino", "r12", "bigint") == []
 
 
 @pytest.mark.parametrize(
@@ -254,16 +255,16 @@ def test_an_id_to_inspect_is_a_number_where_text_is_not_compared_with_one() -> N
     ],
 )
 def test_a_statement_of_more_parameters_than_sql_server_takes_is_asked_for_in_parts(said: str) -> None:
-    fault = fault_of(Exception(said))
+    fault = dialect_of("mssql").fault_of(Exception(said))
     assert fault is not None
     assert fault.reason == "resources"
     assert not fault.lasting
 
 
 def test_sql_server_nests_no_more_cases_than_ten() -> None:
-    dialect, recipe = dialect_of("mssql"), events(NATIVE, attribution=BUCKET)
+    dialect, recipe = compiler_of("mssql"), events(NATIVE, attribution=BUCKET)
     deep = monitor(recipe, NATIVE, ("ndcg", "dcg", "rbp", "ndcg(ideal=local)@60", "mrr@7"))
-    text = sent(Summing(Queries(deep, (3, None), dialect), Speech("mssql")).cells(START, START + 168 * BUCKET), dialect)
+    text = sent(Summing(Queries(deep, (3, None), dialect)).cells(START, START + 168 * BUCKET), dialect)
     depth = deepest = 0
     for word in re.findall(r"\b(?:CASE|END)\b", text):
         depth += 1 if word == "CASE" else -1

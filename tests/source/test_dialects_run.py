@@ -22,7 +22,6 @@ from sqlalchemy.sql.visitors import replacement_traverse
 from monitor.database_url import parse_url
 from monitor.series.partials import to_partials
 from monitor.series.readings import Aggregates
-from monitor.source.dialect import Speech
 from monitor.source.engine import Database, Reader
 from monitor.source.prepared import Ready
 from monitor.source.pull import Pull
@@ -120,7 +119,7 @@ class Foreign(PushDown):
     def _prepared(self, reader: Any, queries: Queries) -> Summing:
         kinds = queries.kinds.rankings
         truths = frozenset(s.column for s in self.monitor.slices if kinds[s.column] == "BOOLEAN")
-        return Summing(queries, Speech(reader.dialect.name), truths)
+        return Summing(queries, truths)
 
 
 @pytest.mark.parametrize("name", [name for name in DIALECTS if name != "mysql"])

@@ -14,7 +14,6 @@ import pytest
 from monitor.database_url import parse_url
 from monitor.series.partials import Partials, to_partials
 from monitor.series.readings import Aggregates
-from monitor.source.dialect import HABITS, family_of
 from monitor.source.engine import Database
 from monitor.source.parallel import InPieces
 from monitor.source.pull import Pull
@@ -150,7 +149,7 @@ def both(monitored: Monitor, database: Database, since: int, until: int) -> tupl
         Pull(monitored, database).read(since, until),
     )
     one, other = (to_partials(a, monitored.bucket, kernels, monitored.slices, {}) for a in answers)
-    if HABITS[family_of(database.dialect)].by_one_processor:
+    if database.sql.by_one_processor:
         pieces = InPieces(pushdown, cut_from=0, margins=0).read(since, until)
         added_up = to_partials(pieces, monitored.bucket, kernels, monitored.slices, {})
         assert_same(added_up, other, f"in pieces, {monitored.recipe}")

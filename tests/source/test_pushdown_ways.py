@@ -25,11 +25,13 @@ from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, to_partials
 from monitor.series.readings import Aggregates, Reading
 from monitor.service.cycle import BatchSize, read_partials, run_backfill
 from monitor.source.choice import choose, explained, open_source
-from monitor.source.dialect import HABITS, Speech, family_of
+from monitor.source.dialects import dialect_of, known_dialects
+from monitor.source.dialects.base import Dialect
+from monitor.source.dialects.postgresql import PostgreSQL
 from monitor.source.engine import Database, Reader
 from monitor.source.parallel import InPieces
 from monitor.source.prepared import Ready
-from monitor.source.pull import Freshness, Pull, _has_lax_collations
+from monitor.source.pull import Freshness, Pull
 from monitor.source.pushdown import TRIAL, PushDown, why_not
 from monitor.source.queries import Queries
 from monitor.source.summing import CONTRARY, Summing
@@ -846,20 +848,20 @@ def test_the_statement_compiles_on_every_dialect_that_sqlalchemy_ships(name: str
     for recipe in (events(EPOCH, rules=CLICKS), column()):
         made = small(recipe, measures=("ndcg@10", "ndcg(discount=jarvelin)", "rbp", "ctr@3"))
         queries = Queries(made, (None, 3), dialect)
-        text = str(Summing(queries, Speech(name)).cells(START, END).compile(dialect=dialect))
+        text = str(Summing(queries).cells(START, END).compile(dialect=dialect))
         assert text.count("m0_total") >= 2
         assert "OVER (" not in text
         assert "NUMERIC" not in text.upper().replace("NUMERIC(", "")
 
 
-@pytest.mark.parametrize("family", HABITS)
-def test_every_dialect_has_a_way_to_add_seconds_to_a_time(family: str) -> None:
-    made = Speech(family).later(sa.column("t"), TimeColumn("t"), 90)
+@pytest.mark.parametrize("dialect", known_dialects(), ids=lambda dialect: dialect.names[0])
+def test_every_dialect_has_a_way_to_add_seconds_to_a_time(dialect: Dialect) -> None:
+    made = dialect.later(sa.column("t"), TimeColumn("t"), 90)
     assert "90" in str(made.compile(compile_kwargs={"literal_binds": True}))
 
 
 def test_aliases_of_dialects_belong_to_their_family() -> None:
-    assert [family_of(name) for name in ("mariadb", "clickhousedb", "postgresql")] == [
+    assert [dialect_of(name).names[0] for name in ("mariadb", "clickhousedb", "postgresql")] == [
         "mysql",
         "clickhouse",
         "postgresql",
@@ -1038,7 +1040,7 @@ def test_texts_that_a_collation_holds_to_be_equal_are_told_apart_on_postgresql(
 ) -> None:
     """By its bytes, wherever there are such collations; this server has no ICU, which makes them."""
     asked: list[Any] = []
-    monkeypatch.setattr("monitor.source.pull._has_lax_collations", lambda *_: asked.append(1) or True)
+    monkeypatch.setattr(PostgreSQL, "lax_texts", lambda *_: asked.append(1) or (25, 1042, 1043))
     assert told_apart(postgres_url, "text", ("Mobile", "mobile", None)) == {"Mobile", "mobile", "(none)", "(mixed)"}
     assert asked
 
@@ -1048,7 +1050,7 @@ def test_whether_postgresql_has_collations_that_hold_texts_to_be_equal_is_asked_
     reader = source(postgres_url, small())
     assert isinstance(reader, PushDown)
     with reader.pull.reading() as (asked, queries):
-        assert not _has_lax_collations(queries, asked)
+        assert queries.sql.lax_texts(asked, [25]) == (1042,)
         assert not queries.collated
 
 

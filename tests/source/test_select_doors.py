@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from monitor.config.subquery import enclosed
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
+from monitor.source.dialects import dialect_of
+from monitor.source.dialects.subquery import Quoting
 from monitor.source.engine import Database
 from monitor.source.queries import relation
 from monitor.types import Relation
@@ -77,7 +78,7 @@ OF_SOME = {
 @pytest.mark.parametrize("text", [*LEAVES.values(), *DOUBTS.values()], ids=[*LEAVES, *DOUBTS])
 def test_what_leaves_its_parentheses_by_any_databases_reading_is_refused(text: str, dialect: str) -> None:
     with pytest.raises(ValueError):
-        enclosed(text, dialect)
+        dialect_of(dialect).quoting.enclosed(text)
 
 
 @pytest.mark.parametrize(("dialect", "text"), OF_SOME.values(), ids=OF_SOME)
@@ -86,7 +87,7 @@ def test_what_leaves_them_by_one_databases_reading_is_refused_there_and_where_th
 ) -> None:
     for one in (dialect, *(() if "parameter" in text else (OTHER,))):
         with pytest.raises(ValueError):
-            enclosed(text, one)
+            dialect_of(one).quoting.enclosed(text)
 
 
 FINE = {
@@ -105,7 +106,7 @@ FINE = {
 
 @pytest.mark.parametrize("dialect", FINE)
 def test_a_query_in_the_words_of_its_database_is_taken(dialect: str) -> None:
-    assert enclosed(FINE[dialect], dialect) == FINE[dialect].partition(";  --")[0]
+    assert dialect_of(dialect).quoting.enclosed(FINE[dialect]) == FINE[dialect].partition(";  --")[0]
 
 
 @pytest.fixture
@@ -137,7 +138,7 @@ def holds(url: str, select: str, evidence: Path, monkeypatch: pytest.MonkeyPatch
         look(url, select)
     assert not evidence.exists()
     with monkeypatch.context() as unguarded:
-        unguarded.setattr("monitor.source.queries.enclosed", lambda text, dialect: text)
+        unguarded.setattr(Quoting, "enclosed", lambda _, text: text)
         try:
             look(url, select)
         except SourceError as error:

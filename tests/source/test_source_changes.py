@@ -265,7 +265,7 @@ def test_a_read_that_finds_its_tables_replaced_again_and_again_says_so(
 ) -> None:
     write(shared_url, log(), MOMENT)
     running = reader("pull", watched(RECIPES["events"]), shared_url)
-    monkeypatch.setattr("monitor.source.engine._REPLACED", sa.true())
+    monkeypatch.setattr("monitor.source.dialects.postgresql._REPLACED", sa.true())
     with pytest.raises(SourceError, match=r"source s: tables were replaced each time.*refill them less often") as found:
         running.read(START, END)
     assert found.value.reason == "timeout"
@@ -277,8 +277,8 @@ def test_a_server_that_speaks_as_postgresql_does_and_lacks_its_catalog_is_read_a
     write(shared_url, log(), MOMENT)
     made = watched(RECIPES["events"])
     expected = added_up(made, reader("pull", made, shared_url).read(START, END))
-    monkeypatch.setattr("monitor.source.engine._REPLACED", sa.literal_column("of_no_such_function()"))
-    monkeypatch.setattr("monitor.source.engine._TELLS_REPLACED", sa.select(sa.false(), sa.true()))
+    monkeypatch.setattr("monitor.source.dialects.postgresql._REPLACED", sa.literal_column("of_no_such_function()"))
+    monkeypatch.setattr("monitor.source.dialects.postgresql._TELLS_REPLACED", sa.select(sa.false(), sa.true()))
     assert_same(added_up(made, reader("pull", made, shared_url).read(START, END)), expected, "without the catalog")
 
 

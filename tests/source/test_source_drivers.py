@@ -11,9 +11,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
-from monitor.source.duckdb_words import plainly
+from monitor.source.dialects import dialect_of
+from monitor.source.dialects.faults import looked_for
 from monitor.source.engine import Database
-from monitor.source.faults import fault_of, grant_for, looked_for
 from monitor.source.pushdown import PushDown
 from tests.support.logs import END, START, Style, events, monitor
 
@@ -64,7 +64,7 @@ def test_a_driver_that_lacks_a_library_of_its_own_is_told_as_that(monkeypatch: p
     def create(*_: object, **__: object) -> None:
         raise ImportError("no pq wrapper available.\nAttempts made: libpq library not found")
 
-    monkeypatch.setattr("monitor.source.engine.sa.create_engine", create)
+    monkeypatch.setattr("sqlalchemy.create_engine", create)
     said = refusal("postgresql://u@h/d")
     assert "the driver for postgresql cannot be loaded: no pq wrapper available. Attempts made" in said
     assert "-m pip install 'rankmon[postgresql]'" in said
@@ -78,21 +78,26 @@ def test_an_unsupported_dialect_is_pulled_and_push_down_says_why_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason", "word"),
+    ("name", "said", "reason", "word"),
     [
-        ("ERROR: canceling statement due to conflict with recovery", "timeout", "hot_standby_feedback"),
-        ("ORA-01031: insufficient privileges", "permission", "grant SELECT"),
-        ("Object 'X' does not exist or not authorized.", "permission", "grant SELECT"),
-        ("The SELECT permission was denied on the object 'log'", "permission", "grant SELECT"),
-        ("TSocket read 0 bytes", "connect", "is the database up"),
-        ('invalid input value for enum kind: "purchase"', "data", "ALTER TYPE"),
-        ('FATAL: pg_hba.conf rejects connection for user "u", database "shop"', "connect", "may this user log in"),
-        ("Your default credentials were not found. To set up", "connect", "GOOGLE_APPLICATION_CREDENTIALS"),
-        ("(1820, 'You must SET PASSWORD before executing this statement')", "connect", "ALTER USER"),
+        ("postgresql", "ERROR: canceling statement due to conflict with recovery", "timeout", "hot_standby_feedback"),
+        ("oracle", "ORA-01031: insufficient privileges", "permission", "grant SELECT"),
+        ("snowflake", "Object 'X' does not exist or not authorized.", "permission", "grant SELECT"),
+        ("mssql", "The SELECT permission was denied on the object 'log'", "permission", "grant SELECT"),
+        ("hive", "TSocket read 0 bytes", "connect", "is the database up"),
+        ("postgresql", 'invalid input value for enum kind: "purchase"', "data", "ALTER TYPE"),
+        (
+            "postgresql",
+            'FATAL: pg_hba.conf rejects connection for user "u", database "shop"',
+            "connect",
+            "may this user log in",
+        ),
+        ("bigquery", "Your default credentials were not found. To set up", "connect", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("mysql", "(1820, 'You must SET PASSWORD before executing this statement')", "connect", "ALTER USER"),
     ],
 )
-def test_what_other_servers_say_is_understood(said: str, reason: str, word: str) -> None:
-    fault = fault_of(SQLAlchemyError(said))
+def test_what_other_servers_say_is_understood(name: str, said: str, reason: str, word: str) -> None:
+    fault = dialect_of(name).fault_of(SQLAlchemyError(said))
     assert fault is not None
     assert (fault.reason, word in fault.remedy) == (reason, True)
 
@@ -131,7 +136,7 @@ class Refused(Exception):
     ],
 )
 def test_what_passes_is_told_apart_from_what_lasts(error: Exception, reason: str, word: str) -> None:
-    fault = fault_of(error)
+    fault = dialect_of("clickhousedb" if "DB::" in str(error) else "postgresql").fault_of(error)
     assert fault is not None
     assert (fault.reason, word in fault.remedy, fault.lasting) == (reason, True, False)
 
@@ -152,7 +157,7 @@ def test_what_passes_is_told_apart_from_what_lasts(error: Exception, reason: str
     ],
 )
 def test_what_a_database_cannot_do_by_its_nature_lasts(error: Exception, reason: str) -> None:
-    fault = fault_of(error)
+    fault = dialect_of("clickhousedb" if "DB::" in str(error) else "postgresql").fault_of(error)
     assert fault is not None
     assert (fault.reason, fault.lasting) == (reason, True)
 
@@ -175,8 +180,9 @@ def test_what_a_database_cannot_do_by_its_nature_lasts(error: Exception, reason:
     ],
 )
 def test_a_refusal_names_the_statement_that_mends_it(said: str, grant: str) -> None:
-    assert grant_for(said, "watcher") == grant
-    assert grant_for(said, None) == ""
+    dialect = dialect_of("mysql" if "denied to user" in said or "denied for user" in said else "postgresql")
+    assert dialect.grant_for(said, "watcher") == grant
+    assert dialect.grant_for(said, None) == ""
 
 
 @pytest.mark.parametrize(
@@ -190,7 +196,7 @@ def test_a_refusal_names_the_statement_that_mends_it(said: str, grant: str) -> N
 )
 def test_a_table_to_be_granted_has_the_schema_that_the_statement_has(statement: str, table: str) -> None:
     said = "permission denied for table events"
-    assert grant_for(said, "watcher", statement) == f"GRANT SELECT ON {table} TO watcher"
+    assert dialect_of("postgresql").grant_for(said, "watcher", statement) == f"GRANT SELECT ON {table} TO watcher"
 
 
 @pytest.mark.parametrize(
@@ -211,7 +217,8 @@ def test_a_table_to_be_granted_has_the_schema_that_the_statement_has(statement: 
 def test_names_in_the_statement_that_mends_a_refusal_are_quoted_where_they_must_be(
     said: str, user: str, grant: str
 ) -> None:
-    assert grant_for(said, user, 'SELECT 1 FROM "Web%%"."log%%" AS e') == grant
+    dialect = dialect_of("mysql" if "denied to user" in said or "denied for user" in said else "postgresql")
+    assert dialect.grant_for(said, user, 'SELECT 1 FROM "Web%%"."log%%" AS e') == grant
 
 
 @pytest.mark.parametrize(
@@ -236,7 +243,7 @@ def test_a_way_to_the_server_that_breaks_as_the_drivers_library_says_it_is_no_fa
     def connect(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(Database, "_open_file", connect)
+    monkeypatch.setattr("monitor.source.dialects.sqlite.open_file", connect)
     with (
         pytest.raises(SourceError) as caught,
         Database("s", parse_url(f"sqlite:///{tmp_path}/x.db", None), 60).reading(),
@@ -260,5 +267,12 @@ def test_a_parquet_file_that_is_half_written_is_told_with_the_remedy(tmp_path: P
 
 def test_a_guess_of_duckdb_is_told_where_it_is_of_the_users_own_tables_only() -> None:
     said = 'Table with name {} does not exist!\nDid you mean "{}"?\n\nLINE 1: SELECT 1 FROM x\n               ^'
-    assert plainly(said.format("nosuch", "pg_sequences"), True) == "Table with name nosuch does not exist!"
-    assert plainly(said.format("lag", "log"), True).endswith('lag does not exist!\nDid you mean "log"?')
+    assert (
+        dialect_of("duckdb").reworded(said.format("nosuch", "pg_sequences"), True)
+        == "Table with name nosuch does not exist!"
+    )
+    assert (
+        dialect_of("duckdb")
+        .reworded(said.format("lag", "log"), True)
+        .endswith('lag does not exist!\nDid you mean "log"?')
+    )

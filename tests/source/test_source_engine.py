@@ -20,7 +20,8 @@ import sqlalchemy as sa
 from monitor.database_url import parse_url
 from monitor.errors import SourceError, Stopped, TooMany
 from monitor.source import engine as engine_module
-from monitor.source.engine import CONNECT_TIMEOUT, Database
+from monitor.source.dialects.base import CONNECT_TIMEOUT
+from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.watch import ASKED_FOR
 from monitor.types import Events, Monitor, Relation
@@ -125,7 +126,7 @@ def test_a_file_without_permission_is_told_as_such(tmp_path: Path, monkeypatch: 
     monitored = small(url)
     (tmp_path / "shop.db").chmod(0)
     if os.geteuid() == 0:  # who may read everything
-        monkeypatch.setattr(engine_module.os, "access", lambda *_: False)
+        monkeypatch.setattr("os.access", lambda *_: False)
     assert failure(url, monitored).reason == "permission"
 
 
@@ -195,7 +196,7 @@ def test_a_missing_psycopg_is_told_with_our_extra(monkeypatch: pytest.MonkeyPatc
     def create(*_: object, **__: object) -> None:
         raise ModuleNotFoundError("No module named 'psycopg'", name="psycopg")
 
-    monkeypatch.setattr(engine_module.sa, "create_engine", create)
+    monkeypatch.setattr("sqlalchemy.create_engine", create)
     error = failure("postgresql://u@h/d", by_select("postgresql:", "SELECT 1"))
     assert (error.reason, " -m pip install 'rankmon[postgresql]'" in str(error)) == ("driver", True)
 
@@ -433,7 +434,7 @@ def test_a_statement_that_takes_too_long_is_a_timeout(database_url: str) -> None
 
 
 def test_the_limit_is_each_statements_own(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_STEPS", 1)
+    monkeypatch.setattr("monitor.source.dialects.sqlite._STEPS", 1)
     monitored = small(database_url)
     database = Database("shop", parse_url(database_url, None), 0.2)
     count = sa.select(sa.func.count()).select_from(sa.table("rankings"))

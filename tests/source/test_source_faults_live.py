@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
 from monitor.service.cycle import BatchSize, read_partials
-from monitor.source import session
 from monitor.source.choice import open_reader
+from monitor.source.dialects import base
 from monitor.source.engine import Database
 from monitor.source.parallel import InPieces
 from monitor.source.pull import Pull
@@ -371,7 +371,7 @@ def test_a_table_locked_for_long_is_a_timeout_and_is_read_afterwards(
 
 def lost_on_the_way(scene: Scene, stores: Callable[[], Store], way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy before the server falls silent within a statement, and passes on new connections later."""
-    monkeypatch.setattr(session, "GRACE", 1)
+    monkeypatch.setattr(base, "GRACE", 1)
     expected, url = undisturbed(scene, way, stores()), sa.make_url(scene.url)
     assert url.port is not None
     with proxy(url.port) as between:

@@ -19,11 +19,11 @@ from monitor.config import load
 from monitor.database_url import parse_url
 from monitor.errors import SourceError, Stopped
 from monitor.service.app import App
-from monitor.source import session
 from monitor.source.choice import open_source
+from monitor.source.dialects import dialect_of
 from monitor.source.engine import MOST_AT_ONCE, Database
 from monitor.source.inspect import inspect
-from monitor.source.turns import Turns
+from monitor.source.watch import Turns
 from monitor.types import Monitor
 from tests.service.test_app import Setting, eventually, of_search
 from tests.service.test_cycle import SETTLED, log_searches
@@ -430,15 +430,15 @@ OTHERS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
 def test_drivers_that_are_not_run_here_are_told_the_limit_and_the_program(name: str) -> None:
     url, arguments, query = OTHERS[name]
     made = make_url(url)
-    assert session.arguments(made, 12.5) == arguments
-    assert dict(session.address(made, 12.5).query) == query
+    assert dialect_of(made.get_backend_name()).arguments(made, 12.5) == arguments
+    assert dict(dialect_of(made.get_backend_name()).address(made, 12.5).query) == query
 
 
 def test_what_a_url_says_itself_is_left_alone() -> None:
     made = make_url("trino://u@h/c?source=ours")
-    assert "source" not in session.arguments(made, 60)
+    assert "source" not in dialect_of(made.get_backend_name()).arguments(made, 60)
     labelled = make_url("bigquery://p/d?labels=team:find")
-    assert session.address(labelled, 60) == labelled
+    assert dialect_of("bigquery").address(labelled, 60) == labelled
 
 
 class _Driver:
@@ -471,7 +471,7 @@ def test_drivers_with_limits_of_their_own_have_them_set_on_the_connection(
         return "SELECT 1", parameters
 
     with engine.connect() as connection:
-        session.begin(connection, driver, make_url(url), 12.5, "search")
+        dialect_of(engine.dialect.name).begin(connection, driver, make_url(url), 12.5, "search")
     assert vars(driver) == expected
     assert heard == said
 
@@ -481,5 +481,5 @@ def test_bigquery_is_told_the_limit_with_each_job() -> None:
     engine = sa.create_engine("sqlite://")
     engine.dialect.name = "bigquery"
     with engine.connect() as connection:
-        begun = session.begin(connection, _Driver(), make_url("bigquery://p/d"), 12.5, "search")
+        begun = dialect_of("bigquery").begin(connection, _Driver(), make_url("bigquery://p/d"), 12.5, "search")
     assert int(begun.get_execution_options()["job_config"].job_timeout_ms) == 12_500

@@ -16,10 +16,9 @@ from sqlalchemy.engine import make_url
 
 from monitor.database_url import parse_url
 from monitor.errors import SourceError, Stopped
-from monitor.source import session
+from monitor.source.dialects import base
 from monitor.source.engine import Database, Reader
-from monitor.source.pooling import give_back
-from monitor.source.watch import ASKED_FOR, Watch
+from monitor.source.watch import ASKED_FOR, Watch, give_back
 from tests.support.mariadb import MariaServer
 from tests.support.proxy import Proxy, proxy
 
@@ -38,8 +37,8 @@ ASLEEP = {
 @pytest.fixture(params=["postgresql", "mariadb"])
 def behind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Proxy, str]]:
     """A proxy before a server, and the URL of a database through it."""
-    monkeypatch.setattr(session, "GRACE", GRACE)
-    monkeypatch.setattr(session, "CONNECT_TIMEOUT", 2)
+    monkeypatch.setattr(base, "GRACE", GRACE)
+    monkeypatch.setattr(base, "CONNECT_TIMEOUT", 2)
     if request.param == "postgresql":
         url = request.getfixturevalue("postgres_url")
     else:
@@ -167,7 +166,7 @@ def test_a_connection_that_answers_too_late_when_it_is_tried_is_replaced(
         return ping(driver)
 
     monkeypatch.setattr(source._connected().dialect, "do_ping", late)
-    monkeypatch.setattr(session, "CONNECT_TIMEOUT", 0.1)
+    monkeypatch.setattr(base, "CONNECT_TIMEOUT", 0.1)
     with source.reading() as reader:
         assert reader.one(sa.select(number)) != before, "which somebody was asked to end"
     assert "nowhere" in str(failing(source, lambda reader: reader.one(sa.text("SELECT 1 FROM nowhere"))))
@@ -178,7 +177,7 @@ def test_a_connection_that_answers_too_late_when_it_is_tried_is_replaced(
 def test_what_takes_connections_and_never_speaks_is_not_waited_for_as_for_a_statement(
     scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "CONNECT_TIMEOUT", 2)
+    monkeypatch.setattr(base, "CONNECT_TIMEOUT", 2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         source = database(f"{scheme}://u@127.0.0.1:{silent.getsockname()[1]}/d", limit=600)
         error = failing(source, lambda reader: reader.one(ONE))
@@ -226,9 +225,7 @@ def test_drivers_without_a_socket_of_ours_have_limits_of_their_own(
     module: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip(module)
-    monkeypatch.setattr(session, "GRACE", GRACE)
-    if url.startswith("hive"):
-        monkeypatch.setattr("monitor.source.spark.GRACE", GRACE)
+    monkeypatch.setattr(base, "GRACE", GRACE)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         error = failing(database(url.format(silent.getsockname()[1])), lambda reader: reader.one(ONE))
     assert (error.reason, "is the database up" in str(error)) == ("connect", True), error

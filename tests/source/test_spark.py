@@ -24,7 +24,7 @@ from monitor.database_url import parse_url
 from monitor.errors import SourceError
 from monitor.series.partials import to_partials
 from monitor.source.choice import choose, explained
-from monitor.source.drivers import driver_help
+from monitor.source.dialects import driver_help
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
@@ -238,7 +238,7 @@ def test_what_spark_cannot_do_by_its_nature_lasts(spark: SparkServer, query: str
 
 
 def test_spark_sees_which_monitor_reads(spark: SparkServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monitor.source.spark._brief", str)  # for in full, it repeats the statement
+    monkeypatch.setattr("monitor.source.dialects.thrift._brief", str)  # for in full, it repeats the statement
     with pytest.raises(SourceError) as caught, opened(spark.url()).reading("search") as reader:
         reader.one(sa.text("SELECT FROM WHERE ("))  # type: ignore[arg-type]
     assert "/* rankmon search */ SELECT FROM WHERE (" in str(caught.value)

@@ -13,11 +13,11 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, oracle, postgresql, sqlite
 
 from monitor.database_url import parse_url
-from monitor.source.dialect import Speech
+from monitor.source.dialects import dialect_of
 from monitor.source.engine import Database
 from monitor.source.prepared import Ends, Mark, Ready, Template, Templates, rounded_down, rounded_up
 from monitor.source.pushdown import PushDown
-from monitor.source.queries import Queries, at
+from monitor.source.queries import Queries
 from monitor.source.summing import Summing
 from monitor.types import EventRule, Relation, TimeColumn
 from tests.source.test_pushdown_ways import EPOCH, fill, small
@@ -40,7 +40,7 @@ def summing(
     made = small(recipe)
     made = replace(made, rankings=replace(made.rankings, time=time, position=position))
     cutoffs: tuple[int | None, ...] = (made.depth, None)
-    return Summing(Queries(made, cutoffs, dialect, whole_position=True), Speech(dialect.name), is_thorough=False)
+    return Summing(Queries(made, cutoffs, dialect, whole_position=True), is_thorough=False)
 
 
 def in_places(text: str, values: Any) -> tuple[str, list[Any]]:
@@ -136,7 +136,7 @@ def test_seconds_that_are_added_to_an_end_are_still_reckoned_from_it() -> None:
     since, until = ends.marks
     for mark, other in ((since + 60, 160), (60 + since, 160), (since - 60, 40), (until + 5, 905), (since - 7 + 9, 102)):
         assert isinstance(mark, Mark)
-        parameter = at(TimeColumn("at", "epoch_s"), mark, "sqlite")
+        parameter = dialect_of("sqlite").instant(TimeColumn("at", "epoch_s"), mark)
         assert isinstance(parameter, sa.BindParameter)
         assert ends.reckoned[parameter](100, 900) == other
         assert parameter.value == mark
@@ -146,31 +146,35 @@ def test_seconds_that_are_added_to_an_end_are_still_reckoned_from_it() -> None:
         (rounded_down(until + 60, 600) - 7, 593),
         (rounded_up(until, 100), 900),
     ):
-        parameter = at(TimeColumn("at", "epoch_s"), mark, "sqlite")
+        parameter = dialect_of("sqlite").instant(TimeColumn("at", "epoch_s"), mark)
         assert ends.reckoned[parameter](100, 900) == other  # type: ignore[index]
     for instant in (0, 599, 600, 601, 1234):
         assert rounded_down(instant, 600) == instant - instant % 600
         assert rounded_up(instant, 600) == instant + -instant % 600
     for number in (until - since, since % 600, since // 600, -since, since * 2, since + since, since + 0.5):
         assert not isinstance(number, Mark)
-    assert at(NATIVE, since, "x") is at(NATIVE, since, "x"), "one parameter for one thing"
-    assert at(NATIVE, since, "x") is not at(TimeColumn("other"), since, "x")
+    assert dialect_of("x").instant(NATIVE, since) is dialect_of("x").instant(NATIVE, since), (
+        "one parameter for one thing"
+    )
+    assert dialect_of("x").instant(NATIVE, since) is not dialect_of("x").instant(TimeColumn("other"), since)
 
 
 def test_an_instant_that_is_reckoned_from_neither_end_makes_no_template() -> None:
     dialect, ends = postgresql.psycopg.dialect(), Ends((START, END))
     since, _ = ends.marks
     table = sa.table("t", sa.column("at"))
-    from_an_end = sa.select(table.c.at).where(table.c.at >= at(NATIVE, since, dialect.name))
+    instant = dialect_of(dialect.name).instant
+    from_an_end = sa.select(table.c.at).where(table.c.at >= instant(NATIVE, since))
     assert Template.of(from_an_end, dialect, ends) is not None
-    assert Template.of(from_an_end.where(table.c.at < at(NATIVE, START + 7, dialect.name)), dialect, ends) is None
+    assert Template.of(from_an_end.where(table.c.at < instant(NATIVE, START + 7)), dialect, ends) is None
 
 
 def test_values_that_a_driver_would_get_changed_make_no_template() -> None:
     ends, dialect = Ends((START, END)), sqlite.dialect()
     since, _ = ends.marks
     table = sa.table("t", sa.column("at", sa.DateTime()))
-    from_an_end = sa.select(table.c.at).where(table.c.at >= at(NATIVE, since, dialect.name))
+    instant = dialect_of(dialect.name).instant
+    from_an_end = sa.select(table.c.at).where(table.c.at >= instant(NATIVE, since))
     assert Template.of(from_an_end, dialect, ends) is None
 
 

@@ -11,7 +11,6 @@ from sqlalchemy.engine import make_url
 
 from monitor.measures.measure import parse
 from monitor.source.choice import in_full
-from monitor.source.dialect import Speech
 from monitor.source.queries import Queries
 from monitor.source.summing import Summing
 from monitor.types import Column, Events
@@ -29,7 +28,7 @@ def main() -> None:
     for made in (clicks, replace(clicks, recipe=Column("position"))):
         queries = Queries(made, (10, 2, None, 5), dialect)
         recipe = made.recipe
-        found += [queries.newest(*span), queries.requests(*span), Summing(queries, Speech(dialect.name)).cells(*span)]
+        found += [queries.newest(*span), queries.requests(*span), Summing(queries).cells(*span)]
         found.append(
             queries.event_rows(recipe, *span) if isinstance(recipe, Events) else queries.graded_rows(*span, True)
         )

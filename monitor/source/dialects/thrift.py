@@ -23,7 +23,7 @@ from thrift.Thrift import TException
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport
 
-from monitor.source.session import CONNECT_TIMEOUT, GRACE
+from monitor.source.dialects import base
 
 LOOK_EVERY = 0.5
 """Seconds that the server takes to answer that a statement still runs."""
@@ -73,11 +73,11 @@ class Connection(hive.Connection):  # type: ignore[misc]
         self.is_ending = threading.Event()
         self.is_busy = False
         if "scheme" not in parameters:
-            parameters = _with_transport(limit + GRACE, **parameters)
+            parameters = _with_transport(limit + base.GRACE, **parameters)
         with _as_of_a_driver():
             super().__init__(configuration=_POLLING, **parameters)
         if hasattr(self._transport, "setTimeout"):
-            self._transport.setTimeout((limit + GRACE) * 1000)
+            self._transport.setTimeout((limit + base.GRACE) * 1000)
         try:
             for name, value in _settings(limit):
                 with closing(self.cursor()) as cursor:
@@ -140,7 +140,7 @@ class Cursor(hive.Cursor):  # type: ignore[misc]
         if self._connection.is_ending.is_set():
             self.cancel()
             raise Failed("the statement was ended")
-        if time.monotonic() - began > self._connection.limit + GRACE:
+        if time.monotonic() - began > self._connection.limit + base.GRACE:
             self.cancel()
             raise Failed(f"statement timeout: still running after {self._connection.limit:g} s")
 
@@ -194,7 +194,7 @@ class _Socket(TSocket):  # type: ignore[misc]
         self._patience = patience
 
     def open(self) -> None:
-        self.setTimeout(CONNECT_TIMEOUT * 1000)
+        self.setTimeout(base.CONNECT_TIMEOUT * 1000)
         super().open()
         self.setTimeout(self._patience * 1000)
 

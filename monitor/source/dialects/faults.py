@@ -1,4 +1,4 @@
-"""What a database's errors mean for the person who runs rankmon: a fixed reason, and the remedy."""
+"""What the errors of databases mean for whoever runs rankmon: a fixed reason, and the remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ class Fault(NamedTuple):
         reason: as in `SourceError`.
         codes: beginnings of the SQLSTATEs or of the names that some databases give their errors instead.
         words: for drivers without such codes, and where connecting fails: parts of the message, in lower case.
-        remedy: may be empty.
         lasting: whether such a statement cannot be served by its nature, however often it is tried.
     """
 
@@ -48,7 +47,7 @@ SILENT = Fault(
 )
 """What a driver says that has waited for as long as it was told to. See `by_own_limits`."""
 
-_TOLD = (
+_PASSING = (
     Fault(
         "resources",
         ("53000", "53100", "53200", "54P01", "OutOfMemoryException", "MEMORY_LIMIT_EXCEEDED", "CANNOT_ALLOCATE_MEMORY"),
@@ -82,40 +81,6 @@ _TOLD = (
         "the database serves too many already, and this is tried again; lower max_concurrent, or have it allow more",
     ),
     Fault(
-        "timeout",
-        (),
-        ("could not set lock on file",),
-        "another program has the DuckDB file open to write it, and keeps all others out; let it close the file after "
-        "writing, have both open it read-only, or let it write Parquet files and rankmon read those",
-    ),
-    Fault(
-        "missing",
-        (),
-        ("in read-only mode: database does not exist",),
-        "there is no such file: name another in the URL (duckdb:////path/log.duckdb), or have it written first",
-    ),
-    Fault(
-        "missing",
-        (),
-        ("not a valid duckdb database file", "cannot launch in-memory database in read-only mode"),
-        "if it is of Parquet or CSV, let the URL be duckdb:///:memory: and name it in a `select:`, as SELECT * FROM "
-        "read_parquet('/path/*.parquet')",
-    ),
-    Fault(
-        "missing",
-        (),
-        ("no files found that match the pattern",),
-        "the SQL of a `select:`, or of a view that is read, names files that are not there: name them in full, "
-        "and see whether they were written",
-    ),
-    Fault(
-        "connect",
-        (),
-        ("default credentials were not found",),
-        "let GOOGLE_APPLICATION_CREDENTIALS, where rankmon runs, name a service account's key file, or add "
-        "?credentials_path=/path/key.json to the URL; by hand, `gcloud auth application-default login` does too",
-    ),
-    Fault(
         "data",
         (),
         (
@@ -125,21 +90,7 @@ _TOLD = (
         "a Parquet file is damaged, or half written: let it be written under another name and renamed when it is "
         "whole; nothing of it was stored, and it is read again",
     ),
-    Fault(
-        "data",
-        (),
-        ("schema mismatch in glob",),
-        "the files differ in their columns: read them by read_parquet('...', union_by_name=true)",
-        lasting=True,
-    ),
     SILENT,
-    Fault(
-        "timeout",
-        (),
-        ("due to conflict with recovery",),
-        "a replica ends statements that hold up what it replays: raise its max_standby_streaming_delay, or turn on its "
-        "hot_standby_feedback; what was cut off is read again",
-    ),
     Fault(
         "connect",
         (),
@@ -149,20 +100,6 @@ _TOLD = (
         ),
         "somebody ended this statement on the server, and it is read again; ask whoever looks after the database, or "
         "lower max_concurrent",
-    ),
-    Fault(
-        "data",
-        (),
-        ("(after year 10k)", "(before year 1)"),
-        "a date that is read, such as one to slice by, is infinite or of another era: take its text in a `select:`, "
-        "as by `updated_on::text`",
-    ),
-    Fault(
-        "data",
-        (),
-        ("invalid input value for enum",),
-        "the configuration names a value that this type does not have: see the types of events, and what conditions "
-        "select by; add it to the type (ALTER TYPE ... ADD VALUE), or take it out",
     ),
 )
 """Looked for first, by words and then by codes: what passes, and what the words tell apart that the codes do not."""
@@ -222,31 +159,12 @@ _FAULTS = (
     ),
     Fault(
         "permission",
-        ("SQLITE_READONLY",),
-        (),
-        "the file is in WAL mode, where SQLite makes files beside it even to read; let this user write into its folder "
-        "or have its owner run PRAGMA journal_mode = DELETE",
-    ),
-    Fault(
-        "permission",
         ("42501", "SQLITE_PERM", "SQLITE_AUTH"),
         (
             *("permission denied", "access denied", "command denied", "not enough privileges"),
             *("insufficient privileges", "not authorized", "permission was denied"),
         ),
         "let this user log in, and grant SELECT to it",
-    ),
-    Fault(
-        "connect",
-        (),
-        ("must set password", "password has expired"),
-        "this user's password has expired: have it set anew (ALTER USER ... IDENTIFIED BY ...), and give the new one",
-    ),
-    Fault(
-        "connect",
-        (),
-        ("no password supplied",),
-        "it wants a password: give the source's `password:` or `password_file:`",
     ),
     Fault(
         "connect",
@@ -269,18 +187,6 @@ _FAULTS = (
         ("22", "ConversionException", "OutOfRangeException", "CANNOT_PARSE", "CANNOT_CONVERT_TYPE"),
         ("could not decode to utf-8",),
         "a column is of another type than it is declared or used as; see its format, or convert it in a `select:`",
-    ),
-    Fault(
-        "connect",
-        ("SQLITE_NOTADB", "SQLITE_CORRUPT"),
-        (),
-        "is this the right file, and is it whole?",
-    ),
-    Fault(
-        "connect",
-        ("SQLITE_IOERR", "SQLITE_FULL"),
-        (),
-        "is the disk sound, and can temporary files be written (set SQLITE_TMPDIR)?",
     ),
     Fault(
         "connect",
@@ -313,22 +219,22 @@ def is_of_the_way(error: BaseException) -> bool:
     return isinstance(error, OSError | EOFError) or type(error).__module__.partition(".")[0] in _CARRIERS
 
 
-_NAMED = re.compile(r"DB::Exception.*\(([A-Z][A-Z_0-9]+)\)", re.DOTALL)
-"""ClickHouse ends what it says with a name of the error."""
+def find_fault(error: BaseException, own: Iterable[Fault], name: str) -> Fault | None:
+    """The kind of a driver's error; None where it is none of these.
 
-
-def fault_of(error: BaseException) -> Fault | None:
-    """The kind of a driver's error; None where it is none of these."""
+    Args:
+        own: faults of its database, looked for first.
+        name: what its database calls the error where it has no SQLSTATE.
+    """
     state, said = state_of(error), str(error).lower()
-    if told := _by_words(_TOLD, said) or _by_code(_TOLD, state or _name_of(error)):
-        return told
+    for faults in (own, _PASSING):
+        if told := _by_words(faults, said) or _by_code(faults, state or name):
+            return told
     if state == "SQLITE_ERROR":
         return _MISSING if said.startswith(("no such table", "no such column")) else _NOT_UNDERSTOOD
     if state and state not in _VAGUE:
         return _by_code(_FAULTS, state)
-    if found := _by_code(_FAULTS, _name_of(error)):
-        return found
-    return _by_words(_FAULTS, said)
+    return _by_code(_FAULTS, name) or _by_words(_FAULTS, said)
 
 
 def _by_code(faults: Iterable[Fault], code: str) -> Fault | None:
@@ -343,13 +249,6 @@ def state_of(error: BaseException) -> str:
     """The SQLSTATE, or the name of SQLite's result code; empty if there is none."""
     names = ("sqlstate", "pgcode", "sqlite_errorname")
     return next((str(found) for name in names if (found := getattr(error, name, None))), "")
-
-
-def _name_of(error: BaseException) -> str:
-    """What DuckDB and ClickHouse call the error."""
-    if named := _NAMED.search(str(error)):
-        return named[1]
-    return type(error).__name__ if "duckdb" in type(error).__module__ else ""
 
 
 def lateness(limit: float, has_no_limit: bool) -> tuple[str, str]:
@@ -382,76 +281,6 @@ def by_own_limits(limits: Mapping[str, float], is_connected: bool) -> Fault:
         return SILENT._replace(remedy=f"{SILENT.remedy} Or {remedy}")
     return SILENT._replace(reason="timeout", remedy=f"{remedy}; by statement_timeout a statement may take longer")
 
-
-# ---- what is to be granted -----------------------------------------------------------------------------------------
-
-_REFUSED = r' "?(.+?)"?(?= (?:LINE \d+|DETAIL|HINT|CONTEXT):|$)'
-
-_GRANTS = (
-    (re.compile(rf"permission denied for schema{_REFUSED}"), "GRANT USAGE ON SCHEMA {} TO {}", '"'),
-    (re.compile(rf"permission denied for database{_REFUSED}"), "GRANT CONNECT ON DATABASE {} TO {}", '"'),
-    (re.compile(rf"permission denied for function{_REFUSED}"), "GRANT EXECUTE ON FUNCTION {} TO {}", '"'),
-    (
-        re.compile(rf"permission denied for (?:(?:foreign )?table|(?:materialized )?view|relation){_REFUSED}"),
-        "GRANT SELECT ON {} TO {}",
-        '"',
-    ),
-    (re.compile(r"command denied to user .*? (?:for|in) table '?(`.+`|[^\s']+)"), "GRANT SELECT ON {} TO {}", "`"),
-    (re.compile(r"to database '([^']+)'"), "GRANT SELECT ON {}.* TO {}", "`"),
-)
-"""What PostgreSQL, MariaDB and MySQL say -> the statement that an owner must run, of what, to whom; how names are
-quoted there."""
-
-_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
-
-
-def grant_for(said: str, user: str | None, statement: str = "", account: str = "") -> str:
-    """The statement that mends a refusal, as far as its text says what was refused; empty if it does not.
-
-    Args:
-        statement: that was refused, as the driver got it; it has the schema of a table that PostgreSQL leaves out.
-        account: on MariaDB and MySQL, what CURRENT_USER() says: an account is a name and the hosts that it is for.
-            Where it could not be asked for, what the refusal says is taken.
-
-    >>> grant_for("permission denied for table events", "watch-er", "SELECT 1 FROM shop.events AS e")
-    'GRANT SELECT ON shop.events TO "watch-er"'
-    >>> grant_for("command denied to user 'me'@'10.0.0.7' for table `shop`.`log`", "me", account="me@10.0.0.%")
-    "GRANT SELECT ON `shop`.`log` TO 'me'@'10.0.0.%'"
-    """
-    for pattern, to_run, mark in _GRANTS:
-        if user and (match := pattern.search(said)):
-            whom = _quoted(user, mark) if mark == '"' else _account(account or said, user)
-            return to_run.format(_in_full(match[1], statement.replace("%%", "%"), mark), whom)
-    return ""
-
-
-_HOST = re.compile(r".*@'?([^'\s]*)")
-
-
-def _account(text: str, user: str) -> str:
-    """An account of MariaDB or MySQL, given a text that has its host after an @."""
-    name, match = user.replace("'", "''"), _HOST.match(text)
-    return f"'{name}'@'{match[1]}'" if match else f"'{name}'"
-
-
-def _quoted(name: str, mark: str) -> str:
-    """A name as a statement must have it: quoted, but where it says the same without."""
-    return name if _PLAIN.fullmatch(name) else f"{mark}{name.replace(mark, mark * 2)}{mark}"
-
-
-_NAME = r'(?:"(?:[^"]|"")+"|[\w$]+)'
-
-
-def _in_full(table: str, statement: str, mark: str) -> str:
-    """A table's name with its schema, as a statement has it; by itself where that has none, or several."""
-    if "." in table or "`" in table:
-        return table
-    name = re.escape(table)
-    found = re.findall(rf'\b(?:FROM|JOIN)\s+((?:{_NAME}\.)+(?:"{name}"|{name}\b))', statement, re.IGNORECASE)
-    return found[0] if len(set(found)) == 1 else _quoted(table, mark)
-
-
-# ---- where it was looked for ---------------------------------------------------------------------------------------
 
 _SIDES = {"r": "rankings", "e": "labels"}
 """Names that our statements give to the two -> what they are."""

@@ -1,0 +1,87 @@
+"""ClickHouse, by its server or in this process (chdb): joins and sums made to treat NULL as elsewhere in SQL."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+
+from monitor.source.dialects import base
+from monitor.source.dialects.base import Condition, Dialect, Expression, written
+from monitor.source.dialects.subquery import Quoting
+from monitor.source.prepared import Instant, Mark
+from monitor.source.times import bound
+from monitor.types import TimeColumn
+
+_SETTINGS = {
+    **{"join_use_nulls": "1", "aggregate_functions_null_for_empty": "1"},  # as everywhere else in SQL
+    "readonly": "2",  # nothing is written, while settings may be changed
+}
+_NAMED = re.compile(r"DB::Exception.*\(([A-Z][A-Z_0-9]+)\)", re.DOTALL)
+"""ClickHouse ends what it says with a name of the error."""
+
+
+class ClickHouse(Dialect):
+    """Times are instants whatever zone they are shown in; NaN is not itself."""
+
+    names = ("clickhouse", "clickhousedb")
+    extra = "clickhouse"
+    schemes = {"clickhousedb": "clickhousedb"}
+    modules = ("clickhouse_connect", "clickhousedb")
+    mistaken_for = {"clickhouse": "clickhousedb"}
+    is_proven = True
+    casts_constants = nan_is_itself = instants_have_zones = False
+    later_by = "INTERVAL {} SECOND"
+    clock = "toFloat64(now64(3))"
+    escapes_names = True
+    tables_query = (
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = coalesce(:schema, currentDatabase())"
+    )
+    quoting = Quoting(ticks=True, arrays=True, dashes=True)
+
+    def url_options(self, url: URL, limit: float) -> dict[str, str]:
+        """Its driver takes settings from the URL."""
+        wanted = _SETTINGS | {"max_execution_time": str(limit), "log_comment": base.PROGRAM}
+        if url.query.get("interface") == "chdb":
+            return wanted
+        patience = base.whole_seconds(limit) + base.GRACE
+        return wanted | {"client_name": base.PROGRAM, "send_receive_timeout": str(patience)}
+
+    def error_name(self, error: BaseException) -> str:
+        """It stands at the end of what is said."""
+        named = _NAMED.search(str(error))
+        return named[1] if named else ""
+
+    def double(self, value: Expression) -> Expression:
+        """Of a Nullable too."""
+        return sa.func.toFloat64(value, type_=sa.Double)
+
+    def place(self, position: Expression, is_whole: bool) -> tuple[Expression, Condition | None]:
+        """It cannot compare a decimal with a number that is too large for it."""
+        number = sa.func.toFloat64(position)
+        return number, sa.func.floor(number) == number
+
+    def unix_seconds(self, time: Expression) -> Expression | None:
+        """Whole ones."""
+        return sa.func.toUnixTimestamp(time)
+
+    def instant(self, column: TimeColumn, instant: float) -> Expression:
+        """To ClickHouse a bare time is text: it would read it by the clock of the column's zone.
+
+        The driver gives times without a zone from columns in UTC alone, so what `timezone` says is of these.
+        """
+        if column.format != "native":
+            return super().instant(column, instant)
+
+        def plain(seconds: float) -> object:
+            value = bound(column, seconds)
+            return value.replace(tzinfo=None) if isinstance(value, datetime) else value
+
+        if isinstance(instant, Mark):
+            value = instant.parameter((column, "UTC"), plain)
+        else:
+            value = Instant("instant", plain(instant), unique=True)
+        found: Expression = sa.func.toDateTime64(value, written("6"), written("'UTC'"), type_=sa.DateTime)
+        return found

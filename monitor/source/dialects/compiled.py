@@ -1,0 +1,237 @@
+"""Databases whose SQL is compiled and reviewed (tests/golden/sql) but was not run: Redshift, Trino, BigQuery, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.oracle import BINARY_DOUBLE
+from sqlalchemy.engine import URL
+
+from monitor.errors import SourceError
+from monitor.source.dialects import base
+from monitor.source.dialects.base import Condition, Dialect, Expression, Options, written
+from monitor.source.dialects.faults import Fault
+from monitor.source.dialects.postgresql import PostgreSQL
+from monitor.source.dialects.subquery import Quoting
+
+_STRICT_INTEGERS = ("tinyint", "smallint", "integer", "bigint", "int64")
+
+
+class Redshift(Dialect):
+    """It speaks much as PostgreSQL did."""
+
+    names = ("redshift",)
+    extra = "redshift"
+    schemes = {"redshift": "redshift+redshift_connector"}
+    modules = ("redshift", "redshift_connector")
+    quoting = Quoting(arrays=True, hashes=True, dashes=True)
+    grants = PostgreSQL.grants
+
+    def driver_options(self, url: URL, limit: float) -> Options:
+        """Of its own driver."""
+        if self.driver_of(url) != "redshift_connector":
+            return {}
+        return {"application_name": base.PROGRAM, "timeout": base.whole_seconds(limit) + base.GRACE}
+
+    def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
+        """The server ends what takes too long."""
+        connection.exec_driver_sql(f"SET statement_timeout TO {base.milliseconds(limit)}")
+        return connection
+
+    def time_literal(self, value: datetime) -> str:
+        """Its TIMESTAMP forgets the zone."""
+        return "TIMESTAMPTZ " if value.tzinfo else "TIMESTAMP "
+
+
+class Strict(Dialect):
+    """Compares no text with a number."""
+
+    nan_is_itself = False
+    quoting = Quoting(arrays=True, dashes=True)
+
+    def spellings(self, text: str, code: Any) -> Iterator[Any]:
+        """As a number where the column has numbers."""
+        if str(code).lower() in _STRICT_INTEGERS:
+            yield from base.as_number(text)
+        else:
+            yield text
+
+
+class Trino(Strict):
+    """Trino, and Athena."""
+
+    names = ("trino", "awsathena")
+    extra = "trino"
+    schemes = {"trino": "trino"}
+    modules = ("trino",)
+    later_by = "INTERVAL '{}' SECOND"
+
+    def driver_options(self, url: URL, limit: float) -> Options:
+        """Each query has a limit."""
+        if url.get_backend_name() != "trino":
+            return {}
+        return {
+            "source": base.PROGRAM,
+            "session_properties": {"query_max_run_time": f"{base.whole_seconds(limit)}s"},
+            "request_timeout": float(base.GRACE),
+        }
+
+
+class BigQuery(Strict):
+    """It asks which times name their zone."""
+
+    names = ("bigquery",)
+    extra = "bigquery"
+    schemes = {"bigquery": "bigquery"}
+    modules = ("bigquery",)
+    later_by = "INTERVAL {} SECOND"
+    escapes_names = True
+    quoting = Quoting(ticks=True, arrays=True, dashes=True, triples=True)
+    faults = (
+        Fault(
+            "connect",
+            (),
+            ("default credentials were not found",),
+            "let GOOGLE_APPLICATION_CREDENTIALS, where rankmon runs, name a service account's key file, or add "
+            "?credentials_path=/path/key.json to the URL; by hand, `gcloud auth application-default login` does too",
+        ),
+    )
+
+    def url_options(self, url: URL, limit: float) -> dict[str, str]:
+        """Jobs are labelled."""
+        return {"labels": f"program:{base.PROGRAM}"}
+
+    def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
+        """Each job has a limit."""
+        from google.cloud.bigquery import QueryJobConfig
+
+        return connection.execution_options(job_config=QueryJobConfig(job_timeout_ms=base.milliseconds(limit)))
+
+    def time_literal(self, value: datetime) -> str:
+        """A TIMESTAMP is an instant."""
+        return "TIMESTAMP " if value.tzinfo else "DATETIME "
+
+
+class _AddsByFunction(Dialect):
+    """Times are moved by DATEADD."""
+
+    def time_later(self, time: Expression, column: Any, seconds: int) -> Expression:
+        """The same in each."""
+        found: Expression = sa.func.dateadd(written("SECOND"), written(str(seconds)), time)
+        return found
+
+
+class Snowflake(_AddsByFunction):
+    """Types come as numbers."""
+
+    names = ("snowflake",)
+    extra = "snowflake"
+    schemes = {"snowflake": "snowflake"}
+    modules = ("snowflake",)
+    quoting = Quoting(arrays=True, dashes=True)
+    type_names = {2: "TEXT", 13: "BOOLEAN"}  # those of which it matters what they are
+
+    def driver_options(self, url: URL, limit: float) -> Options:
+        """The driver sends times as text, which an account may read otherwise."""
+        whole = base.whole_seconds(limit)
+        return {
+            "session_parameters": {
+                "QUERY_TAG": base.PROGRAM,
+                "STATEMENT_TIMEOUT_IN_SECONDS": whole,
+                "TIMESTAMP_INPUT_FORMAT": "AUTO",
+            },
+            "login_timeout": 6 * base.CONNECT_TIMEOUT,
+            "network_timeout": whole + base.GRACE,
+        }
+
+    def time_literal(self, value: datetime) -> str:
+        """Its TIMESTAMP forgets the zone."""
+        return "" if value.tzinfo else "TIMESTAMP "
+
+
+class SQLServer(_AddsByFunction):
+    """Sums of whole numbers have 32 bits alone, and comparing takes texts as their collation does."""
+
+    names = ("mssql",)
+    extra = "mssql"
+    schemes = {"mssql": "mssql+pyodbc"}
+    modules = ("pyodbc",)
+    mistaken_for = {"sqlserver": "mssql+pyodbc"}
+    has_several_drivers = True
+    quoting = Quoting(hashes=True, dashes=True)
+    collated_texts = ("str", 1)
+
+    def url_options(self, url: URL, limit: float) -> dict[str, str]:
+        """ODBC takes the program's name from there."""
+        is_odbc = self.driver_of(url) == "pyodbc" and "odbc_connect" not in url.query
+        return {"APP": base.PROGRAM} if is_odbc else {}
+
+    def driver_options(self, url: URL, limit: float) -> Options:
+        """By pyodbc the limit is that of logging in."""
+        if self.driver_of(url) == "pymssql":
+            whole = base.whole_seconds(limit)
+            return {"appname": base.PROGRAM, "login_timeout": base.CONNECT_TIMEOUT, "timeout": whole}
+        return {"timeout": base.CONNECT_TIMEOUT} if self.driver_of(url) == "pyodbc" else {}
+
+    def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
+        """By pyodbc the limit on statements is the connection's."""
+        if self.driver_of(url) == "pyodbc":
+            driver.timeout = base.whole_seconds(limit)
+        return connection
+
+    def total(self, value: Expression) -> Expression:
+        """In binary floating point before it is summed."""
+        return sa.func.sum(self.double(value), type_=sa.Double)
+
+    def ln(self, value: Expression) -> Expression:
+        """LOG is the natural one."""
+        called: Expression = sa.func.log(value, type_=sa.Double)
+        return called
+
+    def exactly(self, value: Expression, code: Any) -> Expression:
+        """As much as it compares without taking it for a large object."""
+        return sa.cast(value, sa.VARBINARY(8_000))
+
+    def time_literal(self, value: datetime) -> str:
+        """A text is compared."""
+        return ""
+
+
+class Oracle(Dialect):
+    """Decimal numbers end at 1e126; DOUBLE PRECISION is decimal, and so are constants."""
+
+    names = ("oracle",)
+    extra = "oracle"
+    schemes = {"oracle": "oracle+oracledb"}
+    modules = ("oracledb",)
+    has_several_drivers = True
+    later_by = "NUMTODSINTERVAL({}, 'SECOND')"
+    quoting = Quoting(arrays=True, hashes=True, dashes=True)
+    binary = BINARY_DOUBLE()
+
+    def driver_options(self, url: URL, limit: float) -> Options:
+        """Of its own driver."""
+        return {"tcp_connect_timeout": float(base.CONNECT_TIMEOUT)} if self.driver_of(url) == "oracledb" else {}
+
+    def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
+        """The driver ends what takes too long."""
+        driver.call_timeout, driver.module, driver.action = base.milliseconds(limit), base.PROGRAM, who[:32]
+        connection.exec_driver_sql("ALTER SESSION SET TIME_ZONE = '+00:00'")
+        return connection
+
+    def check_time(self, column: str, code: Any) -> None:
+        """The driver leaves zones out, and gives the local time alone."""
+        if code == "DB_TYPE_TIMESTAMP_TZ":
+            raise SourceError(
+                f"time column {column!r} is TIMESTAMP WITH TIME ZONE, whose zone Oracle's driver leaves out; take "
+                f"SYS_EXTRACT_UTC({column}) in a `select:`, and declare timezone: UTC",
+                "data",
+                lasting=True,
+            )
+
+    def is_finite(self, value: Expression) -> Condition:
+        """By its own words."""
+        return sa.and_(*(value.op("IS NOT", is_comparison=True)(written(kind)) for kind in ("INFINITE", "NAN")))

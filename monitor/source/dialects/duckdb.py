@@ -1,0 +1,139 @@
+"""DuckDB: a file opened read-only, or files of Parquet and CSV; what it says is cut to what people need."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+from sqlalchemy.sql.elements import ColumnElement
+
+from monitor.source.dialects.base import Condition, Dialect, Expression, Options
+from monitor.source.dialects.faults import Fault
+from monitor.source.dialects.subquery import Quoting
+
+_POINTED = re.compile(r"\s*(LINE \d+: )(.*)\n( *)(\^+)[ ]*")
+_OURS = re.compile(r'(?:Table|Values list) "[re]" does not have a column named')
+_ALIAS = re.compile(r'(?<![\w."])"?[re]"?\.(?=[\w"])')
+_GUESS = re.compile(r'\s*Did you mean "(?:pg_|sqlite_|duckdb_|information_schema\.)[^"]*"\?')
+
+
+class DuckDB(Dialect):
+    """Fast in this process, and without a limit of its own."""
+
+    names = ("duckdb",)
+    extra = "duckdb"
+    schemes = {"duckdb": "duckdb"}
+    modules = ("duckdb", "duckdb_engine")
+    mistaken_for = {"parquet": "duckdb"}
+    is_proven = by_hash = keeps_parts = True
+    casts_constants = converts_in_pairs = False
+    is_in_process = True
+    has_statement_limit = has_users = False
+    tables_query = (
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = coalesce(:schema, current_schema()) "
+        "AND table_catalog = current_database()"
+    )
+    quoting = Quoting(arrays=True, hashes=True, slashes=True, dashes=True)
+    integers = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+    small_integers = ("TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER")
+    whole_numbers = {
+        **{"INTEGER": ("INTEGER", 31), "UINTEGER": ("UINTEGER", 32), "BIGINT": ("BIGINT", 63)},
+        **{"UBIGINT": ("UBIGINT", 64), "HUGEINT": ("HUGEINT", 127), "UHUGEINT": ("UHUGEINT", 128)},
+    }
+    float_numbers = {"FLOAT": ("FLOAT", 24), "DOUBLE": ("DOUBLE", 53)}
+    strict_texts = ("VARCHAR",)
+    time_types = {"TIMESTAMP WITH TIME ZONE": (True, True), "TIMESTAMP": (True, False)}
+    faults = (
+        Fault(
+            "timeout",
+            (),
+            ("could not set lock on file",),
+            "another program has the DuckDB file open to write it, and keeps all others out; let it close the file "
+            "after writing, have both open it read-only, or let it write Parquet files and rankmon read those",
+        ),
+        Fault(
+            "missing",
+            (),
+            ("in read-only mode: database does not exist",),
+            "there is no such file: name another in the URL (duckdb:////path/log.duckdb), or have it written first",
+        ),
+        Fault(
+            "missing",
+            (),
+            ("not a valid duckdb database file", "cannot launch in-memory database in read-only mode"),
+            "if it is of Parquet or CSV, let the URL be duckdb:///:memory: and name it in a `select:`, as SELECT * "
+            "FROM read_parquet('/path/*.parquet')",
+        ),
+        Fault(
+            "missing",
+            (),
+            ("no files found that match the pattern",),
+            "the SQL of a `select:`, or of a view that is read, names files that are not there: name them in full, "
+            "and see whether they were written",
+        ),
+        Fault(
+            "data",
+            (),
+            ("schema mismatch in glob",),
+            "the files differ in their columns: read them by read_parquet('...', union_by_name=true)",
+            lasting=True,
+        ),
+    )
+
+    def pooling(self, url: URL, most: int) -> Options:
+        """Whoever has a connection to a file keeps all others from writing it."""
+        return {"poolclass": sa.NullPool}
+
+    def driver_options(self, url: URL, limit: float) -> Options:
+        """A file is only read."""
+        return {} if url.database in (None, "", ":memory:") else {"read_only": True}
+
+    def patience(self, limit: float) -> float:
+        """Ours is the only limit."""
+        return limit
+
+    def error_name(self, error: BaseException) -> str:
+        """Its exceptions are named."""
+        return type(error).__name__ if "duckdb" in type(error).__module__ else ""
+
+    def reworded(self, said: str, is_missing: bool) -> str:
+        r"""Without the statement that it points into, the names that we give to tables, and its guesses.
+
+        Of a statement in which something does not fit, what the message points at stays: it alone names the column.
+        What is missing is named by the message itself.
+
+        >>> told = DuckDB().reworded
+        >>> told('Values list "r" does not have a column named "sku"\n\nLINE 1: r.sku\n        ^^^^^', True)
+        'there is no column named "sku"'
+        >>> told('Cannot compare\n\nLINE 1: SELECT 1 WHERE r."at" > 5\n                       ^^^^^^^^^^', False)
+        'Cannot compare, in: "at" > 5'
+        """
+        text = _POINTED.sub("" if is_missing else _pointed_at, said)
+        return _OURS.sub("there is no column named", _GUESS.sub("", text))
+
+    def absent_column_hint(self, select: str) -> str:
+        """Files that were written at different times may differ."""
+        if "*." not in select or "union_by_name" in select:
+            return ""
+        return "; where only some of the files have it, add union_by_name=true to read_parquet(...)"
+
+    def counted(self, value: Expression, condition: Condition) -> ColumnElement[int]:
+        """A filter is cheaper than a case."""
+        return sa.func.count(value).filter(condition)
+
+    def unix_seconds(self, time: Expression) -> Expression | None:
+        """From its own microseconds."""
+        return sa.func.floor(self.double(sa.func.epoch_us(time)) / self.number(1_000_000), type_=sa.Double)
+
+    def time_literal(self, value: datetime) -> str:
+        """Its TIMESTAMP forgets the zone."""
+        return "TIMESTAMPTZ " if value.tzinfo else "TIMESTAMP "
+
+
+def _pointed_at(found: re.Match[str]) -> str:
+    """The part of a line that the carets under it point at."""
+    first = len(found[3]) - len(found[1])
+    pointed = _ALIAS.sub("", found[2][max(first, 0) : first + len(found[4])]).strip()
+    return f", in: {pointed}" if len(pointed) > 1 else ""

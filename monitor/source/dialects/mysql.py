@@ -1,0 +1,127 @@
+"""MariaDB and MySQL: collations, hash joins that must be asked for, accounts of a name and a host."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+
+from monitor.source.dialects import base
+from monitor.source.dialects.base import SLOW_SORT, Dialect, Expression, Options
+from monitor.source.dialects.faults import Fault
+from monitor.source.dialects.subquery import Quoting
+
+_TEXTS = (15, 245, *range(247, 255))
+"""Type codes of what a collation may hold to be equal: texts, JSON, enums and sets."""
+
+_TO_JOIN = ", SESSION ".join(
+    f"{name} = {value}"
+    for name, value in {
+        "join_cache_level": 4,
+        "join_buffer_size": 8 * 1024**2,
+        "join_buffer_space_limit": 32 * 1024**2,
+    }.items()
+)
+"""Has MariaDB join by hashes where no index serves: it would go through all of one side for each few rows of the other,
+so that a log without an index on its request ids takes many times as long. Sizes in bytes."""
+_NO_ROWID_FILTER = "SESSION optimizer_switch = 'rowid_filter=off'"
+"""A hash join with a rowid filter finds no match (MDEV-24767)."""
+_HAS_ROWID_FILTER = (10, 4, 3)
+"""Version of MariaDB that brought it; older ones refuse the switch."""
+
+_COLLATIONS = re.compile(r"Illegal mix of collations \((\w+),\w+\) and \((\w+),\w+\)")
+_HOST = re.compile(r".*@'?([^'\s]*)")
+
+
+class MySQL(Dialect):
+    """Whatever is compared is converted, texts by their collations; it joins by hashes on MariaDB alone."""
+
+    names = ("mysql", "mariadb")
+    extra = "mysql"
+    schemes = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+    modules = ("pymysql",)
+    has_several_drivers = True
+    is_proven = by_one_processor = True
+    slow = SLOW_SORT
+    casts_constants = False
+    later_by = "INTERVAL {} SECOND"
+    clock = "UNIX_TIMESTAMP()"
+    name_quote = "`"
+    account_query = "SELECT CURRENT_USER()"
+    tables_query = "SELECT table_name FROM information_schema.tables WHERE table_schema = coalesce(:schema, database())"
+    quoting = Quoting(ticks=True)
+    whole_numbers = {3: ("INT", 32), 8: ("BIGINT", 64), 246: ("DECIMAL", 999)}
+    float_numbers = {4: ("FLOAT", 24), 5: ("DOUBLE", 53)}
+    loose_texts = collated_texts = _TEXTS
+    bit = 16
+    grants = (
+        (re.compile(r"command denied to user .*? (?:for|in) table '?(`.+`|[^\s']+)"), "GRANT SELECT ON {} TO {}"),
+        (re.compile(r"to database '([^']+)'"), "GRANT SELECT ON {}.* TO {}"),
+    )
+    faults = (
+        Fault(
+            "connect",
+            (),
+            ("must set password", "password has expired"),
+            "this user's password has expired: have it set again (ALTER USER ... IDENTIFIED BY ...), and give the new "
+            "one",
+        ),
+    )
+
+    def driver_options(self, url: URL, limit: float) -> Options:
+        """By PyMySQL the limit on reading is for the first answers only; see `opened`."""
+        connect, driver = {"connect_timeout": base.CONNECT_TIMEOUT}, self.driver_of(url)
+        if driver == "pymysql":
+            return {"program_name": base.PROGRAM, **connect, "read_timeout": base.CONNECT_TIMEOUT}
+        if driver == "mysqldb":
+            patience = base.whole_seconds(limit) + base.GRACE
+            return {**connect, "read_timeout": patience, "write_timeout": patience}
+        return {}
+
+    def opened(self, driver: Any, url: URL) -> None:
+        """Have an open connection wait for its answers for as long as whoever watches over it lets it.
+
+        PyMySQL has one limit on all that it reads. While it connects that must be short, or a server that takes
+        connections and says nothing would be waited for as long as for a statement.
+        """
+        if self.driver_of(url) == "pymysql" and "read_timeout" not in url.query:
+            driver._read_timeout = None
+
+    def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
+        """One state of the data, in UTC."""
+        wanted = f"max_execution_time = {base.milliseconds(limit)}"
+        if getattr(connection.dialect, "is_mariadb", False):
+            wanted = f"max_statement_time = {limit}, SESSION {_TO_JOIN}"
+            if (connection.dialect.server_version_info or ()) >= _HAS_ROWID_FILTER:
+                wanted += f", {_NO_ROWID_FILTER}"
+        connection.exec_driver_sql(f"SET SESSION {wanted}, SESSION time_zone = '+00:00'")
+        connection.exec_driver_sql("SET SESSION TRANSACTION READ ONLY")
+        connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        return connection
+
+    def grantee(self, account: str, user: str) -> str:
+        """A name and the hosts that it is for, given a text that has its host after an @."""
+        name, match = user.replace("'", "''"), _HOST.match(account)
+        return f"'{name}'@'{match[1]}'" if match else f"'{name}'"
+
+    def why_not_compared(self, said: str, names: tuple[str, str], columns: tuple[str, str]) -> str:
+        """It names the two collations."""
+        if not (mixed := _COLLATIONS.search(said)):
+            return ""
+        exact = f"CONVERT({columns[0]} USING utf8mb4) COLLATE utf8mb4_bin"
+        remedy = f"give both the same with ALTER TABLE, or take `{exact} AS {columns[0]}` in a `select:`"
+        return f"{names[0]} is {mixed[1]}, {names[1]} is {mixed[2]}; {remedy}"
+
+    def is_number(self, code: Any) -> bool:
+        """To the pull '45 ms' is none, to MySQL it is 45."""
+        return code not in _TEXTS
+
+    def must_try_to_compare(self, one: Any, other: Any) -> bool:
+        """Texts of one type may have different collations."""
+        return True
+
+    def double(self, value: Expression) -> Expression:
+        """Older ones cannot cast to DOUBLE."""
+        return value * self.number(1)

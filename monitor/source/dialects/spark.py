@@ -1,0 +1,67 @@
+"""Spark: by its Thrift server, in a way of our own (`thrift`), and as Databricks."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+
+from monitor.source.dialects import base
+from monitor.source.dialects.base import Dialect, Expression, Options
+from monitor.source.dialects.subquery import Quoting
+
+
+class Spark(Dialect):
+    """The Thrift server, whose statements are asked after again and again."""
+
+    names = ("hive",)
+    extra = "spark"
+    schemes = {"hive": "hive"}
+    modules: tuple[str, ...] = ("hive", "pyhive", "thrift", "thrift_sasl")
+    mistaken_for = {"spark": "hive"}
+    is_proven = True
+    casts_constants = False
+    later_by = "INTERVAL '{}' SECOND"
+    quoting = Quoting(ticks=True, arrays=True, dashes=True)
+
+    def create_engine(self, url: URL, limit: float, most: int) -> sa.Engine:
+        """By our own connections."""
+        from monitor.source.dialects import thrift
+
+        return thrift.create(url, limit)
+
+    def patience(self, limit: float) -> float:
+        """Our connection looks at the clock by itself."""
+        return limit + 2 * base.GRACE
+
+    def unix_seconds(self, time: Expression) -> Expression | None:
+        """The session's zone is UTC."""
+        return sa.func.unix_seconds(sa.cast(time, sa.TIMESTAMP))
+
+
+class Databricks(Spark):
+    """Compiled, not run."""
+
+    names = ("databricks",)
+    extra = ""
+    package = "databricks-sqlalchemy"
+    schemes = {"databricks": "databricks"}
+    modules = ("databricks",)
+    mistaken_for = {}
+    is_proven = False
+
+    def create_engine(self, url: URL, limit: float, most: int) -> sa.Engine:
+        """By its own driver."""
+        return Dialect.create_engine(self, url, limit, most)
+
+    def patience(self, limit: float) -> float:
+        """The server has a limit of its own."""
+        return Dialect.patience(self, limit)
+
+    def driver_options(self, url: URL, limit: float) -> Options:
+        """Its session has a limit and a zone."""
+        whole = base.whole_seconds(limit)
+        return {
+            "user_agent_entry": base.PROGRAM,
+            "session_configuration": {"STATEMENT_TIMEOUT": str(whole), "TIMEZONE": "UTC"},
+            "_socket_timeout": whole + base.GRACE,
+        }

@@ -1,0 +1,157 @@
+"""SQLite: a file without types, users or limits, which is opened read-only."""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+
+from monitor.errors import SourceError
+from monitor.source.dialects.base import SLOW_SORT, Condition, Dialect, Expression, as_number, written
+from monitor.source.dialects.faults import Fault
+from monitor.source.dialects.subquery import Quoting
+from monitor.types import TimeColumn
+
+_ISO = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
+_STEPS = 100_000  # of SQLite's machine between two looks at the clock
+_CACHE = 65_536  # KiB that SQLite holds, and sorts in before it takes to a file
+
+
+class SQLite(Dialect):
+    """SQLite compares anything with anything; what a column holds is seen by its values alone."""
+
+    names = ("sqlite",)
+    schemes = {"sqlite": "sqlite"}
+    is_proven = True
+    slow = SLOW_SORT
+    by_one_processor = True
+    casts_constants = False
+    may_lack_logarithm = True
+    later_by = "{}"
+    is_in_process = True
+    is_streamed = False
+    has_users = False
+    has_times = False
+    has_rowid = True
+    schema_version = "PRAGMA schema_version"
+    tables_query = (
+        "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite~_%' ESCAPE '~'"
+    )
+    quoting = Quoting(ticks=True, dashes=True, parameters=True)
+    faults = (
+        Fault(
+            "permission",
+            ("SQLITE_READONLY",),
+            (),
+            "the file is in WAL mode, where SQLite makes files next to it even to read; let this user write into its "
+            "folder or have its owner run PRAGMA journal_mode = DELETE",
+        ),
+        Fault("connect", ("SQLITE_NOTADB", "SQLITE_CORRUPT"), (), "is this the right file, and is it whole?"),
+        Fault(
+            "connect",
+            ("SQLITE_IOERR", "SQLITE_FULL"),
+            (),
+            "is the disk sound, and can temporary files be written (set SQLITE_TMPDIR)?",
+        ),
+    )
+
+    def create_engine(self, url: URL, limit: float, most: int) -> sa.Engine:
+        """With a new connection each time: a file that was replaced or removed since is seen at once."""
+        return sa.create_engine("sqlite://", creator=partial(open_file, url.database), poolclass=sa.NullPool)
+
+    def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
+        """All that is read is of one state of the file."""
+        connection.exec_driver_sql("BEGIN")
+        return connection
+
+    def end_when(self, driver: Any, is_due: Callable[[], bool]) -> None:
+        """SQLite asks now and then."""
+        driver.set_progress_handler(is_due, _STEPS)
+
+    def patience(self, limit: float) -> float:
+        """None of ours: SQLite looks at the clock by itself."""
+        return math.inf
+
+    def spellings(self, text: str, code: Any) -> Iterator[Any]:
+        """A column without a type holds numbers too."""
+        yield text
+        yield from as_number(text)
+
+    def is_number(self, code: Any) -> bool:
+        """Its columns have no types."""
+        return True
+
+    def is_stored_number(self, value: Expression) -> list[Condition]:
+        """By the type that each value has for itself."""
+        stored = sa.func.typeof(value)
+        return [stored.in_(map(written, kinds)) for kinds in (("'integer'", "'real'"), ("'text'", "'blob'"))]
+
+    def place(self, position: Expression, is_whole: bool) -> tuple[Expression, Condition | None]:
+        """Any column holds anything, and there may be no floor()."""
+        return position + 0, sa.cast(position, sa.Integer) == position
+
+    def rank(self, position: Expression, is_whole: bool) -> Expression:
+        """A text of digits as the number that it means."""
+        return position + written("0")
+
+    def group_exactly(self, value: Expression) -> Expression:
+        """By its bytes."""
+        return value.collate("BINARY")
+
+    def fenced(self, query: sa.Select[Any]) -> sa.Select[Any]:
+        """A limit keeps the query as it is."""
+        return query.limit(written("-1")).offset(written("0"))
+
+    def time_later(self, time: Expression, column: TimeColumn, seconds: int) -> Expression:
+        """Texts are read and written by their format."""
+        if column.format == "native":
+            return super().time_later(time, column, seconds)
+        return sa.func.strftime(_plain(column), time, f"{seconds:+d} seconds", type_=sa.Text)
+
+    def is_plain(self, time: Expression, column: TimeColumn) -> Condition | None:
+        """A text is if it is written in the same way again."""
+        if column.format.startswith("epoch") or column.format == "native":
+            return None
+        return sa.func.coalesce(sa.func.strftime(_plain(column), time), written("''")) == time
+
+    def text_obstacle(self, column: TimeColumn) -> str:
+        """Its own functions read some formats."""
+        if column.format == "native":
+            return f"{column.column!r} is text to SQLite"
+        return "" if _plain(column) == column.format else super().text_obstacle(column)
+
+
+def open_file(path: str | None) -> sqlite3.Connection:
+    """SQLite would create a missing file and call it empty; so it is opened as what must be there, read-only."""
+    if not path or path == ":memory:" or path.startswith("file:"):
+        raise SourceError("give a SQLite file as sqlite:////absolute/path.db", "connect")
+    full = Path(path).absolute()
+    if full.is_dir():
+        raise SourceError(f"{full} is a folder; name the file in it", "connect")
+    if not full.is_file():
+        raise SourceError(f"there is no file {full}", "connect")
+    if not os.access(full, os.R_OK):
+        raise SourceError(f"no permission to read {full}", "permission")
+    # No isolation level: sqlite3 begins no transaction for a SELECT by itself.
+    connection = sqlite3.connect(
+        f"file:{quote(str(full))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+    )
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute(f"PRAGMA cache_size = -{_CACHE}")
+    return connection
+
+
+def _plain(column: TimeColumn) -> str | None:
+    """The format, if texts in it are whole seconds in UTC that SQLite can read and write."""
+    zone = "Z" if column.timezone is None else ""
+    if column.timezone not in (None, "UTC") or column.format not in [iso + zone for iso in _ISO]:
+        return None
+    return column.format

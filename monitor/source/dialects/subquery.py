@@ -1,0 +1,140 @@
+"""Whether a SELECT of the user's own stays within the parentheses that it is put into.
+
+It is told by words, quotes and comments alone. Inside parentheses every database takes one query and nothing else, so a
+text that cannot leave them writes nothing that the database's own functions do not write. A parser would know more and
+be sure of less: where it reads quotes or comments otherwise than the server, such as MySQL's `/*! ... */` and `--x`, it
+is passed by. So what databases read in different ways is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_TOKEN = re.compile(
+    r"""(?P<blank>[ \t\n]+)
+      | (?P<comment>--[^\n]*|/\*.*?\*/)
+      | (?P<quoted>'(?:[^']|'')*+'|"(?:[^"]|"")*+"|`(?:[^`]|``)*+`)
+      | (?P<bracket>\[(?:[\w\ .,]|-(?!-))*\])
+      | (?P<dollar>\$(?:\w|[^\x00-\x7f])*\$)
+      | (?P<word>\w+)
+      | (?P<sign>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_CONTROL = re.compile(r"[^\S \t\n\xa0\u2000-\u200a\u202f\u205f\u3000]|[\x00-\x08\x0e-\x1f\x7f-\x9f]")
+_ESCAPED_QUOTE = re.compile(r"""(?<!\\)(?:\\\\)*\\['"`]""")
+_FIRST = ("select", "with", "from")  # the last is DuckDB's
+
+_REFUSED_SIGNS = {
+    "'": "a quote ' is not closed; close it",
+    '"': 'a quote " is not closed; close it',
+    "`": "a quote ` is not closed; close it",
+    "/*": "a comment is not closed; close it",
+    "//": "`//` begins a comment in some databases; use `--`",
+    "#": "# begins a comment in some databases; use `-- `, and quote a name that holds one",
+    "[": "a name in brackets holds a quote, a parenthesis or another special character; use a view",
+}
+
+
+@dataclass(frozen=True)
+class Quoting:
+    """How a database reads quotes and comments. The default refuses all that databases read in different ways.
+
+    Attributes:
+        ticks: backticks quote names; to PostgreSQL one is an operator.
+        arrays: brackets are arrays; SQLite and SQL Server quote names by them.
+        hashes: # is an operator or part of a name; to MySQL, BigQuery and ClickHouse it begins a comment.
+        slashes: // divides.
+        dashes: -- begins a comment whatever follows; to MySQL only with a blank.
+        triples: texts stand in three quotes.
+        parameters: $x, @x and :x are parameters.
+    """
+
+    ticks: bool = False
+    arrays: bool = False
+    hashes: bool = False
+    slashes: bool = False
+    dashes: bool = False
+    triples: bool = False
+    parameters: bool = False
+
+    def enclosed(self, text: str) -> str:
+        """The text up to a semicolon at its end, safe to be put into parentheses before a line break.
+
+        Raises:
+            ValueError: it might leave them; the message says what, in which line, and the remedy.
+        """
+        text = text.replace("\r\n", "\n")
+        if found := _CONTROL.search(text):
+            raise _refusal(text, found.start(), f"it contains the control character {found.group()!r}; remove it")
+        open_at, end, is_begun = list[int](), None, False
+        for token in _TOKEN.finditer(text):
+            kind, word, at = str(token.lastgroup), token.group(), token.start()
+            if wrong := self._doubt(kind, word, text[token.end() :][:1]):
+                raise _refusal(text, at, wrong)
+            if kind in ("blank", "comment"):
+                continue
+            if word == ";":
+                end = at if end is None else end
+                if open_at:
+                    raise _refusal(text, at, "a statement ends within parentheses; give one SELECT")
+            elif end is not None:
+                raise _refusal(text, at, "a second statement follows the semicolon; give one SELECT")
+            elif word == "(":
+                open_at.append(at)
+            elif word == ")" and not open_at:
+                raise _refusal(text, at, "it closes a parenthesis that it did not open; remove it")
+            elif word == ")":
+                open_at.pop()
+            elif not is_begun:
+                is_begun = True
+                if word.lower() not in _FIRST:
+                    raise _refusal(text, at, f"it begins with {word!r}; a query begins with SELECT or WITH")
+        if open_at:
+            raise _refusal(text, open_at[-1], "it opens a parenthesis that it does not close; close it")
+        return text[:end]
+
+    def _doubt(self, kind: str, word: str, following: str) -> str:
+        """Why a token may end elsewhere for another database, or for the same with other settings; or empty."""
+        if kind == "quoted":
+            return self._doubt_of_quotes(word)
+        if kind == "comment":
+            return self._doubt_of_comment(word)
+        if kind == "dollar":
+            return "texts between dollar signs are not supported; write them in '...'"
+        if kind == "word" and word.lower() in ("q", "nq") and following == "'":
+            return "quotes after q are not supported; write '...'"
+        return self._doubt_of_sign(word, following) if kind == "sign" else ""
+
+    def _doubt_of_quotes(self, quoted: str) -> str:
+        if _ESCAPED_QUOTE.search(quoted):
+            return "a backslash stands before a quote, which ends the text or not; double the quote or use a view"
+        if self.triples and quoted[:3] in ("'''", '"""'):
+            return "texts in three quotes are not supported; use one quote"
+        return 'a backtick quotes no name here; quote it by "' if quoted[0] == "`" and not self.ticks else ""
+
+    def _doubt_of_comment(self, comment: str) -> str:
+        if comment.startswith("--"):
+            if comment.endswith("\\"):
+                return "a comment ends in a backslash, which may continue it; remove the backslash"
+            is_sure = self.dashes or comment[2:3] in ("", " ", "\t")
+            return "" if is_sure else "put a blank after `--`; without one it begins no comment in MySQL"
+        if comment.startswith(("/*!", "/*M!")):
+            return "MySQL runs what stands in such a comment; remove it"
+        return "a comment begins within a comment; remove the inner `/*`" if "/*" in comment[2:] else ""
+
+    def _doubt_of_sign(self, sign: str, following: str) -> str:
+        found = sign + following if sign == "/" else sign
+        is_usual = {"//": self.slashes, "#": self.hashes, "[": self.arrays}.get(found, False)
+        if found in _REFUSED_SIGNS and not is_usual:
+            return _REFUSED_SIGNS[found]
+        if self.parameters and sign in "$@:" and re.match(r"\w|:", following):
+            return f"parameters such as {sign}{following} are not supported; write the value"
+        if ord(sign) > 127:
+            return f"the character {sign!r} stands outside quotes, where databases read it in different ways; remove it"
+        return ""
+
+
+def _refusal(text: str, at: int, wrong: str) -> ValueError:
+    line = text.count("\n", 0, at) + 1
+    return ValueError(f"line {line} of the query: {wrong}" if "\n" in text.strip() else wrong)

@@ -1,0 +1,119 @@
+"""A database is added by one object: it is registered here alone, and found wherever one asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.exc import DatabaseError, NoSuchModuleError
+
+from monitor.config import load
+from monitor.database_url import parse_url
+from monitor.errors import SourceError
+from monitor.source import dialects
+from monitor.source.choice import choose, explained
+from monitor.source.dialects import dialect_of, driver_help, register
+from monitor.source.dialects.base import Dialect
+from monitor.source.dialects.faults import Fault
+from monitor.source.dialects.subquery import Quoting
+from monitor.source.engine import Database
+from monitor.source.queries import Queries
+from monitor.source.summing import Summing
+from tests.support.logs import BUCKET, START, Style, events, monitor
+
+CONFIG = """\
+store: {url: sqlite:///rankmon.db}
+sources:
+  toys: {url: "toydb://u@host/d"}
+monitors:
+  - name: search
+    source: toys
+    rankings:
+      select: SELECT `request`, item#, position, at FROM log --all
+      request: request
+      item: item
+      position: position
+      time: at
+    relevance:
+      column: {grade: label}
+    measures: [ndcg@10]
+"""
+STYLE = Style("", "epoch_ms", None, lambda micros: micros)
+
+
+class Toy(Dialect):
+    """A database that hashes, doubles by a function of its own and has an error nobody else has."""
+
+    names = ("toydb",)
+    package = "toydb-sqlalchemy"
+    schemes = {"toydb": "toydb"}
+    mistaken_for = {"toy": "toydb"}
+    is_proven = is_in_process = True
+    quoting = Quoting(ticks=True, hashes=True, dashes=True)
+    faults = (Fault("connect", ("T-800",), ("toys are asleep",), "wake them: run `toyctl wake`"),)
+
+    def double(self, value: Any) -> Any:
+        return sa.func.toy_double(value, type_=sa.Double)
+
+
+class ToyCompiler(SQLiteDialect_pysqlite):
+    """What a package for SQLAlchemy would bring."""
+
+    name = "toydb"
+    supports_statement_cache = False
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Dialect:
+    monkeypatch.setattr(dialects, "_BY_NAME", dict(dialects._BY_NAME))
+    monkeypatch.setitem(registry.impls, "toydb", lambda: ToyCompiler)
+    return register(Toy())
+
+
+def test_a_toy_database_is_accepted_as_a_source_and_its_selects_are_read_its_way(toy: Dialect, tmp_path: Path) -> None:
+    path = tmp_path / "rankmon.yaml"
+    path.write_text(CONFIG, encoding="utf-8")
+    assert load(path, {}).source("toys").url.get_backend_name() == "toydb"
+
+
+def test_what_its_driver_lacks_and_what_its_errors_mean_is_told_with_its_own_remedies(toy: Dialect) -> None:
+    assert driver_help(parse_url("toydb://h/d", None), NoSuchModuleError("toydb")) == (
+        "the driver toydb is not installed; pip install toydb-sqlalchemy"
+    )
+    assert "let the URL begin with toydb://" in driver_help(parse_url("toy://h/d", None), NoSuchModuleError("toy"))
+    assert "toydb" in driver_help(parse_url("mongodb://h/d", None), NoSuchModuleError("mongodb"))
+    assert "did you mean toydb://" in driver_help(parse_url("toybd://h/d", None), NoSuchModuleError("toybd"))
+
+
+def test_its_errors_are_told_with_their_remedy(toy: Dialect) -> None:
+    database = Database("toys", parse_url("toydb://", None), 60)
+    with pytest.raises(SourceError, match="run `toyctl wake`") as caught, database.reading():
+        raise DatabaseError("SELECT 1", {}, Exception("T-800: all toys are asleep"))
+    assert caught.value.reason == "connect"
+
+
+def test_its_sums_are_compiled_in_its_own_words_and_taken(toy: Dialect) -> None:
+    made = monitor(events(STYLE), STYLE, ("ndcg@3", "recall@3"))
+    assert choose(made, "toydb").way == "pushdown"
+    queries = Queries(made, (3, None), ToyCompiler())
+    assert queries.sql is toy is dialect_of("toydb")
+    assert "toy_double(" in str(Summing(queries).cells(START, START + BUCKET).compile(dialect=ToyCompiler()))
+    assert choose(made, "unheard_of").way == "pull"
+
+
+def test_it_is_read_like_any_other(toy: Dialect, tmp_path: Path) -> None:
+    path = tmp_path / "toys.db"
+    engine = sa.create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE rankings (request, item, position, at, query, device, country)")
+        connection.exec_driver_sql("CREATE TABLE events (request, item, at, type, value)")
+    engine.dispose()
+    database = Database("s", parse_url(f"toydb:///{path}", None), 60)
+    choice, statements = explained(monitor(events(STYLE), STYLE), database, START, START + BUCKET)
+    assert choice.way == "pushdown"
+    assert "toy_double(" in statements[0]
+    database.close()
