@@ -16,7 +16,7 @@ from monitor.source.engine import Database, Statement
 from monitor.source.parallel import InPieces
 from monitor.source.pull import Pull, open_pull
 from monitor.source.pushdown import PushDown, why_not
-from monitor.source.reused_ids import Noticing
+from monitor.source.recurring import ReusedIds
 from monitor.types import Column, Events, Judgments, Monitor
 
 
@@ -83,7 +83,7 @@ def open_reader(monitor: Monitor, database: Database) -> Pull | InPieces:
     """
     source = open_source(monitor, database)
     pull = source.pull if isinstance(source, PushDown) else source
-    pull.noticing = Noticing(monitor)
+    pull.reused = ReusedIds(monitor)
     return InPieces(source) if isinstance(source, PushDown) else source
 
 

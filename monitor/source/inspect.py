@@ -31,8 +31,8 @@ from monitor.series.partials import bucket_of
 from monitor.source.engine import Database, Reader
 from monitor.source.pull import has_enum_types
 from monitor.source.queries import Condition, Queries, kinds_of, untyped
+from monitor.source.recurring import servings
 from monitor.source.requests import is_same
-from monitor.source.reused_ids import servings
 from monitor.source.times import to_micros
 from monitor.types import MIXED, Column, Events, Judgments, Monitor
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from monitor.measures.summable import grades
-from monitor.source.blocks import Blocks
 from monitor.source.dialects.base import Condition, Dialect, Expression, written
 from monitor.source.queries import Queries, kinds_of
+from monitor.source.times import Blocks
 from monitor.types import Events, Monitor
 
 _ZERO, _ONE = written("0"), written("1")

@@ -26,11 +26,10 @@ from monitor.measures.relevance import (
     placed,
 )
 from monitor.series.readings import MICROS
-from monitor.source.blocks import Blocks
 from monitor.source.engine import Reader
 from monitor.source.queries import Queries, kinds_of
 from monitor.source.requests import Requests, ids_in
-from monitor.source.times import Instants, to_micros
+from monitor.source.times import Blocks, Instants, to_micros
 from monitor.types import Column, Events, Judgments, Monitor
 
 Floats = NDArray[np.float64]

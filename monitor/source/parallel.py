@@ -11,9 +11,9 @@ from threading import Lock
 from monitor.errors import SourceError, TooMany
 from monitor.series.partials import effort
 from monitor.series.readings import Answer, Part
-from monitor.source.blocks import Blocks
 from monitor.source.pull import Freshness
 from monitor.source.pushdown import PushDown
+from monitor.source.times import Blocks
 from monitor.types import Events
 
 CUT_FROM = 20_000

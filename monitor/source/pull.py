@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from monitor.errors import SourceError
 from monitor.measures.kernels import GradedRankings as Graded
 from monitor.series.readings import MICROS, Reading, joined
+from monitor.source.checks.types import check_columns, check_pairs
 from monitor.source.engine import ColumnTypes, Database, Reader
 from monitor.source.labels import Labelling, Labels, Sample
 from monitor.source.queries import Queries
-from monitor.source.recurring import Recurring, apart
+from monitor.source.recurring import Recurring, ReusedIds, apart
 from monitor.source.requests import Requests
-from monitor.source.reused_ids import Noticing
 from monitor.source.times import check, to_micros
-from monitor.source.type_checks import check_columns, check_pairs
 from monitor.types import Events, Monitor
 
 log = logging.getLogger(__name__)
@@ -71,16 +70,16 @@ class Pull:
 
     Attributes:
         most_rows: of one answer.
-        noticing: who says that ids come again; None for who says so otherwise.
+        reused: who says that ids come again; None for who says so otherwise.
     """
 
     def __init__(
-        self, monitor: Monitor, database: Database, most_rows: int = MOST_ROWS, noticing: Noticing | None = None
+        self, monitor: Monitor, database: Database, most_rows: int = MOST_ROWS, reused: ReusedIds | None = None
     ) -> None:
         self.monitor = monitor
         self.database = database
         self.most_rows = most_rows
-        self.noticing = noticing
+        self.reused = reused
         self._queries: Queries | None = None
         self._preparing = threading.Lock()
 
@@ -151,8 +150,8 @@ class Pull:
         summary = reader.columns(queries.requests(*wide), self.most_rows)
         lists = lambda: reader.columns(queries.lists(*wide), self.most_rows)  # noqa: E731
         requests = Requests.of(summary, queries, lists, reader.has_undecodable)
-        if self.noticing is not None:
-            self.noticing.see(requests)
+        if self.reused is not None:
+            self.reused.see(len(requests.ids), requests.recurring)
         alone = requests.recurring.buckets(since, until, width)
         if alone and since // width < (until - 1) // width:
             for part in apart(since, until, width, alone):

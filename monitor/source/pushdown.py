@@ -23,7 +23,6 @@ from monitor.errors import SourceError, TooMany
 from monitor.measures.summable import obstacle
 from monitor.series.partials import TRAFFIC_FIELDS, runs
 from monitor.series.readings import MICROS, Aggregates, Part, Reading
-from monitor.source.blocks import Blocks
 from monitor.source.dialects import dialect_of
 from monitor.source.engine import UNDECODABLE, Database, Reader, Statement, of_bits
 from monitor.source.formulas import needs_logarithm
@@ -31,7 +30,7 @@ from monitor.source.pull import MOST_ROWS, Freshness, Pull
 from monitor.source.queries import Queries
 from monitor.source.requests import unsigned
 from monitor.source.summing import CONTRARY, LAST, NOWHERE, PARTS, Summing
-from monitor.source.times import changes_clocks, check, to_micros
+from monitor.source.times import Blocks, changes_clocks, check, to_micros
 from monitor.types import MIXED, Events, Monitor, TimeColumn
 
 log = logging.getLogger(__name__)

@@ -7,6 +7,10 @@ refused in one bucket. Of a bucket that does not fit into memory and is read in 
 
 from __future__ import annotations
 
+import logging
+import math
+import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +19,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.series.readings import MICROS
+from monitor.types import Events, Monitor, format_duration
+
+log = logging.getLogger(__name__)
 
 Ints = NDArray[np.int64]
+
+OFTEN, FEWEST = 0.05, 20
+"""Share of ids that are served again, above which they are no repeated calls of a few, if there are so many of them."""
+
+SAID_EVERY = 86_400.0
+"""Seconds after which a running process says it again."""
+
+OWN_ID = (
+    "name a column with an id of its own for each ranking that is served, here and in the events, or build one "
+    "in both: `select: \"SELECT session || '-' || search_no AS request, …\"`"
+)
 
 _NEVER = np.iinfo(np.int64).max // 2
 
@@ -100,3 +118,72 @@ def apart(since: int, until: int, width: int, alone: Iterable[int]) -> Iterator[
         edge = high
     if edge < until:
         yield edge, until
+
+
+# ---- told to people -------------------------------------------------------------------------------------------------
+
+
+class ReusedIds:
+    """Warns, once a day, of ids that come again among those that are read anyway.
+
+    In a bucket that is read by itself these are ids that come again within it; a read of several buckets shows more.
+    """
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+        self._silent_until = -math.inf
+        self._lock = threading.Lock()
+
+    def see(self, ids: int, found: Recurring) -> None:
+        """Look at the number of single ids of one read, and at those that come again.
+
+        Those that come again after the attribution share no events.
+        """
+        recipe = self._monitor.recipe
+        if not isinstance(recipe, Events) or time.monotonic() < self._silent_until:
+            return
+        repeated = int((found.last - found.first <= recipe.attribution * MICROS).sum())
+        every = ids + len(found.ids)
+        if repeated < FEWEST or repeated <= OFTEN * every:
+            return
+        with self._lock:
+            was_said, now = time.monotonic() < self._silent_until, time.monotonic()
+            self._silent_until = max(self._silent_until, now + (0 if was_said else SAID_EVERY))
+        if not was_said:
+            self._say(recipe, repeated, every)
+
+    def _say(self, recipe: Events, repeated: int, every: int) -> None:
+        monitor = self._monitor
+        log.warning(
+            "monitor %s: %s of %s ids in %r have rows more than max_request_span, %s, apart and within %s, as those "
+            "that are served again have: %s; %s; where these are single requests that last so long, raise "
+            "max_request_span",
+            monitor.name,
+            f"{repeated:,}",
+            f"{every:,}",
+            monitor.rankings.request,
+            format_duration(monitor.max_request_span),
+            format_duration(recipe.attribution),
+            harm(recipe),
+            OWN_ID,
+        )
+
+
+def harm(recipe: Events) -> str:
+    """What comes of ids that are served again."""
+    does = "an event counts for every serving of its request's id within the attribution"
+    return f"{does}, {format_duration(recipe.attribution)}, so that values are too good"
+
+
+def servings(times: Ints, span: int) -> Ints:
+    """When each serving of an id begins, given the microseconds of its rows in order: a row belongs to the one before
+    if that began at most `span` seconds earlier.
+
+    >>> servings(np.array([0, 1, 2, 5, 6]) * MICROS, 2) // MICROS
+    array([0, 5])
+    """
+    found, at = list[int](), 0
+    while at < len(times):
+        found.append(int(times[at]))
+        at = int(np.searchsorted(times, times[at] + span * MICROS, side="right"))
+    return np.array(found, np.int64)

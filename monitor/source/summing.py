@@ -20,7 +20,6 @@ import sqlalchemy as sa
 
 from monitor.measures.measure import Measure
 from monitor.measures.summable import grades
-from monitor.source.blocks import Blocks
 from monitor.source.dialects.base import Condition, Dialect, Expression, written
 from monitor.source.engine import Statement
 from monitor.source.formulas import Formula, Formulas
@@ -28,6 +27,7 @@ from monitor.source.label_sql import LabelSQL, is_dirty
 from monitor.source.prepared import Ends, Ready, Template, Templates
 from monitor.source.queries import Queries
 from monitor.source.ranking_sql import Place, RankingSQL
+from monitor.source.times import Blocks
 from monitor.types import Events, Monitor
 
 NOWHERE = -1

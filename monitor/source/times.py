@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from monitor.errors import SourceError
 from monitor.measures.relevance import CLOCK_CHANGE
-from monitor.types import TimeColumn
+from monitor.series.readings import MICROS
+from monitor.source.prepared import rounded_down, rounded_up
+from monitor.types import Events, Monitor, TimeColumn
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -321,3 +323,44 @@ def changes_clocks(column: TimeColumn, since: int, until: int) -> bool:
     if column.timezone in (None, "UTC"):
         return False
     return any(slack(column, at) for at in range(since, until + CLOCK_CHANGE, CLOCK_CHANGE))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Stretches of time on a fixed grid, so that what is found does not depend on how much is read at once.
+
+    Attributes:
+        width: of a block, in seconds.
+        before, after: seconds before and after its block within which an event's row is looked for.
+    """
+
+    width: int
+    before: int
+    after: int
+
+    @classmethod
+    def of(cls, monitor: Monitor, recipe: Events) -> Blocks:
+        """The grid of a monitor."""
+        span = monitor.max_request_span
+        return cls(max(monitor.bucket, recipe.attribution), recipe.attribution + span, span)
+
+    def cut(self, since: int, until: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
+        """Parts [since, until) of the range that lie in one block each, and the reach of each."""
+        for block in range(since - since % self.width, until, self.width):
+            part = max(block, since), min(block + self.width, until)
+            yield *part, self.reach(*part)
+
+    def reach(self, since: int, until: int) -> tuple[int, int]:
+        """[since, until) of the rows that some event in that range may fall on; seconds as these."""
+        return rounded_down(since, self.width) - self.before, rounded_up(until, self.width) + self.after
+
+    @property
+    def around(self) -> int:
+        """Seconds that are gone through before and after what is read, for the rows of its events and their events."""
+        return self.before + self.after
+
+    def is_near(self, event: Ints, row: Ints) -> Bools:
+        """(n,) whether each event may fall on its row, by the microseconds of both."""
+        block = event - event % (self.width * MICROS)
+        near: Bools = (row >= block - self.before * MICROS) & (row < block + (self.width + self.after) * MICROS)
+        return near

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from monitor.database_url import parse_url
-from monitor.source import reused_ids as again
+from monitor.source import recurring as again
 from monitor.source.choice import open_reader, open_source
 from monitor.source.engine import Database
 from monitor.types import Monitor

@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 import monitor.cli as cli
-from monitor.source.assess import _why_unmatched
+from monitor.source.checks.labels import _why_unmatched
 
 CONFIG = """\
 store: {{url: "sqlite:///{folder}/store.db"}}

@@ -23,8 +23,7 @@ from monitor.conditions.verdict_hours import judged
 from monitor.config.remarks import remarks
 from monitor.errors import ConfigError, RankmonError, SourceError, StoreError
 from monitor.messages.words import counted, lasting
-from monitor.source.mapped import columns_of, selects_of, tables_of
-from monitor.source.remark import Key
+from monitor.source.checks.remarks import Key, columns_of, relations_of
 from monitor.types import Events, Judgments, format_duration
 
 if TYPE_CHECKING:
@@ -118,11 +117,11 @@ def _connect(config: Config) -> _Answers:
 
 def _explained(config: Config, index: int, database: Database, error: SourceError) -> list[RankmonError]:
     """What does not fit of a mapping by which a source fails, all of it at once; else the error itself."""
-    from monitor.source.mapping_checks import TOLD, misfits
+    from monitor.source.checks.mapping import TOLD, check_mapping
 
     monitor, found = config.monitors[index], []
     with suppress(SourceError):
-        found = misfits(monitor, database) if error.reason in TOLD else []
+        found = check_mapping(monitor, database) if error.reason in TOLD else []
     if not found:
         text, is_of_mapping = _located(config, index, str(error)), bool(key_of(monitor, str(error)))
         if is_of_mapping or error.lasting or error.reason == "query":
@@ -149,7 +148,7 @@ def _located(config: Config, index: int, text: str) -> str:
 
 def _assess(config: Config, index: int, database: Database, fresh: Freshness) -> list[str]:
     """Look at a sample of a monitor's data, say so, and return what is odd about it. Raises SourceError."""
-    from monitor.source.assess import assess
+    from monitor.source.checks import assess
 
     monitor = config.monitors[index]
     found = assess(monitor, database, time.time(), fresh.newest)
@@ -255,7 +254,7 @@ def key_of(monitor: Monitor, text: str) -> Key:
         times = (key for _, key, held in columns_of(monitor) if key[-1] == "time" and held == found[1])
         return next(times, ())
     if found := _NO_FILES.search(text):
-        return next((key for key, select in selects_of(monitor) if found[1] in select), ())
+        return next(((*key, "select") for key, read in relations_of(monitor) if found[1] in read.select), ())
     types = {rule.type for rule in monitor.recipe.rules} if isinstance(monitor.recipe, Events) else {}
     if (found := _NOT_READ.search(text)) and found[1] in types:
         return ("relevance", "events", "type")
@@ -264,7 +263,8 @@ def key_of(monitor: Monitor, text: str) -> Key:
             named = next(part for part in found.groups() if part)
             alias, _, name = named.rpartition(".")
             wanted = name.strip("\"'`")
-            keys = list(columns_of(monitor) if is_column else tables_of(monitor))
+            tables = [("", (*key, "table"), (read.table or ("",))[-1]) for key, read in relations_of(monitor)]
+            keys = list(columns_of(monitor)) if is_column else tables
             return next((key for side, key, held in keys if held == wanted and alias in ("", side)), ()) or next(
                 (key for _, key, held in keys if held == wanted), ()
             )

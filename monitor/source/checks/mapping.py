@@ -11,13 +11,12 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from monitor.errors import SourceError
+from monitor.source.checks.remarks import Key, Remark, columns_of, instead, relations_of
 from monitor.source.dialects.faults import OF_SCHEMAS
 from monitor.source.engine import Database
-from monitor.source.mapped import columns_of
 from monitor.source.queries import SAMPLE, Queries
-from monitor.source.remark import Key, Remark, instead
 from monitor.source.times import check
-from monitor.types import Events, Judgments, Monitor, Relation, TimeColumn
+from monitor.types import Events, Monitor, Relation, TimeColumn
 
 TOLD = ("missing", "data", "query")
 """Reasons of a SourceError for which it may be the mapping that does not fit."""
@@ -39,7 +38,7 @@ class _Side:
         return f"the {self.name}, {table}" if table else f"the {self.name}' SELECT"
 
 
-def misfits(monitor: Monitor, database: Database) -> list[Remark]:
+def check_mapping(monitor: Monitor, database: Database) -> list[Remark]:
     """What does not fit, each with its key; empty where it is something else that a source fails by.
 
     Raises:
@@ -55,12 +54,11 @@ def misfits(monitor: Monitor, database: Database) -> list[Remark]:
 
 
 def _sides(monitor: Monitor) -> Iterator[_Side]:
-    rankings, recipe = monitor.rankings, monitor.recipe
-    yield _Side("rankings", "r", ("rankings",), rankings.relation, rankings.time)
-    if isinstance(recipe, Events):
-        yield _Side("labels", "e", ("relevance", "events"), recipe.relation, recipe.time)
-    elif isinstance(recipe, Judgments):
-        yield _Side("labels", "e", ("relevance", "judgments"), recipe.relation, None)
+    times = (monitor.rankings.time, monitor.recipe.time if isinstance(monitor.recipe, Events) else None)
+    for name, alias, time, (key, relation) in zip(
+        ("rankings", "labels"), "re", times, relations_of(monitor), strict=False
+    ):
+        yield _Side(name, alias, key, relation, time)
 
 
 def _of_side(queries: Queries, database: Database, side: _Side) -> Iterator[Remark]:

@@ -1,11 +1,13 @@
-"""What a look at a sample of a source's data has to say, and the words and limits that all such looks share."""
+"""What the checks of a mapping say, with the key that it is about, and the words and limits that they share."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from monitor.types import Events, Judgments, Monitor, Relation
 
 Key = tuple[str | int, ...]
 
@@ -60,3 +62,30 @@ def instead(name: str, there: Sequence[str]) -> str:
     meant, there_are = (f"did you mean {folded[close[0]]!r}? ", "There are") if close else ("", "there are")
     more = ", …" if len(there) > MOST_NAMES else ""
     return f"{meant}{there_are} {', '.join(map(shown, there[:MOST_NAMES]))}{more}"
+
+
+def columns_of(monitor: Monitor) -> Iterator[tuple[str, Key, str | None]]:
+    """(alias of its table in our statements, key, column)."""
+    rankings, recipe = monitor.rankings, monitor.recipe
+    for name in ("request", "item", "position", "query", "model_version"):
+        yield "r", ("rankings", name), getattr(rankings, name)
+    yield "r", ("rankings", "time"), rankings.time.column
+    offset = bool(monitor.slices) and monitor.slices[0].column == rankings.model_version  # which is put in front
+    for index, one in enumerate(monitor.slices[offset:]):
+        yield "r", ("slices", index), one.column
+    if isinstance(recipe, Events):
+        for name in ("request", "item", "type", "value"):
+            yield "e", ("relevance", "events", name), getattr(recipe, name)
+        yield "e", ("relevance", "events", "time"), recipe.time.column
+    elif isinstance(recipe, Judgments):
+        for name in ("query", "item", "grade"):
+            yield "e", ("relevance", "judgments", name), getattr(recipe, name)
+    else:
+        yield "r", ("relevance", "column", "grade"), recipe.grade
+
+
+def relations_of(monitor: Monitor) -> Iterator[tuple[Key, Relation]]:
+    """(key of its side, table or SELECT) of the rankings, and of the labels where they have one."""
+    yield ("rankings",), monitor.rankings.relation
+    if isinstance(monitor.recipe, Events | Judgments):
+        yield ("relevance", "events" if isinstance(monitor.recipe, Events) else "judgments"), monitor.recipe.relation

@@ -1,48 +1,121 @@
-"""Are times read in the zone that they are written in? What rows of right now tell of that, for `assess`."""
+"""Are times read in the zone that they are written in, and do events come in time?"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import sqlalchemy as sa
-from numpy.typing import NDArray
 
 from monitor.messages.words import lasting
+from monitor.source.checks.remarks import FEWEST, NOTABLE, TIME_OF_EVENTS, Key, Remark, percent
+from monitor.source.checks.sample import FARTHEST, HOUR, Sample, newest_in
 from monitor.source.engine import Reader
-from monitor.source.queries import MOST_COUNTED, Queries
+from monitor.source.pull import Floats
+from monitor.source.queries import MOST_COUNTED
 from monitor.source.times import slack, to_micros
-from monitor.types import Events, TimeColumn
-
-HOUR = 3600
+from monitor.types import Events, TimeColumn, format_duration
 
 CLOCK_ERROR = 300
 """Seconds by which clocks may be apart."""
 
-FARTHEST = 15
-"""Hours that no two zones are apart."""
-
-FEWEST, NOTABLE = 20, 0.1
-"""Rows of the next hour that are no stray ones, and as a share of those of the hour before."""
-
 EXACT = 5.0
 """Seconds by which a source that is written at once may lag."""
+
+TINY = 0.02
+"""Share of requests with a label, below which it is told when events name what was shown, but at other times."""
 
 LOOK_AGAIN = 3.0
 """Seconds after which it is seen whether the newest time moves on."""
 
-MOST_EVENTS = 10_000
 FIRST, EARLY = 0.02, 0.25
 """Shares of the events: so many may be strays, and so many come within EDGE of the first where people act at once."""
 
 EDGE, UNTIDY = 600, 60
 """Seconds after the first events in which many others follow, and before them in which some may lie."""
 
-Floats = NDArray[np.float64]
+
+def check_times(sample: Sample) -> Iterator[Remark]:
+    """Times in another zone than their own; if there are none, an attribution that is too short, and old requests."""
+    found = list(_from_the_future(sample)) or list(_apart(sample))
+    yield from found
+    if not found:
+        yield from _too_late(sample)
+        yield from _old(sample)
+
+
+def _from_the_future(sample: Sample) -> Iterator[Remark]:
+    """Times that are read as if they were of the future."""
+    monitor, recipe = sample.monitor, sample.recipe
+    low = sample.low_shares
+    with sample.asking() as (reader, queries):
+        shown: sa.ColumnElement[Any] = queries.time
+        times: list[tuple[Key, sa.ColumnElement[Any], TimeColumn]] = [
+            (("rankings", "time"), shown, monitor.rankings.time)
+        ]
+        if isinstance(recipe, Events):
+            times.append((TIME_OF_EVENTS, queries.labels.c[recipe.time.column], recipe.time))
+        for key, column, how in times:
+            if text := ahead(reader, column, how, sample.clock):
+                yield Remark(key, _with_why(text, low))
+
+
+def _with_why(text: str, low: Sequence[str]) -> str:
+    return f"{text}; that would also be why {' and '.join(low)}" if low else text
+
+
+def _apart(sample: Sample) -> Iterator[Remark]:
+    """Events that come hours before or after their serving, by what is known of zones or else by the labels."""
+    recipe, lags = sample.recipe, sample.lags
+    if not isinstance(recipe, Events):
+        return
+    is_of_rankings, text = apart(lags, sample.monitor.rankings.time, recipe.time, sample.reading.until)
+    if text:
+        yield Remark(("rankings", "time") if is_of_rankings else TIME_OF_EVENTS, _with_why(text, sample.low_shares))
+        return
+    size, labelled = sample.size, sample.labelled
+    outside = (lags < 0) | (lags > recipe.attribution)
+    if size >= FEWEST and labelled < TINY * size and lags.size >= FEWEST and outside.mean() > 0.5:
+        half = float(np.median(lags))
+        when = f"{lasting(round(abs(half)))} {'before' if half < 0 else 'after'} serving"
+        within = f"while the attribution is {format_duration(recipe.attribution)}"
+        text = f"only {labelled:,} of {size:,} requests have a label, though {lags.size:,} events name what they showed"
+        yield Remark(TIME_OF_EVENTS, f"{text}: half of them by {when}, {within}; are both times in the same zone?")
+
+
+def _too_late(sample: Sample) -> Iterator[Remark]:
+    """That many events come too late to count."""
+    recipe, lags = sample.recipe, sample.lags
+    if not isinstance(recipe, Events):
+        return
+    late = int((lags >= recipe.attribution).sum())
+    if lags.size >= FEWEST and late > NOTABLE * lags.size:
+        half, most = (lasting(max(round(float(at)), 1)) for at in np.quantile(lags, [0.5, 0.95]))
+        yield Remark(
+            ("relevance", "events", "attribution"),
+            f"{late:,} of {lags.size:,} events on what was shown ({percent(late, lags.size)}) come later than "
+            f"{format_duration(recipe.attribution)} after it, and count for nothing; half of all come within {half}, "
+            f"95 % within {most}: is the attribution long enough?",
+        )
+
+
+def _old(sample: Sample) -> Iterator[Remark]:
+    """Requests that are read as if they were whole hours old; events in another zone would show by their lags."""
+    how, recipe = sample.monitor.rankings.time, sample.recipe
+
+    def newest() -> float | None:
+        return newest_in(sample.pull, sample.now - FARTHEST * HOUR, sample.now)
+
+    text = behind(how, sample.clock, newest)
+    of_events = recipe.time if isinstance(recipe, Events) and sample.lags.size >= FEWEST else how
+    if not text and offset(of_events, sample.now) == offset(how, sample.now):
+        text = perhaps_behind(how, sample.clock, newest())
+    if text:
+        yield Remark(("rankings", "time"), text)
 
 
 def ahead(reader: Reader, column: sa.ColumnElement[Any], how: TimeColumn, now: float) -> str:
@@ -121,24 +194,6 @@ def offset(how: TimeColumn, instant: float) -> int:
     """Seconds by which a column's zone is ahead of UTC; 0 where it has none to declare."""
     found = datetime.fromtimestamp(instant, ZoneInfo(how.timezone or "UTC")).utcoffset()
     return 0 if found is None else round(found.total_seconds())
-
-
-def lags_of(queries: Queries, reader: Reader, recipe: Events, since: int, until: int) -> Floats:
-    """Seconds from serving to event, in order, of some events on what was shown in [since, until), shape (n,).
-
-    Events before the serving and past the attribution are among them, as far as two zones can be apart.
-
-    Raises:
-        SourceError: the source did not answer.
-    """
-    e, far = queries.labels, FARTHEST * HOUR
-    matches = sa.and_(e.c[recipe.request] == queries.request, e.c[recipe.item] == queries.item)
-    wanted = queries.usable(since, until), queries.happened(recipe, since - far, until + far)
-    times = sa.select(queries.time, e.c[recipe.time.column]).select_from(e.join(queries.rankings, matches))
-    columns = reader.columns(times.where(*wanted).limit(MOST_EVENTS))
-    served, happened = to_micros(queries.monitor.rankings.time, columns[0]), to_micros(recipe.time, columns[1])
-    known = ~(served.unreadable | served.doubtful | happened.unreadable | happened.doubtful)
-    return np.sort((happened.micros - served.micros)[known] / 1e6)
 
 
 def apart(lags: Floats, served: TimeColumn, happened: TimeColumn, at: float) -> tuple[bool, str]:

@@ -1,20 +1,33 @@
-"""Are the logged lists whole, and each logged once? A look at positions and copies, for `check-config --connect`."""
+"""Are rankings logged whole and once, and do slices, rules and limits fit them?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from monitor.series.readings import Reading
+from monitor.measures.relevance import REASONS
+from monitor.series.readings import MICROS, RESERVED, Reading, named
+from monitor.source.checks.remarks import (
+    FEWEST,
+    NOTABLE,
+    TIME_OF_EVENTS,
+    Key,
+    Remark,
+    columns_of,
+    instead,
+    percent,
+    shown,
+)
+from monitor.source.checks.sample import Sample
 from monitor.source.engine import Reader
-from monitor.source.mapped import columns_of
 from monitor.source.queries import Queries
-from monitor.source.refused import NOTABLE_GRADES
-from monitor.source.remark import FEWEST, NOTABLE, Key, Remark, percent, shown
+from monitor.source.times import to_micros
+from monitor.types import MIXED, Events, Judgments, Monitor
 
 MOST_POSITIONS = 5_000
 MOST_LISTS = 5_000
@@ -24,10 +37,46 @@ ONE_BASE = 0.9
 
 _POSITION: Key = ("rankings", "position")
 
+NOTABLE_GRADES = 0.02
+"""Share of grades refused for one reason, from which on it is told: sound ones are never refused, so that a few per
+cent are a wrong limit or another notation."""
 
-def on_lists(queries: Queries, reader: Reader, reading: Reading) -> Iterator[Remark]:
+FEWEST_GRADES = 5
+"""Refused grades below which they are taken for slips of the pen."""
+
+_KEYS: dict[str, Key] = {
+    "null_request": ("rankings", "request"),
+    "null_item": ("rankings", "item"),
+    "bad_time": ("rankings", "time"),
+    "ambiguous_time": ("rankings", "time"),
+    "long_request": ("max_request_span",),
+    "early_event": TIME_OF_EVENTS,
+    "late_event": ("relevance", "events", "attribution"),
+}
+_HINTS = {
+    "long_request": "; is the id unique, or max_request_span too short?",
+    "early_event": "; are both times in the same zone?",
+}
+OF_GRADES = {
+    "bad_grade": "name a column that holds numbers, or make them numbers in a `select:`",
+    "grade_above_max": "is `max_grade` the highest there is?",
+    "negative_grade": "a grade is 0 or more, and NULL where nobody has rated; make them so in a `select:`",
+}
+"""Reasons why a grade is refused, and what mends it."""
+_BY_THEMSELVES = ("null_position", "bad_position", "mixed_slice")
+"""Reasons that others look at: the positions, and the columns to slice by."""
+
+ALONE = 0.5
+"""Share of the requests as many of which have a value of their own, from which on slices by it say nothing."""
+
+
+def check_lists(sample: Sample) -> Iterator[Remark]:
     """What is odd about positions, and lists that were logged twice, in pages, or by two that disagree."""
-    where = queries.served(reading.since, reading.until)
+    with sample.asking() as (reader, queries):
+        yield from _on_lists(queries, reader, queries.served(sample.reading.since, sample.reading.until))
+
+
+def _on_lists(queries: Queries, reader: Reader, where: Any) -> Iterator[Remark]:
     (values,) = reader.columns(sa.select(queries.position).where(where).limit(MOST_POSITIONS)) or [[]]
     column = queries.monitor.rankings.position
     known = [v for v in values if v is not None]
@@ -181,3 +230,119 @@ def _number(value: Any) -> float | None:
 
 def _of(some: int, every: Sequence[object] | NDArray[np.float64]) -> str:
     return f"{some:,} of {len(every):,} positions"
+
+
+# ---- refused rows ---------------------------------------------------------------------------------------------------
+
+
+def check_refusals(sample: Sample) -> Iterator[Remark]:
+    """Reasons for which much of the sample is refused."""
+    monitor, reading = sample.monitor, sample.reading
+    why_early = _cut_to_seconds(sample) if "early_event" in reading.refusals.counts else ""
+    hints = _HINTS | ({"early_event": why_early} if why_early else {})
+    counts = {reason: int(rows.sum()) for reason, rows in reading.refusals.counts.items()}
+    for reason, strays in reading.strays.items():
+        counts[reason] = counts.get(reason, 0) + len(strays)
+    if not isinstance(monitor.recipe, Events):
+        yield from _on_grades(monitor, reading, {reason: counts.pop(reason, 0) for reason in OF_GRADES})
+    for reason, refused in sorted(counts.items()):
+        every = refused + int((reading.events if reason.endswith("_event") else reading.impressions).sum())
+        if reason == "mixed_query":
+            every = len(reading.served)
+        if reason not in _BY_THEMSELVES and refused >= FEWEST and refused > NOTABLE * every:
+            text = f"{refused:,} of {every:,} are refused as {reason}: {REASONS[reason]}{hints.get(reason, '')}"
+            yield Remark(_KEYS.get(reason, ("relevance",)), text)
+
+
+def _on_grades(monitor: Monitor, reading: Reading, counts: Mapping[str, int]) -> Iterator[Remark]:
+    """Reasons for which many grades of a column or of judgments are refused, of the grades of items shown.
+
+    Few logs have more than some grades other than 0, and these say it all: so the share of either is looked at.
+    """
+    bound, depth = monitor.recipe.bound, monitor.depth
+    # What a measure alone refuses has a label all the same, and is among those that are judged.
+    refused_by_all = sum(n for reason, n in counts.items() if reason != "grade_above_max" or bound is not None)
+    every = int(reading.judged.sum()) + refused_by_all
+    rows = reading.rankings
+    is_judged = np.full(rows.rank.shape, True) if depth is None else rows.rank <= depth
+    telling = int(np.count_nonzero(rows.grade[is_judged])) + refused_by_all
+    place = "judgments" if isinstance(monitor.recipe, Judgments) else "column"
+    for reason, refused in sorted(counts.items()):
+        if refused >= FEWEST_GRADES and refused >= NOTABLE_GRADES * min(every, telling):
+            which = f"{refused:,} of the {every:,} grades of items shown ({percent(refused, every)})"
+            if telling < every:
+                which += f", and of the {telling:,} that are not 0 ({percent(refused, telling)}),"
+            text = f"{which} are refused as {reason}: {_why_refused(monitor, reason)}; {OF_GRADES[reason]}"
+            yield Remark(("relevance", place, "grade"), text)
+
+
+def _why_refused(monitor: Monitor, reason: str) -> str:
+    """What is wrong with grades that are refused for a reason, as this monitor is configured."""
+    if reason == "bad_grade" and not any(isinstance(m.gain, tuple) for m in monitor.measures):
+        return "they are no numbers"
+    if reason == "grade_above_max" and (bound := monitor.recipe.bound) is not None:
+        return f"they are over {bound:g}"
+    return REASONS[reason]
+
+
+def _cut_to_seconds(sample: Sample) -> str:
+    """That events are logged in whole seconds and requests are not, with what mends it; empty if it is not so."""
+    recipe, served = sample.recipe, sample.monitor.rankings.time
+    assert isinstance(recipe, Events)
+    with sample.asking() as (reader, queries):
+        whole = [
+            bool((to_micros(how, reader.columns(queries.sample(of))[0]).micros % MICROS == 0).all())
+            for how, of in ((recipe.time, recipe), (served, None))
+        ]
+    if whole != [True, False]:
+        return ""
+    units = {"epoch_ms": 1_000, "epoch_us": MICROS}
+    example = f"{served.column} - {served.column} % {units.get(served.format)} AS {served.column}"
+    if served.format == "native":
+        example = f"date_trunc('second', {served.column}) AS {served.column}"
+    return (
+        "; times of events are cut to whole seconds and those of requests are not, so that what happens within the "
+        "second of its request comes before it: log fractions there too, or cut the requests' times in a `select:`"
+        + (f", as by {example}" if served.format == "native" or served.format in units else "")
+    )
+
+
+# ---- slices ---------------------------------------------------------------------------------------------------------
+
+
+def check_slices(sample: Sample) -> Iterator[Remark]:
+    """Slices that most rows of a request differ in, or that hardly two requests share."""
+    monitor, reading = sample.monitor, sample.reading
+    size = len(reading.served)
+    if size < FEWEST:
+        return
+    keys = {column: key for alias, key, column in columns_of(monitor) if alias == "r" and key[0] != "relevance"}
+    for one in monitor.slices:
+        values = reading.slices.get(one.dimension, ())
+        mixed = sum(value == MIXED for value in values)
+        if mixed > NOTABLE * size:
+            yield Remark(
+                keys[one.column],
+                f"the rows of {mixed:,} of {size:,} requests ({percent(mixed, size)}) differ in {one.column!r}, and "
+                f"such requests all count as {MIXED}; name a column that is the same in all rows of a request",
+            )
+        elif (distinct := len(set(values))) > max(ALONE * size, one.max_values):
+            yield Remark(
+                keys[one.column],
+                f"{distinct:,} values of {one.column!r} among {size:,} requests: but for {one.max_values} of them all "
+                "count as other; name a column whose values many requests share",
+            )
+
+
+def check_rules(sample: Sample) -> Iterator[Remark]:
+    """Values that rules name and no request of the sample has, though the requests have others of that dimension."""
+    monitor, reading = sample.monitor, sample.reading
+    for number, rule in enumerate(monitor.alerts):
+        for place, (dimension, value) in enumerate(rule.slices):
+            seen = Counter(map(named, reading.slices.get(dimension, ())))
+            there = [name for name, _ in seen.most_common() if name not in RESERVED]
+            if value is None or value in RESERVED or value in there or seen.total() < FEWEST or not there:
+                continue
+            text = f"none of the {seen.total():,} requests looked at has {dimension}={value}, and without one "
+            text += f"rule {rule.name} cannot fire on it; {instead(value, there)}"
+            yield Remark(("alerts", number, "slices", place), text)

@@ -1,0 +1,206 @@
+"""Do labels reach the rankings? Types, ids and times of events, and ids of requests that are served again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from monitor.errors import SourceError
+from monitor.messages.words import lasting
+from monitor.series.readings import MICROS
+from monitor.source.checks.rankings import FEWEST_GRADES, OF_GRADES
+from monitor.source.checks.remarks import FEWEST, NOTABLE, Remark, percent, shown
+from monitor.source.checks.sample import DAY, MOST_TYPES, OPTIONAL, Sample, and_more
+from monitor.source.engine import Reader
+from monitor.source.pull import Floats, Ints
+from monitor.source.queries import Queries, kinds_of
+from monitor.source.recurring import OFTEN, OWN_ID, harm, servings
+from monitor.source.requests import ids_in
+from monitor.source.times import Blocks, to_micros
+from monitor.types import Events, Judgments, format_duration
+
+MOST_TRACED = 1_000
+"""Events that match nothing of which it is looked what they are on."""
+
+FEWEST_LOST = 5
+"""Events that match nothing, below which they are no sign of anything. Of late clicks, bots and other pages there are a
+few per cent in sound logs; a share above NOTABLE is told."""
+
+MOST_IDS = 1_000
+MOST_TIMES = 100_000
+"""Times of rows of these ids that are looked at."""
+
+
+def check_labels(sample: Sample) -> Iterator[Remark]:
+    """Whether any request has a label; where grades are refused, that is told by itself."""
+    counts = sample.reading.refusals.counts
+    refused = sum(int(rows.sum()) for reason, rows in counts.items() if reason in OF_GRADES)
+    if sample.size < FEWEST or sample.labelled or refused >= FEWEST_GRADES:
+        return
+    none = f"none of the {sample.size:,} requests looked at has a label"
+    if isinstance(sample.recipe, Events):
+        yield Remark(("relevance", "events"), f"{none}; do request, item and the rules fit the events?")
+    elif isinstance(sample.recipe, Judgments):
+        yield Remark(("relevance", "judgments"), f"{none}; are query and item written there as in the rankings?")
+    else:
+        yield Remark(("relevance", "column", "grade"), f"{none}; the column is NULL in all their rows")
+
+
+def check_types(sample: Sample) -> Iterator[Remark]:
+    """Types that rules name and of which there are no events."""
+    recipe, events = sample.recipe, sample.events
+    if not isinstance(recipe, Events) or events is None or recipe.type is None or not events.types:
+        return
+    every = sum(count for _, _, count in events.types)
+    kinds, seen = kinds_of(recipe), {kind for _, kind, _ in events.types}
+    there = ", ".join(f"{shown(type_)} ({percent(count, every)})" for type_, _, count in events.types[:MOST_TYPES])
+    for index, rule in enumerate(recipe.rules):
+        if rule.type is not None and kinds.index(rule.type) not in seen:
+            text = f"no event of the type {rule.type!r} among the {every:,} looked at; there are {there}"
+            yield Remark(("relevance", "events", "rules", index), text + and_more(events.types))
+
+
+def check_matches(sample: Sample) -> Iterator[Remark]:
+    """Whether events are on what was shown."""
+    events, recipe = sample.events, sample.recipe
+    if events is None or not isinstance(recipe, Events):
+        return
+    lost, happened = events.lost, events.happened
+    if happened < FEWEST or lost < FEWEST_LOST or lost <= NOTABLE * happened:
+        return
+    text = f"{lost:,} of {happened:,} events ({percent(lost, happened)}) match no impression within the attribution"
+    traces = _traces(sample, recipe)
+    remedy = "do request and item name the same things as in the rankings, and are both times in the same zone?"
+    if lost <= happened / 2 or (traces is not None and traces.is_of_time):
+        remedy = _why_unmatched(traces)
+    yield Remark(("relevance", "events", "request"), f"{text}; {remedy}")
+
+
+@dataclass(frozen=True)
+class _Traces:
+    """Where what some events name that match nothing was logged, whenever that was.
+
+    Attributes:
+        strangers: events on a request that was never logged.
+        unlisted: events on a request that was logged, without their item.
+        lags: seconds from the serving of their item to the others, in order.
+    """
+
+    strangers: int
+    unlisted: int
+    lags: Floats
+
+    @property
+    def is_of_time(self) -> bool:
+        """Whether most of them are on what was logged, at another time."""
+        return 2 * self.lags.size > self.strangers + self.unlisted + self.lags.size
+
+
+def _traces(sample: Sample, recipe: Events) -> _Traces | None:
+    """What some of the unmatched events of that time are on; None where it takes too long to see."""
+    found: list[list[Any]] = [[], [], []]
+    try:
+        with sample.asking() as (reader, queries):
+            for since, until, reach in Blocks.of(sample.monitor, recipe).cut(
+                sample.reading.since, sample.reading.until
+            ):
+                if (most := MOST_TRACED - len(found[0])) > 0:
+                    traced = reader.columns(queries.traces(recipe, since, until, reach, most))
+                    found = [one + other for one, other in zip(found, traced or [[], [], []], strict=True)]
+    except SourceError as error:
+        if error.reason not in OPTIONAL:
+            raise
+        return None
+    happened, of_request, of_item = found
+    known = [i for i, at in enumerate(of_item) if at is not None]
+    at = to_micros(recipe.time, [happened[i] for i in known]).micros
+    served = to_micros(sample.monitor.rankings.time, [of_item[i] for i in known]).micros
+    strangers = sum(at is None for at in of_request)
+    return _Traces(strangers, len(happened) - strangers - len(known), np.sort((at - served) / MICROS))
+
+
+def _why_unmatched(traces: _Traces | None) -> str:
+    """Why some of the events match nothing, and what mends it."""
+    usual = "a few % are usual, of late clicks and bots; more of them make values wrong"
+    items = "is every item that was shown logged, each page of a list too, and by the same name?"
+    requests = (
+        "are all requests logged, and still there? Events of other lists, tests or bots are left out by a "
+        "`select:` in the place of the events' table"
+    )
+    if traces is None:
+        looked = "what they name was looked for within the attribution only, for all of the rankings take too long"
+        return f"{usual}; {looked}: do they come later, and is the `attribution` long enough? Or {items}"
+    late, early = traces.lags[traces.lags >= 0], -traces.lags[traces.lags < 0]
+    parts = [
+        (traces.unlisted, f"name a request that was logged, but an item that was not: {items}"),
+        (traces.strangers, f"name a request that was not logged at any time: {requests}"),
+        (late.size, f"come long after what they are on, {_half(late)}: is the `attribution` long enough?"),
+        (early.size, f"come before what they are on, {_half(early)}: are both times in the same zone?"),
+    ]
+    return "; ".join([usual, *(f"{number:,} {text}" for number, text in parts if number)])
+
+
+def _half(seconds: Floats) -> str:
+    return f"half of them by {lasting(round(float(np.median(seconds))))} or more" if seconds.size else ""
+
+
+# ---- ids that are served again -------------------------------------------------------------------------------------
+
+
+def check_ids(sample: Sample) -> Iterator[Remark]:
+    """Ids that are served again and again, each time with the events of all; nothing where it takes too long to see."""
+    recipe, monitor = sample.recipe, sample.monitor
+    if not isinstance(recipe, Events):
+        return
+    reach = min(recipe.attribution, DAY)
+    try:
+        with sample.asking() as (reader, queries):
+            every, repeated, again = _served_again(queries, reader, sample.reading.since, sample.reading.until, reach)
+    except SourceError as error:
+        if error.reason not in OPTIONAL:
+            raise
+        return
+    if again < FEWEST or repeated <= OFTEN * every:
+        return
+    column, span = monitor.rankings.request, format_duration(monitor.max_request_span)
+    text = f"{repeated:,} of {every:,} ids in {column!r} ({percent(repeated, every)}) come again"
+    text += f" later than max_request_span, {span}, and within {format_duration(reach)}, as a session's would"
+    yield Remark(("rankings", "request"), f"{text}: {harm(recipe)}; {OWN_ID}")
+
+
+def _served_again(queries: Queries, reader: Reader, since: int, until: int, reach: int) -> tuple[int, int, int]:
+    """(ids served in [since, until) seconds, some of them; how many of them come again; how often beyond the first)."""
+    monitor = queries.monitor
+    ids, times = reader.columns(_times(queries, since, until, reach))
+    read = to_micros(monitor.rankings.time, times)
+    known = ~(read.unreadable | read.doubtful)
+    numbers: dict[object, int] = {}
+    with ids_in(monitor.rankings.request):
+        which = np.array([numbers.setdefault(name, len(numbers)) for name in ids], np.int64)[known]
+    order = np.lexsort((read.micros[known], which))
+    of_one = np.split(read.micros[known][order], np.flatnonzero(np.diff(which[order])) + 1)
+    counts = np.array([_again(times, monitor.max_request_span, reach) for times in of_one], np.int64)
+    return len(numbers), int((counts > 0).sum()), int(counts.sum())
+
+
+def _times(queries: Queries, since: int, until: int, reach: int) -> sa.Select[Any]:
+    """Id and time of the rows, up to `reach` seconds around [since, until), of some ids served within."""
+    named = queries.served(since, until), queries.request.isnot(None)
+    some = sa.select(queries.request.label("request")).where(*named).distinct().limit(MOST_IDS).subquery("some_ids")
+    return (
+        sa.select(queries.request, queries.time)
+        .select_from(queries.rankings.join(some, some.c.request == queries.request))
+        .where(queries.served(since - reach, until + reach))
+        .distinct()
+        .limit(MOST_TIMES)
+    )
+
+
+def _again(times: Ints, span: int, reach: int) -> int:
+    """How many servings of one id follow another one within `reach` seconds, given the times of its rows in order."""
+    firsts = servings(times, span)
+    return int((np.diff(firsts) <= reach * MICROS).sum())
