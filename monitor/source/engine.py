@@ -265,6 +265,26 @@ class Database:
         return without(text, [str(self.url.password or ""), *options])
 
 
+@dataclass(frozen=True)
+class ColumnTypes:
+    """The driver's type codes of the columns, by name.
+
+    Attributes:
+        version: changes with the tables where columns have no types.
+        is_behind: whether the transaction may not see the rows that are there.
+    """
+
+    rankings: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 0
+    is_behind: bool = field(default=False, compare=False)
+
+    def changed(self, before: ColumnTypes) -> list[str]:
+        """The columns that are of another type than before."""
+        sides = ("rankings", self.rankings, before.rankings), ("labels", self.labels, before.labels)
+        return [f"{side}.{name}" for side, now, then in sides for name in now if now[name] != then.get(name)]
+
+
 class Reader:
     """Runs queries inside one transaction and counts the rows.
 
@@ -334,14 +354,21 @@ class Reader:
             with self._watch.step():
                 self._connection.execute(sa.select(*self.sql.prepares_to_sum))
 
-    def kinds(self, relations: Sequence[sa.FromClause], to_sum: bool = False) -> tuple[list[dict[str, Any]], bool]:
-        """(column -> the driver's type code, of each relation; whether rows of theirs may not be seen); none is read.
+    def column_types(self, rankings: sa.FromClause, labels: sa.FromClause | None, to_sum: bool = False) -> ColumnTypes:
+        """The types that the columns have now, and until the transaction ends; no row is read.
 
-        The database is prepared to sum up on the way if wanted and if that is free.
+        Args:
+            to_sum: whether to prepare for statements that sum up on the way, where that is free.
+
+        Raises:
+            SourceError: a table or a column is not there.
         """
+        relations = [rankings] if labels is None else [rankings, labels]
         codes, is_behind = self.sql.column_types(self, relations, to_sum)
         left = iter(codes)
-        return [{column.name: next(left) for column in relation.c} for relation in relations], is_behind
+        found = [{column.name: next(left) for column in relation.c} for relation in relations]
+        version = int(self.one(sa.text(asked))) if (asked := self.sql.schema_version) else 0
+        return ColumnTypes(found[0], {} if labels is None else found[1], version, is_behind)
 
     def described(self, query: sa.Select[Any]) -> tuple[list[Any], sa.Row[Any]]:
         """(the driver's type code of each column, the one row of the answer)."""
@@ -458,39 +485,3 @@ def _sign(engine: sa.Engine) -> None:
 def _name(code: Any) -> str:
     """The name of a type: pyodbc gives Python's own, oracledb has objects with names, others have texts."""
     return str(getattr(code, "__name__", None) or getattr(code, "name", None) or code)
-
-
-@dataclass(frozen=True)
-class ColumnTypes:
-    """The driver's type codes of the columns, by name.
-
-    Attributes:
-        version: SQLite's number of how its tables are made; its columns have no types.
-        is_behind: whether the transaction may not see the rows that are there; see `Reader.kinds`.
-    """
-
-    rankings: Mapping[str, Any] = field(default_factory=dict)
-    labels: Mapping[str, Any] = field(default_factory=dict)
-    version: int = 0
-    is_behind: bool = field(default=False, compare=False)
-
-    @classmethod
-    def of(
-        cls, reader: Reader, rankings: sa.FromClause, labels: sa.FromClause | None, to_sum: bool = False
-    ) -> ColumnTypes:
-        """Those that the columns have now, and until the transaction ends.
-
-        Args:
-            to_sum: whether to prepare for statements that sum up on the way.
-
-        Raises:
-            SourceError: a table or a column is not there.
-        """
-        found, is_behind = reader.kinds([rankings] if labels is None else [rankings, labels], to_sum)
-        version = int(reader.one(sa.text(asked))) if (asked := reader.sql.schema_version) else 0
-        return cls(found[0], found[1] if labels is not None else {}, version, is_behind)
-
-    def others(self, before: ColumnTypes) -> list[str]:
-        """The columns that are of another type than before."""
-        sides = ("rankings", self.rankings, before.rankings), ("labels", self.labels, before.labels)
-        return [f"{side}.{name}" for side, now, then in sides for name in now if now[name] != then.get(name)]

@@ -130,7 +130,7 @@ class _Look:
         """Find which bucket the request is in; how many rows have its id where it was looked for."""
         bounds = None if self.at is None else self._wide(bucket_of(self.at, self.monitor.bucket))
         within = [] if bounds is None else [self.queries.served(*bounds)]
-        kind = self.queries.kinds.rankings.get(self.monitor.rankings.request)
+        kind = self.queries.types.rankings.get(self.monitor.rankings.request)
         for wanted in self.queries.sql.spellings(self.text, kind):
             self.wanted = wanted
             columns: list[sa.ColumnElement[Any]] = [sa.func.min(self.queries.time), sa.func.count()]

@@ -211,7 +211,7 @@ class LabelSQL:
         if value is not None and any(r.minimum is not None for r in recipe.rules):
             stored = self.sql.is_stored_number(value)
             is_number = [self.sql.is_finite(value), *stored[:1]]
-            read = self.sql.as_read(value, q.kinds.labels.get(str(recipe.value)))
+            read = self.sql.as_read(value, q.types.labels.get(str(recipe.value)))
             dirt += stored[1:]
         kind, names = q.kind(recipe, e), kinds_of(recipe)
         cases = []

@@ -211,7 +211,7 @@ class Pull:
             for _ in range(ATTEMPTS):
                 with self.database.reading(self.monitor.name) as reader:
                     queries = self._prepared(reader, to_sum, is_checked)
-                    if not (is_checked and queries.kinds.is_behind):
+                    if not (is_checked and queries.types.is_behind):
                         yield reader, queries
                         return
             raise SourceError(f"source {self.database.name}: {_REPLACED}", "timeout")
@@ -225,15 +225,15 @@ class Pull:
         if known is not None and not is_checked:
             return known
         plain = known or self._plain(reader)
-        kinds = plain.kinds_now(reader, to_sum)
-        if kinds.is_behind:
-            return replace(plain, kinds=kinds)
+        types = plain.types_now(reader, to_sum)
+        if types.is_behind:
+            return replace(plain, types=types)
         with self._preparing:
             queries = self._queries
-            if queries is None or queries.kinds != kinds:
-                if queries is not None and (changed := kinds.others(queries.kinds)):
+            if queries is None or queries.types != types:
+                if queries is not None and (changed := types.changed(queries.types)):
                     log.info("monitor %s: %s of another type now", self.monitor.name, ", ".join(changed))
-                queries = self._queries = self._made(reader, kinds)
+                queries = self._queries = self._made(reader, types)
             return queries
 
     def _plain(self, reader: Reader) -> Queries:
@@ -241,24 +241,24 @@ class Pull:
         monitor = self.monitor
         return Queries(monitor, tuple(dict.fromkeys([monitor.depth, None])), reader.dialect)
 
-    def _made(self, reader: Reader, kinds: ColumnTypes) -> Queries:
-        plain = replace(self._plain(reader), kinds=kinds)
+    def _made(self, reader: Reader, types: ColumnTypes) -> Queries:
+        plain = replace(self._plain(reader), types=types)
         check_columns(plain)
         check_pairs(plain, reader)
         _check_zones(plain)
         names = (self.monitor.rankings.item, *(s.column for s in self.monitor.slices))
-        lax = plain.sql.lax_texts(reader, [kinds.rankings[name] for name in names])
-        collated = {name for name in names if kinds.rankings[name] in lax}
+        lax = plain.sql.lax_texts(reader, [types.rankings[name] for name in names])
+        collated = {name for name in names if types.rankings[name] in lax}
         queries = replace(
             plain,
-            boolean_grade=plain.sql.is_boolean(plain.grade_kind),
-            whole_position=plain.position_kind in plain.sql.integers,
-            small_position=plain.position_kind in plain.sql.small_integers,
+            boolean_grade=plain.sql.is_boolean(plain.grade_type),
+            whole_position=plain.position_type in plain.sql.integers,
+            small_position=plain.position_type in plain.sql.small_integers,
             events_have_rowid=_have_rowid(plain, reader),
             collated=frozenset(collated.intersection(names[1:])),
             has_enum_types=has_enum_types(plain, reader),
             has_collated_items=self.monitor.rankings.item in collated,
-            varied=frozenset(name for name in names[1:] if plain.sql.is_varied(kinds.rankings[name])),
+            varied=frozenset(name for name in names[1:] if plain.sql.is_varied(types.rankings[name])),
         )
         _ = queries.rankings  # made before several threads ask for it: it must be one
         return queries
@@ -277,10 +277,10 @@ class Pull:
 def _check_zones(queries: Queries) -> None:
     """Raise SourceError if times come without their zones."""
     recipe = queries.monitor.recipe
-    columns = [(queries.monitor.rankings.time, queries.kinds.rankings)]
-    columns += [(recipe.time, queries.kinds.labels)] if isinstance(recipe, Events) else []
-    for time, kinds in columns:
-        queries.sql.check_time(time.column, kinds[time.column])
+    columns = [(queries.monitor.rankings.time, queries.types.rankings)]
+    columns += [(recipe.time, queries.types.labels)] if isinstance(recipe, Events) else []
+    for time, types in columns:
+        queries.sql.check_time(time.column, types[time.column])
 
 
 def _have_rowid(queries: Queries, reader: Reader) -> bool:

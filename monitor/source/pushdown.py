@@ -147,11 +147,11 @@ class PushDown:
         return supposed
 
     def _yield(self, seconds: float, why: str) -> None:
-        """Leave everything to the pull for so long; then it is tried anew, for databases and their logs change."""
+        """Leave everything to the pull for so long; then push-down is tried again, for databases and logs change."""
         with self._lock:
             self._record = _Record(failed=why, until=time.monotonic() + seconds)
         log.warning(
-            "monitor %s: read row by row for %.0f h, then by sums anew; %s", self.monitor.name, seconds / HOUR, why
+            "monitor %s: push-down paused for %.0f h, reading row by row: %s", self.monitor.name, seconds / HOUR, why
         )
 
     def sums_up(self, since: int, until: int) -> bool:
@@ -190,7 +190,7 @@ class PushDown:
             return known[1]
 
     def _prepared(self, reader: Reader, queries: Queries) -> Summing:
-        sql, known = queries.sql, queries.kinds.rankings
+        sql, known = queries.sql, queries.types.rankings
         names = [s.column for s in self.monitor.slices]
         bits = frozenset(name for name in names if sql.bit is not None and known[name] == sql.bit)
         truths = frozenset(name for name in names if sql.is_boolean(known[name])) - bits
@@ -209,10 +209,10 @@ class PushDown:
         """
         recipe = self.monitor.recipe
         columns: list[tuple[Events | None, TimeColumn, Any]] = [
-            (None, self.monitor.rankings.time, queries.kinds.rankings)
+            (None, self.monitor.rankings.time, queries.types.rankings)
         ]
         if isinstance(recipe, Events):
-            columns.append((recipe, recipe.time, queries.kinds.labels))
+            columns.append((recipe, recipe.time, queries.types.labels))
         for of_events, declared, kinds in columns:
             kind = str(kinds[declared.column])
             known = queries.sql.time_types.get(kind)
@@ -223,9 +223,9 @@ class PushDown:
     def _check_values(self, queries: Queries) -> None:
         """See whether what is reckoned with is a number."""
         recipe = self.monitor.recipe
-        name, kinds = queries.grade_column, queries.kinds.rankings
+        name, kinds = queries.grade_column, queries.types.rankings
         if isinstance(recipe, Events):
-            name, kinds = recipe.value, queries.kinds.labels
+            name, kinds = recipe.value, queries.types.labels
         if name is not None and not queries.sql.is_boolean(kinds[name]) and not queries.sql.is_number(kinds[name]):
             raise SourceError(f"column {name!r} is no number", "data", lasting=True)
 
@@ -272,13 +272,13 @@ class PushDown:
         return replace(thorough, is_thorough=time.monotonic() < self._thorough_until)
 
     def _be_thorough(self, why: str) -> None:
-        """Suppose nothing of the log for so long; then it is supposed anew to be plain, for logs change."""
+        """Suppose nothing of the log for a day; then it is taken for plain again, for logs change."""
         now = time.monotonic()
         with self._lock:
             was_thorough, self._thorough_until = now < self._thorough_until, now + DAY
         if not was_thorough:
             log.info(
-                "monitor %s: for %.0f h nothing is supposed of its log, so that reads take longer; %s",
+                "monitor %s: fast path disabled for %.0f h, reads are slower: %s",
                 self.monitor.name,
                 DAY / HOUR,
                 why,
@@ -291,7 +291,7 @@ class PushDown:
             had_failed, so_far = bool(self._record.failed), self._counted
             record = self._record = replace(so_far, summed=so_far.summed + summed, odd=so_far.odd + odd)
         if had_failed:
-            log.info("monitor %s: read by sums again", self.monitor.name)
+            log.info("monitor %s: push-down resumed", self.monitor.name)
         if not self.is_bound and record.summed >= TRIAL and record.odd > WORTH * record.summed:
             self._yield(DAY, f"{record.odd} of {record.summed} buckets held what must be read row by row")
 

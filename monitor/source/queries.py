@@ -85,7 +85,7 @@ class Queries:
         varied: those of other types of PostgreSQL of which equal values may be written in different ways.
         has_collated_items: the same of the items.
         has_enum_types: types of events are an enum of PostgreSQL, which is compared with none but its own values.
-        kinds: the types of the columns, by which the others here were told.
+        types: of the columns, from which the others here follow.
     """
 
     monitor: Monitor
@@ -99,7 +99,7 @@ class Queries:
     varied: frozenset[str] = frozenset()
     has_collated_items: bool = False
     has_enum_types: bool = False
-    kinds: ColumnTypes = field(default_factory=ColumnTypes, compare=False)
+    types: ColumnTypes = field(default_factory=ColumnTypes, compare=False)
 
     @cached_property
     def sql(self) -> Dialect:
@@ -139,21 +139,21 @@ class Queries:
         return relation(recipe.relation, "e", list(dict.fromkeys(names)), self.dialect)
 
     @property
-    def grade_kind(self) -> Any:
+    def grade_type(self) -> Any:
         """The type of the column of grades; None where events give them."""
         if self.grade_column is not None:
-            return self.kinds.rankings.get(self.grade_column)
+            return self.types.rankings.get(self.grade_column)
         recipe = self.monitor.recipe
-        return self.kinds.labels.get(recipe.grade) if isinstance(recipe, Judgments) else None
+        return self.types.labels.get(recipe.grade) if isinstance(recipe, Judgments) else None
 
     @property
-    def position_kind(self) -> Any:
+    def position_type(self) -> Any:
         """The type of the column of positions."""
-        return self.kinds.rankings.get(self.monitor.rankings.position)
+        return self.types.rankings.get(self.monitor.rankings.position)
 
-    def kinds_now(self, reader: Reader, to_sum: bool = False) -> ColumnTypes:
-        """The types that the columns have now; see `ColumnTypes.of`."""
-        return ColumnTypes.of(reader, self.rankings, self._labels, to_sum)
+    def types_now(self, reader: Reader, to_sum: bool = False) -> ColumnTypes:
+        """The types that the columns have now; see `Reader.column_types`."""
+        return reader.column_types(self.rankings, self._labels, to_sum)
 
     @property
     def labels(self) -> sa.FromClause:
@@ -205,7 +205,7 @@ class Queries:
 
     def exactly(self, name: str) -> ColumnElement[Any]:
         """What tells a column's values apart that its collation, or its type, holds to be equal; see `collated`."""
-        return self.sql.exactly(self._r(name), self.kinds.rankings.get(name))
+        return self.sql.exactly(self._r(name), self.types.rankings.get(name))
 
     # ---- conditions --------------------------------------------------------------------------------------------
 

@@ -199,9 +199,9 @@ def told(name: str, code: object) -> Any:
 
 def test_sql_server_tells_values_of_slices_apart_that_its_collation_holds_to_be_equal() -> None:
     dialect = compiler_of("mssql")
-    kinds = ColumnTypes({"device": told("mssql", str)})
-    queries = Queries(made(column(max_grade=3), NATIVE), (3, None, 2), dialect, kinds=kinds)
-    assert kinds.rankings["device"] in dialect_of("mssql").lax_texts(None, ())
+    types = ColumnTypes({"device": told("mssql", str)})
+    queries = Queries(made(column(max_grade=3), NATIVE), (3, None, 2), dialect, types=types)
+    assert types.rankings["device"] in dialect_of("mssql").lax_texts(None, ())
     queries = replace(queries, collated=frozenset({"device"}))
     exactly = "CAST(r.[device] AS VARBINARY(8000))"
     assert sent(queries.requests(START, END), dialect).endswith(f"r.[device], {exactly}")
@@ -212,11 +212,11 @@ def test_sql_server_tells_values_of_slices_apart_that_its_collation_holds_to_be_
 
 def test_a_zone_that_oracles_driver_leaves_out_is_told_of() -> None:
     kind = SimpleNamespace(name="DB_TYPE_TIMESTAMP_TZ")
-    kinds = ColumnTypes({"at": told("oracle", SimpleNamespace(name="DB_TYPE_TIMESTAMP"))}, {"at": told("oracle", kind)})
-    queries = Queries(made(events(NAIVE), NAIVE), (3,), compiler_of("oracle"), kinds=kinds)
+    types = ColumnTypes({"at": told("oracle", SimpleNamespace(name="DB_TYPE_TIMESTAMP"))}, {"at": told("oracle", kind)})
+    queries = Queries(made(events(NAIVE), NAIVE), (3,), compiler_of("oracle"), types=types)
     with pytest.raises(SourceError, match=r"take SYS_EXTRACT_UTC\(at\) in a `select:`, and declare timezone: UTC"):
         _check_zones(queries)
-    _check_zones(replace(queries, kinds=replace(kinds, labels=kinds.rankings)))
+    _check_zones(replace(queries, kinds=replace(types, labels=types.rankings)))
 
 
 @pytest.mark.parametrize("name", DIALECTS)

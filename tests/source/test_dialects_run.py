@@ -117,7 +117,7 @@ class Foreign(PushDown):
         self.pull.name = name
 
     def _prepared(self, reader: Any, queries: Queries) -> Summing:
-        kinds = queries.kinds.rankings
+        kinds = queries.types.rankings
         truths = frozenset(s.column for s in self.monitor.slices if kinds[s.column] == "BOOLEAN")
         return Summing(queries, truths)
 

@@ -301,7 +301,7 @@ def test_a_log_is_supposed_to_be_plain_until_one_row_is_not(
     with caplog.at_level("INFO"):
         found = read_partials(made, reader, START, END, {})
     assert ["last_at" in statement for statement in sent] == [False, True], "asked again, supposing nothing"
-    assert caplog.text.count("for 24 h nothing is supposed of its log") == 1
+    assert caplog.text.count("fast path disabled for 24 h") == 1
     pulled = Pull(made, reader.database).read(START, END)
     assert_same(found, to_partials(pulled, made.bucket, kernels, made.slices, {}), change)
 
@@ -357,13 +357,13 @@ def test_a_bucket_for_which_to_suppose_that_takes_too_much_is_read_in_parts_and_
     monkeypatch.setattr(Reader, "rows_of", too_much)
     with pytest.raises(TooMany, match="it took more than it may"):
         reader.read(START, START + 2 * BUCKET)
-    assert "nothing is supposed" not in caplog.text, "a shorter range may do"
+    assert "fast path disabled" not in caplog.text, "a shorter range may do"
     with caplog.at_level("INFO"):
         kernels = [m.kernel for m in made.measures]
         found = read_partials(made, reader, START, START + BUCKET, {})
     assert found.traffic[START, "", ""][0] == 3
     assert {*found.measures} == {str(k) for k in kernels}
-    assert "nothing is supposed of its log, so that reads take longer; a bucket could not" in caplog.text
+    assert "reads are slower: a bucket could not" in caplog.text
     assert isinstance(reader.read(START, END), Aggregates), "by counting"
 
 
@@ -386,7 +386,7 @@ def test_that_items_are_counted_now_is_told_once(
         answer = InPieces(reader, cut_from=0, margins=0).read(START, END)
     assert isinstance(answer, tuple)
     assert [len(part.read) for part in answer if isinstance(part, Aggregates)] == [1, 1], "all is odd"
-    assert caplog.text.count("nothing is supposed of its log") == 1
+    assert caplog.text.count("fast path disabled") == 1
 
 
 def test_of_a_column_of_grades_it_is_said_which_ones_are_counted() -> None:
@@ -414,7 +414,7 @@ def test_auto_goes_back_to_the_pull_where_the_statement_fails(
     assert isinstance(reader, PushDown)
     assert len(reader.read(START, END).served) == 3 * BUCKETS  # type: ignore[union-attr]
     assert "no_such_function" in reader.yields
-    assert "for 24 h, then by sums anew; the database could not sum up" in caplog.text
+    assert "for 24 h, reading row by row: the database could not sum up" in caplog.text
     with pytest.raises(SourceError, match="no_such_function"):
         source(postgres_url, small(engine="pushdown")).read(START, END)
 
@@ -445,8 +445,8 @@ def test_what_a_database_could_not_sum_up_is_tried_again_after_a_while(
     assert not isinstance(reader.read(START, END), Aggregates)
     clock.now += 1
     assert isinstance(reader.read(START, END), Aggregates)
-    assert f"read row by row for {hours} h" in caplog.text
-    assert caplog.messages[-1] == "monitor m: read by sums again"
+    assert f"push-down paused for {hours} h" in caplog.text
+    assert caplog.messages[-1] == "monitor m: push-down resumed"
 
 
 def test_odd_buckets_are_looked_at_again_a_day_later(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1070,7 +1070,7 @@ def test_values_that_push_down_cannot_tell_apart_are_left_to_the_pull(
     with pytest.raises(SourceError, match=f"column 'device' is {re.escape(kind.partition('(')[0])}, of which "):
         source(postgres_url, small(engine="pushdown")).read(START, END)
     assert isinstance(source(postgres_url, small()).read(START, END), Reading)
-    assert "read row by row for 24 h" in caplog.text
+    assert "push-down paused for 24 h" in caplog.text
 
 
 @pytest.mark.parametrize("which", ["events", "rankings", "both"])

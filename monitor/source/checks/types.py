@@ -26,13 +26,13 @@ def check_columns(queries: Queries) -> None:
         SourceError: one is not, with its column and the remedy.
     """
     r, recipe = queries.monitor.rankings, queries.monitor.recipe
-    ids = [(name, queries.kinds.rankings[name]) for name in (r.request, r.item)]
+    ids = [(name, queries.types.rankings[name]) for name in (r.request, r.item)]
     if not isinstance(recipe, Column):
-        ids.append((recipe.item, queries.kinds.labels[recipe.item]))
+        ids.append((recipe.item, queries.types.labels[recipe.item]))
     for name, kind in ids:
         if _PARTS.search(str(kind)) or str(kind) in queries.sql.arrays:
             raise of_parts(name)
-    if queries.position_kind in queries.sql.strict_texts:
+    if queries.position_type in queries.sql.strict_texts:
         told = f"column {r.position!r} is text, and positions are numbers; take CAST({r.position} AS integer)"
         raise SourceError(f"{told} in a `select:`", "data", lasting=True)
 
@@ -50,7 +50,7 @@ def check_pairs(queries: Queries, reader: Reader) -> None:
         return
     for key in ("query" if isinstance(recipe, Judgments) else "request", "item"):
         shown, labelled = getattr(r, key), getattr(recipe, key)
-        kinds = queries.kinds.rankings[shown], queries.kinds.labels[labelled]
+        kinds = queries.types.rankings[shown], queries.types.labels[labelled]
         names = _named(r.relation, shown, "rankings"), _named(recipe.relation, labelled, "labels")
         told = _inexact(queries.sql, kinds, names)
         if not told and queries.sql.must_try_to_compare(*kinds):
