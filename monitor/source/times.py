@@ -21,6 +21,7 @@ from monitor.source.prepared import rounded_down, rounded_up
 from monitor.types import Events, Monitor, TimeColumn
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Moments = NDArray[np.datetime64]
 

@@ -148,7 +148,7 @@ def _located(config: Config, index: int, text: str) -> str:
 
 def _assess(config: Config, index: int, database: Database, fresh: Freshness) -> list[str]:
     """Look at a sample of a monitor's data, say so, and return what is odd about it. Raises SourceError."""
-    from monitor.source.checks import assess
+    from monitor.source.checks.assess import assess
 
     monitor = config.monitors[index]
     found = assess(monitor, database, time.time(), fresh.newest)

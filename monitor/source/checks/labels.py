@@ -16,11 +16,10 @@ from monitor.source.checks.rankings import FEWEST_GRADES, OF_GRADES
 from monitor.source.checks.remarks import FEWEST, NOTABLE, Remark, percent, shown
 from monitor.source.checks.sample import DAY, MOST_TYPES, OPTIONAL, Sample, and_more
 from monitor.source.engine import Reader
-from monitor.source.pull import Floats, Ints
 from monitor.source.queries import Queries, kinds_of
 from monitor.source.recurring import OFTEN, OWN_ID, harm, servings
 from monitor.source.requests import ids_in
-from monitor.source.times import Blocks, to_micros
+from monitor.source.times import Blocks, Floats, Ints, to_micros
 from monitor.types import Events, Judgments, format_duration
 
 MOST_TRACED = 1_000

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from monitor.measures.relevance import REASONS
-from monitor.series.readings import MICROS, RESERVED, Reading, named
+from monitor.series.partials import RESERVED, named
+from monitor.series.readings import MICROS, Reading
 from monitor.source.checks.remarks import (
     FEWEST,
     NOTABLE,

@@ -17,9 +17,9 @@ from monitor.errors import SourceError, TooMany
 from monitor.series.readings import MICROS, Reading
 from monitor.source.checks.remarks import FEWEST, percent, shown
 from monitor.source.engine import Reader
-from monitor.source.pull import Floats, Pull
+from monitor.source.pull import Pull
 from monitor.source.queries import Queries
-from monitor.source.times import to_micros
+from monitor.source.times import Floats, to_micros
 from monitor.types import Events, Monitor, Recipe, format_duration
 
 DAY, HOUR = 86_400, 3_600

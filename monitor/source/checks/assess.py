@@ -1,0 +1,73 @@
+"""Does a mapping fit the data? A look at a bounded sample of a monitor's source, for `check-config --connect`.
+
+A wrong mapping often reads well and gives wrong numbers: positions that begin at 0, types of events that no rule names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from monitor.errors import SourceError, TooMany
+from monitor.source.checks.labels import check_ids, check_labels, check_matches, check_types
+from monitor.source.checks.rankings import check_lists, check_refusals, check_rules, check_slices
+from monitor.source.checks.remarks import Remark
+from monitor.source.checks.sample import MOST_ROWS, Sample, newest_in
+from monitor.source.checks.times import check_times
+from monitor.source.engine import Database
+from monitor.source.pull import Pull
+from monitor.source.times import CREDIBLE
+from monitor.types import Monitor
+
+
+class Check(NamedTuple):
+    """A question to a sample, and what finds out."""
+
+    question: str
+    find: Callable[[Sample], Iterator[Remark]]
+
+
+CHECKS = (
+    Check("Does each request have its rows once, at positions that begin where they should?", check_lists),
+    Check("Is much of it refused?", check_refusals),
+    Check("Do requests have labels?", check_labels),
+    Check("Is each slice the same in all rows of a request, and shared by many requests?", check_slices),
+    Check("Do requests have the slices that rules judge?", check_rules),
+    Check("Are there events of the types that rules name?", check_types),
+    Check("Are events on what was shown?", check_matches),
+    Check("Does each request have an id of its own?", check_ids),
+    Check("Are times in the right zone, and is the attribution long enough?", check_times),
+)
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What was looked at, in words, and what is wrong with it."""
+
+    looked_at: str
+    remarks: tuple[Remark, ...] = ()
+
+
+def assess(monitor: Monitor, database: Database, now: float, newest: float | None) -> Assessment:
+    """Look at a sample of the requests whose labels have had their time, and of the events.
+
+    Args:
+        newest: time of the newest request, seconds; None: the newest of any age is looked for.
+
+    Raises:
+        SourceError: the source did not answer, or holds other types than configured.
+    """
+    pull = Pull(monitor, database, MOST_ROWS)
+    try:
+        if newest is None and (newest := newest_in(pull, CREDIBLE[0], now)) is None:
+            return Assessment("no requests to look at")
+        sample = Sample.before(pull, int(newest) + 1, now)
+        remarks = tuple(remark for check in CHECKS for remark in check.find(sample))
+        return Assessment(sample.words, remarks)
+    except TooMany:
+        return Assessment("too many rows in a minute to look at")
+    except SourceError as error:
+        if error.reason != "timeout":
+            raise
+        return Assessment(f"no sample, for it took too long: {error}")
