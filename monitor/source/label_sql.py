@@ -47,14 +47,9 @@ class _Shown(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelSQL:
-    """Makes the parts of a monitor's statement that are about labels.
-
-    Attributes:
-        has_ordered_items: whether items are of a type of which every database can tell the least.
-    """
+    """Makes the parts of a monitor's statement that are about labels."""
 
     queries: Queries
-    has_ordered_items: bool = True
 
     @property
     def monitor(self) -> Monitor:
@@ -199,7 +194,7 @@ class LabelSQL:
 
     def _ordered(self, item: Expression) -> Expression:
         """An item as something that has a least and a greatest value."""
-        return item if self.has_ordered_items else sa.cast(item, sa.Text)
+        return item if self.queries.has_ordered_items else sa.cast(item, sa.Text)
 
     def _worthy(self, recipe: Events, since: int, until: int) -> sa.FromClause:
         """Events with what they are worth, and as `DIRTY` whether they are such as only the pull can read; named e."""

@@ -247,18 +247,11 @@ class Pull:
         check_pairs(plain, reader)
         _check_zones(plain)
         names = (self.monitor.rankings.item, *(s.column for s in self.monitor.slices))
-        lax = plain.sql.lax_texts(reader, [types.rankings[name] for name in names])
-        collated = {name for name in names if types.rankings[name] in lax}
         queries = replace(
             plain,
-            boolean_grade=plain.sql.is_boolean(plain.grade_type),
-            whole_position=plain.position_type in plain.sql.integers,
-            small_position=plain.position_type in plain.sql.small_integers,
+            lax_texts=plain.sql.lax_texts(reader, [types.rankings[name] for name in names]),
             events_have_rowid=_have_rowid(plain, reader),
-            collated=frozenset(collated.intersection(names[1:])),
             has_enum_types=has_enum_types(plain, reader),
-            has_collated_items=self.monitor.rankings.item in collated,
-            varied=frozenset(name for name in names[1:] if plain.sql.is_varied(types.rankings[name])),
         )
         _ = queries.rankings  # made before several threads ask for it: it must be one
         return queries

@@ -190,17 +190,14 @@ class PushDown:
             return known[1]
 
     def _prepared(self, reader: Reader, queries: Queries) -> Summing:
-        sql, known = queries.sql, queries.types.rankings
-        names = [s.column for s in self.monitor.slices]
-        bits = frozenset(name for name in names if sql.bit is not None and known[name] == sql.bit)
-        truths = frozenset(name for name in names if sql.is_boolean(known[name])) - bits
-        for name in names:
-            sql.check_slice(reader, queries.rankings.c[name], name, known[name], self.is_bound)
+        for name in dict.fromkeys(s.column for s in self.monitor.slices):
+            code = queries.types.rankings[name]
+            queries.sql.check_slice(reader, queries.rankings.c[name], name, code, self.is_bound)
         self._check_times(reader, queries)
         self._check_values(queries)
         self._check_pairs(reader, queries)
         self._check_logarithm(reader)
-        return Summing(queries, truths, bits, queries.varied, sql.has_order(known[self.monitor.rankings.item]))
+        return Summing(queries)
 
     def _check_times(self, reader: Reader, queries: Queries) -> None:
         """See whether times are of the kind that is declared: the database compares them with ours whatever they are.
@@ -375,9 +372,9 @@ class _Found:
         found = {}
         for dimension, place in zip(self.summing.monitor.slices, self.summing.places.values(), strict=True):
             values = [MIXED if row[place.mixed] else row[place.value] for row in cells]
-            if dimension.column in self.summing.truths:
+            if dimension.column in self.summing.queries.boolean_slices:
                 values = [bool(v) if isinstance(v, int) else v for v in values]
-            elif dimension.column in self.summing.bits:
+            elif dimension.column in self.summing.queries.bit_slices:
                 values = list(map(of_bits, values))
             found[dimension.dimension] = unsigned(values)
         return found

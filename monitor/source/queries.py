@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -76,30 +76,18 @@ class Queries:
 
     Attributes:
         cutoffs: the depths for which shown rows are counted; the traffic's comes first.
-        boolean_grade: the grade is a boolean, which cannot be compared to 0.
-        whole_position: the position can only be a whole number.
-        small_position: and its type holds none that is too large to be one.
-        events_have_rowid: the events are a table that SQLite numbers by itself.
-        collated: columns to slice by of which MariaDB, MySQL, SQL Server, and by some collations and types PostgreSQL,
-            hold texts to be equal that are written in different ways, by case, accents or blanks at the end.
-        varied: those of other types of PostgreSQL of which equal values may be written in different ways.
-        has_collated_items: the same of the items.
-        has_enum_types: types of events are an enum of PostgreSQL, which is compared with none but its own values.
-        types: of the columns, from which the others here follow.
+        lax_texts: types of which texts may be equal that are written in different ways, by case, accents or blanks.
+        events_have_rowid: the events are a table that the database numbers by itself.
+        has_enum_types: types of events are an enum, which is compared with none but its own values.
     """
 
     monitor: Monitor
     cutoffs: tuple[int | None, ...]
     dialect: sa.Dialect = field(default_factory=DefaultDialect)
-    boolean_grade: bool = False
-    whole_position: bool = False
-    small_position: bool = False
-    events_have_rowid: bool = False
-    collated: frozenset[str] = frozenset()
-    varied: frozenset[str] = frozenset()
-    has_collated_items: bool = False
-    has_enum_types: bool = False
     types: ColumnTypes = field(default_factory=ColumnTypes, compare=False)
+    lax_texts: Collection[Any] = ()
+    events_have_rowid: bool = False
+    has_enum_types: bool = False
 
     @cached_property
     def sql(self) -> Dialect:
@@ -138,18 +126,68 @@ class Queries:
         names = [w for w in wanted if w is not None]
         return relation(recipe.relation, "e", list(dict.fromkeys(names)), self.dialect)
 
-    @property
-    def grade_type(self) -> Any:
-        """The type of the column of grades; None where events give them."""
+    # ---- types -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def boolean_grade(self) -> bool:
+        """Whether the grade is a boolean, which cannot be compared to 0."""
+        recipe, code = self.monitor.recipe, None
         if self.grade_column is not None:
-            return self.types.rankings.get(self.grade_column)
-        recipe = self.monitor.recipe
-        return self.types.labels.get(recipe.grade) if isinstance(recipe, Judgments) else None
+            code = self.types.rankings.get(self.grade_column)
+        elif isinstance(recipe, Judgments):
+            code = self.types.labels.get(recipe.grade)
+        return self.sql.is_boolean(code)
 
     @property
     def position_type(self) -> Any:
         """The type of the column of positions."""
         return self.types.rankings.get(self.monitor.rankings.position)
+
+    @property
+    def whole_position(self) -> bool:
+        """Whether a position can only be a whole number."""
+        return self.position_type in self.sql.integers
+
+    @property
+    def small_position(self) -> bool:
+        """Whether the type of positions holds none that is too large to be one."""
+        return self.position_type in self.sql.small_integers
+
+    @property
+    def has_ordered_items(self) -> bool:
+        """Whether one item is the least."""
+        code = self.types.rankings.get(self.monitor.rankings.item)
+        return code is None or self.sql.has_order(code)
+
+    @property
+    def has_lax_items(self) -> bool:
+        """Whether items are `lax_texts`."""
+        return self.types.rankings.get(self.monitor.rankings.item) in self.lax_texts
+
+    def _slices_of(self, wanted: Callable[[Any], bool]) -> frozenset[str]:
+        """The columns to slice by of such types."""
+        known = {s.column: self.types.rankings.get(s.column) for s in self.monitor.slices}
+        return frozenset(name for name, code in known.items() if code is not None and wanted(code))
+
+    @cached_property
+    def lax_slices(self) -> frozenset[str]:
+        """The columns to slice by that are `lax_texts`."""
+        return self._slices_of(lambda code: code in self.lax_texts)
+
+    @cached_property
+    def varied_slices(self) -> frozenset[str]:
+        """Those of other types of which equal values may be written in different ways."""
+        return self._slices_of(self.sql.is_varied)
+
+    @cached_property
+    def bit_slices(self) -> frozenset[str]:
+        """Those of BIT, which may have several bits; they come as bytes."""
+        return self._slices_of(lambda code: self.sql.bit is not None and code == self.sql.bit)
+
+    @cached_property
+    def boolean_slices(self) -> frozenset[str]:
+        """Those that are boolean."""
+        return self._slices_of(self.sql.is_boolean) - self.bit_slices
 
     def types_now(self, reader: Reader, to_sum: bool = False) -> ColumnTypes:
         """The types that the columns have now; see `Reader.column_types`."""
@@ -201,10 +239,10 @@ class Queries:
 
     def _as_told_apart(self, name: str) -> ColumnElement[Any]:
         """A column; as a text where equal values of it may be written in different ways."""
-        return sa.cast(self._r(name), sa.Text) if name in self.varied else self._r(name)
+        return sa.cast(self._r(name), sa.Text) if name in self.varied_slices else self._r(name)
 
     def exactly(self, name: str) -> ColumnElement[Any]:
-        """What tells a column's values apart that its collation, or its type, holds to be equal; see `collated`."""
+        """What tells a column's values apart that its collation, or its type, holds to be equal; see `lax_texts`."""
         return self.sql.exactly(self._r(name), self.types.rankings.get(name))
 
     # ---- conditions --------------------------------------------------------------------------------------------
@@ -329,7 +367,7 @@ class Queries:
             sa.select(*columns, *keys)
             .select_from(self.rankings)
             .where(self.served(since, until))
-            .group_by(self.request, unnamed, *keys, *map(self.exactly, sorted(self.collated)))
+            .group_by(self.request, unnamed, *keys, *map(self.exactly, sorted(self.lax_slices)))
         )
 
     def nothing(self) -> list[ColumnElement[int]]:
@@ -349,7 +387,7 @@ class Queries:
 
     def listed(self, k: int | None) -> ColumnElement[int]:
         """How many different items stand at one of the first k positions: a row that was delivered twice is one."""
-        item = self.exactly(self.monitor.rankings.item) if self.has_collated_items else self.item
+        item = self.exactly(self.monitor.rankings.item) if self.has_lax_items else self.item
         return sa.func.count(sa.distinct(sa.case((self.placed(k), item))))
 
     def lists(self, since: float, until: float) -> sa.Select[Any]:

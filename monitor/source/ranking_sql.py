@@ -38,17 +38,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class RankingSQL:
-    """Makes the part of a monitor's statement that has one row a request.
-
-    Attributes:
-        truths, bits, texts: see `Summing`.
-    """
+    """Makes the part of a monitor's statement that has one row a request."""
 
     queries: Queries
     labels: LabelSQL
-    truths: frozenset[str] = frozenset()
-    bits: frozenset[str] = frozenset()
-    texts: frozenset[str] = frozenset()
 
     @property
     def monitor(self) -> Monitor:
@@ -58,9 +51,9 @@ class RankingSQL:
     @property
     def places(self) -> dict[str, Place]:
         """Dimension -> names of its columns."""
-        collated = self.queries.collated
+        lax = self.queries.lax_slices
         return {
-            s.dimension: Place(f"slice_{i}", f"mixed_{i}", f"exact_{i}" if s.column in collated else "")
+            s.dimension: Place(f"slice_{i}", f"mixed_{i}", f"exact_{i}" if s.column in lax else "")
             for i, s in enumerate(self.monitor.slices)
         }
 
@@ -128,12 +121,13 @@ class RankingSQL:
 
     def _comparable(self, column: str) -> Expression:
         """A column to slice by, as something that has a least and a greatest value."""
-        value: Expression = self.queries.rankings.c[column]
-        if column in self.texts:
+        q, value = self.queries, self.queries.rankings.c[column]
+        if column in q.varied_slices:
             return sa.cast(value, sa.Text)
-        if column in self.bits | self.queries.collated:
-            return self.queries.exactly(column)
-        return sa.case((value == sa.true(), _ONE), (value == sa.false(), _ZERO)) if column in self.truths else value
+        if column in q.bit_slices | q.lax_slices:
+            return q.exactly(column)
+        is_truth = column in q.boolean_slices
+        return sa.case((value == sa.true(), _ONE), (value == sa.false(), _ZERO)) if is_truth else value
 
     def untimely(self, first: Expression, last: Expression | None) -> list[Condition]:
         """Why a request is to be read row by row for the times of its first and its last row, if they may differ."""

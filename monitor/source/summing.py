@@ -71,20 +71,12 @@ class Summing:
     """Makes the statements of one monitor.
 
     Attributes:
-        truths: columns to slice by that are boolean.
-        bits: columns to slice by that are of MySQL's BIT, which may have several; they come as bytes.
-        texts: columns to slice by whose values may be equal and yet written in different ways: they are told apart.
-        has_ordered_items: whether items are of a type of which every database can tell the least.
         is_thorough: whether to suppose nothing of the log. That takes longer. Else `cells` supposes that it is plain
             (see `RankingSQL.plain`) and has no item twice for a request, where it can tell by `CONTRARY` that it was
             mistaken: its answer is wrong then.
     """
 
     queries: Queries
-    truths: frozenset[str] = frozenset()
-    bits: frozenset[str] = frozenset()
-    texts: frozenset[str] = frozenset()
-    has_ordered_items: bool = True
     is_thorough: bool = True
     _templates: Templates = field(default_factory=Templates, compare=False, repr=False)
 
@@ -96,7 +88,7 @@ class Summing:
     @cached_property
     def labels(self) -> LabelSQL:
         """Makes the parts about labels."""
-        return LabelSQL(self.queries, self.has_ordered_items)
+        return LabelSQL(self.queries)
 
     @property
     def monitor(self) -> Monitor:
@@ -106,7 +98,7 @@ class Summing:
     @cached_property
     def rankings(self) -> RankingSQL:
         """Makes the part about requests."""
-        return RankingSQL(self.queries, self.labels, self.truths, self.bits, self.texts)
+        return RankingSQL(self.queries, self.labels)
 
     @cached_property
     def places(self) -> dict[str, Place]:

@@ -166,10 +166,11 @@ def test_each_family_that_was_not_run_is_compiled_here() -> None:
 def test_truth_values_are_compared_as_every_engine_can(name: str) -> None:
     dialect = compiler_of(name)
     slices = Slice("device", "device"), Slice("new", "is_new")
-    graded = Queries(monitor(column(), NATIVE, slices=slices), (3, None), dialect, boolean_grade=True)
-    judged = Queries(monitor(judgments(), NATIVE, slices=slices), (3, None), dialect, boolean_grade=True)
+    types = ColumnTypes({"grade": "boolean", "is_new": "boolean"}, {"grade": "boolean"})
+    graded = Queries(monitor(column(), NATIVE, slices=slices), (3, None), dialect, types)
+    judged = Queries(monitor(judgments(), NATIVE, slices=slices), (3, None), dialect, types)
     found = [
-        Summing(graded, frozenset({"is_new"})).cells(START, END),
+        Summing(graded).cells(START, END),
         graded.graded_rows(START, END, sparse=True),
         judged.judgment_counts(judged.monitor.recipe, START, END),
     ]
@@ -201,8 +202,7 @@ def test_sql_server_tells_values_of_slices_apart_that_its_collation_holds_to_be_
     dialect = compiler_of("mssql")
     types = ColumnTypes({"device": told("mssql", str)})
     queries = Queries(made(column(max_grade=3), NATIVE), (3, None, 2), dialect, types=types)
-    assert types.rankings["device"] in dialect_of("mssql").lax_texts(None, ())
-    queries = replace(queries, collated=frozenset({"device"}))
+    queries = replace(queries, lax_texts=dialect_of("mssql").lax_texts(None, ()))
     exactly = "CAST(r.[device] AS VARBINARY(8000))"
     assert sent(queries.requests(START, END), dialect).endswith(f"r.[device], {exactly}")
     text = sent(Summing(queries).cells(START, END), dialect)
@@ -216,7 +216,7 @@ def test_a_zone_that_oracles_driver_leaves_out_is_told_of() -> None:
     queries = Queries(made(events(NAIVE), NAIVE), (3,), compiler_of("oracle"), types=types)
     with pytest.raises(SourceError, match=r"take SYS_EXTRACT_UTC\(at\) in a `select:`, and declare timezone: UTC"):
         _check_zones(queries)
-    _check_zones(replace(queries, kinds=replace(types, labels=types.rankings)))
+    _check_zones(replace(queries, types=replace(types, labels=types.rankings)))
 
 
 @pytest.mark.parametrize("name", DIALECTS)

@@ -104,7 +104,7 @@ class ForeignPull(Pull):
     def reading(self, to_sum: bool = False, is_checked: bool = True) -> Iterator[tuple[Any, Queries]]:
         dialect = dialect_of(self.name)
         with super().reading(False, is_checked) as (reader, queries):
-            found = replace(queries, dialect=dialect, whole_position=False)
+            found = replace(queries, dialect=dialect)
             yield Translator(reader, self.name, dialect), found
 
 
@@ -117,9 +117,7 @@ class Foreign(PushDown):
         self.pull.name = name
 
     def _prepared(self, reader: Any, queries: Queries) -> Summing:
-        kinds = queries.types.rankings
-        truths = frozenset(s.column for s in self.monitor.slices if kinds[s.column] == "BOOLEAN")
-        return Summing(queries, truths)
+        return Summing(queries)
 
 
 @pytest.mark.parametrize("name", [name for name in DIALECTS if name != "mysql"])

@@ -1051,7 +1051,7 @@ def test_whether_postgresql_has_collations_that_hold_texts_to_be_equal_is_asked_
     assert isinstance(reader, PushDown)
     with reader.pull.reading() as (asked, queries):
         assert queries.sql.lax_texts(asked, [25]) == (1042,)
-        assert not queries.collated
+        assert not queries.lax_slices
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from sqlalchemy.dialects import mysql, oracle, postgresql, sqlite
 
 from monitor.database_url import parse_url
 from monitor.source.dialects import dialect_of
-from monitor.source.engine import Database
+from monitor.source.engine import ColumnTypes, Database
 from monitor.source.prepared import Ends, Mark, Ready, Template, Templates, rounded_down, rounded_up
 from monitor.source.pushdown import PushDown
 from monitor.source.queries import Queries
@@ -40,7 +40,8 @@ def summing(
     made = small(recipe)
     made = replace(made, rankings=replace(made.rankings, time=time, position=position))
     cutoffs: tuple[int | None, ...] = (made.depth, None)
-    return Summing(Queries(made, cutoffs, dialect, whole_position=True), is_thorough=False)
+    types = ColumnTypes({position: next(iter(dialect_of(dialect.name).integers), None)})
+    return Summing(Queries(made, cutoffs, dialect, types), is_thorough=False)
 
 
 def in_places(text: str, values: Any) -> tuple[str, list[Any]]:

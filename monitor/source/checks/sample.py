@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -46,18 +46,18 @@ OPTIONAL = ("timeout", "resources")
 
 @dataclass
 class Sample:
-    """Requests shortly before `end` (seconds), read now."""
+    """Requests shortly before `end` (seconds); `now` is the time at `began` of the monotonic clock."""
 
     pull: Pull
     end: int
     now: float
     reading: Reading
-    _began: float = field(default_factory=time.monotonic)
+    began: float
 
     @classmethod
     def before(cls, pull: Pull, end: int, now: float) -> Sample:
         """The requests shortly before `end`, or before it by the attribution where there are enough."""
-        mature, best = end - pull.monitor.recipe.attribution, None
+        mature, best, began = end - pull.monitor.recipe.attribution, None, time.monotonic()
         for until in dict.fromkeys((mature, end)):
             for span in SPANS:
                 try:
@@ -65,13 +65,13 @@ class Sample:
                 except TooMany:
                     if best is None:
                         raise
-                    return cls(pull, end, now, best)
+                    return cls(pull, end, now, best, began)
                 if best.rankings.size >= ENOUGH:
-                    return cls(pull, end, now, best)
+                    return cls(pull, end, now, best, began)
             if best is not None and best.rankings.size >= FEWEST:
                 break
         assert best is not None  # or it would have raised
-        return cls(pull, end, now, best)
+        return cls(pull, end, now, best, began)
 
     @property
     def monitor(self) -> Monitor:
@@ -96,7 +96,7 @@ class Sample:
     @property
     def clock(self) -> float:
         """The time by now, seconds."""
-        return self.now + time.monotonic() - self._began
+        return self.now + time.monotonic() - self.began
 
     def asking(self) -> AbstractContextManager[tuple[Reader, Queries]]:
         """A transaction on the source. Within one, none of this sample's other properties may be asked for."""
