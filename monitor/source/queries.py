@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,9 @@ SAMPLE = 100
 
 MOST_COUNTED = 10_000
 """Rows from the future that are counted; there may be more."""
+
+NOTHING = ("n_nothing", "n_nothing_at", "n_nothing_placed")
+"""Names of the counts of `Queries.nothing`."""
 
 PLACES = 2**53
 """A position from the first plus this on is none: a float could not hold it."""
@@ -63,6 +66,21 @@ def untyped(value: object) -> ColumnElement[Any]:
     A parameter with a type is sent with a cast, which a number, an enum or a UUID cannot be compared with.
     """
     return sa.literal(value, sa.types.NullType())
+
+
+def refused_rows(counts: Mapping[str, Any], shown: Any, nothing: Sequence[Any]) -> dict[str, Any]:
+    """Reason -> refused rows of a request, from its counts as numbers, arrays or SQL.
+
+    Args:
+        shown: rows shown at any position.
+        nothing: as `Queries.nothing`, 0 where the list was not empty.
+    """
+    empty, at, placed = nothing
+    return {
+        "null_item": counts["n_rows"] - counts["n_items"] - empty,
+        "null_position": counts["n_rows"] - counts["n_positions"] - (empty - at),
+        "bad_position": counts["n_positions"] - (shown + counts["n_placed_only"]) - (at - placed),
+    }
 
 
 def kinds_of(recipe: Events) -> list[str]:
@@ -343,32 +361,40 @@ class Queries:
     def requests(self, since: float, until: float) -> sa.Select[Any]:
         """One row per request and set of slice values; requests without an id one per instant.
 
-        Columns: request, earliest and latest time, rows, rows with an item, with a position, without an item but with a
-        usable position, three as `nothing`, shown with a grade in all and within the first cut-off, shown within each
-        cut-off, different items within each of `lengths`; then `keys`.
+        Columns: request, earliest and latest time, `request_counts`, `keys`.
         """
-        keys = self.keys()
-        columns = [
-            self.request,
-            sa.func.min(self.time),
-            sa.func.max(self.time),
-            sa.func.count(),
-            sa.func.count(self.item),
-            sa.func.count(self.position),
-            self.sql.counted(self.position, sa.and_(self.item.is_(None), self.placed())),
-            *self.nothing(),
-            self.graded(None),
-            self.graded(self.cutoffs[0]),
-            *(self.sql.counted(self.item, self.placed(k)) for k in self.cutoffs),
-            *map(self.listed, self.lengths),
-        ]
+        keys, times = self.keys(), (sa.func.min(self.time), sa.func.max(self.time))
         unnamed = sa.case((self.request.is_(None), self.time), else_=None)
         return (
-            sa.select(*columns, *keys)
+            sa.select(self.request, *times, *self.request_counts().values(), *keys)
             .select_from(self.rankings)
             .where(self.served(since, until))
             .group_by(self.request, unnamed, *keys, *map(self.exactly, sorted(self.lax_slices)))
         )
+
+    def request_counts(self) -> dict[str, ColumnElement[int]]:
+        """What is counted of a request's rows, whichever way it is read, by name.
+
+        Rows, those with an item, with a position, without an item but with a usable position; three as `nothing`;
+        shown within each cut-off, different items within each of `lengths`; shown with a grade in all and within the
+        first cut-off, where grades stand here.
+        """
+        counts: dict[str, ColumnElement[int]] = {
+            "n_rows": sa.func.count(),
+            "n_items": sa.func.count(self.item),
+            "n_positions": sa.func.count(self.position),
+            "n_placed_only": self.sql.counted(self.position, sa.and_(self.item.is_(None), self.placed())),
+            **dict(zip(NOTHING, self.nothing(), strict=True)),
+            **self.shown_counts(),
+        }
+        if self.grade_column is not None:
+            counts |= {"graded": self.graded(None), "judged": self.graded(self.cutoffs[0])}
+        return counts
+
+    def shown_counts(self) -> dict[str, ColumnElement[int]]:
+        """Rows shown within each cut-off, and different items within each of `lengths`."""
+        shown = {f"shown_{i}": self.sql.counted(self.item, self.placed(k)) for i, k in enumerate(self.cutoffs)}
+        return shown | {f"listed_{i}": self.listed(k) for i, k in enumerate(self.lengths)}
 
     def nothing(self) -> list[ColumnElement[int]]:
         """How many rows say that a list was empty; how many of them have a position all the same, and a usable one.
@@ -405,9 +431,7 @@ class Queries:
 
     def graded(self, k: int | None) -> ColumnElement[int]:
         """How many rows show an item with a grade at one of the first k positions."""
-        if self.grade_column is None:
-            return sa.literal_column("0")
-        return self.sql.counted(self._r(self.grade_column), self.shown(k))
+        return self.sql.counted(self._r(str(self.grade_column)), self.shown(k))
 
     def all_rows(self, since: float, until: float) -> sa.Select[Any]:
         """Request, item and position of every row."""

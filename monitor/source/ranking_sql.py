@@ -9,12 +9,10 @@ import sqlalchemy as sa
 
 from monitor.source.dialects.base import Condition, Expression, written
 from monitor.source.label_sql import LabelSQL
-from monitor.source.queries import Queries
+from monitor.source.queries import NOTHING, Queries, refused_rows
 from monitor.types import Monitor
 
 _ZERO, _ONE = written("0"), written("1")
-NOTHING = ("n_nothing", "n_nothing_at", "n_nothing_placed")
-"""Names of the columns that are as `Queries.nothing`."""
 
 
 class Place(NamedTuple):
@@ -65,15 +63,8 @@ class RankingSQL:
             q.request.label("request"),
             first.label("first_at"),
             last.label("last_at"),
-            sa.func.count().label("n_rows"),
-            sa.func.count(q.item).label("n_items"),
-            sa.func.count(q.position).label("n_positions"),
-            q.sql.counted(q.position, q.placed()).label("placed"),
-            *(count.label(name) for count, name in zip(q.nothing(), NOTHING, strict=True)),
-            *self._shown,
+            *(count.label(name) for name, count in q.request_counts().items()),
         ]
-        if q.grade_column is not None:
-            columns += [q.graded(None).label("graded"), q.graded(q.cutoffs[0]).label("judged")]
         for dimension, place in zip(self.monitor.slices, self.places.values(), strict=True):
             value = self._comparable(dimension.column)
             columns += [sa.func.min(value).label(place.compared), sa.func.max(value).label(f"most_{place.value}")]
@@ -102,7 +93,8 @@ class RankingSQL:
         columns: list[Expression] = [key.label(name) for key, name in zip(keys, names, strict=True)]
         for dimension, place in zip(self.monitor.slices, self.places.values(), strict=True):
             columns += [sa.func.min(q.rankings.c[dimension.column]).label(place.value)] if place.exact else []
-        columns += [sa.func.count().label("n_rows"), q.nothing()[0].label(NOTHING[0]), *self._shown]
+        columns += [sa.func.count().label("n_rows"), q.nothing()[0].label(NOTHING[0])]
+        columns += [count.label(name) for name, count in q.shown_counts().items()]
         return sa.select(*columns).where(q.served(*self.labels.wide(since, until))).group_by(*keys).cte("rankmon_q")
 
     def contrary(self, requests: sa.FromClause) -> Expression:
@@ -112,12 +104,6 @@ class RankingSQL:
         found = sa.or_(sa.func.count() > _ONE, sa.func.sum(sa.case((lacks, _ONE), else_=_ZERO)) > _ZERO)
         strange = sa.select(q.request).where(q.request.isnot(None)).group_by(q.request).having(found).subquery("s")
         return sa.select(sa.func.count()).select_from(strange).scalar_subquery()
-
-    @property
-    def _shown(self) -> list[Expression]:
-        q = self.queries
-        shown = [q.sql.counted(q.item, q.placed(k)).label(f"shown_{i}") for i, k in enumerate(q.cutoffs)]
-        return [*shown, *(q.listed(k).label(f"listed_{i}") for i, k in enumerate(q.lengths))]
 
     def _comparable(self, column: str) -> Expression:
         """A column to slice by, as something that has a least and a greatest value."""
@@ -169,12 +155,8 @@ class RankingSQL:
 
     def refused(self, q: sa.FromClause) -> dict[str, Expression]:
         """Reason -> rows; nothing where there are none."""
-        if "placed" not in q.c:
+        if "n_items" not in q.c:
             return {}
         empty = self.is_empty(q)
-        nothing, at, well_placed = (sa.case((empty, q.c[name]), else_=_ZERO) for name in NOTHING)
-        return {
-            "null_item": q.c.n_rows - q.c["n_items"] - nothing,
-            "null_position": q.c.n_rows - q.c.n_positions - (nothing - at),
-            "bad_position": q.c.n_positions - q.c.placed - (at - well_placed),
-        }
+        nothing = [sa.case((empty, q.c[name]), else_=_ZERO) for name in NOTHING]
+        return refused_rows(q.c, q.c[f"shown_{self.queries.cutoffs.index(None)}"], nothing)

@@ -15,17 +15,13 @@ from monitor.errors import SourceError
 from monitor.measures.relevance import Refusals
 from monitor.series.readings import MICROS
 from monitor.source.engine import Undecodable
-from monitor.source.queries import Queries
+from monitor.source.queries import NOTHING, Queries, refused_rows
 from monitor.source.recurring import Recurring
 from monitor.source.times import to_micros
 from monitor.types import MIXED, Judgments, Monitor
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-_NOTHING = ("nothing", "nothing_at", "nothing_placed")
-COUNTS = ("rows", "items", "positions", "placed_only", *_NOTHING, "graded", "judged")
-"""What is counted of each request before the items shown; see `Queries.requests`."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,7 @@ class Requests:
         ids: (R,) as the source has them.
         served: (R,) microseconds, time of the earliest row.
         unreadable, doubtful: (R,) whether that time is; see `Instants`.
-        counts: key of `COUNTS` -> (R,).
+        counts: name in `Queries.request_counts` -> (R,).
         shown: cut-off -> (R,) rows shown down to it.
         listed: cut-off -> (R,) different items shown down to it.
         keys: the values of the columns by which requests are told apart, (R,) each: the query where the recipe goes
@@ -78,24 +74,25 @@ class Requests:
         ids = columns[0]
         micros, unreadable, doubtful = to_micros(monitor.rankings.time, columns[1])
         latest = _latest(monitor, columns[1], columns[2], micros)
-        width = len(COUNTS) + len(cutoffs) + len(lengths)
+        names = list(queries.request_counts())
+        width = len(names)
         counts = [_whole_numbers(c) for c in columns[3 : 3 + width]]
         named = np.fromiter((i is not None for i in ids), bool, len(ids))
         with ids_in(monitor.rankings.request):
             groups = _Groups(ids, named, micros)
-        totals = [groups.sums(c) for c in counts]
+        totals = dict(zip(names, map(groups.sums, counts), strict=True))
         keys = [groups.agreed(c) for c in columns[3 + width :]]
         found = cls(
             groups.names,
             micros[groups.earliest],
             unreadable[groups.earliest],
             doubtful[groups.earliest],
-            dict(zip(COUNTS, totals, strict=False)),
-            dict(zip(cutoffs, totals[len(COUNTS) :], strict=False)),
+            totals,
+            {k: totals[f"shown_{i}"] for i, k in enumerate(cutoffs)},
             [values for values, _ in keys],
             [mixed for _, mixed in keys],
             {"null_request": np.repeat(micros[~named], counts[0][~named])},
-            listed=dict(zip(lengths, totals[len(COUNTS) + len(cutoffs) :], strict=True)),
+            listed={k: totals[f"listed_{i}"] for i, k in enumerate(lengths)},
         )
         if lengths and len(groups.names) < int(named.sum()):
             found = found._with_lists(lists(), lengths)
@@ -103,7 +100,7 @@ class Requests:
         last = groups.highest(latest)
         if has_undecodable:
             is_broken = groups.highest(_undecodable(columns[3 + width :])) > 0
-            micros, rows = found.served[is_broken], found.counts["rows"][is_broken]
+            micros, rows = found.served[is_broken], found.counts["n_rows"][is_broken]
             found = found._where(~is_broken, {**found.strays, "bad_text": np.repeat(micros, rows)})
             last = last[~is_broken]
         return found._without_long((last - found.served > span) & ~found.doubtful, last)
@@ -131,7 +128,7 @@ class Requests:
         if not is_long.any():
             return self
         ids = [self.ids[i] for i in np.flatnonzero(is_long).tolist()]
-        recurring = Recurring(ids, self.served[is_long], last[is_long], self.counts["rows"][is_long])
+        recurring = Recurring(ids, self.served[is_long], last[is_long], self.counts["n_rows"][is_long])
         return replace(self._where(~is_long, self.strays), recurring=recurring)
 
     def _where(self, wanted: Bools, strays: Mapping[str, Ints]) -> Requests:
@@ -155,7 +152,7 @@ class Requests:
     @property
     def is_empty(self) -> Bools:
         """(R,) whether the request is of an empty list: a row says so, and none has an item."""
-        found: Bools = (self.counts["nothing"] > 0) & (self.counts["items"] == 0)
+        found: Bools = (self.counts["n_nothing"] > 0) & (self.counts["n_items"] == 0)
         return found
 
     @property
@@ -171,13 +168,11 @@ class Requests:
     def refusals(self, monitor: Monitor) -> Refusals:
         """The rows that the summary shows to be unusable."""
         refusals, counts = Refusals(len(self.ids)), self.counts
-        nothing, at, well_placed = (np.where(self.is_empty, counts[name], 0) for name in _NOTHING)
-        refusals.add_counts("null_item", counts["rows"] - counts["items"] - nothing)
-        refusals.add_counts("null_position", counts["rows"] - counts["positions"] - (nothing - at))
-        placed = self.shown[None] + counts["placed_only"]
-        refusals.add_counts("bad_position", counts["positions"] - placed - (at - well_placed))
-        refusals.add_counts("bad_time", np.where(self.unreadable, counts["rows"], 0))
-        refusals.add_counts("ambiguous_time", np.where(self.doubtful, counts["rows"], 0))
+        nothing = [np.where(self.is_empty, counts[name], 0) for name in NOTHING]
+        for reason, rows in refused_rows(counts, self.shown[None], nothing).items():
+            refusals.add_counts(reason, rows)
+        refusals.add_counts("bad_time", np.where(self.unreadable, counts["n_rows"], 0))
+        refusals.add_counts("ambiguous_time", np.where(self.doubtful, counts["n_rows"], 0))
         for i, mixed in enumerate(self.mixed):
             is_query = isinstance(monitor.recipe, Judgments) and i == 0
             refusals.add_counts("mixed_query" if is_query else "mixed_slice", mixed.astype(np.int64))

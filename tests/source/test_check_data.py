@@ -218,6 +218,13 @@ def test_where_only_some_count_from_0_no_base_is_offered_that_spoils_the_others(
     assert check(("table: search_log", f'select: "{select}"'))[2] == []
 
 
+def test_positions_that_many_rows_lack_are_told_but_no_empty_lists(check: Check, database_url: str) -> None:
+    execute(database_url, "UPDATE search_log SET position = NULL, item_id = NULL WHERE request_id LIKE '%4'")
+    assert not [line for line in check()[2] if "are NULL" in line]
+    execute(database_url, "UPDATE search_log SET position = NULL WHERE request_id LIKE '%5' OR request_id LIKE '%6'")
+    assert [line for line in check()[2] if re.search(r"[\d,]+ of [\d,]+ positions in 'position' are NULL", line)]
+
+
 def test_a_base_of_0_for_positions_from_1_is_told(check: Check) -> None:
     _, _, (said,) = check(("position: position", "position: {column: position, base: 0}"))
     assert "no position in 'position' is 0, the lowest is 1, so that all would be off by one" in said

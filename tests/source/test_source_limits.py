@@ -19,6 +19,7 @@ from monitor.config import load
 from monitor.database_url import parse_url
 from monitor.errors import SourceError, Stopped
 from monitor.service.app import App
+from monitor.source.checks.assess import assess
 from monitor.source.choice import open_source
 from monitor.source.dialects import dialect_of
 from monitor.source.engine import MOST_AT_ONCE, Database
@@ -155,6 +156,19 @@ def test_who_comes_when_all_turns_are_taken_waits_until_one_is_free(some_url: st
     assert not is_one_more, "the others wait"
     assert raised == []
     source.close()
+
+
+def test_the_checks_of_a_mapping_never_hold_one_transaction_while_they_open_another(tmp_path: Path) -> None:
+    """Also where many events name what was never logged, and it is looked for what they are on."""
+    log, url = Log(), f"sqlite:///{tmp_path / 'log.db'}"
+    for i in range(300):
+        log.show(f"r{i}", ["a", "b"], START + i)
+        log.happen(f"{'r' if i % 2 else 'x'}{i}", "a", START + i + 1)
+    write(url, log, EPOCH)
+    late = time.monotonic() + 120
+    database = Database("s", parse_url(url, None), 60, lambda: time.monotonic() > late, max_concurrent=1)
+    found = assess(monitor(events(EPOCH), EPOCH), database, END + 3600.0, None)
+    assert any("match no impression" in remark.text for remark in found.remarks), found
 
 
 def test_a_reader_that_failed_gives_its_turn_back(some_url: str, patience: threading.Event) -> None:

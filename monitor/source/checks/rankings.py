@@ -78,12 +78,13 @@ def check_lists(sample: Sample) -> Iterator[Remark]:
 
 
 def _on_lists(queries: Queries, reader: Reader, where: Any) -> Iterator[Remark]:
-    (values,) = reader.columns(sa.select(queries.position).where(where).limit(MOST_POSITIONS)) or [[]]
+    of_items = sa.select(queries.position).where(where, queries.item.isnot(None))  # no item: the list was empty
+    (values,) = reader.columns(of_items.limit(MOST_POSITIONS))
     column = queries.monitor.rankings.position
     known = [v for v in values if v is not None]
     texts = [v for v in known if _number(v) is None]
-    if len(known) < NOTABLE * len(values):
-        text = f"{_of(len(values) - len(known), values)} in {column!r} are NULL; such rows have no place"
+    if (missing := len(values) - len(known)) > NOTABLE * len(values):
+        text = f"{_of(missing, values)} in {column!r} are NULL; such rows have no place"
         yield Remark(_POSITION, text)
     if texts:
         text = f"{column!r} holds text, such as {shown(texts[0])}"
