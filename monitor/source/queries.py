@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -68,8 +68,8 @@ def untyped(value: object) -> ColumnElement[Any]:
     return sa.literal(value, sa.types.NullType())
 
 
-def refused_rows(counts: Mapping[str, Any], shown: Any, nothing: Sequence[Any]) -> dict[str, Any]:
-    """Reason -> refused rows of a request, from its counts as numbers, arrays or SQL.
+def refused_rows(counts: Any, shown: Any, nothing: Sequence[Any]) -> dict[str, Any]:
+    """Reason -> refused rows of a request, from its counts by name: numbers, arrays or SQL.
 
     Args:
         shown: rows shown at any position.
