@@ -1,4 +1,4 @@
-"""A trail as a figure: its plot, its numbers, its slices."""
+"""A history as a figure: its plot, its numbers, its slices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DrawingBudget:
 
 
 def figures(snapshot: MonitorSnapshot, budget: DrawingBudget) -> list[dict[str, Any]]:
-    """One for each trail that has something to show; those that a rule judges first."""
+    """One for each history that has something to show; those that a rule judges first."""
     series: dict[tuple[Measure | None, int], Series] = {(s.measure, s.length): s for s in snapshot.series}
     drawable = [t for t in snapshot.histories if any(p.value is not None for p in thinned(t, budget.points))]
     ordered = sorted(drawable, key=lambda t: not t.rules)
@@ -50,29 +50,31 @@ def figures(snapshot: MonitorSnapshot, budget: DrawingBudget) -> list[dict[str, 
 
 
 def _figure(
-    index: int, trail: SeriesHistory, series: Series | None, snapshot: MonitorSnapshot, budget: DrawingBudget
+    index: int, history: SeriesHistory, series: Series | None, snapshot: MonitorSnapshot, budget: DrawingBudget
 ) -> dict[str, Any]:
     provisional = _provisional(series)
-    shown = _plot(f"plot:{snapshot.monitor.name}:{index}", trail, provisional, snapshot, budget.points)
+    shown = _plot(f"plot:{snapshot.monitor.name}:{index}", history, provisional, snapshot, budget.points)
     low, high, _ = shown.scale
     return {
         "title": shown.line.name,
         "svg": Markup(plot(shown)),
         "every": format_duration(shown.step),
-        "recent": _recent(shown.ident, trail.recent, provisional, snapshot, budget.points),
+        "recent": _recent(shown.ident, history.recent, provisional, snapshot, budget.points),
         "summary": shown.summary,
         "axis": f"from {low:g} to {high:g}",
-        "newest": trail.newest,
+        "newest": history.newest,
         "point": None if series is None else overall_point(series, snapshot.monitor.min_completeness),
         "provisional": provisional,
-        "change": "" if trail.newest is None or trail.newest.change is None else change(trail.newest.change),
-        "rules": [_rule_words(rule, limits) for rule, limits in zip(trail.rules, _newest_limits(trail), strict=True)],
-        "spark": overview_spark(trail),
+        "change": "" if history.newest is None or history.newest.change is None else change(history.newest.change),
+        "rules": [
+            _rule_words(rule, limits) for rule, limits in zip(history.rules, _newest_limits(history), strict=True)
+        ],
+        "spark": overview_spark(history),
         "has_baseline": any(name == "baseline" for name, _ in shown.limits),
         "has_threshold": any(name == "threshold" for name, _ in shown.limits),
         "has_band": any(v is not None for v in shown.line.lower),
         "has_incident": bool(shown.stretches),
-        **_slices(trail, series, budget.slices),
+        **_slices(history, series, budget.slices),
     }
 
 
@@ -81,8 +83,8 @@ def _provisional(series: Series | None) -> Point | None:
     return next((p for p in points if (p.dimension, p.slice) == OVERALL), None)
 
 
-def _newest_limits(trail: SeriesHistory) -> Sequence[tuple[float | None, float | None]]:
-    return trail.newest.limits if trail.newest is not None else [(None, None)] * len(trail.rules)
+def _newest_limits(history: SeriesHistory) -> Sequence[tuple[float | None, float | None]]:
+    return history.newest.limits if history.newest is not None else [(None, None)] * len(history.rules)
 
 
 def _rule_words(rule: Rule, limits: tuple[float | None, float | None]) -> str:
@@ -97,27 +99,27 @@ def _rule_words(rule: Rule, limits: tuple[float | None, float | None]) -> str:
 # ---- the plots -------------------------------------------------------------------------------------------------------
 
 
-def _plot(ident: str, trail: SeriesHistory, provisional: Point | None, snapshot: MonitorSnapshot, most: int) -> Plot:
-    points, title = thinned(trail, most), f"{trail.judged} over {format_duration(trail.window)}"
+def _plot(ident: str, history: SeriesHistory, provisional: Point | None, snapshot: MonitorSnapshot, most: int) -> Plot:
+    points, title = thinned(history, most), f"{history.judged} over {format_duration(history.window)}"
     return Plot(
         ident,
         f"{title} of {snapshot.monitor.name}",
-        summary(trail, snapshot.incidents),
+        summary(history, snapshot.incidents),
         Line(title, *columns(points)),
-        trail.step * _thinning(trail, most),
-        [*_limits(trail, points)],
-        stretches(trail, snapshot.incidents),
+        history.step * _thinning(history, most),
+        [*_limits(history, points)],
+        stretches(history, snapshot.incidents),
         None if provisional is None or provisional.value is None else (provisional.end, provisional.value),
     )
 
 
 def _recent(
-    ident: str, trail: SeriesHistory | None, provisional: Point | None, snapshot: MonitorSnapshot, most: int
+    ident: str, history: SeriesHistory | None, provisional: Point | None, snapshot: MonitorSnapshot, most: int
 ) -> dict[str, Any] | None:
-    """The last of a trail finely; None where the trail is fine enough itself, or nothing is known of that time."""
-    if trail is None or all(p.value is None for p in thinned(trail, most)):
+    """The last of a history finely; None where the history is fine enough itself, or nothing is known of that time."""
+    if history is None or all(p.value is None for p in thinned(history, most)):
         return None
-    shown, span = _plot(f"{ident}:recent", trail, provisional, snapshot, most), format_duration(trail.span)
+    shown, span = _plot(f"{ident}:recent", history, provisional, snapshot, most), format_duration(history.span)
     low, high, _ = shown.scale
     return {
         "svg": Markup(plot(replace(shown, title=f"{shown.title}, the last {span}"))),
@@ -128,15 +130,15 @@ def _recent(
     }
 
 
-def _thinning(trail: SeriesHistory, most: int) -> int:
-    return -(-len(trail.points) // most) if trail.points else 1
+def _thinning(history: SeriesHistory, most: int) -> int:
+    return -(-len(history.points) // most) if history.points else 1
 
 
-def thinned(trail: SeriesHistory, most: int) -> list[HistoryPoint]:
+def thinned(history: SeriesHistory, most: int) -> list[HistoryPoint]:
     """At most so many points, still on an even grid, and the newest."""
-    every = trail.step * _thinning(trail, most)
-    kept = [p for p in trail.points if p.end % every == 0]
-    last = trail.drawn[-1:]
+    every = history.step * _thinning(history, most)
+    kept = [p for p in history.points if p.end % every == 0]
+    last = history.drawn[-1:]
     return [*kept, *(p for p in last if not kept or p.end > kept[-1].end)]
 
 
@@ -146,9 +148,9 @@ def columns(points: Sequence[HistoryPoint]) -> tuple[Sequence[Any], Sequence[Any
     return at, value, lower, upper
 
 
-def _limits(trail: SeriesHistory, points: Sequence[HistoryPoint]) -> list[tuple[str, Sequence[float | None]]]:
+def _limits(history: SeriesHistory, points: Sequence[HistoryPoint]) -> list[tuple[str, Sequence[float | None]]]:
     found: list[tuple[str, Sequence[float | None]]] = []
-    for i in range(len(trail.rules)):
+    for i in range(len(history.rules)):
         for name, which in (("baseline", 0), ("threshold", 1)):
             values = [p.limits[i][which] for p in points]
             if any(v is not None for v in values):
@@ -160,9 +162,9 @@ CAPTION = 0.35
 """Of a plot's width, what the words over an incident take."""
 
 
-def stretches(trail: SeriesHistory, incidents: Sequence[StoredIncident]) -> list[ShadedPeriod]:
-    """The incidents in the time of a trail, oldest first. Words stand over those that leave room for them."""
-    drawn = trail.drawn
+def stretches(history: SeriesHistory, incidents: Sequence[StoredIncident]) -> list[ShadedPeriod]:
+    """The incidents in the time of a history, oldest first. Words stand over those that leave room for them."""
+    drawn = history.drawn
     first, last = drawn[0].end, drawn[-1].end
     found: list[ShadedPeriod] = []
     free = 1.0
@@ -178,11 +180,11 @@ def stretches(trail: SeriesHistory, incidents: Sequence[StoredIncident]) -> list
     return found[::-1]
 
 
-def summary(trail: SeriesHistory, incidents: Sequence[StoredIncident]) -> str:
+def summary(history: SeriesHistory, incidents: Sequence[StoredIncident]) -> str:
     """What the plot shows, in words."""
-    known = [(p.value, p.end) for p in trail.drawn if p.value is not None]
+    known = [(p.value, p.end) for p in history.drawn if p.value is not None]
     (low, low_at), (high, high_at), (last, last_at) = min(known), max(known), known[-1]
-    count = len(stretches(trail, incidents))
+    count = len(stretches(history, incidents))
     named = f"{count} incident{'' if count == 1 else 's'}" if count else "no incident"
     return (
         f"{number(last)} at {utc(last_at)}; lowest {number(low)} at {utc(low_at)}, highest {number(high)} at "
@@ -190,30 +192,30 @@ def summary(trail: SeriesHistory, incidents: Sequence[StoredIncident]) -> str:
     )
 
 
-def overview_spark(trail: SeriesHistory) -> Markup:
-    """The trail as a small line, whose height is a tenth of its level at least."""
-    values = [p.value for p in thinned(trail, FEWEST_POINTS)]
+def overview_spark(history: SeriesHistory) -> Markup:
+    """The history as a small line, whose height is a tenth of its level at least."""
+    values = [p.value for p in thinned(history, FEWEST_POINTS)]
     known = [v for v in values if v is not None]
     if not known:
         return Markup("")
     low, high = min(known), max(known)
     room = max(0.0, LEAST_HEIGHT * abs(high) - (high - low)) / 2
-    return Markup(spark(values, low - room, high + room, f"{trail.judged}: from {number(low)} to {number(high)}"))
+    return Markup(spark(values, low - room, high + room, f"{history.judged}: from {number(low)} to {number(high)}"))
 
 
 # ---- slices ----------------------------------------------------------------------------------------------------------
 
 
-def _slices(trail: SeriesHistory, series: Series | None, most: int) -> dict[str, Any]:
+def _slices(history: SeriesHistory, series: Series | None, most: int) -> dict[str, Any]:
     if series is None or not series.comparison.slices:
         return {"slices": [], "against": "", "more_slices": 0}
     found = series.comparison.slices
-    spread = max((max(v) - min(v) for v in (_known(trail, c.key) for c in found) if v), default=0.0)
+    spread = max((max(v) - min(v) for v in (_known(history, c.key) for c in found) if v), default=0.0)
     points = {(p.dimension, p.slice): p for p in series.final}
     rows = [
         {
             "name": f"{c.key[0]} = {c.key[1]}",
-            "spark": _slice_spark(trail, c.key, spread),
+            "spark": _slice_spark(history, c.key, spread),
             "value": number(c.value),
             "interval": _interval(points.get(c.key)),
             "before": _before(c),
@@ -237,17 +239,17 @@ def _before(one: ComparedSlice) -> str:
     return f"new since {utc(one.since)}; {others}{' in the same hours' * (one.others is not None)}{apart}"
 
 
-def _known(trail: SeriesHistory, key: SliceKey) -> list[float]:
-    return [values[key] for _, values in trail.slices if key in values]
+def _known(history: SeriesHistory, key: SliceKey) -> list[float]:
+    return [values[key] for _, values in history.slices if key in values]
 
 
-def _slice_spark(trail: SeriesHistory, key: SliceKey, spread: float) -> Markup:
+def _slice_spark(history: SeriesHistory, key: SliceKey, spread: float) -> Markup:
     """Around its own middle, but with the same height for the same change as its neighbours."""
-    known = _known(trail, key)
+    known = _known(history, key)
     if not known:
         return Markup("")
     middle = (min(known) + max(known)) / 2
-    values = [values.get(key) for _, values in trail.slices]
+    values = [values.get(key) for _, values in history.slices]
     words = f"from {number(min(known))} to {number(max(known))}"
     return Markup(spark(values, middle - spread / 2, middle + spread / 2, words))
 

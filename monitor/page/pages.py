@@ -103,16 +103,16 @@ def _page(served: PageSource, now: float, **parts: Any) -> str:
 
 def _line(snapshot: MonitorSnapshot, states: Sequence[MonitorState], now: float, link: str) -> dict[str, Any]:
     """One line of the overview."""
-    trail, newest_at = main_history(snapshot), snapshot.progress.newest_source_at
-    newest = None if trail is None else trail.newest
+    history, newest_at = main_history(snapshot), snapshot.progress.newest_source_at
+    newest = None if history is None else history.newest
     return {
         "name": snapshot.monitor.name,
         "link": link,
         "state": states[0],
-        "what": "" if trail is None else f"{trail.judged} {format_duration(trail.window)}",
+        "what": "" if history is None else f"{history.judged} {format_duration(history.window)}",
         "value": number(None if newest is None else newest.value),
         "change": "" if newest is None or newest.change is None else change(newest.change),
-        "spark": "" if trail is None else overview_spark(trail),
+        "spark": "" if history is None else overview_spark(history),
         "newest": ago(None if newest_at is None else now - newest_at),
     }
 
@@ -254,8 +254,8 @@ def _verdict(snapshot: MonitorSnapshot, called: str) -> dict[str, str] | None:
 
 def _lowest(snapshot: MonitorSnapshot, incident: Incident, closed_at: int) -> str:
     """How far the main series fell in that time; empty where it is not known any more."""
-    trail = main_history(snapshot)
-    known = [p for t in (trail, trail and trail.recent) if t is not None for p in t.points]
+    history = main_history(snapshot)
+    known = [p for t in (history, history and history.recent) if t is not None for p in t.points]
     inside = (p for p in known if incident.began_at <= p.end <= closed_at)
     lowest = min((p for p in inside if p.value is not None), key=lambda p: p.value or 0.0, default=None)
     if lowest is None:

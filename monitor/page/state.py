@@ -1,4 +1,4 @@
-"""How a monitor is, in words: for somebody who was woken by it."""
+"""A monitor's state in words, for somebody who was woken by it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from monitor.service.snapshot import MonitorSnapshot, Series, shown
 from monitor.types import OVERALL, Judgments
 
 LABELS_FELL = 0.7
-"""Share of the usual label coverage below which labels are said to be missing, as in notifications."""
+"""Share of the usual label coverage below which labels count as missing, as in notifications."""
 
 LEAST_REAL_SILENCE = 60
-"""Real seconds before which nothing counts as stale: of a replay's hours, many pass in a moment."""
+"""Real seconds before which nothing counts as stale: many hours of a replay pass in a moment."""
 
 KINDS = ("critical", "warning", "info", "failing", "stale", "empty", "labels", "pending", "note", "unwatched", "ok")
 """From the worst to the best."""
@@ -26,7 +26,7 @@ KINDS = ("critical", "warning", "info", "failing", "stale", "empty", "labels", "
 
 @dataclass(frozen=True, slots=True)
 class MonitorState:
-    """One thing that is so; `kind` is one of KINDS."""
+    """One badge of a monitor; `kind` is one of KINDS."""
 
     kind: str
     words: str
@@ -39,7 +39,7 @@ class MonitorState:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Share of the traffic that has labels: in the newest final window, and its median over the trail before it.
+    """Share of the traffic that has labels: in the newest final window, and its median over the history before it.
 
     By judgments it is a share of the items shown, else of the requests.
     """
@@ -50,12 +50,12 @@ class Coverage:
 
     @property
     def has_fallen(self) -> bool:
-        """Whether labels are missing that used to be there, or all of them."""
+        """Whether labels are missing that are usual, or all of them."""
         return self.now is not None and (self.now == 0 or self.now < LABELS_FELL * (self.usual or 0))
 
 
 def states_of(snapshot: MonitorSnapshot, now: float, speed: float = 1.0) -> list[MonitorState]:
-    """All there is to say, the worst first; never empty. `now` in seconds of the data's clock, `speed` as it has."""
+    """All badges, the worst first; never empty. `now` in seconds of the data's clock, which has this `speed`."""
     found = [
         *_incident(snapshot),
         *_freshness(snapshot, now, speed),
@@ -130,7 +130,7 @@ def overall_point(series: Series, least: float) -> Point | None:
 
 
 def main_history(snapshot: MonitorSnapshot) -> SeriesHistory | None:
-    """The one to look at first: what an alert rule judges, else the first measure over the window nearest to a day."""
+    """The one to look at first: what a rule judges, else the first measure over the window nearest to a day."""
     judged = [t for t in snapshot.histories if t.rules and t.measure is not None]
     first = [t for t in snapshot.histories if t.measure == snapshot.monitor.measures[0]]
     return next(iter(judged), None) or min(first, key=lambda t: abs(t.window - 86_400), default=None)
@@ -138,10 +138,10 @@ def main_history(snapshot: MonitorSnapshot) -> SeriesHistory | None:
 
 def coverage_of(snapshot: MonitorSnapshot) -> Coverage:
     """Label coverage now and before."""
-    trail = main_history(snapshot)
-    if trail is None or trail.newest is None:
+    history = main_history(snapshot)
+    if history is None or history.newest is None:
         return Coverage(None, None)
-    before = trail.newest.end - trail.window
-    known = [p.coverage for p in trail.points if p.end <= before and p.coverage is not None]
+    before = history.newest.end - history.window
+    known = [p.coverage for p in history.points if p.end <= before and p.coverage is not None]
     by_items = isinstance(snapshot.monitor.recipe, Judgments)
-    return Coverage(trail.newest.coverage, median(known) if known else None, by_items)
+    return Coverage(history.newest.coverage, median(known) if known else None, by_items)

@@ -1,9 +1,8 @@
-"""Diagnoses of incidents: taken when one opens, for the source may have been purged by the time somebody asks.
+"""Diagnoses of incidents, taken when one opens: the source may be purged by the time somebody asks.
 
-Each condition that begins to fire in an incident has one of its own, up to a number, the gravest first. What is read
-goes through the plain pull in bounded steps, after each of which whoever drives it may leave off. Nothing that fails
-here touches judging or paging: why it failed is stored, it is tried again with the cycles to come for as long as the
-incident is open, and what was found is stored once.
+Each condition that begins to fire has one of its own, up to a number, the most severe first. Reads go through the pull
+in bounded steps. A failure touches neither evaluation nor paging: its reason is stored, and later cycles try again
+while the incident is open.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ from monitor.store.verdicts import Diagnosis
 from monitor.types import OVERALL, Events, Monitor, Slice
 
 QUERY, VERSION = "rankmon_query", "rankmon_version"
-"""Names under which the query and the model's version are read beside the slices."""
+"""Names under which the query and the model's version are read like slices."""
 
 LONGEST = 60.0
-"""Seconds that a cycle may spend on diagnoses, but for the step that is under way."""
+"""Seconds that a cycle may spend on diagnoses; a step under way is finished."""
 
 MOST_OWED = 3
 """Attempts on an incident that is over: its requests may be gone."""
 
 MOST_SKIPPED = 12
-"""Cycles that are let pass at most between two attempts."""
+"""Cycles between two attempts, at most."""
 
 MOST = 5
 """Conditions of an incident that are diagnosed."""
@@ -98,14 +97,9 @@ class CapturedPeriod:
 def read_sample(
     source: RowReader, wanted: SampleQuery, span: d.Span, width: int, stored: RequestCounts | None, most: int
 ) -> Generator[None, None, RequestSample]:
-    """The requests of a period, at most `most` of them; it pauses after each step.
+    """The requests of a period, at most `most` of them, as a generator that pauses after each step.
 
-    Args:
-        width: of a bucket, seconds.
-        stored: how many there are by what is stored; None: nobody knows.
-
-    Raises:
-        SourceError, Stopped: as the source.
+    `width`: of a bucket, seconds; `stored`: how many there are by the store, None: unknown.
     """
     found = NO_REQUESTS
     every, to_read = (None, most) if stored is None else (stored.every, stored.to_read(most))
@@ -128,12 +122,7 @@ def _sampled(reading: Reading, wanted: SampleQuery) -> RequestSample:
 
 @dataclass(frozen=True)
 class FiredCondition:
-    """A condition that began to fire in an incident.
-
-    Attributes:
-        at: end of the window by which it did, seconds.
-        finding: what there was to say of it then; None where that is not known any more.
-    """
+    """A condition that began to fire in an incident at the end of a window, seconds; its finding then, if known."""
 
     name: ConditionName
     at: int
@@ -142,13 +131,7 @@ class FiredCondition:
 
 @dataclass(frozen=True)
 class UnsavedEvaluation:
-    """What judging has just come to, of which the store knows nothing yet.
-
-    Attributes:
-        steps: transitions, oldest first.
-        since: stored transitions later than that, seconds, are undone by them.
-        verdicts: oldest first.
-    """
+    """Transitions and verdicts, oldest first, that are not stored yet; they undo stored ones later than `since`."""
 
     steps: Sequence[Transition] = ()
     since: float = math.inf
@@ -159,10 +142,10 @@ NOTHING = UnsavedEvaluation()
 
 
 def fired(incident: StoredIncident, store: Store, unsaved: UnsavedEvaluation = NOTHING) -> list[FiredCondition]:
-    """The conditions that fired in an incident, as they began to, the first to be looked at first. Raises StoreError.
+    """The conditions that fired in an incident, as they began to, the most important first. Raises StoreError.
 
-    What still fires comes before what is over, what fell before label coverage; then as in a notification: what is
-    still down, the gravest, overall before slices, the largest fall.
+    What still fires comes first, falls before label coverage; then what is still down, the most severe, overall before
+    slices, the largest fall.
     """
     about, found = incident.incident, dict[ConditionName, FiredCondition]()
     stored = store.alerts.transitions(about.monitor, about.began_at, about.closed_at, MOST_TRANSITIONS)
@@ -191,7 +174,7 @@ def is_over_by_now(one: FiredCondition, incident: StoredIncident) -> bool:
 
 
 def first_fired(incident: StoredIncident, store: Store, unsaved: UnsavedEvaluation = NOTHING) -> FiredCondition:
-    """The first of `fired`; where there is none any more, the same of what is known of the incident."""
+    """The first of `fired`; without any, the same from the incident's findings."""
     if found := fired(incident, store, unsaved):
         return found[0]
     at = incident.incident.opened_at
@@ -200,7 +183,7 @@ def first_fired(incident: StoredIncident, store: Store, unsaved: UnsavedEvaluati
 
 
 def subject(monitor: Monitor, one: FiredCondition, store: Store, unsaved: UnsavedEvaluation = NOTHING) -> d.Subject:
-    """What of a condition is to be looked at: what it began with. Raises StoreError."""
+    """What to look at of a condition: how it began. Raises StoreError."""
     first = store.oldest_bucket(monitor.traffic)
     found = d.subject(monitor, [] if one.finding is None else [one.finding], one.at, first or 0)
     if not found.before:
@@ -264,11 +247,9 @@ def _verdict_of(
 def capture(
     monitor: Monitor, incident: StoredIncident, one: FiredCondition, store: Store, source: RowReader, taken_at: float
 ) -> Generator[None, None, dict[str, Any]]:
-    """All there is to find out of a condition's fall, as JSON data; it pauses after each step of reading.
+    """The diagnosis of a condition's fall, as JSON data, from a generator that pauses after each step of reading.
 
-    Args:
-        source: of the monitor as `detailed` has it.
-        taken_at: real seconds since 1970.
+    `source`: of `detailed(monitor)`; `taken_at`: real seconds since 1970.
 
     Raises:
         SourceError, StoreError, Stopped: try again later.
@@ -297,11 +278,7 @@ def capture(
 
 
 def first_served(monitor: Monitor, versions: Iterable[str], store: Store) -> dict[str, int]:
-    """Version -> start of the first stored bucket in which it served, seconds; without those of which none is stored.
-
-    Raises:
-        StoreError: the store is out of reach.
-    """
+    """Version -> start of the first stored bucket in which it served, seconds, if there is one. Raises StoreError."""
     dimension = d.version_slice(monitor)
     if dimension is None:
         return {}
@@ -319,7 +296,7 @@ def stock(traffic: History, key: SliceKey) -> RequestCounts | None:
 
 
 def wanted_of(monitor: Monitor, fell: d.Subject, store: Store) -> SampleQuery:
-    """What is taken of each request: its value, query, version, and the slice that fell, or by which it is split."""
+    """What is read of each request: value, query, version, and the slice that fell, or by which it is split."""
     here = [s for s in monitor.slices if s.dimension == fell.key[0]] if fell.key[0] else d.dimensions(monitor)
     by = here[0] if here else None
     known = store.known_slices(monitor.name).get(by.dimension, set()) if by is not None else set()
@@ -330,22 +307,22 @@ def wanted_of(monitor: Monitor, fell: d.Subject, store: Store) -> SampleQuery:
 
 
 def _notes(monitor: Monitor, taken: Sequence[CapturedPeriod], without: Collection[str]) -> Iterator[str]:
-    """What to know of the figures, in sentences; `without` slices that are left out."""
+    """Caveats of the figures, in sentences; `without`: slices that are left out."""
     if without:
         names = ", ".join(named(monitor.drift.mix_by or "", value) for value in sorted(without) if monitor.drift)
-        yield f"{names} had lost the labels and is no part of requests, queries and versions"
+        yield f"{names} had lost the labels and is left out of requests, queries and versions"
     if any(t.plain()["is_sampled"] for t in taken):
         yield (
-            f"of periods with too many requests to look at a fixed sample of at most {d.MOST_REQUESTS:,} was taken: "
-            "a like share of every hour, and of that those whose ids come first by a hash"
+            f"periods with many requests are sampled, at most {d.MOST_REQUESTS:,} requests: "
+            "the same share of every hour, chosen by a hash of the ids"
         )
     gone = [t for t in taken if t.stored is not None and t.stored.wanted and not t.sample.read]
     if gone and gone[0] is taken[0]:
-        yield "the source does not hold the requests of the fallen window any more; what is shown is from the store"
+        yield "the source no longer has the requests of the fallen window; figures are from the store"
     elif gone:
-        yield "the source does not hold the requests of all weeks before any more; they are left out"
+        yield "the source no longer has the requests of all weeks before; these are left out"
     if monitor.rankings.query is None:
-        yield "queries are not told apart; name their column under `rankings: query`"
+        yield "queries are unknown; name their column under `rankings: query`"
 
 
 # ---- one monitor -------------------------------------------------------------------------------------------------
@@ -366,16 +343,16 @@ class Diagnoser:
     _owed: list[str] | None = field(default=None, repr=False)
 
     def advance(self, is_over: Callable[[], bool], longest: float = LONGEST) -> str | None:
-        """Go on with the conditions of the open incident that have no diagnosis yet; its id if one more has.
+        """Go on with the open incident's conditions without a diagnosis; its id if one more has one.
 
-        Without an open one, with those that were told and are over without any: a process that ended owed them.
+        Without an open incident: with those notified and closed without any, which an ended process owed.
 
         Args:
-            is_over: whether to leave off; it is asked after each step, of which one is taken in any case.
+            is_over: whether to leave off, asked after each step; one is taken in any case.
             longest: seconds after which to leave off.
 
         Raises:
-            SourceError, StoreError, Stopped: it begins anew in one of the next cycles, with another condition first.
+            SourceError, StoreError, Stopped: it restarts in one of the next cycles, with another condition first.
         """
         incident = self._open()
         todo = [] if incident is None else self._todo(incident)
@@ -409,18 +386,18 @@ class Diagnoser:
         return None
 
     def _without_any(self) -> list[str]:
-        """Ids of the incidents that were told and are over, of the time that the source is read for, newest first."""
+        """Ids of the incidents that were notified and are closed, within the lookback, newest first."""
         newest = self.store.newest_bucket(self.monitor.traffic) or 0
         told = [s.incident for s in self.store.alerts.incidents(self.monitor.name) if s.told]
         over = [i for i in told if i.matter == "quality" and i.state == "resolved"]
         return [i.id for i in over if (i.closed_at or 0) >= newest - self.monitor.lookback]
 
     def _todo(self, incident: StoredIncident) -> list[FiredCondition]:
-        """The conditions that have no diagnosis yet: the one under way first, last what failed most often."""
+        """The conditions without a diagnosis: the one under way first, last what failed most often."""
         id_ = incident.incident.id
         taken = self.store.verdicts.diagnosed(id_)
         first, *others = fired(incident, self.store) or [first_fired(incident, self.store)]
-        # What is the gravest changes with time: it has a diagnosis however many others have one.
+        # The most severe one changes with time: it gets a diagnosis however many others have one.
         todo = [one for one in others if one.name not in taken][: max(0, MOST - len(taken | {first.name}))]
         todo = [*([] if first.name in taken else [first]), *todo] if incident.incident.is_open else [first]
         return sorted(todo, key=lambda one: (self._of != (id_, one.name), self._failed.get((id_, one.name), 0)))
@@ -438,7 +415,7 @@ class Diagnoser:
         return found
 
     def _take(self, incident: StoredIncident, one: FiredCondition, is_over: Callable[[], bool], until: float) -> bool:
-        """Whether a condition has its diagnosis now; if not, it is under way."""
+        """Whether a condition has its diagnosis now."""
         id_ = incident.incident.id
         if self._steps is None or self._of != (id_, one.name):
             self._of = id_, one.name
@@ -456,7 +433,7 @@ class Diagnoser:
                 return False
 
     def _note(self, error: BaseException) -> None:
-        """Keep why a condition has no diagnosis, for whoever asks."""
+        """Store why a condition has no diagnosis."""
         if self._of is None or isinstance(error, (Stopped, StoreError)) or not isinstance(error, Exception):
             return
         id_, name = self._of

@@ -25,31 +25,27 @@ from monitor.store import Store
 from monitor.types import OVERALL, Definition, Judgments, Monitor
 
 SPAN = 42 * DAY
-"""Seconds of the past that a trail shows."""
+"""Seconds of the past that a series shows."""
 
 RECENT = (7 * DAY, 3 * DAY, DAY)
-"""Seconds that it may show finely besides: the first of which each window is drawn to `AS_DEEP`, else the last."""
+"""Seconds that are drawn finely too: the first with `AS_DEEP` points a window, else the last."""
 
 AS_DEEP = 4
-"""Points for each window, of which the lowest has seven eighths of a fall as long as the window at the least."""
+"""Points a window: the lowest shows at least seven eighths of a fall as long as the window."""
 
 ALIKE = 1e-9
-"""What is apart by less is the same but for rounding."""
+"""Differences below are rounding."""
 
 MOST_POINTS = 300
 MOST_SLICE_POINTS = 60
 
 Limits = tuple[float | None, float | None]
-"""A rule's baseline, and below what it fires; None where it cannot be told."""
+"""A rule's baseline and threshold; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """One final window of overall; fields as of `windows.Point`.
-
-    Attributes:
-        limits: of the trail's rules, in their order.
-    """
+    """One final window of overall, fields as in `windows.Point`; `limits` of the history's rules, in their order."""
 
     end: int
     value: float | None
@@ -68,17 +64,15 @@ class HistoryPoint:
 
 @dataclass(frozen=True)
 class SeriesHistory:
-    """The recent windows of what is measured or judged, oldest first. Lengths in seconds.
+    """The recent windows of a measure, or of the label coverage (None), oldest first. Lengths in seconds.
 
     Attributes:
-        measure: None is the label coverage, which only rules look at.
         rules: that judge just this on overall.
-        step: between the ends of windows; every end is a multiple of it, but for the newest.
+        step: every end is a multiple of it, except the newest.
         points: one at each end, without a value where too little was read.
-        newest: the newest final window.
         slices: (end, value of each slice that had one), in larger steps.
         span: of the past that it shows.
-        recent: the last of it in small steps, where windows are so short that some lie between the points.
+        recent: the end of it in small steps, for windows so short that some lie between the points.
     """
 
     measure: Measure | None
@@ -109,7 +103,7 @@ class SeriesHistory:
 
 
 def grid_step(width: int, most: int, span: int = SPAN) -> int:
-    """Seconds between points, so that `span` has at most so many: whole buckets, and if possible a part of a day.
+    """Seconds between points, at most `most` in `span`: whole buckets, if possible a divisor of a day.
 
     >>> grid_step(3600, 300), grid_step(300, 300), grid_step(2 * DAY, 300)
     (14400, 14400, 172800)
@@ -123,26 +117,21 @@ def grid_step(width: int, most: int, span: int = SPAN) -> int:
 def extend_series(
     monitor: Monitor, store: Store, now: float, former: Sequence[SeriesHistory] = ()
 ) -> tuple[SeriesHistory, ...]:
-    """The histories of all series, and of what rules judge besides, up to the newest final windows.
+    """The histories of all series, and of what else rules judge, up to the newest final windows. Raises StoreError.
 
-    Args:
-        now: seconds; what a clock that ran ahead stored of later buckets is not shown.
-        former: as they were before; what they hold is not worked out again.
-
-    Raises:
-        StoreError: the store is out of reach.
+    `now`: seconds; later buckets are not shown. `former`: what they hold is not computed again.
     """
     known, past = {(t.measure, t.window): t for t in former}, _Past(monitor, store, now)
     found = []
     for measure, window in subjects(monitor):
-        trail = known.get((measure, window)) or _new(monitor, measure, window)
+        series = known.get((measure, window)) or _new(monitor, measure, window)
         end = past.settled_end(past.definition(measure))
-        found.append(trail if end is None else _onward(trail, past, end))
+        found.append(series if end is None else _onward(series, past, end))
     return tuple(found)
 
 
 def subjects(monitor: Monitor) -> tuple[tuple[Measure | None, int], ...]:
-    """(measure, window) of every trail: the monitor's own, and what rules judge besides."""
+    """(measure, window) of every history: the monitor's own, and what else rules judge."""
     coverage = [(None, rule.window) for rule in monitor.alerts if rule.overall and rule.measure is None]
     return tuple(dict.fromkeys([*monitor.shown, *coverage]))
 
@@ -156,7 +145,7 @@ def _new(monitor: Monitor, measure: Measure | None, window: int) -> SeriesHistor
 
 
 def _recent(width: int, window: int) -> tuple[int, int]:
-    """(span, step) of what is shown finely, given the lengths of buckets and windows; all in seconds.
+    """(span, step) of the fine part, given the lengths of buckets and windows; all in seconds.
 
     >>> _recent(300, 3600), _recent(60, 300)
     ((259200, 900), (86400, 300))
@@ -176,11 +165,11 @@ class _Past:
         self._read: dict[tuple[Definition, int, int, bool], History] = {}
 
     def definition(self, measure: Measure | None) -> Definition:
-        """Identity of what a trail is of."""
+        """Of what a history shows."""
         return self.monitor.traffic if measure is None else self.monitor.definition(measure)
 
     def settled_end(self, definition: Definition) -> int | None:
-        """End of the newest final bucket that no open one lies before."""
+        """End of the newest final bucket before which all are final."""
         if definition not in self._ends:
             end = self._store.settled_end(definition, self.monitor.bucket)
             self._ends[definition] = None if end is None else min(end, self._now)
@@ -194,15 +183,15 @@ class _Past:
         return self._read[asked]
 
     def begin(self, since: int) -> int:
-        """From where on is read what the windows that end from `since` on need, seconds."""
+        """Where to begin to read for the windows that end from `since` on, seconds."""
         monitor = self.monitor
         return since - max(REACH, *(r.reach for r in monitor.alerts), 0) - max(monitor.windows)
 
-    def view(self, trail: SeriesHistory, since: int, until: int) -> View:
-        """All that the windows of a trail that end in [since, until] need: intervals and rules look far back."""
-        monitor, definition, begin = self.monitor, self.definition(trail.measure), self.begin(since)
+    def view(self, series: SeriesHistory, since: int, until: int) -> View:
+        """All that the windows that end in [since, until] need: intervals and rules look far back."""
+        monitor, definition, begin = self.monitor, self.definition(series.measure), self.begin(since)
         history = self.history(definition, begin, until)
-        for rule in trail.rules:
+        for rule in series.rules:
             pinned = rule.limit.baseline.pinned if isinstance(rule.limit, Drop) else None
             first = int(history.starts[0]) if len(history.starts) else begin
             if pinned is not None and pinned[0] < first:
@@ -212,23 +201,23 @@ class _Past:
         return View(history, traffic, monitor.bucket, monitor.min_completeness, by_judgments)
 
 
-def _onward(trail: SeriesHistory, past: _Past, end: int) -> SeriesHistory:
-    """The trail up to `end`, without what has become too old."""
-    if trail.newest is not None and trail.newest.end >= end:
-        return trail
-    last = max(end - trail.span, trail.newest.end if trail.newest is not None else 0)
-    ends = _grid(last, end, trail.step)
+def _onward(series: SeriesHistory, past: _Past, end: int) -> SeriesHistory:
+    """The history up to `end`, without what has become too old."""
+    if series.newest is not None and series.newest.end >= end:
+        return series
+    last = max(end - series.span, series.newest.end if series.newest is not None else 0)
+    ends = _grid(last, end, series.step)
     first_end = min([*ends, end])
-    view = past.view(trail, first_end, end)
-    if _is_restated(trail, view, past.begin(first_end)):
-        return _onward(trail.emptied(), past, end)
-    added = [_point(trail, view, at) for at in ends]
-    kept = [p for p in (*trail.points, *added) if p.end > end - trail.span]
+    view = past.view(series, first_end, end)
+    if _is_restated(series, view, past.begin(first_end)):
+        return _onward(series.emptied(), past, end)
+    added = [_point(series, view, at) for at in ends]
+    kept = [p for p in (*series.points, *added) if p.end > end - series.span]
     first = next((i for i, p in enumerate(kept) if p.value is not None), len(kept))
-    recent = None if trail.recent is None else _onward(trail.recent, past, end)
-    newest = added[-1] if ends and ends[-1] == end else recent.newest if recent else _point(trail, view, end)
-    slices = [s for s in (*trail.slices, *_slices(trail, past, last, end)) if s[0] > end - trail.span]
-    return replace(trail, points=tuple(kept[first:]), newest=newest, slices=tuple(slices), recent=recent)
+    recent = None if series.recent is None else _onward(series.recent, past, end)
+    newest = added[-1] if ends and ends[-1] == end else recent.newest if recent else _point(series, view, end)
+    slices = [s for s in (*series.slices, *_slices(series, past, last, end)) if s[0] > end - series.span]
+    return replace(series, points=tuple(kept[first:]), newest=newest, slices=tuple(slices), recent=recent)
 
 
 def _grid(after: int, until: int, step: int) -> range:
@@ -240,71 +229,71 @@ def _grid(after: int, until: int, step: int) -> range:
     return range(after - after % step + step, until + 1, step)
 
 
-def _point(trail: SeriesHistory, view: View, end: int) -> HistoryPoint:
-    value, coverage = _reading(trail, view, end)
-    found = [evaluate(rule, view, [OVERALL], end)[0] for rule in trail.rules]
+def _point(series: SeriesHistory, view: View, end: int) -> HistoryPoint:
+    value, coverage = _reading(series, view, end)
+    found = [evaluate(rule, view, [OVERALL], end)[0] for rule in series.rules]
     limits = tuple((e.baseline, _known(e.fires_below)) for e in found)
-    if trail.measure is None:
-        requests = int(merged(view.traffic, view.width, end - trail.window, end)[0][0, 0])
+    if series.measure is None:
+        requests = int(merged(view.traffic, view.width, end - series.window, end)[0][0, 0])
         return HistoryPoint(end, value, None, None, requests, coverage, limits)
-    point = points(trail.measure, view.history, view.traffic, view.width, trail.window, end, [OVERALL])[0]
+    point = points(series.measure, view.history, view.traffic, view.width, series.window, end, [OVERALL])[0]
     lower, upper = (None, None) if value is None else (point.lower, point.upper)
     return HistoryPoint(end, value, lower, upper, point.requests, coverage, limits)
 
 
-def _reading(trail: SeriesHistory, view: View, end: int) -> tuple[float | None, float | None]:
+def _reading(series: SeriesHistory, view: View, end: int) -> tuple[float | None, float | None]:
     """(value, label coverage) of the window that ends at `end`; no value where too little was read."""
-    traffic, seen = merged(view.traffic, view.width, end - trail.window, end)
+    traffic, seen = merged(view.traffic, view.width, end - series.window, end)
     some, every = view.coverage(traffic[0])
     coverage = float(some / every) if every else None
-    if trail.measure is None:
+    if series.measure is None:
         return (coverage if seen >= view.least else None), coverage
-    sums, share = merged(view.history, view.width, end - trail.window, end)
-    return (_known(float(b.read_as(trail.measure, sums[0]))) if share >= view.least else None), coverage
+    sums, share = merged(view.history, view.width, end - series.window, end)
+    return (_known(float(b.read_as(series.measure, sums[0]))) if share >= view.least else None), coverage
 
 
-def _is_restated(trail: SeriesHistory, view: View, since: int) -> bool:
-    """Whether a point reads otherwise now, of those that rest on nothing before `since`, seconds."""
-    inside = [p for p in trail.points if p.end - trail.window >= since]
+def _is_restated(series: SeriesHistory, view: View, since: int) -> bool:
+    """Whether a point that rests on nothing before `since`, seconds, has another value now."""
+    inside = [p for p in series.points if p.end - series.window >= since]
     if not inside:
         return False
     ends = np.array([p.end for p in inside])
-    values, coverages = _readings(trail, view, ends)
+    values, coverages = _readings(series, view, ends)
     known = np.array([[p.value, p.coverage] for p in inside], float)
     return not np.allclose(known, np.column_stack([values, coverages]), rtol=ALIKE, atol=ALIKE, equal_nan=True)
 
 
-def _readings(trail: SeriesHistory, view: View, ends: b.Ints) -> tuple[b.Floats, b.Floats]:
-    """`_reading` of the windows that end at `ends`, (N,) each, but for rounding; nan for None."""
+def _readings(series: SeriesHistory, view: View, ends: b.Ints) -> tuple[b.Floats, b.Floats]:
+    """`_reading` of the windows that end at `ends`, (N,) each, up to rounding; nan for None."""
 
     def summed(of: History) -> tuple[b.Floats, b.Floats]:
         """((N, F) sums, (N,) share of the buckets that were read)."""
         until = np.concatenate([np.zeros((1, of.sums.shape[2])), np.cumsum(of.sums[:, 0], axis=0)])
-        lo, hi = np.searchsorted(of.starts, ends - trail.window), np.searchsorted(of.starts, ends)
-        return until[hi] - until[lo], (hi - lo) * view.width / trail.window
+        lo, hi = np.searchsorted(of.starts, ends - series.window), np.searchsorted(of.starts, ends)
+        return until[hi] - until[lo], (hi - lo) * view.width / series.window
 
     traffic, seen = summed(view.traffic)
     some, every = view.coverage(traffic)
     coverage = np.divide(some, every, out=np.full(len(ends), np.nan), where=every > 0)
-    if trail.measure is None:
+    if series.measure is None:
         return np.where(seen >= view.least, coverage, np.nan), coverage
     sums, share = summed(view.history)
-    return np.where(share >= view.least, b.read_as(trail.measure, sums), np.nan), coverage
+    return np.where(share >= view.least, b.read_as(series.measure, sums), np.nan), coverage
 
 
 def _known(value: float | None) -> float | None:
     return None if value is None or np.isnan(value) else value
 
 
-def _slices(trail: SeriesHistory, past: _Past, last: int, end: int) -> Iterator[tuple[int, Mapping[SliceKey, float]]]:
+def _slices(series: SeriesHistory, past: _Past, last: int, end: int) -> Iterator[tuple[int, Mapping[SliceKey, float]]]:
     """(end, slice -> value) of the windows of a coarser grid that end in (last, end]."""
-    monitor, measure = past.monitor, trail.measure
+    monitor, measure = past.monitor, series.measure
     ends = _grid(last, end, grid_step(monitor.bucket, MOST_SLICE_POINTS))
-    if not monitor.slices or measure is None or not ends or trail.span < SPAN:
+    if not monitor.slices or measure is None or not ends or series.span < SPAN:
         return
     history = past.history(past.definition(measure), ends[0] - max(monitor.windows), end, overall_only=False)
     for at in ends:
-        sums, share = merged(history, monitor.bucket, at - trail.window, at)
+        sums, share = merged(history, monitor.bucket, at - series.window, at)
         values = b.read_as(measure, sums)
         if share >= monitor.min_completeness:
             known = np.flatnonzero(~np.isnan(values)).tolist()
@@ -316,12 +305,9 @@ def _slices(trail: SeriesHistory, past: _Past, last: int, end: int) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class VerdictPeriod:
-    """Steps in a row of which the same was said.
+    """Steps in a row with the same verdict, from the start of the first to the end of the last, seconds.
 
-    Attributes:
-        since, until: start of the first step and end of the last, seconds.
-        kind: the verdict; empty where it is the mix that has shifted.
-        effect: by how much the mix moved the mean at the most, relative.
+    `kind` is empty where the mix has shifted; `effect`: its largest effect on the mean, relative.
     """
 
     since: int
@@ -330,19 +316,17 @@ class VerdictPeriod:
     effect: float = 0.0
 
     def and_then(self, other: VerdictPeriod) -> VerdictPeriod:
-        """Both in one; the other is of the same and follows at once."""
+        """Both in one; the other follows at once."""
         return replace(self, until=other.until, effect=max(self.effect, other.effect, key=abs))
 
 
 @dataclass(frozen=True)
 class VerdictHistory:
-    """The recent verdicts on a monitor, oldest first.
+    """The recent verdicts on a monitor, oldest first; `width` of a judged step, seconds.
 
     Attributes:
-        width: of the steps that are judged, seconds.
-        step: seconds between the ends of points; every end is a multiple of it, but for the newest.
-        points: on an even grid, and the newest.
-        troubles: when the data were not fit to be judged, or those of slices.
+        step: seconds between the ends of points; every end is a multiple of it, except the newest.
+        troubles: when the data, or those of slices, were not fit to be judged.
         mixes: when the mix of slices had moved the mean.
     """
 
@@ -354,7 +338,7 @@ class VerdictHistory:
 
     @property
     def drawn(self) -> tuple[VerdictPoint, ...]:
-        """The points from the first on that has the value of a day; of less than one where there is no more yet."""
+        """The points from the first with the value of a whole day, if there is one yet."""
         ends, observed = [p.end for p in self.points], [p.observed for p in self.points]
         return self.points[first_whole(ends, observed, self.width) :]
 
@@ -378,27 +362,22 @@ class VerdictHistory:
 
 
 def extend_verdicts(monitor: Monitor, store: Store, now: float, former: VerdictHistory | None) -> VerdictHistory | None:
-    """The verdicts of the time that histories show; None where a monitor has none.
+    """The verdicts of the time that histories show; None where a monitor has none. Raises StoreError.
 
-    Args:
-        now: seconds.
-        former: as it was before; what it holds is not read again.
-
-    Raises:
-        StoreError: the store is out of reach.
+    `former`: what it holds is not read again.
     """
     if monitor.drift is None:
         return None
     width = step_of(monitor.bucket)
-    trail, oldest = former or VerdictHistory(width, grid_step(width, MOST_POINTS)), int(now) - SPAN
-    known = oldest if trail.newest is None else max(oldest, trail.newest.end)
-    return trail.onward(store.verdicts.drawn(monitor.name, known, int(now)), oldest)
+    series, oldest = former or VerdictHistory(width, grid_step(width, MOST_POINTS)), int(now) - SPAN
+    known = oldest if series.newest is None else max(oldest, series.newest.end)
+    return series.onward(store.verdicts.drawn(monitor.name, known, int(now)), oldest)
 
 
 def _periods(
     found: Iterable[VerdictPoint], width: int, said: Callable[[VerdictPoint], str | None]
 ) -> list[VerdictPeriod]:
-    """Where verdicts, oldest first, say something; what follows at once and says the same is one."""
+    """Periods in which verdicts, oldest first, say the same."""
     spells: list[VerdictPeriod] = []
     for kind, run in groupby(found, said):
         if kind is not None:

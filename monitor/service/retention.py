@@ -1,4 +1,4 @@
-"""What becomes of a monitor's old buckets, cycle after cycle: a little at a time, so that nothing waits for it."""
+"""Retention of a monitor's buckets: rolled up, then deleted, a little with each run, so that nothing waits for it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,16 @@ from monitor.types import Monitor, Retention
 log = logging.getLogger(__name__)
 
 LOOK_EVERY = 3600.0
-"""Real seconds after which it is seen again whether anything became old."""
+"""Real seconds between two looks for old buckets."""
 
 FROM_THE_FIRST_EVERY = 86_400.0
-"""Real seconds after which also what could not be rolled up is looked at again: a gap may have been filled.
-
-They count from when all was looked at, so that this is never begun again before it came to its end.
-"""
+"""Real seconds, since all was looked at, until what could not be rolled up is looked at again: gaps may be filled."""
 
 AT_ONCE = 1.0
-"""Real seconds after which the rest is left to the next cycle."""
+"""Real seconds of work after which the rest waits for the next cycle."""
 
 DOUBTFUL = 7 * DAY
-"""Seconds after the newest requests from which on the clock itself may be wrong."""
+"""Seconds after the newest requests from which on the clock may be wrong."""
 
 MADE, FORGOTTEN = "made", "forgotten"
 
@@ -55,12 +52,10 @@ class RetentionWorker:
         self._said: list[str] = []
 
     def advance(self, lease: Lease, now: float, is_over: Callable[[], bool]) -> bool:
-        """Do a little of what is due, if anything is; whether a bucket is other than before.
+        """Do a little of what is due; whether a bucket has changed.
 
-        Args:
-            now: seconds of the data's clock, which is believed as far as stored requests bear it out: neither a clock
-                that runs ahead nor a source that fell silent makes anything old.
-            is_over: whether to leave off.
+        Neither a clock that runs ahead nor a silent source makes anything old: `now` counts as far as requests are
+        stored.
 
         Raises:
             StoreError, LeaseLost: the step under way left no trace.
@@ -85,12 +80,12 @@ class RetentionWorker:
         return has_changed
 
     def _report(self) -> None:
-        """Say what was done since the last time, and which rules compare with what is gone, if that is news."""
+        """Log what was done since the last time, and which rules compare with what is gone, if that is new."""
         name, done = self._monitor.name, self._done
         if any(done.values()):
-            parts = [f"{counted(done.pop(MADE, 0), 'coarser bucket')} made", f"{done.pop(FORGOTTEN, 0)} days forgotten"]
-            parts += [f"{counted(number, 'span')} left, for {why}" for why, number in sorted(done.items())]
-            log.info("monitor %s: of its old buckets %s", name, ", ".join(parts))
+            parts = [f"{counted(done.pop(MADE, 0), 'coarser bucket')} made", f"{done.pop(FORGOTTEN, 0)} days deleted"]
+            parts += [f"{counted(number, 'span')} left as {why}" for why, number in sorted(done.items())]
+            log.info("monitor %s: retention: %s", name, ", ".join(parts))
         done.clear()
         lacking = baselines_gone(self._monitor, self._store)
         if lacking != self._said:
@@ -99,7 +94,7 @@ class RetentionWorker:
         self._said = lacking
 
     def _roll_up(self, retention: Retention, lease: Lease, now: float) -> bool | None:
-        """Make the next coarser bucket, if its span lacks nothing; whether it was made, None if none is left to see."""
+        """Make the next coarser bucket, if its span lacks nothing; whether it was made, None if none is left."""
         if retention.roll_up_after is None:
             return None
         width = retention.roll_up_to
@@ -115,11 +110,11 @@ class RetentionWorker:
             was_made = self._store.retention.roll_up(lease, start, width, self._checkpoint(start + width, ready))
         self._done.update({why for why in said.values() if why})
         self._done[MADE] += was_made
-        self._rolled_until = start + width  # what is left there lacks something, and is looked at again much later
+        self._rolled_until = start + width  # what is left there lacks something; it is looked at again much later
         return was_made
 
     def _forget(self, retention: Retention, lease: Lease, now: float) -> bool | None:
-        """Forget the oldest day; whether it was forgotten, None if none is left to."""
+        """Delete the oldest day; None if none is left to delete."""
         if retention.retain is None:
             return None
         spans = apart_from(pinned(self._monitor), horizon(retention.retain, now), max(DAY, self._monitor.bucket))
@@ -132,10 +127,9 @@ class RetentionWorker:
         return True
 
     def _checkpoint(self, until: int, gone: Set[str] | None = None) -> VerdictCheckpoint | None:
-        """Where judging anew begins when the buckets before `until` are gone; None if that changes nothing.
+        """Where evaluation restarts once the buckets before `until` are gone; None if that changes nothing.
 
-        `gone`: definitions of the series of which they are; None: of all. It takes long to find out where verdicts rest
-        on one of them, the longer the further back the last checkpoint lies.
+        `gone`: definitions of their series; None: all.
         """
         monitor = self._monitor
         if monitor.drift is None or (gone is not None and gone.isdisjoint(verdict_conditions(monitor, ()).series)):
@@ -144,46 +138,35 @@ class RetentionWorker:
 
 
 def baselines_gone(monitor: Monitor, store: Store) -> list[str]:
-    """What there is to say of alert rules whose pinned baseline is not stored in fine buckets: they cannot fire.
-
-    Raises:
-        StoreError: the store is out of reach.
-    """
+    """Warnings of alert rules that cannot fire: their pinned baseline is not stored finely. Raises StoreError."""
     found, newest = [], store.newest_bucket(monitor.traffic)
     for rule in monitor.alerts:
         pinned = rule.limit.baseline.pinned if isinstance(rule.limit, Drop) else None
         if pinned is None or newest is None or pinned[1] > newest + monitor.bucket:
-            continue  # or it is still to come
+            continue
         definition, (since, until) = monitor.judged_definition(rule), pinned
         known = len(store.history(definition, since, until, overall_only=True).starts) * monitor.bucket
         if known >= LEAST_BASELINE * (until - since):
             continue
         coarse = store.retention.rolled_up(definition, since, until)
-        why = "was never read or is forgotten" if coarse is None else "was rolled up into coarser buckets"
-        span = f"{utc(since)} to {utc(until)}"
-        found.append(
-            f"alert rule {rule.name} cannot fire, for its pinned baseline, {span}, {why}; pin a later time"
-            + (" or backfill it" if coarse is None else "")
-        )
+        why = "was never read or is deleted" if coarse is None else "was rolled up into coarser buckets"
+        text = f"alert rule {rule.name} cannot fire: its pinned baseline, {utc(since)} to {utc(until)}, {why}"
+        found.append(f"{text}; pin a later time{' or backfill it' if coarse is None else ''}")
     return found
 
 
 def doubt(store: Store, now: float) -> str:
-    """What there is to say of a clock that stored requests do not bear out by far; empty if they do, or there are none.
-
-    Raises:
-        StoreError: the store is out of reach.
-    """
+    """Warning of a clock far ahead of the stored requests; empty if it is not. Raises StoreError."""
     present = store.retention.present(now)
     if not present or now - present <= DOUBTFUL:
         return ""
-    told, newest = f"by this clock it is {utc(int(now))}", store.retention.newest(now)
+    told, newest = f"this clock says {utc(int(now))}, but requests are stored", store.retention.newest(now)
     if newest <= present:
-        told += f", but requests are stored up to {utc(newest)} only; see whether the clock is right"
+        told += f" only up to {utc(newest)}; check the clock"
     else:
-        told += f" and requests are stored up to {utc(newest)}, but on so few days that they bear out"
-        told += f" {utc(int(present))} only; see whether the clock is right, or days are missing"
-    return f"{told}; until they agree, history is only forgotten as of {utc(int(present))}"
+        told += f" up to {utc(newest)} on so few days that they count only up to {utc(int(present))}; check the clock"
+        told += ", or whether days are missing"
+    return f"{told}. Until they agree, retention counts from {utc(int(present))}"
 
 
 def horizon(retain: int, now: float) -> int:
@@ -192,36 +175,28 @@ def horizon(retain: int, now: float) -> int:
 
 
 def refuse_what_is_gone(monitor: Monitor, store: Store, span: tuple[int, int], now: float) -> None:
-    """See that all buckets of a span can be read into the store, and will stay.
-
-    Raises:
-        InputError: it begins before what is kept, or reaches into what was rolled up; with the first time that goes.
-        StoreError: the store is out of reach.
-    """
+    """Raise InputError if buckets of a span were rolled up, or are older than the retention. Raises StoreError."""
     retain = monitor.retention.retain
     if retain is not None and span[0] < (first := horizon(retain, now)):
-        text = f"is forgotten again, for retention.retain says so; take --from {utc(first)} or later, or raise it"
+        text = f"would be deleted again by retention.retain; take --from {utc(first)} or later, or raise it"
         raise InputError(f"{monitor.name}: what is older than {utc(first)} {text}")
     for definition in monitor.definitions:
         if (coarse := store.retention.rolled_up(definition, *span)) is not None:
-            text = "was rolled up into coarser buckets, and single ones cannot be put back; take a time outside of it"
+            text = "was rolled up into coarser buckets, and single ones cannot be put back; choose a time outside of it"
             raise InputError(f"{monitor.name}: {utc(coarse[0])} to {utc(coarse[1])} {text}")
 
 
 def what_lacks(monitor: Monitor, store: Store, since: int | None) -> str:
-    """What there is to say of a time from which on is judged, if buckets lack then; empty if none do.
+    """Why a time cannot be evaluated from `since` on, seconds; empty if it can. Raises StoreError.
 
     Args:
-        since: seconds; None: all that there is, of which what was never read is no lack.
-
-    Raises:
-        StoreError: the store is out of reach.
+        since: None: from the first bucket on; what was never read then lacks nothing.
     """
     first = store.retention.whole_since(monitor.traffic)
     coarse = store.retention.rolled_up(monitor.traffic, 0, 1 << 62)
     if first is None or (coarse is None if since is None else first <= since):
         return ""
-    text = f"{monitor.name}: nothing before {utc(first)} can be judged, for"
+    text = f"{monitor.name}: nothing before {utc(first)} can be evaluated:"
     if coarse is None:
-        return f"{text} no older buckets are stored, be it that they were forgotten (retention.retain) or never read"
+        return f"{text} no older buckets are stored; they were deleted (retention.retain) or never read"
     return f"{text} the buckets from {utc(coarse[0])} to {utc(coarse[1])} were rolled up, and older ones are not stored"

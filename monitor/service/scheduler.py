@@ -1,4 +1,4 @@
-"""APScheduler, wired so that it wakes cycles up and no more: no run piles up, none is lost without being counted."""
+"""APScheduler, wired to start runs and nothing else: no run piles up, and a skipped one is counted."""
 
 from __future__ import annotations
 
@@ -27,33 +27,32 @@ HEART = "heartbeat"
 """Pool of the heartbeat alone."""
 
 STALE = 60.0
-"""Without a heartbeat for so many seconds the scheduler counts as dead."""
+"""Seconds without a heartbeat after which the scheduler counts as dead."""
 
 WARN_AGAIN = 600.0
-"""Least seconds between two warnings that a job's runs are skipped."""
+"""Seconds between two warnings of skipped runs of a job, at least."""
 
 HARDLY_ENDED = 300.0
 """Seconds after a run out of turn, half a period at most, within which a turn is left out.
 
-Two runs are apart by so much more than a period at most. The alert rules that come with rankmon allow for 900 s.
+So two runs may be apart by a period and this; the alert rules that come with rankmon allow for 900 s.
 """
 
 ROUNDING = 1e-3
-"""Seconds by which a time may be apart from its turn and still be it: a datetime has microseconds."""
+"""Seconds by which a time may miss its turn and still be it: a datetime has microseconds."""
 
 FARTHEST = 600.0
-"""Seconds ahead that nothing is planned beyond, but by twice its period: a run that failed is tried again before."""
+"""Seconds beyond which nothing is planned ahead, or twice the period if that is more."""
 
 SET_BACK = 1.0
-"""Seconds that the clock must be set back before what is planned is moved along with it."""
+"""Seconds that the clock must be set back for planned runs to be moved along."""
 
 
 class AlignedTrigger(BaseTrigger):  # type: ignore[misc]
     """Fires at `offset` seconds after every multiple of `period` since 1970.
 
-    However late it is asked, it names one time only, in the future: a clock that jumps ahead makes no backlog, one that
-    is set back makes no silence, and nothing drifts. After a run out of turn, the first one or one that was tried
-    again, the next turn is left out if it comes within `HARDLY_ENDED`: that run would hardly have ended.
+    It names one time, in the future: a clock that jumps ahead makes no backlog, one set back no silence, and nothing
+    drifts. After a run out of turn (the first, or a retry) a turn within `HARDLY_ENDED` is left out.
     """
 
     def __init__(self, period: float, offset: float) -> None:
@@ -77,7 +76,7 @@ class AlignedTrigger(BaseTrigger):  # type: ignore[misc]
 
 
 def offset_of(name: str, period: float) -> float:
-    """A fixed place within the period for each name, so that monitors do not all start at once.
+    """A fixed offset within the period for each name, so that monitors do not all start at once.
 
     >>> 0 <= offset_of("search", 300) < 300
     True
@@ -86,7 +85,7 @@ def offset_of(name: str, period: float) -> float:
 
 
 class JobScheduler:
-    """Runs one job a monitor, each at most once at a time; a job waits for the workers of its pool alone."""
+    """Runs one job a monitor, each at most once at a time, in the workers of its pool."""
 
     def __init__(self, workers: int, telemetry: Telemetry) -> None:
         """`workers`: jobs of a pool that run at the same time."""
@@ -120,15 +119,15 @@ class JobScheduler:
         """Fire no more, and wait for what is running."""
         self._ended.set()
         if self._scheduler.running:
-            # To wait in there would be to wait with a lock held that a job needs which asks to be tried again.
+            # Waiting in there would hold a lock that a job needs when it asks for a retry.
             self._scheduler.shutdown(wait=False)
             for pool in self._pools.values():
                 pool.shutdown(wait=True)
 
     def put(self, name: str, period: float, run: Callable[[], None], pool: str = "") -> None:
-        """Run `run` every `period` real seconds, for the first time right away. Replaces the job of that name.
+        """Run `run` every `period` real seconds, at once for the first time. Replaces the job of that name.
 
-        `pool`: where it runs, such as the source's name: what waits there for a stuck database holds up no other.
+        `pool`: such as the source's name: what waits there for a stuck database delays no other pool.
         """
         self._telemetry.count("rankmon_skipped_runs", name, "still_running", by=0)
         executor = f"source:{pool}"
@@ -151,7 +150,7 @@ class JobScheduler:
             self._scheduler.remove_job(_id(name))
 
     def retry_in(self, name: str, seconds: float) -> None:
-        """Bring the next run forward, or push it back, to so many seconds from now; then it goes on as before."""
+        """Move the next run to so many seconds from now; then it goes on as before."""
         with suppress(JobLookupError):
             self._scheduler.modify_job(_id(name), next_run_time=datetime.now(UTC) + timedelta(seconds=seconds))
 
@@ -162,19 +161,19 @@ class JobScheduler:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the scheduler's thread still fires. If that thread dies `running` stays true, but the heart stops."""
+        """Whether the scheduler's thread still fires; `running` alone stays true if that thread dies."""
         return self._scheduler.running and time.monotonic() - self._beat < STALE
 
     def _heartbeat(self) -> None:
         self._beat = time.monotonic()
 
     def _watch_the_clock(self) -> None:
-        """Move what is planned along when the clock is set back; else nothing would run until it is past that again."""
+        """Move planned runs along when the clock is set back; else nothing would run until it has caught up."""
         ahead = time.time() - time.monotonic()
         while not self._ended.wait(HEARTBEAT):
             before, ahead = ahead, time.time() - time.monotonic()
             if ahead < before - SET_BACK:
-                log.warning("the clock was set back by %.0f s", before - ahead)
+                log.warning("clock set back by %.0f s; planned runs are moved along", before - ahead)
                 for job in self._scheduler.get_jobs():
                     with suppress(JobLookupError):
                         self._scheduler.modify_job(
@@ -183,7 +182,7 @@ class JobScheduler:
             self._bring_near()
 
     def _bring_near(self) -> None:
-        """Run now what is planned farther ahead than anything is: a clock went forward and back between two looks."""
+        """Run now what is planned too far ahead: a clock went forward and back between two looks."""
         now = datetime.now(UTC)
         for job in self._scheduler.get_jobs():
             if job.next_run_time - now > timedelta(seconds=max(2 * job.trigger.period, FARTHEST)):
@@ -195,19 +194,19 @@ class JobScheduler:
         if not name:
             return
         self._telemetry.count("rankmon_skipped_runs", name, "still_running")
-        # Said once until a run has ended, and not too often: else a monitor that is slow, or stuck, would fill the log.
+        # Once until a run has ended, and not too often, or a stuck monitor would fill the log.
         now = time.monotonic()
         if name not in self._warned and now - self._warned_at.get(name, -WARN_AGAIN) >= WARN_AGAIN:
             self._warned.add(name)
             self._warned_at[name] = now
-            log.warning("monitor %s: a run was skipped, the one before is still going on", name)
+            log.warning("monitor %s: a run was skipped: the one before is still active", name)
 
     def _ran(self, event: JobEvent) -> None:
         self._warned.discard(_name(event))
 
     def _broke(self, event: JobEvent) -> None:
         self._ran(event)
-        log.error("job %s broke", event.job_id, exc_info=event.exception)
+        log.error("job %s failed: a fault in rankmon itself; please report it", event.job_id, exc_info=event.exception)
 
 
 def _id(name: str) -> str:
@@ -221,6 +220,6 @@ def _name(event: JobEvent) -> str:
 
 
 def _quieten() -> None:
-    """Keep APScheduler from saying again what the listeners above say, each time that it happens."""
+    """Keep APScheduler from logging what the listeners above log."""
     logging.getLogger("apscheduler.scheduler").setLevel(logging.ERROR)
     logging.getLogger("apscheduler.executors").setLevel(logging.CRITICAL)

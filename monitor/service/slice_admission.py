@@ -1,7 +1,6 @@
-"""Places of slices that are given back. An owner says so: nobody else knows junk from what has its season.
+"""Releases the places of slices on an owner's word: nobody else can tell junk from what has its season.
 
-Whoever takes a place was `other` before, and `other` is less from then on; were that to happen by itself, it would look
-like a fall that nobody can explain.
+Whoever takes a place was `other` before, and `other` shrinks; if that happened by itself, it would look like a fall.
 """
 
 from __future__ import annotations
@@ -25,12 +24,9 @@ LEAST_SPAN = 28 * DAY
 
 @dataclass(frozen=True)
 class SliceUsage:
-    """A value that has a place.
+    """A value that has a place: its requests in the span that counts, the start of the last UTC day with one, seconds.
 
-    Attributes:
-        requests: of the last time that counts; see `span_of`.
-        last_day: start of the last UTC day with one, seconds; None where there is none.
-        kept_by: what of the alert rules or verdicts is open on it; empty if nothing is.
+    `kept_by`: what of the alert rules or verdicts is open on it; empty if nothing is.
     """
 
     value: str
@@ -41,11 +37,7 @@ class SliceUsage:
 
 @dataclass(frozen=True)
 class DimensionUsage:
-    """The places of a dimension: how many there are, who has them, and the requests of all and of `other`.
-
-    Attributes:
-        days: UTC days with requests in the last time that counts.
-    """
+    """The places of a dimension, who has them, and the requests of all and of `other` on so many UTC days."""
 
     name: str
     places: int
@@ -57,7 +49,7 @@ class DimensionUsage:
 
 @dataclass(frozen=True)
 class ReleaseRequest:
-    """Which values of a dimension are to give back their places; `silent`: all that had no request."""
+    """Values of a dimension that are to release their places; `silent`: all that had no request."""
 
     dimension: str
     values: tuple[str, ...] = ()
@@ -102,14 +94,14 @@ def _dimension(
 
 
 def release_places(monitor: Monitor, store: Store, wish: ReleaseRequest, dry_run: bool) -> list[str]:
-    """Have values give back their places as of the end of what is stored; what there is to say of it.
+    """Release places as of the end of what is stored; what was done, in lines.
 
     Raises:
-        InputError: there is no such dimension or value, or one of those that are named is still in use.
-        LeaseLost: another process writes the monitor right now.
+        InputError: no such dimension or value, or a named one is still in use.
+        LeaseLost: another process writes the monitor now.
     """
     if not (wish.values or wish.silent):
-        raise InputError("say which values: by name, or --silent for all that had no request")
+        raise InputError("name the values, or add --silent for all that had no request")
     with nullcontext() if dry_run else store.hold(monitor.name) as lease:
         found = {one.name: one for one in dimensions(monitor, store)}
         if wish.dimension not in found:
@@ -123,7 +115,7 @@ def release_places(monitor: Monitor, store: Store, wish: ReleaseRequest, dry_run
 
 
 def _going(monitor: Monitor, dimension: DimensionUsage, wish: ReleaseRequest) -> tuple[list[SliceUsage], list[str]]:
-    """Who gives back its place, and what is to be said of those that keep theirs."""
+    """Who releases its place, and lines on those that keep theirs."""
     span, held = span_of(monitor), {h.value: h for h in dimension.held}
     lasting = format_duration(span)
     if not wish.force and dimension.days * DAY < span // 2:
@@ -134,28 +126,27 @@ def _going(monitor: Monitor, dimension: DimensionUsage, wish: ReleaseRequest) ->
     for value in wish.values:
         if value not in held:
             remedy = f"rankmon slices show {monitor.name} lists those that have one"
-            raise InputError(f"{named(dimension.name, value)} has no place to give back; {remedy}")
+            raise InputError(f"{named(dimension.name, value)} has no place to release; {remedy}")
         if held[value].requests and not wish.force:
             raise InputError(
                 f"{named(dimension.name, value)} had {counted(held[value].requests, 'request')} in the last {lasting}; "
-                "with --force its requests are `other` from now on, and verdicts may tell that it is missing"
+                "--force counts its requests as `other`; this may raise slice_missing"
             )
         if held[value].kept_by:
-            raise InputError(
-                f"{named(dimension.name, value)} {held[value].kept_by}; its place stays until that is over"
-            )
+            raise InputError(_kept(dimension, held[value]))
     silent = [h for h in dimension.held if wish.silent and not h.requests]
-    said = [
-        f"{named(dimension.name, h.value)} {h.kept_by}; its place stays until that is over" for h in silent if h.kept_by
-    ]
     going = {h.value: h for h in (*silent, *(held[v] for v in wish.values)) if not h.kept_by}
-    return list(going.values()), said
+    return list(going.values()), [_kept(dimension, h) for h in silent if h.kept_by]
+
+
+def _kept(dimension: DimensionUsage, held: SliceUsage) -> str:
+    return f"{named(dimension.name, held.value)} {held.kept_by}; its place stays until that is over"
 
 
 def _told(dimension: DimensionUsage, going: list[SliceUsage], since: int, dry_run: bool) -> str:
     left = dimension.places - len(dimension.held) + len(going)
     if not going:
-        return f"{dimension.name}: nothing gives back its place"
+        return f"{dimension.name}: no place is released"
     names, verb = ", ".join(named(dimension.name, held.value) for held in going), "would be" if dry_run else "are"
-    places = f"{counted(len(going), 'place')} {verb} given back as of {utc(since)}, by {names}"
+    places = f"{counted(len(going), 'place')} {verb} released as of {utc(since)}, by {names}"
     return f"{dimension.name}: {places}; {left if left > 0 else 'none'} of {dimension.places} {verb} free then"

@@ -24,12 +24,10 @@ FEWEST_BEFORE = 30
 
 @dataclass(frozen=True, slots=True)
 class ComparedSlice:
-    """How a slice's newest final window stands; values in the measure's unit, `share` of the requests.
+    """A slice's newest final window and what it is compared with, in the measure's unit; `share` of the requests.
 
-    Attributes:
-        before: what it is compared with; None where there is no such thing.
-        since: of a slice that is new, start of its first bucket, seconds: it has no past but what may be amiss.
-        others: of a new slice, the value of the rest of its dimension in the same window; None where there is none.
+    Of a new slice: `since` is the start of its first bucket, seconds; `others` is the rest of its dimension in this
+    window.
     """
 
     key: SliceKey
@@ -57,10 +55,7 @@ class ComparedSlice:
 
 @dataclass(frozen=True)
 class SliceComparison:
-    """The slices' newest final windows beside what they are compared with, `against` that in words.
-
-    They are ordered by what they cost overall.
-    """
+    """The slices of a newest final window by what they cost overall, and what they are compared with, in words."""
 
     slices: tuple[ComparedSlice, ...] = ()
     against: str = ""
@@ -108,14 +103,13 @@ def compare(
 def _as_new(
     one: ComparedSlice, history: History, sums: b.Floats, measure: Measure, with_it: int, lately: int
 ) -> ComparedSlice:
-    """A slice as new if its requests began with the fall, or lately and there are too few before; else as it is.
+    """A slice as new if its requests began with the fall, or recently with too few before; else as it is.
 
-    What such a slice was before are its own first hours, which are of the fall. Of a dimension that was not read before
-    nothing is known: then none of it is new.
+    Its own first hours belong to the fall. A dimension that was not read before has no new slices.
 
     Args:
         sums: of the newest window, slice by slice.
-        with_it, lately: from when on it counts as having begun with the fall, and lately, seconds.
+        with_it, lately: from when on it counts as begun with the fall, and as recent, seconds.
     """
     if _was_there(history, one.key, with_it if one.before is not None else min(with_it, lately)):
         return one
@@ -129,7 +123,7 @@ def _as_new(
 
 
 def _old(history: History, until: int) -> set[SliceKey]:
-    """Slices that have requests in the week before an instant, seconds: most are, and it takes one look at all."""
+    """Slices with requests in the week before an instant, seconds, in one pass."""
     last = int(np.searchsorted(history.starts, until))
     first = int(np.searchsorted(history.starts, until - WEEK))
     busy = history.sums[first:last, :, b.REQUESTS] > 0
@@ -148,7 +142,7 @@ def _began(history: History, keys: Sequence[SliceKey]) -> int | None:
 
 
 def _cost(one: ComparedSlice, whole: float | None) -> float:
-    """What slices are ordered by: their effect; of a new one what it takes from the others, or from all before it."""
+    """A slice's effect; of a new one what it takes from the others, or from all before it."""
     against = one.others if one.others is not None else whole
     if one.since is None or against is None:
         return one.effect
@@ -157,7 +151,7 @@ def _cost(one: ComparedSlice, whole: float | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """What slices may be compared with: the baseline that a rule has for the window that ends at `end`, seconds."""
+    """The baseline of a rule for the window that ends at `end`, seconds."""
 
     rule: Rule
     end: int

@@ -43,13 +43,7 @@ MOST_INCIDENTS = 30
 
 @dataclass(frozen=True)
 class Series:
-    """The newest windows of one measure and length, for overall and its slices.
-
-    Attributes:
-        final: the newest window whose buckets are all final; empty where there is none.
-        provisional: the newest window that was read, if it is later than the final one.
-        comparison: the slices of the final window beside what they were before.
-    """
+    """The newest final windows of one measure and length, overall and by slice, and later ones that are provisional."""
 
     measure: Measure
     definition: Definition
@@ -74,27 +68,17 @@ class MonitorSnapshot:
     """One monitor's state; instants in seconds.
 
     Attributes:
-        taken_at: when this was put together.
-        provisional_buckets: buckets read whose labels may still come in.
         refused: reason -> rows refused in the longest window.
-        unmatched: events of the longest window that match no impression within the attribution; None where they are not
-            counted.
-        future_rows: rows of the source dated later than now; None before this process has asked.
-        due_buckets: that were due and are left for the next cycle; None before the first one.
+        unmatched: its events that match no impression within the attribution; None where they are not counted.
+        future_rows, due_buckets: rows dated later than now, and buckets left for the next cycle; None before the first.
         readings: of every alert rule and slice that it judges.
-        incident: that is open on the quality.
-        data_incident: that is open on broken labels or traffic.
         incidents: the newest ones, the open ones among them, newest first.
-        judged_until: end of the last window that was judged; None before there is one.
-        recommends_retraining: somebody was asked to retrain for the open incident, and the reason still stands.
-        no_retraining_as: why nobody is asked to now, though something that fires would have it; empty if nothing would.
-        silenced_until: until when nobody is told of new incidents, real seconds since 1970.
-        histories: the recent past of the series, to be drawn; only a daemon's snapshot has them.
-        verdict_history: what verdicts said of that past; as `histories`.
-        verdict: the newest one; None where there is none.
-        verdict_conditions: what the verdicts came to, by verdict, dimension and value.
-        refused_then: of incidents in which too many rows were refused, id -> reason -> rows refused while it lasted.
-        holding: how much is stored of it; None before a daemon has looked.
+        judged_until: end of the last window that was judged.
+        recommends_retraining: retraining was recommended for the open incident, and the reason still stands.
+        no_retraining_as: why it is not recommended now, though something that fires would have it.
+        silenced_until: real seconds since 1970.
+        histories, verdict_history: the past to be drawn; only a daemon's snapshot has them.
+        refused_then: of incidents about refused rows, id -> reason -> rows refused while it lasted.
         places: dimension -> how many of its values have a series of their own.
     """
 
@@ -134,7 +118,7 @@ class MonitorSnapshot:
 
     @property
     def full(self) -> list[FullDimension]:
-        """The dimensions all of whose places are taken while there are values without one."""
+        """The dimensions that have no place left for values without a series."""
         longest = max(self.monitor.windows)
         points = next((s.final for s in self.series if s.length == longest), ())
         requests = {(p.dimension, p.slice): p.requests for p in points}
@@ -152,14 +136,14 @@ class MonitorSnapshot:
 
     @property
     def on_retraining(self) -> str:
-        """What to say while retraining is recommended: whether something else comes first; empty if it is not."""
+        """The recommendation to retrain, with what comes first; empty without one."""
         if not self.recommends_retraining or self.incident is None:
             return ""
         return on_retraining(in_order(self.incident.findings, self.incident.incident))
 
     @property
     def not_judged_as(self) -> str:
-        """Why neither a rule nor a verdict can say anything of all traffic; empty if one can, or none is to."""
+        """Why neither a rule nor a verdict can judge all traffic; empty if one can, or there is none."""
         why: list[str] = [r.evaluation.unknown for r in self.readings if r.key == OVERALL]
         if self.monitor.drift is not None:
             missing = self.verdict is None or self.verdict_kind == "not_enough_data"
@@ -169,7 +153,7 @@ class MonitorSnapshot:
 
     @property
     def verdict_kind(self) -> str:
-        """The verdict that holds: what does not arrive now goes before what was judged last; empty if there is none."""
+        """The verdict that holds; what does not arrive now goes before the newest one. Empty if there is none."""
         firing = {name[0] for name, condition in self.verdict_conditions.items() if condition.state == "firing"}
         absent = next((kind for kind in (SOURCE_STALE, LABELS_LATE) if kind in firing), "")
         return absent or ("" if self.verdict is None else self.verdict.kind)
@@ -178,17 +162,13 @@ class MonitorSnapshot:
 def take_snapshot(
     monitor: Monitor, store: Store, now: float, future_rows: int | None = None, due: int | None = None
 ) -> MonitorSnapshot:
-    """The newest windows of a monitor, from what is stored up to `now`.
+    """The newest windows of a monitor, as stored up to `now`, seconds. Raises StoreError.
 
     Args:
-        now: seconds; what a clock that ran ahead stored of later buckets is not shown.
         future_rows, due: as the last cycle found them.
-
-    Raises:
-        StoreError: the store is out of reach.
     """
     newest = store.newest_bucket(monitor.traffic)
-    empty = MonitorSnapshot(monitor, now, _nothing(monitor))
+    empty = MonitorSnapshot(monitor, now, tuple(Series(m, monitor.definition(m), w) for m, w in monitor.shown))
     if newest is None:
         return renew(empty, store, now, future_rows, due)
     end = min(newest + monitor.bucket, bucket_of(int(now), monitor.bucket))
@@ -220,7 +200,7 @@ def _places(monitor: Monitor, store: Store) -> dict[str, int]:
 
 
 def _fell_at(open_: StoredIncident | None) -> int | None:
-    """From when on the fall of an open incident may have begun: a window that fell may have done so at its start."""
+    """When the fall of an open incident may have begun, at the earliest: at the start of a fallen window."""
     if open_ is None:
         return None
     return min((open_.incident.began_at, *(f.since - f.window for f in open_.findings if not f.verdict)))
@@ -293,22 +273,14 @@ def _no_retraining_as(monitor: Monitor, state: AlertState, store: Store, silence
     if found := in_the_way(monitor, state.retrain, state.until, state.open, resets_of(monitor, store)):
         return found
     if not current.told:
-        return "nobody was told of the incident"
+        return "no notification of the incident was sent"
     return "" if silenced_until is None else f"notifications are silenced until {utc(int(silenced_until))}"
-
-
-def _nothing(monitor: Monitor) -> tuple[Series, ...]:
-    return tuple(Series(m, monitor.definition(m), w) for m, w in monitor.shown)
 
 
 def current(
     monitor: Monitor, measure: Measure, history: History, traffic: History, length: int, fell_at: int | None = None
 ) -> Series:
-    """The newest final and the newest provisional window of one length.
-
-    Args:
-        fell_at: when the open incident began, seconds.
-    """
+    """The newest final and the newest provisional window of one length; an open incident began at `fell_at`."""
     by_judgments = isinstance(monitor.recipe, Judgments)
 
     def at(end: int | None) -> tuple[Point, ...]:
@@ -330,11 +302,7 @@ def shown(series: Series, least_completeness: float) -> tuple[Point, ...]:
 
 
 def bad_for(stored: StoredIncident, until: int | None) -> int:
-    """How long an incident has been bad, or was, by what is judged, seconds; 0 where only its first window is.
-
-    Args:
-        until: end of the last window of its monitor that was judged, seconds.
-    """
+    """Seconds that an incident has lasted, as far as judged; `until`: end of its monitor's last judged window."""
     incident = stored.incident
     # What does not arrive is known later than any window's end.
     ends = [incident.closed_at or until or 0, *(f.end for f in stored.findings if incident.is_open)]

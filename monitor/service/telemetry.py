@@ -12,31 +12,28 @@ from types import MappingProxyType
 
 Key = tuple[str, ...]
 
+MONITOR, CHANNEL = ("monitor",), ("channel",)
+
 COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "rankmon_evaluations": ("Successful cycles.", ("monitor",)),
-        "rankmon_evaluation_failures": (
-            "Failed cycles, and failures after a cycle, by reason.",
-            ("monitor", "reason"),
-        ),
-        "rankmon_skipped_runs": ("Cycles that were due but did not run, by reason.", ("monitor", "reason")),
-        "rankmon_source_rows": (
-            "Rows sent by the source and, for push-down, rows of the rankings that it summed.",
-            ("monitor",),
-        ),
-        "rankmon_buckets_stored": ("Buckets read and stored, for the first time or again.", ("monitor",)),
-        "rankmon_late_buckets": (
-            "Final buckets that were read again because rankings of their time have come since.",
-            ("monitor",),
-        ),
-        "rankmon_audits": (
-            "Final buckets that were read again in other ways to check what is stored, by result.",
-            ("monitor", "result"),
-        ),
-        "rankmon_notifications_sent": ("Notifications accepted by their receiver.", ("channel",)),
-        "rankmon_notification_failures": ("Failed attempts to notify.", ("channel",)),
-        "rankmon_notifications_dropped": ("Notifications that were given up.", ("channel",)),
-        "rankmon_config_reloads": ("Reloads of the configuration, by result.", ("result",)),
+        f"rankmon_{name}": (text, labels)
+        for name, text, labels in (
+            ("evaluations", "Successful cycles.", MONITOR),
+            ("evaluation_failures", "Failed cycles, and failures after a cycle, by reason.", ("monitor", "reason")),
+            ("skipped_runs", "Cycles that were due but did not run, by reason.", ("monitor", "reason")),
+            (
+                "source_rows",
+                "Rows sent by the source and, for push-down, rows of the rankings that it summed.",
+                MONITOR,
+            ),
+            ("buckets_stored", "Buckets read and stored, for the first time or again.", MONITOR),
+            ("late_buckets", "Final buckets read again because rankings of their time arrived since.", MONITOR),
+            ("audits", "Final buckets read again in other ways to check the store, by result.", ("monitor", "result")),
+            ("notifications_sent", "Notifications accepted by their receiver.", CHANNEL),
+            ("notification_failures", "Failed attempts to notify.", CHANNEL),
+            ("notifications_dropped", "Notifications that were given up.", CHANNEL),
+            ("config_reloads", "Reloads of the configuration, by result.", ("result",)),
+        )
     }
 )
 """Name (without `_total`) -> (help, labels)."""
@@ -46,13 +43,9 @@ _PER_MONITOR = {name for name, (_, labels) in COUNTERS.items() if labels[0] == "
 
 @dataclass(frozen=True)
 class QueueStatus:
-    """What waits for a channel.
+    """What waits for a channel: notifications, once for each receiver, since when, and receivers that accept nothing.
 
-    Attributes:
-        length: notifications, each counted for every receiver that it waits for.
-        oldest_at: since when the oldest does, in real seconds since 1970.
-        receivers: of the channel.
-        stuck: receivers that do not take what has waited for long.
+    `oldest_at` in real seconds since 1970.
     """
 
     length: int = 0
@@ -92,7 +85,7 @@ class Telemetry:
                     self._stages[monitor, stage] = (runs + 1, seconds + took)
 
     def forget(self, monitor: str) -> None:
-        """Drop all that was counted for a monitor that is no more, and all that a run under way may still count."""
+        """Drop what was counted for a removed monitor, and ignore what a run under way may still count."""
         with self._lock:
             self._forgotten.add(monitor)
             for key in [k for k in self._counts if k[0] in _PER_MONITOR and k[1][0] == monitor]:
@@ -101,7 +94,7 @@ class Telemetry:
                 del self._stages[stage]
 
     def expect(self, monitor: str) -> None:
-        """Count for a monitor, be it one that was forgotten before."""
+        """Count for a monitor, even if it was forgotten before."""
         with self._lock:
             self._forgotten.discard(monitor)
 

@@ -274,7 +274,7 @@ def test_slices_that_had_lost_their_labels_are_no_part_of_it(judged: Bench, monk
     read, both = (sum(v["requests"] for v in d["captured"]["versions"]) for d in (found, whole))
     assert 0 < read < both
     assert (
-        "device=mobile had lost the labels and is no part of requests, queries and versions"
+        "device=mobile had lost the labels and is left out of requests, queries and versions"
         in (found["captured"]["notes"])
     )
     text = "\n".join(lines(bench.incident, [Told(bench.first.name, bench.first.at, found)], []))

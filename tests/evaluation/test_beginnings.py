@@ -215,4 +215,7 @@ def test_silenced_notifications_are_why_nobody_is_asked(bench: Bench) -> None:
 def test_what_nobody_was_told_of_is_why_nobody_is_asked(bench: Bench) -> None:
     bench.put(WORSE.rows(0, 33 * 24))
     bench.judge(day(33), current=False)
-    assert take_snapshot(bench.monitor, bench.store, day(33)).no_retraining_as == "nobody was told of the incident"
+    assert (
+        take_snapshot(bench.monitor, bench.store, day(33)).no_retraining_as
+        == "no notification of the incident was sent"
+    )

@@ -141,7 +141,7 @@ def test_values_that_are_gone_give_their_places_to_those_that_waited(bench: Benc
     assert bench.devices(1, 30) == {"mobile", "other"}
     (told,) = bench.release(silent=True)
     assert told == (
-        "device: 2 places are given back as of 2024-11-03 00:00 UTC, by device=x1, device=x2; 2 of 3 are free then"
+        "device: 2 places are released as of 2024-11-03 00:00 UTC, by device=x1, device=x2; 2 of 3 are free then"
     )
     bench.at(35)
     assert bench.devices(30, 35) == {"mobile", "pc", "tv"}
@@ -237,7 +237,7 @@ def test_a_dry_run_says_who_would_go_and_changes_nothing(bench: Bench) -> None:
     with bench.store.hold("search"):
         (told,) = bench.release(dry_run=True, silent=True)
     gone = "by device=x1, device=x2; 2 of 3 would be free then"
-    assert told == f"device: 2 places would be given back as of 2024-11-03 00:00 UTC, {gone}"
+    assert told == f"device: 2 places would be released as of 2024-11-03 00:00 UTC, {gone}"
     assert bench.store.places("search") == before
 
 
@@ -273,10 +273,10 @@ def test_after_a_time_without_data_nobody_counts_as_gone(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("wish", "message"),
     [
-        (ReleaseRequest("device"), "say which values: by name, or --silent for all that had no request"),
+        (ReleaseRequest("device"), "name the values, or add --silent for all that had no request"),
         (ReleaseRequest("devise", silent=True), "monitor search has no slices by 'devise'; did you mean 'device'"),
-        (ReleaseRequest("device", ("pc",)), "device=pc has no place to give back; rankmon slices show search lists"),
-        (ReleaseRequest("device", ("other",)), "device=other has no place to give back; rankmon"),
+        (ReleaseRequest("device", ("pc",)), "device=pc has no place to release; rankmon slices show search lists"),
+        (ReleaseRequest("device", ("other",)), "device=other has no place to release; rankmon"),
     ],
 )
 def test_a_wish_that_makes_no_sense_comes_with_its_remedy(bench: Bench, wish: ReleaseRequest, message: str) -> None:
@@ -338,6 +338,6 @@ def test_the_commands_show_release_and_status_tell(tmp_path: Path, capsys: pytes
     now = START + 30 * DAY + 900
     page = render(PageSource.of(now, take_snapshot(config.monitors[0], store, now)))
     assert told.replace("; see", ":") in page
-    assert "given back" in run("slices", "release", "search", "device", "--silent")
+    assert "released" in run("slices", "release", "search", "device", "--silent")
     assert '"taken": 1' in run("slices", "show", "search", "--format", "json")
     store.close()

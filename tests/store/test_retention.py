@@ -213,9 +213,9 @@ def test_where_days_lack_the_doubt_names_the_newest_requests_and_what_they_bear_
     ahead = (DAYS + 1000) * 24
     fill(store, hours=range(ahead, ahead + 5))
     assert doubt(store, ahead * HOUR + DAY) == (
-        f"by this clock it is {utc(ahead * HOUR + DAY)} and requests are stored up to {utc((ahead + 5) * HOUR)}, but "
-        f"on so few days that they bear out {utc(int(NOW))} only; see whether the clock is right, or days are "
-        f"missing; until they agree, history is only forgotten as of {utc(int(NOW))}"
+        f"this clock says {utc(ahead * HOUR + DAY)}, but requests are stored up to {utc((ahead + 5) * HOUR)} on so few "
+        f"days that they count only up to {utc(int(NOW))}; check the clock, or whether days are missing. Until they "
+        f"agree, retention counts from {utc(int(NOW))}"
     )
 
 
@@ -340,7 +340,7 @@ def test_killed_anywhere_nothing_is_counted_twice_or_lost(store: Store, database
     ("monitor", "said"),
     [
         (MONITOR, "search: 1970-01-01 00:00 UTC to 1970-01-08 00:00 UTC was rolled up into coarser buckets"),
-        (FORGETFUL, "search: what is older than 1970-01-05 00:00 UTC is forgotten again, for retention.retain says so"),
+        (FORGETFUL, "search: what is older than 1970-01-05 00:00 UTC would be deleted again by retention.retain"),
     ],
     ids=["rolled up", "forgotten"],
 )
@@ -494,7 +494,7 @@ def test_status_tells_how_much_is_stored_and_since_when(command: Callable[..., A
 
 def test_replay_says_what_it_cannot_judge(command: Callable[..., Any]) -> None:
     _, said = command("replay", "--from", "1970-01-02")
-    assert "nothing before 1970-01-08 00:00 UTC can be judged" in said
+    assert "nothing before 1970-01-08 00:00 UTC can be evaluated" in said
     assert "the buckets from 1970-01-01 00:00 UTC to 1970-01-08 00:00 UTC were rolled up" in said
 
 

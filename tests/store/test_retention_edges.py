@@ -144,7 +144,7 @@ def test_beside_a_coarser_bucket_of_another_length_it_stays_as_it_is_and_that_is
         keep(store)
     assert rows(store) == before
     (said,) = caplog.messages
-    assert said.endswith("0 days forgotten, 1 span left, for a coarser bucket of another length is there")
+    assert said.endswith("0 days deleted, 1 span left as a coarser bucket of another length is there")
 
 
 def test_a_day_whose_gap_was_filled_later_is_rolled_up_within_a_day(store: Store) -> None:
@@ -179,7 +179,7 @@ def test_a_rule_that_is_pinned_to_what_was_rolled_up_is_told_of(store: Store, ca
     (said,) = baselines_gone(late, store)
     span = "1970-01-03 00:00 UTC to 1970-01-05 00:00 UTC"
     why = "was rolled up into coarser buckets; pin a later time"
-    assert said == f"alert rule stays cannot fire, for its pinned baseline, {span}, {why}"
+    assert said == f"alert rule stays cannot fire: its pinned baseline, {span}, {why}"
     at = [0.0]
     keeping = RetentionWorker(early, store, clock=lambda: at[0])
     for at[0] in (0.0, 1e4, 2e4):
@@ -194,7 +194,7 @@ def test_a_rule_that_is_pinned_to_what_was_rolled_up_is_told_of(store: Store, ca
 def test_of_what_was_never_read_it_is_said_that_it_can_be(store: Store) -> None:
     fill(store, range(10 * 24, DAYS * 24))
     (said,) = baselines_gone(replace(MONITOR, alerts=(pinning(),)), store)
-    assert said.endswith("was never read or is forgotten; pin a later time or backfill it")
+    assert said.endswith("was never read or is deleted; pin a later time or backfill it")
     to_come = pinning(((DAYS + 1) * DAY, (DAYS + 2) * DAY))
     assert baselines_gone(replace(MONITOR, alerts=(to_come,)), store) == []
 
@@ -227,7 +227,7 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Call
 
 @pytest.mark.parametrize("arguments", [("status",), ("check-config", "--connect")], ids=" ".join)
 def test_status_and_check_config_tell_of_such_a_rule(command: Callable[..., str], arguments: tuple[str, ...]) -> None:
-    assert "alert rule stays cannot fire, for its pinned baseline, 1970-01-03 00:00 UTC" in command(*arguments)
+    assert "alert rule stays cannot fire: its pinned baseline, 1970-01-03 00:00 UTC" in command(*arguments)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--from", "1970-01-02"), ("--from", "1970-01-10")], ids=" ".join)
@@ -235,7 +235,7 @@ def test_replay_says_from_when_on_it_judges_though_an_older_bucket_is_there(
     command: Callable[..., str], arguments: tuple[str, ...]
 ) -> None:
     said = command("replay", *arguments)
-    assert "nothing before 1970-01-15 00:00 UTC can be judged" in said
+    assert "nothing before 1970-01-15 00:00 UTC can be evaluated" in said
     assert "the buckets from 1970-01-02 00:00 UTC to 1970-01-15 00:00 UTC were rolled up" in said
     assert re.search(r"search: 1970-01-15 00:00 UTC to .*, judged by what is stored since 1970-01-15 00:00 UTC", said)
 
