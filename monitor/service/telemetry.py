@@ -23,7 +23,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             ("skipped_runs", "Cycles that were due but did not run, by reason.", ("monitor", "reason")),
             (
                 "source_rows",
-                "Rows sent by the source and, for push-down, rows of the rankings that it summed.",
+                "Rows sent by the source and, for push-down, rankings that it summed.",
                 MONITOR,
             ),
             ("buckets_stored", "Buckets read and stored, for the first time or again.", MONITOR),

@@ -242,7 +242,7 @@ def test_a_dry_run_says_who_would_go_and_changes_nothing(bench: Bench) -> None:
 
 
 def test_a_value_that_is_seen_keeps_its_place_unless_it_is_forced(bench: Bench) -> None:
-    with pytest.raises(InputError, match="device=mobile had 112 requests in the last 28d; with --force its requests"):
+    with pytest.raises(InputError, match="device=mobile had 112 requests in the last 28d; --force counts its requests"):
         bench.release("mobile")
     (told,) = bench.release("mobile", force=True)
     assert "by device=mobile; 1 of 3" in told
